@@ -1,0 +1,1 @@
+"""Archives of items, and how they are spread over silos."""

@@ -1,0 +1,1 @@
+"""Retrieval figures that treat the ties of Hamming distance honestly."""

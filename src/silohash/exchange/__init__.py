@@ -1,0 +1,1 @@
+"""What crosses the wire between silos and server."""

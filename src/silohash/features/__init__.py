@@ -1,0 +1,1 @@
+"""From pictures and texts to vectors, without sharing either."""

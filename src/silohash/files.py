@@ -1,0 +1,154 @@
+"""Files that are whole or not there: written beside and renamed, read with a clear word when they are damaged."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import save as _save_safetensors
+
+from silohash.types import Arrays, UserError
+
+BLOCK_BYTES = 1 << 20
+
+
+@contextmanager
+def explaining_disk_errors(path: Path) -> Iterator[None]:
+    """Turns a full or read-only disk into a sentence that says what to do.
+
+    Raises:
+        UserError: in place of the operating system's error.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise UserError(
+                f"The disk is full: {path} could not be written, and nothing was left half-written. "
+                "Free some space and run the command again."
+            ) from error
+        if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
+            raise UserError(f"{path} may not be written ({error.strerror}). Choose another folder.") from error
+        raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file beside its place and renames it, so that it is whole or not there.
+
+    Raises:
+        UserError: if the disk is full or the folder may not be written.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with explaining_disk_errors(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with beside.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Writes a text file, whole or not at all."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+def write_json(path: Path, content: Any) -> None:  # noqa: ANN401  any JSON value
+    """Writes a JSON file, whole or not at all."""
+    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401  any JSON value
+    """Reads a JSON file.
+
+    Raises:
+        UserError: if it is missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing. Was the run interrupted before it was written?") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged ({error}). Remove it and run the command again.") from error
+
+
+def write_arrays(path: Path, arrays: Arrays, about: Mapping[str, Any] | None = None) -> None:
+    """Writes named arrays and a JSON value about them into one safetensors file, whole or not at all."""
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    write_bytes(path, _save_safetensors(contiguous, metadata={"about": json.dumps(about or {}, sort_keys=True)}))
+
+
+def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """Reads what `write_arrays` wrote.
+
+    Raises:
+        UserError: if the file is missing, truncated or of another kind.
+    """
+    from safetensors import safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as stream:
+            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118  no mapping
+            about = json.loads((stream.metadata() or {}).get("about", "{}"))
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing. Was the run interrupted before it was written?") from error
+    except (SafetensorError, ValueError) as error:
+        raise UserError(f"{path} is damaged or truncated ({error}). Restore it, or run the training again.") from error
+    return arrays, about
+
+
+@contextmanager
+def folder_beside(path: Path) -> Iterator[Path]:
+    """Yields a new folder that takes the place of ``path`` when the block ends well, and vanishes when it does not."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with explaining_disk_errors(path):
+        shutil.rmtree(beside, ignore_errors=True)
+        try:
+            beside.mkdir(parents=True)
+            yield beside
+            if path.exists():
+                shutil.rmtree(path)
+            beside.replace(path)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def digest_bytes(content: bytes) -> str:
+    """Returns a 32-digit BLAKE2 digest."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """Returns the digest of a file's content."""
+    hasher = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as stream:
+        while block := stream.read(BLOCK_BYTES):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+    """Returns a digest of named arrays: names, types, shapes and values."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        hasher.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        hasher.update(array.view(np.uint8).reshape(-1).data if array.size else b"")
+    return hasher.hexdigest()
+
+
+def digest_json(value: Any) -> str:  # noqa: ANN401  any JSON value
+    """Returns a digest of a JSON value."""
+    return digest_bytes(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())

@@ -1,0 +1,1 @@
+"""Packed binary codes, the exact flat index over them, and the database that it is rebuilt from."""

@@ -1,0 +1,1 @@
+"""The networks that turn a picture or a text into a code."""

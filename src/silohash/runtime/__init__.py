@@ -1,0 +1,1 @@
+"""Training runs: the loop, its workers, its checkpoints, and what comes out."""

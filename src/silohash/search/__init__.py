@@ -1,0 +1,1 @@
+"""One question asked of every silo, and the answers merged."""
