@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from safetensors.numpy import save as _save_safetensors
 from silohash.types import Arrays, UserError
 
 BLOCK_BYTES = 1 << 20
+NOT_WRITABLE = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
 
 
 @contextmanager
@@ -36,18 +38,23 @@ def explaining_disk_errors(path: Path) -> Iterator[None]:
                 f"The disk is full: {path} could not be written, and nothing was left half-written. "
                 "Free some space and run the command again."
             ) from error
-        if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
+        if error.errno in NOT_WRITABLE:
             raise UserError(f"{path} may not be written ({error.strerror}). Choose another folder.") from error
         raise
+
+
+def _beside(path: Path) -> Path:
+    """Returns a name in the same folder that no other process or thread writes to."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Writes a file beside its place and renames it, so that it is whole or not there.
 
     Raises:
-        UserError: if the disk is full or the folder may not be written.
+        UserError: if the disk is full or there may be no such file there.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = _beside(path)
     with explaining_disk_errors(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +64,7 @@ def write_bytes(path: Path, content: bytes) -> None:
                 os.fsync(stream.fileno())
             beside.replace(path)
         finally:
-            beside.unlink(missing_ok=True)
+            _remove(beside)
 
 
 def write_text(path: Path, content: str) -> None:
@@ -74,19 +81,21 @@ def read_json(path: Path) -> Any:  # noqa: ANN401  any JSON value
     """Reads a JSON file.
 
     Raises:
-        UserError: if it is missing or damaged.
+        UserError: if it is missing, damaged or not to be read.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing. Was the run interrupted before it was written?") from error
+    except OSError as error:
+        raise UserError(f"{path} could not be read ({error.strerror or error}).") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is damaged ({error}). Remove it and run the command again.") from error
 
 
 def write_arrays(path: Path, arrays: Arrays, about: Mapping[str, Any] | None = None) -> None:
     """Writes named arrays and a JSON value about them into one safetensors file, whole or not at all."""
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     write_bytes(path, _save_safetensors(contiguous, metadata={"about": json.dumps(about or {}, sort_keys=True)}))
 
 
@@ -104,6 +113,8 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
             about = json.loads((stream.metadata() or {}).get("about", "{}"))
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing. Was the run interrupted before it was written?") from error
+    except OSError as error:
+        raise UserError(f"{path} could not be read ({error.strerror or error}).") from error
     except (SafetensorError, ValueError) as error:
         raise UserError(f"{path} is damaged or truncated ({error}). Restore it, or run the training again.") from error
     return arrays, about
@@ -112,17 +123,32 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
 @contextmanager
 def folder_beside(path: Path) -> Iterator[Path]:
     """Yields a new folder that takes the place of ``path`` when the block ends well, and vanishes when it does not."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = _beside(path)
+    aside = beside.with_suffix(".old")
     with explaining_disk_errors(path):
-        shutil.rmtree(beside, ignore_errors=True)
         try:
             beside.mkdir(parents=True)
             yield beside
             if path.exists():
-                shutil.rmtree(path)
-            beside.replace(path)
+                path.replace(aside)
+            try:
+                beside.replace(path)
+            except OSError:
+                if aside.exists():
+                    aside.replace(path)
+                raise
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            _remove(beside)
+            _remove(aside)
+
+
+def _remove(path: Path) -> None:
+    """Removes a file or a folder, if it is there; never raises, as it cleans up after other errors."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def digest_bytes(content: bytes) -> str:
@@ -143,9 +169,9 @@ def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
     """Returns a digest of named arrays: names, types, shapes and values."""
     hasher = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+        array = np.asarray(arrays[name], order="C")
         hasher.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-        hasher.update(array.view(np.uint8).reshape(-1).data if array.size else b"")
+        hasher.update(array.reshape(-1).view(np.uint8).data if array.size else b"")
     return hasher.hexdigest()
 
 

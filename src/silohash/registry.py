@@ -1,7 +1,7 @@
 """Families of named things (local methods, federated methods, ...), resolved when they are asked for.
 
-A family's ``__init__.py`` holds a literal table ``name -> "module:Class"``; other packages add to it by an entry point in
-the family's group (``silohash.local``, ``silohash.federated``).
+A family's ``__init__.py`` holds a literal table ``name -> "module:Class"``; other packages add to it by an entry point
+in the family's group (``silohash.local``, ``silohash.federated``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from silohash.types import MethodCard, UserError
@@ -70,19 +71,49 @@ class Registry:
         return module, attribute
 
     def resolve(self, name: str) -> Any:  # noqa: ANN401  a class of the family
-        """Imports and returns a member's class."""
+        """Imports and returns a member's class.
+
+        Raises:
+            UserError: if there is no such member, or what it needs is not installed.
+        """
         module, attribute = self.target(name)
-        return getattr(importlib.import_module(module), attribute)
+        try:
+            return getattr(self._imported(name), attribute)
+        except AttributeError as error:
+            raise UserError(
+                f'The {self.family} "{name}" should be "{attribute}" in {module}, which has none. '
+                "Repair or remove the package that adds it."
+            ) from error
 
     def card(self, name: str) -> MethodCard:
-        """Returns a member's card without importing its module where the card is a literal there."""
+        """Returns a member's card without importing its module where the card is a literal there.
+
+        Raises:
+            UserError: if there is no such member, or it has no card.
+        """
         module, _ = self.target(name)
-        spec = importlib.util.find_spec(module)
-        if spec is not None and spec.origin is not None:
-            card = _literal_card(Path(spec.origin), name)
-            if card is not None:
-                return card
-        return next(c for c in _cards_of(importlib.import_module(module)) if c.key == name)
+        try:
+            spec = importlib.util.find_spec(module)
+        except ImportError:
+            spec = None
+        card = _literal_card(Path(spec.origin), name) if spec is not None and spec.origin is not None else None
+        card = card or next((c for c in _cards_of(self._imported(name)) if c.key == name), None)
+        if card is None:
+            raise UserError(
+                f'{module} has no MethodCard with the key "{name}", so the {self.family} cannot be described. '
+                "Add one there."
+            )
+        return card
+
+    def _imported(self, name: str) -> ModuleType:
+        module, _ = self.target(name)
+        try:
+            return importlib.import_module(module)
+        except ImportError as error:
+            raise UserError(
+                f'The {self.family} "{name}" could not be loaded from {module} ({error}). '
+                "Install what it needs (pip install 'silohash[train]'), or remove the package that adds it."
+            ) from error
 
     def cards(self) -> list[MethodCard]:
         """Returns every member's card."""

@@ -1,0 +1,296 @@
+"""Files are whole or not there, and a damaged one is named."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silohash import files
+from silohash.types import Arrays, UserError
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that takes the bytes and has no room for them when they must be on it."""
+
+    def fsync(_: int) -> None:
+        raise FULL
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+def test_text_is_written_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "words.txt"
+    files.write_text(path, "größer\n")
+    files.write_text(path, "kleiner\n")
+    assert path.read_text(encoding="utf-8") == "kleiner\n"
+    assert names(path.parent) == ["words.txt"]
+
+
+def test_full_disk_keeps_the_old_file_and_leaves_nothing_beside(tmp_path: Path, full_disk: None) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("old")
+    with pytest.raises(UserError, match=r"disk is full.*config\.json.*Free some space"):
+        files.write_json(path, {"a": 1})
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["config.json"]
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EPERM])
+def test_forbidden_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def mkdir(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(UserError, match=r"run/a\.txt may not be written"):
+        files.write_text(tmp_path / "run" / "a.txt", "x")
+
+
+def test_other_errors_of_the_system_are_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="Input/output error"):
+        files.write_text(tmp_path / "a.txt", "x")
+    assert names(tmp_path) == []
+
+
+def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(UserError, match="run"):
+        files.write_text(tmp_path / "run" / "a.txt", "x")
+    with pytest.raises(UserError, match="run"), files.folder_beside(tmp_path / "run" / "model"):
+        pass
+
+
+def test_a_folder_where_a_file_should_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json").mkdir()
+    with pytest.raises(UserError, match=r"a\.json"):
+        files.write_json(tmp_path / "a.json", {})
+    with pytest.raises(UserError, match=r"a\.json"):
+        files.read_json(tmp_path / "a.json")
+    with pytest.raises(UserError, match=r"a\.json"):
+        files.read_arrays(tmp_path / "a.json")
+    assert names(tmp_path) == ["a.json"]
+
+
+def test_two_threads_may_write_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "codes.bin"
+    contents = [bytes([letter]) * 200_000 for letter in b"ab"]
+    failed: list[BaseException] = []
+
+    def write(content: bytes) -> None:
+        try:
+            for _ in range(20):
+                files.write_bytes(path, content)
+        except BaseException as error:  # a thread's error would be lost
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(content,)) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert path.read_bytes() in contents
+    assert names(tmp_path) == ["codes.bin"]
+
+
+def test_json_keeps_its_values_and_one_form(tmp_path: Path) -> None:
+    files.write_json(tmp_path / "a.json", {"b": [1, 2.5, None], "a": "ö"})
+    files.write_json(tmp_path / "b.json", {"a": "ö", "b": [1, 2.5, None]})
+    assert files.read_json(tmp_path / "a.json") == {"a": "ö", "b": [1, 2.5, None]}
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"a": ', b"\xff\xfe", b"\x00" * 64])
+def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.json is damaged"):
+        files.read_json(tmp_path / "a.json")
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"a\.json is missing"):
+        files.read_json(tmp_path / "a.json")
+    with pytest.raises(UserError, match=r"a\.safetensors is missing"):
+        files.read_arrays(tmp_path / "a.safetensors")
+
+
+ARRAYS: Arrays = {
+    "float": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "transposed": np.arange(6, dtype=np.float64).reshape(2, 3).T,
+    "scalar": np.array(7, dtype=np.int64),
+    "empty": np.zeros((0, 4), dtype=np.uint8),
+    "flags": np.array([True, False]),
+    "words": np.array([[2**64 - 1]], dtype=np.uint64),
+    "half": np.array([0.5, -0.0], dtype=np.float16),
+}
+
+
+def test_arrays_come_back_bit_for_bit_with_type_and_shape(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    files.write_arrays(path, ARRAYS, {"round": 3, "silos": ["a", "ö"]})
+    arrays, about = files.read_arrays(path)
+    assert about == {"round": 3, "silos": ["a", "ö"]}
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape), name
+        assert arrays[name].tobytes() == array.tobytes(), name
+
+
+def test_no_arrays_and_no_words_about_them(tmp_path: Path) -> None:
+    files.write_arrays(tmp_path / "a.safetensors", {})
+    assert files.read_arrays(tmp_path / "a.safetensors") == ({}, {})
+
+
+def test_arrays_cut_off_anywhere_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    files.write_arrays(path, ARRAYS, {"round": 3})
+    whole = path.read_bytes()
+    for length in (0, 1, 7, 8, 20, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(UserError, match=r"state\.safetensors is damaged or truncated"):
+            files.read_arrays(path)
+
+
+def test_a_pickle_is_no_arrays(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00\x8c\x07builtin\x94.")
+    with pytest.raises(UserError, match="damaged"):
+        files.read_arrays(tmp_path / "a.safetensors")
+
+
+def test_folder_appears_whole_and_replaces_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    for content in ("first", "second"):
+        with files.folder_beside(path) as beside:
+            (beside / content).write_text(content)
+            assert beside != path
+        assert names(path) == [content]
+    assert names(tmp_path) == ["model"]
+
+
+def test_folder_replaces_a_file_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "model").write_text("a file")
+    with files.folder_beside(tmp_path / "model") as beside:
+        (beside / "a").write_text("x")
+    assert names(tmp_path / "model") == ["a"]
+    assert names(tmp_path) == ["model"]
+
+
+def test_interrupted_folder_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "old").write_text("old")
+
+    def interrupted() -> None:
+        with files.folder_beside(path) as beside:
+            (beside / "half").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert names(path) == ["old"]
+    assert names(tmp_path) == ["model"]
+
+
+def test_folder_that_cannot_be_put_in_place_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "old").write_text("old")
+    rename = Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        if target == path and (self / "new").exists():
+            raise FULL
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(UserError, match="disk is full"), files.folder_beside(path) as beside:
+        (beside / "new").write_text("new")
+    assert names(path) == ["old"]
+    assert names(tmp_path) == ["model"]
+
+
+def test_full_disk_inside_a_folder_leaves_the_old_one(tmp_path: Path, full_disk: None) -> None:
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "old").write_text("old")
+    with pytest.raises(UserError, match="disk is full"), files.folder_beside(path) as beside:
+        files.write_text(beside / "new", "new")
+    assert names(path) == ["old"]
+    assert names(tmp_path) == ["model"]
+
+
+def test_really_full_disk(tmp_path: Path) -> None:
+    """A disk of 64 KiB in a mount namespace of its own, where the system permits one."""
+    work = (
+        "import pathlib, sys; from silohash import files; from silohash.types import UserError\n"
+        "path = pathlib.Path(sys.argv[1]) / 'a.bin'\n"
+        "files.write_bytes(path, b'a' * 30_000)\n"
+        "try:\n    files.write_bytes(path, b'b' * 60_000)\n"
+        "except UserError as error:\n    print(error)\n"
+        "print(path.read_bytes() == b'a' * 30_000, [p.name for p in path.parent.iterdir()])\n"
+    )
+    mount = 'mount -t tmpfs -o size=64k none "$1" && exec "$2" -c "$3" "$1"'
+    if shutil.which("unshare") is None or shutil.which("mount") is None:
+        pytest.skip("unshare and mount are not there")
+    namespace = ["unshare", "--map-root-user", "--mount"]
+    if subprocess.run([*namespace, "mount", "-t", "tmpfs", "none", str(tmp_path)], capture_output=True).returncode:
+        pytest.skip("the system permits no mount namespace")
+    done = subprocess.run(
+        [*namespace, "sh", "-c", mount, "sh", str(tmp_path), sys.executable, work], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    said, kept = done.stdout.splitlines()
+    assert said.startswith("The disk is full: ")
+    assert kept == "True ['a.bin']"
+
+
+def test_digests_tell_contents_apart(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * (files.BLOCK_BYTES + 1))
+    assert files.digest_file(tmp_path / "a") == files.digest_bytes(b"x" * (files.BLOCK_BYTES + 1))
+    assert files.digest_bytes(b"") != files.digest_bytes(b"\x00")
+    assert files.digest_json({"a": 1, "b": 2}) == files.digest_json({"b": 2, "a": 1})
+    assert files.digest_json({"a": 1}) != files.digest_json({"a": "1"})
+
+
+def test_array_digest_sees_names_types_shapes_and_values() -> None:
+    base = np.arange(6, dtype=np.int32)
+    different: list[Arrays] = [
+        {"a": base},
+        {"b": base},
+        {"a": base.astype(np.int64)},
+        {"a": base.astype(">i4")},
+        {"a": base.view(np.float32)},
+        {"a": base.reshape(2, 3)},
+        {"a": base.reshape(3, 2)},
+        {"a": base[::-1]},
+        {"a": base, "b": base},
+        {"a": np.array(1)},
+        {"a": np.array([1])},
+        {"a": np.zeros((0, 2))},
+        {"a": np.zeros((0, 3))},
+        {"a": np.array(["x", "yy"])},
+        {},
+    ]
+    assert len({files.digest_arrays(arrays) for arrays in different}) == len(different)
+    assert files.digest_arrays({"b": base, "a": base}) == files.digest_arrays({"a": base, "b": base})
+    assert files.digest_arrays({"a": base.reshape(2, 3)}) == files.digest_arrays(
+        {"a": np.asfortranarray(base.reshape(2, 3))}
+    )

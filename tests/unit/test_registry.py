@@ -1,0 +1,124 @@
+"""Families of named things: found by name, described without being imported, extended by entry points."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from silohash import registry
+from silohash.registry import Registry, suggestion
+from silohash.types import MethodCard, UserError
+
+CARD = """
+CARD = MethodCard(
+    key="{key}", title="A title", authors="A. Author", venue="A venue", year=2020, link="doi", summary={summary},
+    supervised=True, sends=("weights",), keeps=(), differs_from_paper=("one " "thing",),
+)
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An importable package ``outside_methods`` whose files a test writes."""
+    folder = tmp_path / "outside_methods"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield folder
+    for name in [name for name in sys.modules if name.split(".")[0] == "outside_methods"]:
+        del sys.modules[name]
+
+
+def family(**table: str) -> Registry:
+    return Registry("local method", "silohash.test_family", table)
+
+
+def test_resolve_imports_the_class(package: Path) -> None:
+    (package / "one.py").write_text("class One:\n    size = 3\n")
+    assert family(one="outside_methods.one:One").resolve("one").size == 3
+
+
+def test_nothing_is_imported_before_it_is_asked_for(package: Path) -> None:
+    (package / "one.py").write_text("raise RuntimeError('imported')\n")
+    ours = family(one="outside_methods.one:One")
+    assert ours.names() == ["one"]
+    assert ours.target("one") == ("outside_methods.one", "One")
+    assert "outside_methods.one" not in sys.modules
+    with pytest.raises(RuntimeError, match="imported"):
+        ours.resolve("one")
+
+
+def test_unknown_name_says_what_there_is_and_what_was_meant() -> None:
+    ours = family(dcmh="a:A", csq="b:B")
+    with pytest.raises(UserError) as error:
+        ours.resolve("dcmhh")
+    assert str(error.value) == 'There is no local method "dcmhh" (did you mean "dcmh"?); there are: dcmh, csq.'
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("dirichelt", "dirichlet"), ("IID", ""), ("zzz", ""), ("", "")])
+def test_suggestion_is_near_or_empty(typed: str, meant: str) -> None:
+    expected = f' (did you mean "{meant}"?)' if meant else ""
+    assert suggestion(typed, ["iid", "dirichlet", "shards"]) == expected
+
+
+def test_literal_card_is_read_without_importing_its_module(package: Path) -> None:
+    heavy = "raise RuntimeError('imported')\n" + CARD.format(key="one", summary="'short'")
+    (package / "one.py").write_text(heavy)
+    card = family(one="outside_methods.one:One").card("one")
+    assert (card.key, card.summary, card.differs_from_paper) == ("one", "short", ("one thing",))
+    assert "outside_methods.one" not in sys.modules
+
+
+def test_card_that_is_no_literal_is_imported(package: Path) -> None:
+    computed = "from silohash.types import MethodCard\n" + CARD.format(key="one", summary="'ab'.upper()")
+    (package / "one.py").write_text(computed)
+    assert family(one="outside_methods.one:One").card("one").summary == "AB"
+
+
+def test_two_methods_of_one_file_keep_their_own_cards(package: Path) -> None:
+    second = CARD.format(key="two", summary="'second'").replace("CARD =", "OTHER: MethodCard =")
+    (package / "both.py").write_text(CARD.format(key="one", summary="'first'") + second)
+    ours = family(one="outside_methods.both:One", two="outside_methods.both:Two")
+    assert [card.summary for card in ours.cards()] == ["first", "second"]
+
+
+def test_method_without_a_card_is_named(package: Path) -> None:
+    (package / "one.py").write_text("class One: ...\n")
+    with pytest.raises(UserError, match=r"outside_methods\.one.*one"):
+        family(one="outside_methods.one:One").card("one")
+
+
+def test_card_of_a_package_that_is_not_there_is_named() -> None:
+    with pytest.raises(UserError, match="no_such_package"):
+        family(one="no_such_package.one:One").card("one")
+
+
+def test_class_that_is_not_there_is_named(package: Path) -> None:
+    (package / "one.py").write_text("")
+    with pytest.raises(UserError, match=r"One.*outside_methods\.one"):
+        family(one="outside_methods.one:One").resolve("one")
+
+
+def test_missing_dependency_says_how_to_install_it(package: Path) -> None:
+    (package / "one.py").write_text("import no_such_library\n")
+    with pytest.raises(UserError, match=r"no_such_library.*pip install"):
+        family(one="outside_methods.one:One").resolve("one")
+
+
+def test_other_packages_add_members_and_cannot_replace_ours(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (package / "two.py").write_text("class Two: ...\n")
+    points = [
+        EntryPoint("one", "outside_methods.two:Two", "silohash.test_family"),
+        EntryPoint("two", "outside_methods.two:Two", "silohash.test_family"),
+    ]
+    asked: list[str] = []
+    monkeypatch.setattr(registry, "entry_points", lambda group: asked.append(group) or points)
+    ours = family(one="silohash.types:MethodCard")
+    assert ours.names() == ["one", "two"]
+    assert ours.resolve("one") is MethodCard
+    assert ours.resolve("two").__module__ == "outside_methods.two"
+    assert set(asked) == {"silohash.test_family"}
