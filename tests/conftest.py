@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def _cache_folder() -> Path:
-    """Returns this checkout's folder for decoded pictures: kept between runs, another when the code that fills it changes.
+    """Returns this checkout's folder for decoded pictures: kept between runs, another when its code changes.
 
     It is not the user's own cache: a test must neither read what another version wrote nor leave anything there.
     """

@@ -1,0 +1,131 @@
+"""The central data type refuses what does not belong together, and answers what it holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from silohash.data.archive import Archive, ArchiveCard, Pictures, is_features
+from silohash.types import UserError
+
+CARD = ArchiveCard(name="toy", source="this test", licence="CC0")
+
+
+class Squares:
+    """Four grey squares that are made when they are asked for."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def picture(self, row: int) -> Image.Image:
+        return Image.new("L", (2, 2), row)
+
+    def digest(self) -> str:
+        return "squares"
+
+
+def archive(**changes: Any) -> Archive:
+    values: dict[str, Any] = {
+        "ids": np.array(["a", "b", "c", "d"]),
+        "image": Squares(),
+        "text": np.array(["one", "two", "", "four"]),
+        "labels": np.array([[1, 0], [1, 1], [0, 0], [0, 1]], np.uint8),
+        "label_names": ("cat", "dog"),
+        "splits": {"query": np.array([0]), "database": np.array([1, 2, 3]), "train": np.array([1, 2])},
+        "card": CARD,
+    }
+    return Archive(**(values | changes))
+
+
+def test_archive_answers_what_it_holds() -> None:
+    toy = archive()
+    assert len(toy) == 4
+    assert toy.split("train").tolist() == [1, 2]
+    assert toy.values("text") is toy.text
+    assert toy.values("image") is toy.image
+    assert toy.caption(1) == "two"
+    assert [toy.labels_of(row) for row in range(4)] == [["cat"], ["cat", "dog"], [], ["dog"]]
+    assert isinstance(toy.image, Pictures)
+    assert toy.pictures() is toy.image
+
+
+def test_without_labels_no_item_has_any() -> None:
+    assert archive(labels=None, label_names=()).labels_of(0) == []
+
+
+def test_a_modality_is_there_for_all_items_or_none_unless_it_is_said() -> None:
+    assert archive().has("image").tolist() == [True] * 4
+    assert archive(text=None).has("text").tolist() == [False] * 4
+    some = np.array([True, False, True, True])
+    assert archive(has_text=some).has("text").tolist() == some.tolist()
+    assert archive(has_text=some).has("image").tolist() == [True] * 4
+
+
+def test_captions_and_previews_stand_for_features() -> None:
+    features = np.zeros((4, 3), np.float32)
+    bare = archive(image=features, text=features)
+    assert bare.caption(0) == ""
+    assert bare.pictures() is None
+    shown = archive(image=features, text=features, captions=np.array(["w", "x", "y", "z"]), preview=Squares())
+    assert shown.caption(3) == "z"
+    assert isinstance(shown.pictures(), Squares)
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [(np.zeros((2, 3), np.float32), True), (np.array(["a"]), False), (Squares(), False), (None, False)],
+)
+def test_features_are_told_from_strings_and_pictures(column: object, expected: bool) -> None:
+    assert is_features(column) is expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"text": np.array(["one"])}, "text has 1 rows and there are 4 ids"),
+        ({"image": np.zeros((5, 2), np.float32)}, "image has 5 rows"),
+        ({"labels": np.zeros((3, 2), np.uint8)}, "labels has 3 rows"),
+        ({"has_image": np.array([True])}, "has_image has 1 rows"),
+        ({"captions": np.array(["x"])}, "captions has 1 rows"),
+        ({"columns": {"script": np.array(["x"])}}, "script has 1 rows"),
+        ({"ids": np.array(["a", "b", "b", "d"])}, 'id "b" stands more than once'),
+        ({"label_names": ("cat",)}, "2 label columns and 1 names"),
+        ({"splits": {"query": np.array([4])}}, 'split "query" names rows outside 0..3'),
+        ({"splits": {"train": np.array([-1])}}, 'split "train" names rows outside 0..3'),
+        ({"splits": {"query": np.array([0, 2]), "database": np.array([2, 0])}}, '"a" .and 1 more. is both query and'),
+    ],
+)
+def test_what_does_not_belong_together_is_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words) as error:
+        archive(**changes)
+    assert str(error.value).startswith('Archive "toy": ')
+
+
+def test_every_column_of_an_empty_archive_may_be_empty() -> None:
+    empty = archive(
+        ids=np.array([], np.str_),
+        image=None,
+        text=np.array([], np.str_),
+        labels=np.zeros((0, 2), np.uint8),
+        splits={"query": np.array([], np.int64), "database": np.array([], np.int64)},
+    )
+    assert len(empty) == 0
+    assert empty.has("image").shape == (0,)
+
+
+def test_unknown_split_says_which_there_are() -> None:
+    with pytest.raises(UserError, match='has no split "test"; it has: query, database, train'):
+        archive().split("test")
+
+
+def test_other_splits_leave_the_first_archive_alone() -> None:
+    toy = archive()
+    other = toy.with_splits({"query": np.array([3])})
+    assert list(other.splits) == ["query"]
+    assert other.ids is toy.ids
+    assert list(toy.splits) == ["query", "database", "train"]
+    with pytest.raises(UserError, match="outside"):
+        toy.with_splits({"query": np.array([9])})
