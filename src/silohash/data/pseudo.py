@@ -1,0 +1,109 @@
+"""Clusters that stand in for labels, so that an archive without labels can be spread unevenly.
+
+They serve the simulation of silos only: no method sees them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.archive import Archive, Pictures, is_features
+from silohash.seeds import derive, numpy_generator
+from silohash.types import Modality, Rows, UserError
+
+FITTED_ROWS = 20_000
+"""K-means is fitted on at most this many rows, drawn at random; the others go to the nearest centre."""
+
+BLOCK_ROWS = 4_096
+SIDE_PIXELS = 8
+HASHED_WORDS = 256
+
+
+def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt.NDArray[np.int64]:
+    """Clusters the items by k-means over given features, small pictures or hashed words.
+
+    Args:
+        archive: the items.
+        clusters: how many clusters.
+        over: ``"image"``, ``"text"``, or ``"auto"`` for the pictures where there are any.
+        seed: the partition's seed.
+
+    Returns:
+        ``(N,)`` int64 cluster of each item; ``clusters`` itself for items that lack the modality.
+
+    Raises:
+        UserError: if the archive lacks the modality, has fewer such items than clusters, or scikit-learn is missing.
+
+    Source: the partition of PT-FUCH's published code (k-means pseudo-classes on image features).
+    """
+    kmeans, one_thread = _libraries()
+    modality = _modality(archive, over)
+    rows = np.flatnonzero(archive.has(modality))
+    if len(rows) < clusters:
+        raise UserError(
+            f"[partition] clusters is {clusters}, and {len(rows)} items have a {modality}. "
+            f"Set clusters = {max(len(rows), 1)} or fewer."
+        )
+    fitted = rows
+    if len(rows) > FITTED_ROWS:
+        fitted = np.sort(numpy_generator(seed, "partition k-means rows").choice(rows, FITTED_ROWS, replace=False))
+    model = kmeans(clusters, n_init=4, random_state=derive(seed, "partition k-means") % 2**32)
+    found = np.full(len(archive), clusters, np.int64)
+    with one_thread(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fewer distinct items than clusters: some clusters stay empty
+        model.fit(_vectors(archive, modality, fitted))
+        for start in range(0, len(rows), BLOCK_ROWS):
+            block = rows[start : start + BLOCK_ROWS]
+            found[block] = model.predict(_vectors(archive, modality, block))
+    return found
+
+
+def _libraries() -> tuple[Any, Any]:
+    """Returns k-means and what holds it to one thread, whose sums do not depend on who came first."""
+    try:
+        from sklearn.cluster import KMeans
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise UserError(
+            '[partition] kind = "pseudo" needs scikit-learn. Install it: pip install "silohash[train]".'
+        ) from error
+    return KMeans, threadpool_limits
+
+
+def _modality(archive: Archive, over: str) -> Modality:
+    if over == "auto":
+        return "image" if archive.has_image.any() else "text"
+    modality: Modality = "image" if over == "image" else "text"
+    if not archive.has(modality).any():
+        other = "text" if modality == "image" else "image"
+        raise UserError(f'[partition] over is "{over}", and no item has a {modality}. Set over = "{other}".')
+    return modality
+
+
+def _vectors(archive: Archive, modality: Modality, rows: Rows) -> npt.NDArray[np.float32]:
+    column = archive.values(modality)
+    if isinstance(column, Pictures):
+        return _small_pictures(column, rows)
+    if column is not None and is_features(column):
+        given = np.nan_to_num(column[rows].astype(np.float32), posinf=0.0, neginf=0.0)
+        length = np.linalg.norm(given, axis=1, keepdims=True)
+        shortened: npt.NDArray[np.float32] = given / np.maximum(length, np.finfo(np.float32).tiny)
+        return shortened
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    texts = [] if column is None else [str(column[row]) for row in rows]
+    hashed = HashingVectorizer(n_features=HASHED_WORDS, alternate_sign=False, dtype=np.float32).transform(texts)
+    dense: npt.NDArray[np.float32] = hashed.toarray()
+    return dense
+
+
+def _small_pictures(pictures: Pictures, rows: Rows) -> npt.NDArray[np.float32]:
+    small = np.empty((len(rows), SIDE_PIXELS * SIDE_PIXELS * 3), np.float32)
+    for place, row in enumerate(rows):
+        picture = pictures.picture(int(row)).convert("RGB").resize((SIDE_PIXELS, SIDE_PIXELS))
+        small[place] = np.asarray(picture, np.float32).reshape(-1) / 255.0
+    return small
