@@ -1,1 +1,68 @@
 """Archives of items, and how they are spread over silos."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from silohash.registry import suggestion
+from silohash.types import UserError
+
+if TYPE_CHECKING:
+    from silohash.data.archive import Archive
+
+ARCHIVES: Mapping[str, str] = {
+    "glyphs": "silohash.data.glyphs:glyphs",
+    "coco18": "silohash.data.shared:coco18",
+    "fashion": "silohash.data.shared:fashion",
+    "wiki-sift-lda": "silohash.data.shared:wiki_sift_lda",
+    "clothing10": "silohash.data.shared:clothing10",
+    "flickr8k-1k": "silohash.data.captioned:flickr8k_1k",
+    "coco-mini": "silohash.data.captioned:coco_mini",
+    "nlvr-graphs": "silohash.data.captioned:nlvr_graphs",
+    "fashion-clip99": "silohash.data.shared:fashion_clip99",
+    "pascal-deep": "silohash.data.shared:pascal_deep",
+}
+"""The archives that have a name, each as module:function; a path opens a user's own folder."""
+
+FOLDER = "silohash.data.folder:read_folder"
+
+
+def open_archive(name: str | None, path: Path | None = None, *, options: Mapping[str, object] | None = None) -> Archive:
+    """Opens an archive by its name, or a user's own folder by its path.
+
+    Args:
+        name: one of `ARCHIVES`, or None.
+        path: a folder with ``metadata.csv``, ``.jsonl`` or ``.parquet``, or None.
+        options: the archive's own options, as ``{"faces": 1}`` for ``glyphs``.
+
+    Raises:
+        UserError: if not exactly one of name and path is given, the name or an option is unknown, or the archive cannot
+            be read.
+    """
+    if (name is None) == (path is None):
+        given = "neither" if name is None else f'both name = "{name}" and path = "{path}"'
+        raise UserError(f"An archive is opened by a name or by a path; there is {given}. Set one of the two in [data].")
+    if name is not None and name not in ARCHIVES:
+        raise UserError(
+            f'There is no archive "{name}"{suggestion(name, ARCHIVES)}; there are: {", ".join(ARCHIVES)}. '
+            "Set path instead of name for a folder of your own."
+        )
+    module, _, attribute = (FOLDER if name is None else ARCHIVES[name]).partition(":")
+    function = getattr(importlib.import_module(module), attribute)
+    called = f'The archive "{name}"' if name is not None else "A folder"
+    arguments = _checked(called, inspect.signature(function), dict(options or {}))
+    archive: Archive = function(**arguments) if path is None else function(Path(path), **arguments)
+    return archive
+
+
+def _checked(called: str, signature: inspect.Signature, options: dict[str, Any]) -> dict[str, Any]:
+    known = [name for name, parameter in signature.parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            has = f"its options are: {', '.join(known)}" if known else "it has none"
+            raise UserError(f'{called} has no option "{option}"{suggestion(option, known)}; {has}.')
+    return options

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from silohash.files import digest_arrays, digest_json
 from silohash.types import Modality, Rows, UserError
 
 if TYPE_CHECKING:
     from PIL import Image
 
 SPLITS = ("query", "database", "train")
+TEXT_CELLS = 1 << 29
 
 
 @runtime_checkable
@@ -41,6 +43,19 @@ Features: TypeAlias = npt.NDArray[np.float32]
 """One given feature vector an item, ``(N, D)``; a row of NaN where an item has none."""
 
 Column: TypeAlias = "Pictures | Texts | Features"
+
+
+def as_texts(values: Sequence[str]) -> tuple[Texts, int]:
+    """Makes a text column of strings, cut so that one very long text does not widen every row beyond memory.
+
+    A row holds at least 256 characters, and the whole column at most 2 GiB where that allows more.
+
+    Returns:
+        ``(N,)`` strings, and how many of them were cut.
+    """
+    longest = max(256, TEXT_CELLS // max(1, len(values)))
+    cut = sum(len(value) > longest for value in values)
+    return np.array([value[:longest] for value in values] if cut else list(values), dtype=np.str_), cut
 
 
 def is_features(column: object) -> bool:
@@ -120,7 +135,7 @@ class Archive:
                     f'Archive "{self.card.name}": {name} has {len(column):,} rows and there are {count:,} ids. '
                     "Every column needs one row an item, in the same order."
                 )
-        if len(np.unique(self.ids)) != count:
+        if len(set(self.ids.tolist())) != count:
             values, counts = np.unique(self.ids, return_counts=True)
             raise UserError(
                 f'Archive "{self.card.name}": the id "{values[counts > 1][0]}" stands more than once. Make ids unique.'
@@ -138,8 +153,8 @@ class Archive:
             both = np.intersect1d(query, database)
             if len(both):
                 raise UserError(
-                    f'Archive "{self.card.name}": item "{self.ids[both[0]]}" (and {len(both) - 1} more) is both query and '
-                    "database, and would be found as its own answer. Put each item in one split."
+                    f'Archive "{self.card.name}": item "{self.ids[both[0]]}" (and {len(both) - 1} more) is both query '
+                    "and database, and would be found as its own answer. Put each item in one split."
                 )
 
     def __len__(self) -> int:
@@ -200,5 +215,17 @@ class Archive:
         return [self.label_names[c] for c in np.flatnonzero(self.labels[row])]
 
     def with_splits(self, splits: Mapping[str, Rows]) -> Archive:
-        """Returns the same items under other splits."""
-        return replace(self, splits=splits)
+        """Returns the same items under other splits; the card's digest is that of the new splits."""
+        return replace(self, splits=splits).with_digest()
+
+    def with_digest(self) -> Archive:
+        """Returns the same archive, its card holding the digest of ids, labels, splits and content."""
+        arrays: dict[str, npt.NDArray[np.generic]] = {f"split/{name}": rows for name, rows in self.splits.items()}
+        parts: dict[str, object] = {"label_names": list(self.label_names)}
+        for name, column in (("ids", self.ids), ("labels", self.labels), ("image", self.image), ("text", self.text)):
+            if isinstance(column, np.ndarray):
+                arrays[name] = column
+            elif column is not None:
+                parts[name] = column.digest()
+        digest = digest_json({**parts, "arrays": digest_arrays(arrays)})
+        return replace(self, card=replace(self.card, digest=digest))

@@ -1,0 +1,133 @@
+"""Pictures that lie as JPEG files end to end in a few numpy archives, and pictures in a list of files."""
+
+from __future__ import annotations
+
+import threading
+import zipfile
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from silohash.data.pictures import decode
+from silohash.files import digest_file, digest_json
+from silohash.types import UserError
+
+
+class PackedPictures:
+    """Pictures of ``images-000.npz``, ``images-001.npz``, …; each file is read when one of its pictures is asked for.
+
+    A file holds ``data`` (uint8, JPEG files end to end) and ``offsets`` (int64, one more than there are pictures);
+    pictures are counted through the files in the order of their names. Several threads may ask at once.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._paths = sorted(folder.glob("images-*.npz"))
+        if not self._paths:
+            raise UserError(f"{folder / 'images-000.npz'} is missing. Put the whole folder {folder.name} there again.")
+        self._offsets = [self._read(path, "offsets") for path in self._paths]
+        counts = [len(offsets) - 1 for offsets in self._offsets]
+        self._starts = [0, *np.cumsum(counts).tolist()]
+        self._data: dict[int, np.ndarray] = {}
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def _read(path: Path, name: str) -> np.ndarray:
+        return read_npz(path, (name,))[name]
+
+    def __len__(self) -> int:
+        """Returns how many there are."""
+        return int(self._starts[-1])
+
+    def content(self, row: int) -> bytes:
+        """Returns one picture's JPEG file.
+
+        Raises:
+            IndexError: if there is no such row.
+        """
+        if not 0 <= row < len(self):
+            raise IndexError(f"picture {row} of {len(self)}")
+        shard = bisect_right(self._starts, row) - 1
+        with self._lock:
+            if shard not in self._data:
+                self._data[shard] = self._read(self._paths[shard], "data")
+        offsets = self._offsets[shard]
+        position = row - self._starts[shard]
+        return self._data[shard][offsets[position] : offsets[position + 1]].tobytes()
+
+    def picture(self, row: int) -> Image.Image:
+        """Decodes one picture (mode ``RGB``).
+
+        Raises:
+            UserError: if the packed file is damaged there.
+        """
+        try:
+            return decode(self.content(row))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"Picture {row} of {self._paths[0].parent} is damaged ({error}). Restore the folder."
+            ) from error
+
+    def digest(self) -> str:
+        """Returns a digest of all files' content."""
+        return digest_json([digest_file(path) for path in self._paths])
+
+
+class PictureFiles:
+    """Pictures in files of one folder, an empty name where an item has none; decoded when they are asked for.
+
+    Args:
+        folder: the folder that the names are relative to.
+        names: one name an item.
+        digests: a digest of each file's content, where they are known; else the files are read for it.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str], digests: Sequence[str] | None = None) -> None:
+        self.folder = folder
+        self.names = tuple(names)
+        self._digests = digests
+
+    def __len__(self) -> int:
+        """Returns how many items there are."""
+        return len(self.names)
+
+    def picture(self, row: int) -> Image.Image:
+        """Decodes one picture (mode ``RGB``).
+
+        Raises:
+            UserError: if the item has none, or its file can no longer be read.
+        """
+        if not self.names[row]:
+            raise UserError(f"Item {row} of {self.folder} has no picture. Ask only for items that have one.")
+        path = self.folder / self.names[row]
+        try:
+            return decode(path.read_bytes())
+        except (OSError, ValueError, Image.DecompressionBombError) as error:
+            raise UserError(
+                f"{path} can no longer be read ({error}). Restore the file, or open the archive again to leave it out."
+            ) from error
+
+    def digest(self) -> str:
+        """Returns a digest of all files' content."""
+        digests = self._digests
+        if digests is None:
+            of_name = {name: digest_file(self.folder / name) if name else "" for name in set(self.names)}
+            digests = [of_name[name] for name in self.names]
+        return digest_json(list(digests))
+
+
+def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Reads named arrays of an ``.npz`` file, never a pickled one.
+
+    Raises:
+        UserError: if the file is missing or damaged, or lacks an array.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in names}
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing. Put the whole folder {path.parent.name} there again.") from error
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is damaged or of another kind ({error}). Restore the file.") from error
