@@ -1,0 +1,125 @@
+"""The methods that the documents work through are found by name, train, and do what the page says of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.federated import FEDERATED_METHODS
+from silohash.federated.base import FederationInfo
+from silohash.local import LOCAL_METHODS
+from silohash.local.base import SiloData
+from silohash.models.towers import ModelSpec, TowerSpec
+from silohash.runtime.config import RunConfig, load_config
+from silohash.runtime.silo import SiloResult, TrainSettings, make_context, train_silo
+from silohash.types import Arrays
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "add-a-method.md"
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BITS = 16
+
+
+@pytest.fixture
+def methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The page's two methods, under the names that it gives them."""
+    local, federated = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    folder = tmp_path / "worked_examples"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "contrast.py").write_text(local, encoding="utf-8")
+    (folder / "near.py").write_text(federated, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(LOCAL_METHODS.table, "contrast", "worked_examples.contrast:Contrast")  # type: ignore[arg-type]
+    monkeypatch.setitem(FEDERATED_METHODS.table, "near", "worked_examples.near:Near")  # type: ignore[arg-type]
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "worked_examples"]:
+        del sys.modules[name]
+
+
+def config(**federated: Any) -> RunConfig:
+    return load_config(
+        {
+            "data": {"name": "glyphs"},
+            "local": {"name": "contrast", "bits": BITS, "temperature": 0.1},
+            "federated": federated,
+        }
+    )
+
+
+def pairs(count: int = 64) -> SiloData:
+    """Pairs that belong together: both sides are linear views of the same eight numbers."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(count, 8, generator=generator)
+    has_text = torch.ones(count, dtype=torch.bool)
+    has_text[:3] = False
+    return SiloData(
+        name="a",
+        image=hidden @ torch.randn(8, 12, generator=generator),
+        text=hidden @ torch.randn(8, 10, generator=generator) * has_text.unsqueeze(1),
+        labels=None,
+        has_image=torch.ones(count, dtype=torch.bool),
+        has_text=has_text,
+    )
+
+
+def train(run: RunConfig, rounds: int) -> list[tuple[SiloResult, Arrays]]:
+    """Trains one silo for some rounds; returns each round's result and the parameters that it was sent."""
+    spec = ModelSpec({"image": TowerSpec("mlp", (12,), 32), "text": TowerSpec("mlp", (10,), 32)}, classes=0)
+    torch.manual_seed(0)
+    model = run.local_method.build(spec, BITS)
+    server = run.federated_method.init_server(model, FederationInfo(silos=1, classes=0, bits=BITS, total_rounds=rounds))
+    settings = TrainSettings(batch=16, learning_rate=0.003)
+    done = []
+    for number in range(rounds):
+        sent = {name: array.copy() for name, array in server.params.items()}
+        context = make_context(
+            silo=0,
+            broadcast=run.federated_method.broadcast(server, 0, round=number),
+            kept={},
+            model=model,
+            local=run.local_method,
+            data=pairs(),
+            epochs=2,
+            total_rounds=rounds,
+            seed=0,
+        )
+        result = train_silo(context, run.federated_method, settings)
+        server = run.federated_method.aggregate(server, [result.update])
+        done.append((result, sent))
+    return done
+
+
+def moved(result: SiloResult, sent: Arrays) -> float:
+    return float(sum(np.square(result.update.params[name] - sent[name]).sum() for name in sent))
+
+
+@pytest.mark.usefixtures("methods")
+def test_cards_are_read() -> None:
+    assert LOCAL_METHODS.card("contrast").title == "Contrast of pairs"
+    assert FEDERATED_METHODS.card("near").sends == ("parameters", "number of items")
+    assert not {"worked_examples.contrast", "worked_examples.near"} & set(sys.modules)
+
+
+@pytest.mark.usefixtures("methods")
+def test_local_method_learns() -> None:
+    done = train(config(name="fedavg"), rounds=6)
+    assert set(done[0][0].terms) == {"i2t", "t2i"}
+    assert done[-1][0].loss < 0.5 * done[0][0].loss
+
+
+@pytest.mark.usefixtures("methods")
+def test_federated_method_stays_nearer_the_stronger_its_term_and_is_fedavg_without() -> None:
+    by_weight = {weight: train(config(name="near", proximal_weight=weight), rounds=1)[0] for weight in (0.0, 1.0, 10.0)}
+    free, near, nearer = (moved(*done) for done in by_weight.values())
+    assert free > near > nearer
+    assert "proximal" in by_weight[1.0][0].terms
+    fedavg, _ = train(config(name="fedavg"), rounds=1)[0]
+    without, _ = by_weight[0.0]
+    assert all(np.array_equal(fedavg.update.params[name], array) for name, array in without.update.params.items())
