@@ -1,0 +1,223 @@
+"""Pictures as small arrays of pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+from PIL import __version__ as pillow_version
+
+from silohash.data.archive import Column, Pictures
+from silohash.features.base import Value, blocks, known, mean_and_deviation
+from silohash.features.cache import PixelCache
+from silohash.files import digest_json
+from silohash.types import Arrays, Modality, Rows, UserError
+
+BLOCK_ROWS = 1_024
+SMALLEST_PIXELS, LARGEST_PIXELS = 8, 512
+CACHED_PICTURES = 64
+"""Fewer pictures than this are decoded without asking the cache."""
+
+CACHED_SHARE = 8
+"""Fewer than one picture in this many are decoded without filling the cache with the others."""
+
+MODES = {1: "L", 3: "RGB"}
+
+Pixels: TypeAlias = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class PixelFeatures:
+    """Pictures as ``(c, size, size)`` uint8, resized with antialiasing (bicubic).
+
+    The whole picture is squeezed into the square, without a crop and without keeping the aspect: nothing of it is lost,
+    and no border is learnt. Pixels stay uint8; the tower subtracts `mean` and divides by `deviation`. Transparency lies
+    over white. Rows without a picture have no place here: ask only for rows whose item has one.
+
+    Attributes:
+        size: side in pixels, 8 to 512.
+        channels: 1 (grey) or 3 (colour).
+        summed: the added sums of the silos: ``count``, ``sum``, ``sum_squares`` a channel, int64 and thus exact.
+        cache: where decoded pictures are kept, or None to decode each time.
+    """
+
+    size: int = 32
+    channels: int = 3
+    summed: Arrays | None = None
+    cache: PixelCache | None = field(default_factory=PixelCache, repr=False)
+
+    kind: ClassVar[str] = "pixels"
+    modality: ClassVar[Modality] = "image"
+    options: ClassVar[Mapping[str, Any]] = {"size": 32, "channels": None, "cache": True}
+
+    def __post_init__(self) -> None:
+        """Checks the size and the channels.
+
+        Raises:
+            UserError: if one is out of range.
+        """
+        if type(self.size) is not int or not SMALLEST_PIXELS <= self.size <= LARGEST_PIXELS:
+            raise UserError(
+                f"[features] size is {self.size!r}; it must be a whole number of pixels, {SMALLEST_PIXELS} to "
+                f"{LARGEST_PIXELS}."
+            )
+        if type(self.channels) is not int or self.channels not in MODES:
+            raise UserError(f"[features] channels is {self.channels!r}; it must be 1 (grey) or 3 (colour).")
+
+    @classmethod
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> PixelFeatures:  # noqa: ARG003
+        """Returns the featuriser that the options ask for; grey where the column's first picture is grey."""
+        if not isinstance(column, Pictures):
+            raise UserError(
+                f'[features] kind "pixels" needs pictures, and this archive\'s {modality} column holds none. '
+                'Set kind = "auto".'
+            )
+        channels = options["channels"]
+        if channels is None:
+            channels = 1 if len(column) and _mode_of_first(column) == "L" else 3
+        return cls(options["size"], channels, cache=PixelCache() if options["cache"] else None)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one picture, ``(c, size, size)``."""
+        return (self.channels, self.size, self.size)
+
+    @property
+    def mean(self) -> npt.NDArray[np.float64]:
+        """The mean a channel, ``(c,)``, on the scale 0 to 255."""
+        return mean_and_deviation(known(self.summed, self.kind))[0]
+
+    @property
+    def deviation(self) -> npt.NDArray[np.float64]:
+        """The standard deviation a channel, ``(c,)``, on the scale 0 to 255; 1 for a channel that never varies."""
+        deviation = mean_and_deviation(known(self.summed, self.kind))[1]
+        return np.where(deviation > 0, deviation, 1.0)
+
+    def statistics(self, column: Column, rows: Rows) -> Arrays:
+        """Returns exact sums of pixel values a channel: ``count``, ``sum``, ``sum_squares``, each ``(c,)`` int64."""
+        read = self._source(column, rows)
+        count, total, squares = (np.zeros(self.channels, np.int64) for _ in range(3))
+        for _, block in blocks(rows, BLOCK_ROWS):
+            pixels = read(block)
+            count += len(block) * self.size**2
+            total += pixels.sum(axis=(0, 2, 3), dtype=np.int64)
+            squares += np.square(pixels, dtype=np.uint16).sum(axis=(0, 2, 3), dtype=np.int64)
+        return {"count": count, "sum": total, "sum_squares": squares}
+
+    def fitted(self, summed: Arrays) -> PixelFeatures:
+        """Returns the featuriser that knows the mean and the deviation of all silos' pixels."""
+        return replace(self, summed=summed)
+
+    def transform(self, column: Column, rows: Rows) -> Pixels:
+        """Returns ``(n, c, size, size)`` uint8.
+
+        Raises:
+            UserError: if a picture cannot be decoded, or the column holds no pictures.
+        """
+        read = self._source(column, rows)
+        pixels = np.empty((len(rows), *self.shape), np.uint8)
+        for place, block in blocks(rows, BLOCK_ROWS):
+            pixels[place] = read(block)
+        return pixels
+
+    def encode_one(self, value: Value) -> Pixels:
+        """Returns one picture as ``(1, c, size, size)`` uint8.
+
+        Args:
+            value: a picture of any mode, or its pixels as ``(h, w)`` or ``(h, w, 3 or 4)`` uint8.
+
+        Raises:
+            UserError: if it is neither.
+        """
+        if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in {2, 3} and value.size:
+            value = _picture_of(value)
+        if not isinstance(value, Image.Image):
+            what = "a text" if isinstance(value, str) else "an array that is no picture"
+            raise UserError(f"The run was trained on pictures, and the query is {what}. Pass a picture file.")
+        return self._draw(value)[None]
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Returns the sums (with ``mean`` and ``deviation``, for the tower) and the settings."""
+        arrays = {} if self.summed is None else {**self.summed, "mean": self.mean, "deviation": self.deviation}
+        return arrays, {"kind": self.kind, "modality": self.modality, "size": self.size, "channels": self.channels}
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> PixelFeatures:
+        """Returns the featuriser that gave the state."""
+        sums: Arrays = {name: array for name, array in arrays.items() if name in {"count", "sum", "sum_squares"}}
+        return cls(about["size"], about["channels"], sums or None)
+
+    def _draw(self, picture: Image.Image) -> Pixels:
+        if picture.mode not in MODES.values():
+            picture = _over_white(picture)
+        picture = ImageOps.exif_transpose(picture).convert(MODES[self.channels])
+        if picture.size != (self.size, self.size):
+            picture = picture.resize((self.size, self.size), Image.Resampling.BICUBIC)
+        pixels = np.asarray(picture, np.uint8).reshape(self.size, self.size, self.channels)
+        return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+    def _source(self, column: Column, rows: Rows) -> Callable[[Rows], Pixels]:
+        """Returns what reads a block of rows: the cache where it pays, else the pictures."""
+        if not isinstance(column, Pictures):
+            raise UserError(
+                "The run was trained on pictures, and this archive holds none. Give an archive of pictures."
+            )
+
+        def draw(row: int) -> Pixels:
+            return self._draw(column.picture(row))
+
+        def direct(block: Rows) -> Pixels:
+            return np.stack([_explained(draw, int(row)) for row in block])
+
+        if self.cache is None or len(rows) < CACHED_PICTURES or len(rows) * CACHED_SHARE < len(column):
+            return direct
+        made_of = {"pictures": column.digest(), "shape": self.shape, "pillow": pillow_version}
+        entry = self.cache.decoded(digest_json(made_of), (len(column), self.channels, self.size, self.size), draw)
+        if entry is None:
+            return direct
+
+        def cached(block: Rows) -> Pixels:
+            for row in block[~entry.readable[block]]:
+                _explained(draw, int(row))
+            return entry.pixels[block]
+
+        return cached
+
+
+def _mode_of_first(pictures: Pictures) -> str:
+    for row in range(min(len(pictures), CACHED_PICTURES)):
+        try:
+            return pictures.picture(row).mode
+        except (OSError, ValueError, UserError):
+            continue
+    return "RGB"
+
+
+def _explained(draw: Callable[[int], Pixels], row: int) -> Pixels:
+    try:
+        return draw(row)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"The picture in row {row} cannot be decoded ({error}). Replace the file, or leave the item out."
+        ) from error
+
+
+def _picture_of(pixels: npt.NDArray[Any]) -> Image.Image:
+    try:
+        return Image.fromarray(pixels)
+    except TypeError as error:
+        raise UserError(f"The query has the shape {pixels.shape}, which is no picture. Pass a picture file.") from error
+
+
+def _over_white(picture: Image.Image) -> Image.Image:
+    try:
+        layer = picture.convert("RGBA")
+    except ValueError as error:
+        raise UserError(f"The picture's mode {picture.mode} is not known. Save it as RGB with 8 bits.") from error
+    paper = Image.new("RGBA", layer.size, "white")
+    paper.alpha_composite(layer)
+    return paper.convert("RGB")

@@ -1,0 +1,276 @@
+"""Texts as bags of words, in hashed buckets (no vocabulary is shared) or by a given list of words."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.archive import Column, is_features
+from silohash.features.base import Value, blocks, known
+from silohash.types import Arrays, Modality, Rows, UserError
+
+BLOCK_ROWS = 4_096
+MOST_BUCKETS = 1 << 20
+WEIGHTINGS = ("count", "binary", "tfidf")
+
+_COMMON_LINE = (
+    "a an and are as at be been being but by for from has have he her him his in into is it its of on or she some than "
+    "that the their them there these they this those to up was were which while who with"
+)
+COMMON_WORDS = frozenset(_COMMON_LINE.split())
+"""Words that say next to nothing of a picture; left out unless `WordRule.common_words` keeps them."""
+
+
+@dataclass(frozen=True)
+class WordRule:
+    """What counts as a word.
+
+    Texts are put into lower case; ``'s`` and apostrophes are dropped; words are runs of letters of any script, of at
+    least two letters where the script has upper and lower case.
+
+    Attributes:
+        numbers: keep runs of digits as words too.
+        single_letters: keep words of one letter (and one digit).
+        common_words: keep the commonest English words.
+    """
+
+    numbers: bool = False
+    single_letters: bool = False
+    common_words: bool = False
+
+    def words(self, text: str) -> list[str]:
+        """Returns a text's words in order.
+
+        Example:
+            >>> WordRule().words("The dog's bowl isn't full: 2 dogs, a Café!")
+            ['dog', 'bowl', 'isnt', 'full', 'dogs', 'café']
+            >>> WordRule(numbers=True, single_letters=True).words("Letter A with 2 hooks")
+            ['letter', 'a', '2', 'hooks']
+        """
+        plain = _APOSTROPHES.sub("", unicodedata.normalize("NFKC", text).lower())
+        found = (_ASCII_WORDS if plain.isascii() else _unicode_words()).findall(plain)
+        return [word for word in found if self._keeps(word)]
+
+    def _keeps(self, word: str) -> bool:
+        if not self.numbers and word[0].isdecimal():
+            return False
+        if len(word) == 1 and (word.isdecimal() or word.upper() != word):
+            return self.single_letters
+        return self.common_words or word not in COMMON_WORDS
+
+
+_APOSTROPHES = re.compile(r"['’]s\b|['’]")
+_ASCII_WORDS = re.compile(r"[a-z]+|[0-9]+")
+
+
+@cache
+def _unicode_words() -> re.Pattern[str]:
+    """Returns runs of letters with the marks that belong to them (vowel signs, accents), and runs of digits."""
+    marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
+    return re.compile(rf"(?:[^\W\d_][{re.escape(''.join(marks))}]*)+|\d+")
+
+
+@lru_cache(maxsize=1 << 17)
+def bucket_of(word: str, buckets: int) -> int:
+    """Returns the bucket of a word: the same on every machine and in every process.
+
+    Buckets hide words from a glance, not from somebody with a dictionary.
+    """
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little") % buckets
+
+
+@dataclass(frozen=True, eq=False)
+class BagOfWords:
+    """Texts as word counts, ``(V,)`` float32.
+
+    ``tfidf`` multiplies each count (or ``1 + log(count)`` with ``log_tf``) by ``log((1 + n) / (1 + df)) + 1`` and
+    brings the row to length one; n and df are summed over the silos' texts. An item without a text is a row of zeros.
+
+    Attributes:
+        buckets: V, unless a vocabulary is given.
+        weighting: ``count``, ``binary`` or ``tfidf``.
+        vocabulary: the words in column order, or None for hashed buckets.
+        log_tf: damp repeated words (``tfidf`` only).
+        rule: what counts as a word.
+        summed: the added sums of the silos: ``texts (1,)`` and ``document_frequency (V,)``, int64 and thus exact.
+    """
+
+    buckets: int = 2048
+    weighting: str = "tfidf"
+    vocabulary: tuple[str, ...] | None = None
+    log_tf: bool = False
+    rule: WordRule = WordRule()
+    summed: Arrays | None = None
+    _column_of: Mapping[str, int] | None = field(default=None, init=False, repr=False)
+
+    modality: ClassVar[Modality] = "text"
+    options: ClassVar[Mapping[str, Any]] = {
+        "buckets": 2048,
+        "vocabulary": None,
+        "log_tf": False,
+        "numbers": False,
+        "single_letters": False,
+        "common_words": False,
+    }
+
+    def __post_init__(self) -> None:
+        """Checks the settings.
+
+        Raises:
+            UserError: if one is out of range.
+        """
+        if self.weighting not in WEIGHTINGS:
+            raise UserError(f"[features] the weighting {self.weighting!r} is none of: {', '.join(WEIGHTINGS)}.")
+        if type(self.buckets) is not int or not 2 <= self.buckets <= MOST_BUCKETS:
+            raise UserError(
+                f"[features] buckets is {self.buckets!r}; it must be a whole number, 2 to {MOST_BUCKETS:,}."
+            )
+        if self.vocabulary is not None:
+            if not self.vocabulary or len(set(self.vocabulary)) != len(self.vocabulary):
+                raise UserError("[features] vocabulary is empty or names a word twice. Name each word once.")
+            object.__setattr__(self, "_column_of", {word: place for place, word in enumerate(self.vocabulary)})
+
+    @classmethod
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> BagOfWords:
+        """Returns the featuriser that the options ask for; ``kind`` is the weighting."""
+        if modality != "text" or not isinstance(column, np.ndarray) or is_features(column):
+            raise UserError(
+                f'[features] kind "{kind}" needs texts, and this archive\'s {modality} column holds none. '
+                'Set kind = "auto".'
+            )
+        switches = ("log_tf", "numbers", "single_letters", "common_words")
+        for name in switches:
+            if not isinstance(options[name], bool):
+                raise UserError(f"[features] {name} is {options[name]!r}; it must be true or false.")
+        rule = WordRule(*(options[name] for name in switches[1:]))
+        return cls(options["buckets"], kind, _words_given(options["vocabulary"]), options["log_tf"], rule)
+
+    @property
+    def kind(self) -> str:
+        """The weighting, which is the name in the table of featurisers."""
+        return self.weighting
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one text, ``(V,)``."""
+        return (self.buckets if self.vocabulary is None else len(self.vocabulary),)
+
+    def statistics(self, column: Column, rows: Rows) -> Arrays:
+        """Returns ``texts (1,)``, those that are not empty, and ``document_frequency (V,)``; both int64."""
+        texts = _texts(column)
+        frequency = np.zeros(self.shape, np.int64)
+        count = 0
+        for _, block in blocks(rows, BLOCK_ROWS):
+            chosen = texts[block].tolist()
+            count += sum(bool(text.strip()) for text in chosen)
+            frequency += np.bincount(self._counts(chosen)[1], minlength=self.shape[0])
+        return {"texts": np.array([count], np.int64), "document_frequency": frequency}
+
+    def fitted(self, summed: Arrays) -> BagOfWords:
+        """Returns the featuriser that knows how many of all silos' texts hold each word."""
+        return replace(self, summed=summed)
+
+    def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
+        """Returns ``(n, V)`` float32.
+
+        Raises:
+            UserError: if the column holds no texts.
+        """
+        texts = _texts(column)
+        dense = np.zeros((len(rows), *self.shape), np.float32)
+        importance = self._importance() if self.weighting == "tfidf" else None
+        for place, block in blocks(rows, BLOCK_ROWS):
+            row, word, count = self._counts(texts[block].tolist())
+            if importance is None:
+                dense[place][row, word] = 1.0 if self.weighting == "binary" else count
+                continue
+            weight = (1.0 + np.log(count) if self.log_tf else count) * importance[word]
+            length = np.sqrt(np.bincount(row, weight**2, minlength=len(block)))
+            dense[place][row, word] = weight / length[row]
+        return dense
+
+    def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
+        """Returns one text as ``(1, V)`` float32.
+
+        Raises:
+            UserError: if the query is no text, or holds no word that counts.
+        """
+        if not isinstance(value, str):
+            what = "a vector" if isinstance(value, np.ndarray) else "a picture"
+            raise UserError(f"The run was trained on texts, and the query is {what}. Pass a text.")
+        encoded = self.transform(np.array([value]), np.zeros(1, np.int64))
+        if not encoded.any():
+            raise UserError(f'No word of the query "{value[:80]}" can be searched for. Use other words.')
+        return encoded
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Returns the sums and the settings."""
+        about = {
+            "kind": self.kind,
+            "modality": self.modality,
+            "buckets": self.buckets,
+            "vocabulary": None if self.vocabulary is None else list(self.vocabulary),
+            "log_tf": self.log_tf,
+            "numbers": self.rule.numbers,
+            "single_letters": self.rule.single_letters,
+            "common_words": self.rule.common_words,
+        }
+        return dict(self.summed or {}), about
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> BagOfWords:
+        """Returns the featuriser that gave the state."""
+        rule = WordRule(about["numbers"], about["single_letters"], about["common_words"])
+        words = None if about["vocabulary"] is None else tuple(about["vocabulary"])
+        return cls(about["buckets"], about["kind"], words, about["log_tf"], rule, dict(arrays) or None)
+
+    def _importance(self) -> npt.NDArray[np.float64]:
+        summed = known(self.summed, self.kind)
+        weight: npt.NDArray[np.float64] = np.log((1.0 + summed["texts"]) / (1.0 + summed["document_frequency"])) + 1.0
+        return weight
+
+    def _counts(self, texts: Iterable[str]) -> tuple[Rows, Rows, Rows]:
+        """Returns the words of some texts as (row, column, count), sorted by row and column."""
+        size = self.shape[0]
+        keys: list[int] = []
+        for row, text in enumerate(texts):
+            keys += [row * size + column for column in self._columns(text)]
+        distinct, count = np.unique(np.array(keys, np.int64), return_counts=True)
+        return distinct // size, distinct % size, count.astype(np.int64)
+
+    def _columns(self, text: str) -> list[int]:
+        words = self.rule.words(text)
+        if self._column_of is None:
+            return [bucket_of(word, self.buckets) for word in words]
+        return [self._column_of[word] for word in words if word in self._column_of]
+
+
+def _texts(column: Column) -> npt.NDArray[np.generic]:
+    if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind != "U":
+        raise UserError("The run was trained on texts, and this column holds none. Give an archive with texts.")
+    return column
+
+
+def _words_given(vocabulary: object) -> tuple[str, ...] | None:
+    """Returns the words of a list, or of a text file with a word a line."""
+    if vocabulary is None:
+        return None
+    if isinstance(vocabulary, str | Path):
+        try:
+            lines = Path(vocabulary).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"[features] vocabulary {vocabulary} could not be read ({error}).") from error
+        return tuple(line.strip() for line in lines if line.strip())
+    if isinstance(vocabulary, list | tuple) and all(isinstance(word, str) for word in vocabulary):
+        return tuple(vocabulary)
+    raise UserError("[features] vocabulary must be a list of words, or a text file with a word a line.")

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import errno
+
+import numpy as np
+import pytest
+
+from silohash.data.cache import cache_folder
+from silohash.features.cache import PixelCache
+from silohash.features.image import PixelFeatures
+from tests.archives import DrawnPictures, drawn_pictures
+
+ALL = np.arange(100)
+
+
+class Counted:
+    """Pictures that count how often they are decoded."""
+
+    def __init__(self, inner: DrawnPictures) -> None:
+        self.inner, self.decoded = inner, 0
+
+    def __len__(self):
+        return len(self.inner)
+
+    def picture(self, row):
+        self.decoded += 1
+        return self.inner.picture(row)
+
+    def digest(self):
+        return self.inner.digest()
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+def features(tmp_path, said):
+    return PixelFeatures(8, 3, cache=PixelCache(tmp_path / "pixels", said.append))
+
+
+def uncached(pictures):
+    return PixelFeatures(8, 3, cache=None).transform(pictures, ALL)
+
+
+def test_pictures_are_decoded_once(features):
+    pictures = Counted(drawn_pictures(100))
+    first = features.transform(pictures, ALL)
+    assert pictures.decoded == 100
+    np.testing.assert_array_equal(features.transform(pictures, ALL[::-1]), first[::-1])
+    features.statistics(pictures, ALL[:70])
+    assert pictures.decoded == 100
+    np.testing.assert_array_equal(first, uncached(drawn_pictures(100)))
+
+
+def test_other_pictures_and_other_sizes_have_their_own_entry(features, tmp_path):
+    features.transform(drawn_pictures(100), ALL)
+    np.testing.assert_array_equal(
+        features.transform(drawn_pictures(100, seed=1), ALL), uncached(drawn_pictures(100, seed=1))
+    )
+    PixelFeatures(9, 3, cache=features.cache).transform(drawn_pictures(100), ALL)
+    assert len(list((tmp_path / "pixels").iterdir())) == 3
+
+
+def test_few_pictures_are_not_worth_an_entry(features, tmp_path):
+    pictures = Counted(drawn_pictures(100))
+    features.transform(pictures, ALL[:10])
+    assert pictures.decoded == 10
+    assert not (tmp_path / "pixels").exists()
+
+
+@pytest.mark.parametrize("name", ["pixels.npy", "readable.npy", "about.json"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+def test_a_damaged_entry_is_made_anew(features, tmp_path, said, name, damage, monkeypatch):
+    pictures = Counted(drawn_pictures(100))
+    features.transform(pictures, ALL)
+    (entry,) = (tmp_path / "pixels").iterdir()
+    path = entry / name
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content[:-40] if damage == "cut" else content[:-1] + bytes([content[-1] ^ 1]))
+    monkeypatch.setattr("silohash.features.cache._checked", {})
+    np.testing.assert_array_equal(features.transform(pictures, ALL), uncached(drawn_pictures(100)))
+    assert pictures.decoded == 200
+    assert "damaged" in said[0]
+    features.transform(pictures, ALL)
+    assert pictures.decoded == 200
+
+
+def test_a_full_disk_is_said_and_survived(features, tmp_path, said, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("silohash.features.cache._write", full)
+    np.testing.assert_array_equal(features.transform(drawn_pictures(100), ALL), uncached(drawn_pictures(100)))
+    assert "Going on without a cache" in said[0]
+    assert "disk is full" in said[0]
+    assert not list((tmp_path / "pixels").iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_survived(tmp_path, said):
+    (tmp_path / "file").write_text("in the way")
+    features = PixelFeatures(8, 3, cache=PixelCache(tmp_path / "file" / "pixels", said.append))
+    np.testing.assert_array_equal(features.transform(drawn_pictures(100), ALL), uncached(drawn_pictures(100)))
+    assert "Going on without a cache" in said[0]
+
+
+def test_the_environment_names_the_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    assert PixelCache().folder == tmp_path / "pixels"

@@ -1,0 +1,111 @@
+"""What every featuriser keeps, and how one is chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silohash.features import FEATURISERS, featuriser, load, save
+from silohash.features.base import add_statistics
+from silohash.types import UserError
+from tests.archives import drawn_pictures, made_up_archive
+
+COUNT = 120
+ROWS = np.arange(COUNT)
+ARCHIVE = made_up_archive(COUNT)
+COLUMNS = {
+    "pixels": ("image", drawn_pictures(COUNT), {"size": 8}),
+    "given": ("image", ARCHIVE.image, {}),
+    "count": ("text", ARCHIVE.text, {"buckets": 64, "numbers": True}),
+    "binary": ("text", ARCHIVE.text, {"vocabulary": ["parrot", "harbour", "violin"]}),
+    "tfidf": ("text", ARCHIVE.text, {"buckets": 64, "log_tf": True, "single_letters": True, "common_words": True}),
+}
+
+
+def test_every_kind_is_tried_here():
+    assert set(COLUMNS) == set(FEATURISERS.table)
+
+
+@pytest.mark.parametrize("kind", list(COLUMNS))
+def test_round(kind, tmp_path):
+    modality, column, options = COLUMNS[kind]
+    made = featuriser(modality, column, {"kind": kind, **options})
+    assert (made.kind, made.modality) == (kind, modality)
+    parts = [made.statistics(column, ROWS[start::2]) for start in range(2)]
+    federated = made.fitted(add_statistics(parts))
+    pooled = made.fitted(made.statistics(column, ROWS))
+    found = federated.transform(column, ROWS)
+    assert found.shape == (COUNT, *federated.shape)
+    np.testing.assert_allclose(found, pooled.transform(column, ROWS), atol=1e-6)
+    save(federated, tmp_path / "state.safetensors")
+    restored = load(tmp_path / "state.safetensors")
+    assert type(restored) is type(federated)
+    np.testing.assert_array_equal(restored.transform(column, ROWS), found)
+    query = column.picture(3) if kind == "pixels" else column[3]
+    np.testing.assert_array_equal(restored.encode_one(query if kind != "tfidf" else str(query))[0], found[3])
+    first, second = federated.state(), restored.state()
+    assert first[1] == second[1]
+    for name, array in first[0].items():
+        np.testing.assert_array_equal(array, second[0][name])
+
+
+@pytest.mark.parametrize(
+    ("column", "modality", "kind"),
+    [
+        (drawn_pictures(3), "image", "pixels"),
+        (ARCHIVE.image, "image", "given"),
+        (ARCHIVE.image, "text", "given"),
+        (ARCHIVE.text, "text", "tfidf"),
+    ],
+)
+def test_the_natural_kind(column, modality, kind):
+    assert featuriser(modality, column, {"kind": "auto"}).kind == kind
+    assert featuriser(modality, column, {}).modality == modality
+
+
+def test_grey_pictures_stay_grey():
+    assert featuriser("image", drawn_pictures(3, colour=False), {"size": 16}).shape == (1, 16, 16)
+    assert featuriser("image", drawn_pictures(3), {}).shape == (3, 32, 32)
+    assert featuriser("image", drawn_pictures(3), {"channels": 1, "cache": False}).shape == (1, 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("modality", "column", "options", "message"),
+    [
+        ("text", ARCHIVE.text, {"kind": "tfid"}, r'no kind "tfid" \(did you mean "tfidf"\?\)'),
+        ("text", ARCHIVE.text, {"bukets": 8}, r'kind "tfidf" takes no option "bukets" \(did you mean "buckets"\?\)'),
+        ("image", ARCHIVE.image, {"size": 8}, 'kind "given" takes no option "size"; it takes: none'),
+        ("image", ARCHIVE.image, {"kind": "pixels"}, "needs pictures"),
+        ("text", ARCHIVE.text, {"kind": "given"}, "needs feature vectors"),
+        ("image", drawn_pictures(2), {"kind": "tfidf"}, "needs texts"),
+        ("text", ARCHIVE.text, {"numbers": "yes"}, "numbers is 'yes'; it must be true or false"),
+        ("text", ARCHIVE.text, {"vocabulary": 3}, "list of words"),
+        ("text", ARCHIVE.text, {"vocabulary": "not-there.txt"}, "could not be read"),
+        ("image", None, {}, "no image column"),
+    ],
+)
+def test_what_does_not_fit_is_said(modality, column, options, message):
+    with pytest.raises(UserError, match=message):
+        featuriser(modality, column, options)
+
+
+def test_a_vocabulary_file(tmp_path):
+    (tmp_path / "words.txt").write_text("parrot\n\nviolin\n", encoding="utf-8")
+    made = featuriser("text", ARCHIVE.text, {"kind": "count", "vocabulary": str(tmp_path / "words.txt")})
+    assert made.shape == (2,)
+
+
+def test_statistics_that_do_not_fit_together():
+    small, large = (featuriser("text", ARCHIVE.text, {"buckets": b}).statistics(ARCHIVE.text, ROWS) for b in (8, 16))
+    with pytest.raises(UserError, match="silo 2"):
+        add_statistics([small, large])
+    with pytest.raises(UserError, match="No silo"):
+        add_statistics([])
+
+
+def test_damaged_state(tmp_path):
+    path = tmp_path / "state.safetensors"
+    save(featuriser("text", ARCHIVE.text, {}), path)
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(UserError, match="damaged"):
+        load(path)

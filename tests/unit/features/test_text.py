@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silohash.features.base import add_statistics
+from silohash.features.text import COMMON_WORDS, BagOfWords, WordRule, bucket_of
+from silohash.types import UserError
+
+TEXTS = np.array(["two red parrots, red!", "", "A parrot's cage", "the harbour by night", "red night red night red"])
+ALL = np.arange(5)
+
+
+def fitted(bag: BagOfWords, texts: np.ndarray = TEXTS) -> BagOfWords:
+    return bag.fitted(bag.statistics(texts, np.arange(len(texts))))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The dog's bowl isn't full", ["dog", "bowl", "isnt", "full"]),
+        ("a b cc 4 44 4x4", ["cc"]),
+        ("Ünïted ÉTÉ", ["ünïted", "été"]),
+        ("e\u0301te\u0301", ["été"]),
+        ("日 本語 я да", ["日", "本語", "да"]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+        ("snake_case rock’n’roll", ["snake", "case", "rocknroll"]),
+        ("", []),
+    ],
+)
+def test_words(text, words):
+    assert WordRule().words(text) == words
+
+
+def test_what_else_can_be_kept():
+    text = "the letter a has 2 of 44 x2"
+    assert WordRule(numbers=True).words(text) == ["letter", "44"]
+    assert WordRule(single_letters=True).words(text) == ["letter", "a", "x"]
+    everything = WordRule(numbers=True, single_letters=True, common_words=True).words(text)
+    assert everything == ["the", "letter", "a", "has", "2", "of", "44", "x", "2"]
+
+
+def test_one_letter_is_kept_for_its_own_sake():
+    assert "a" in COMMON_WORDS
+    assert WordRule(single_letters=True).words("latin small letter a") == ["latin", "small", "letter", "a"]
+
+
+def test_buckets_are_the_same_in_every_process():
+    code = "from silohash.features.text import bucket_of; print([bucket_of(w, 1000) for w in ('parrot', 'été')])"
+    command = [sys.executable, "-c", code]
+    outputs = {
+        subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": salt}).stdout.strip()
+        for salt in ("1", "2")
+    }
+    assert outputs == {str([bucket_of("parrot", 1000), bucket_of("été", 1000)])}
+
+
+def test_counts_and_presence():
+    words = ("red", "parrots", "night", "cage")
+    counts = BagOfWords(weighting="count", vocabulary=words).transform(TEXTS, ALL)
+    np.testing.assert_array_equal(counts, [[2, 1, 0, 0], [0] * 4, [0, 0, 0, 1], [0, 0, 1, 0], [3, 0, 2, 0]])
+    binary = BagOfWords(weighting="binary", vocabulary=words).transform(TEXTS, ALL)
+    np.testing.assert_array_equal(binary, counts > 0)
+    assert counts.dtype == np.float32
+
+
+@pytest.mark.parametrize("log_tf", [False, True])
+def test_tfidf_against_a_loop(log_tf):
+    words = ("red", "parrots", "night", "cage")
+    bag = fitted(BagOfWords(vocabulary=words, log_tf=log_tf))
+    found = bag.transform(TEXTS, ALL)
+    frequency = {"red": 2, "parrots": 1, "night": 2, "cage": 1}
+    for row, text in enumerate(TEXTS):
+        expected = []
+        for word in words:
+            count = WordRule().words(str(text)).count(word)
+            damped = (1 + math.log(count) if count else 0) if log_tf else count
+            expected.append(damped * (math.log((1 + 4) / (1 + frequency[word])) + 1))
+        length = math.hypot(*expected) or 1.0
+        np.testing.assert_allclose(found[row], np.array(expected) / length, rtol=1e-6)
+
+
+def test_buckets_hold_what_their_words_hold():
+    bag = BagOfWords(buckets=64, weighting="count")
+    found = bag.transform(TEXTS, ALL)
+    for row, text in enumerate(TEXTS):
+        expected = np.zeros(64)
+        for word in WordRule().words(str(text)):
+            expected[bucket_of(word, 64)] += 1
+        np.testing.assert_array_equal(found[row], expected)
+
+
+@pytest.mark.parametrize("weighting", ["count", "binary", "tfidf"])
+def test_a_query_is_encoded_as_the_archive_is(weighting):
+    bag = fitted(BagOfWords(buckets=128, weighting=weighting))
+    every = bag.transform(TEXTS, ALL)
+    for row in (0, 2, 3, 4):
+        np.testing.assert_array_equal(bag.encode_one(str(TEXTS[row]))[0], every[row])
+
+
+def test_silos_sums_give_the_pooled_fit():
+    bag = BagOfWords(buckets=128)
+    parts = [bag.statistics(TEXTS, rows) for rows in (np.array([0, 3]), np.array([], int), np.array([1, 2, 4]))]
+    federated, pooled = bag.fitted(add_statistics(parts)), fitted(bag)
+    np.testing.assert_array_equal(federated.transform(TEXTS, ALL), pooled.transform(TEXTS, ALL))
+    assert parts[0]["document_frequency"].dtype == np.int64
+
+
+def test_blocks_do_not_show(monkeypatch):
+    whole = fitted(BagOfWords(buckets=128)).transform(TEXTS, ALL[::-1])
+    monkeypatch.setattr("silohash.features.text.BLOCK_ROWS", 2)
+    np.testing.assert_array_equal(fitted(BagOfWords(buckets=128)).transform(TEXTS, ALL[::-1]), whole)
+
+
+def test_a_query_that_says_nothing_is_refused():
+    bag = fitted(BagOfWords())
+    with pytest.raises(UserError, match='No word of the query "of the 7" can be searched for'):
+        bag.encode_one("of the 7")
+    with pytest.raises(UserError, match=r"query is a vector\. Pass a text"):
+        bag.encode_one(np.zeros(3))
+    with pytest.raises(UserError, match="holds none"):
+        bag.transform(np.zeros((2, 3), np.float32), ALL[:2])
+
+
+def test_tfidf_needs_its_fit():
+    with pytest.raises(RuntimeError, match="not fitted"):
+        BagOfWords().transform(TEXTS, ALL)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"buckets": 1}, "buckets is 1"),
+        ({"buckets": 3.5}, "buckets is 3.5"),
+        ({"weighting": "bm25"}, "'bm25' is none of"),
+        ({"vocabulary": ("a", "a")}, "twice"),
+        ({"vocabulary": ()}, "empty"),
+    ],
+)
+def test_settings_out_of_range(settings, message):
+    with pytest.raises(UserError, match=message):
+        BagOfWords(**settings)
+
+
+def stored_texts(folder: Path, column: str) -> np.ndarray:
+    if (folder / "pairs.jsonl").is_file():
+        lines = (folder / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
+        return np.array([json.loads(line)[column] for line in lines])
+    with (folder / "pairs.csv").open(encoding="utf-8", newline="") as stream:
+        return np.array([row[column] for row in csv.DictReader(stream)])
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "rule"),
+    [
+        ("coco18", "caption", WordRule()),
+        ("fashion", "title", WordRule()),
+        ("nlvr-graphs", "sentence", WordRule(numbers=True, single_letters=True, common_words=True)),
+    ],
+)
+def test_the_counts_that_come_with_the_real_data(shared_data, name, column, rule):
+    """Made by another program under the same rule."""
+    features = shared_data / name / "features"
+    with np.load(features / "text_bow.npz", allow_pickle=False) as stored:
+        expected = stored["bow"]
+    texts = stored_texts(shared_data / name, column)
+    words = tuple((features / "vocab.txt").read_text(encoding="utf-8").split())
+    found = BagOfWords(weighting="count", vocabulary=words, rule=rule).transform(texts, np.arange(len(texts)))
+    np.testing.assert_array_equal(found, expected)
