@@ -119,13 +119,15 @@ def fit(ink: Image.Image) -> npt.NDArray[np.uint8]:
     part = ink.crop(box)
     scale = INK_PIXELS / max(part.size)
     size = (max(1, round(part.width * scale)), max(1, round(part.height * scale)))
-    return _centred(part.resize(size, Image.Resampling.LANCZOS))
+    return _centred(np.asarray(part.resize(size, Image.Resampling.LANCZOS)))
 
 
-def _centred(ink: Image.Image) -> npt.NDArray[np.uint8]:
-    paper = Image.new("L", (SIZE_PIXELS, SIZE_PIXELS), 0)
-    paper.paste(ink, ((SIZE_PIXELS - ink.width) // 2, (SIZE_PIXELS - ink.height) // 2))
-    return 255 - np.asarray(paper)
+def _centred(ink: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    paper = np.full((SIZE_PIXELS, SIZE_PIXELS), 255, dtype=np.uint8)
+    height, width = ink.shape
+    top, left = (SIZE_PIXELS - height) // 2, (SIZE_PIXELS - width) // 2
+    paper[top : top + height, left : left + width] -= ink
+    return paper
 
 
 def _archive(codepoints: npt.NDArray[np.int32], face_of: npt.NDArray[np.int64], image: GreyPictures) -> Archive:
@@ -263,7 +265,8 @@ def _draw(character: str, path: Path, sizes: dict[int, ImageFont.FreeTypeFont]) 
     left, top, right, bottom = font.getbbox(character)
     paper = Image.new("L", (int(right - left) + 4, int(bottom - top) + 4), 0)
     ImageDraw.Draw(paper).text((2 - left, 2 - top), character, fill=255, font=font)
-    box = paper.getbbox()
-    if box is None or int(np.asarray(paper).sum()) < LEAST_INK:
+    ink = np.asarray(paper)
+    down, across = np.flatnonzero(ink.max(axis=1)), np.flatnonzero(ink.max(axis=0))
+    if len(down) == 0 or int(ink.sum()) < LEAST_INK:
         return None
-    return _centred(paper.crop(box))
+    return _centred(ink[down[0] : down[-1] + 1, across[0] : across[-1] + 1])

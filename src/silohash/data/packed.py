@@ -65,7 +65,7 @@ class PackedPictures:
         """
         try:
             return decode(self.content(row))
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise UserError(
                 f"Picture {row} of {self._paths[0].parent} is damaged ({error}). Restore the folder."
             ) from error
@@ -104,7 +104,7 @@ class PictureFiles:
         path = self.folder / self.names[row]
         try:
             return decode(path.read_bytes())
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(
                 f"{path} can no longer be read ({error}). Restore the file, or open the archive again to leave it out."
             ) from error

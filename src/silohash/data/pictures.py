@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from silohash.files import digest_arrays
 
@@ -44,10 +46,9 @@ def decode(content: bytes) -> Image.Image:
     """Decodes a picture file to RGB: turned as its EXIF says, transparency over white, 16 bits to 8.
 
     Raises:
-        OSError: if the file is no picture, or is truncated.
-        ValueError: if it is of a kind that cannot be shown in RGB.
+        ValueError: if the file is no picture, is truncated, or is of a kind that cannot be shown in RGB.
     """
-    with Image.open(io.BytesIO(content)) as opened:
+    with _damage(), Image.open(io.BytesIO(content)) as opened:
         return _plain(opened)
 
 
@@ -55,17 +56,27 @@ def check(content: bytes) -> None:
     """Reads a picture file to its end, at a reduced size where its format allows.
 
     Raises:
-        OSError: if the file is no picture, or is truncated.
-        ValueError: if it is of a kind that cannot be shown in RGB.
+        ValueError: if the file is no picture, is truncated, or is of a kind that cannot be shown in RGB.
     """
-    with Image.open(io.BytesIO(content)) as opened:
+    with _damage(), Image.open(io.BytesIO(content)) as opened:
         opened.draft(None, (CHECK_PIXELS, CHECK_PIXELS))
         _plain(opened)
 
 
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Turns whatever the many decoders raise on damaged files into a ValueError."""
+    try:
+        yield
+    except UnidentifiedImageError as error:
+        raise ValueError("no picture of a known kind") from error
+    except Exception as error:
+        raise ValueError(str(error) or type(error).__name__) from error
+
+
 def _plain(opened: Image.Image) -> Image.Image:
     opened.load()
-    picture = ImageOps.exif_transpose(opened)
+    picture = _upright(opened)
     if picture.mode in {"F", "I"} or picture.mode.startswith("I;16"):
         return _from_deep(picture)
     if picture.has_transparency_data:
@@ -73,6 +84,13 @@ def _plain(opened: Image.Image) -> Image.Image:
         paper = Image.new("RGBA", picture.size, (*PAPER, 255))
         return Image.alpha_composite(paper, picture).convert("RGB")
     return picture.convert("RGB")
+
+
+def _upright(opened: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(opened)
+    except Exception:  # damaged EXIF data is no reason to lose a whole picture
+        return opened
 
 
 def _from_deep(picture: Image.Image) -> Image.Image:
