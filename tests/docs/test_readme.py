@@ -137,7 +137,18 @@ def test_configs_are_valid(page: Path, tmp_path: Path) -> None:
         if language == "toml" and "data" in tomllib.loads(body):
             path = tmp_path / f"{number}.toml"
             path.write_text(body, encoding="utf-8")
-            load_config(path, [])
+            assert load_config(path, []).to_toml()
+
+
+MEASURE = re.compile(r"(mAP|P|R|nDCG)@\S+")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_measures_are_spelled_as_they_are_typed(page: Path) -> None:
+    from silohash.evaluate.measures import Measure
+
+    for name in filter(MEASURE.fullmatch, inline_commands(page.read_text(encoding="utf-8"))):
+        assert str(Measure.parse(name)) == name
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 import zipfile
+from email.message import Message
 from email.parser import Parser
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -45,6 +49,37 @@ def test_wheel_states_licence_version_and_command(wheel: zipfile.ZipFile) -> Non
     assert b"silohash = silohash.cli:main" in wheel.read(names["entry_points.txt"])
     always = [line for line in about.get_all("Requires-Dist") or [] if "extra ==" not in line]
     assert not any(line.startswith(("torch", "faiss", "scikit-learn")) for line in always), "searching needs none"
+
+
+def declared(about: Message, *, extras: bool) -> set[str]:
+    """Returns the names of the distributions that the wheel asks for, without those of the extra dev."""
+    lines = [line for line in about.get_all("Requires-Dist") or [] if "extra == 'dev'" not in line]
+    return {re.split(r"[^\w.-]", line)[0].lower() for line in lines if extras or "extra ==" not in line}
+
+
+def imported(path: Path) -> set[str]:
+    """Returns the packages that a file imports from elsewhere, wherever in it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in names} - {*sys.stdlib_module_names, "silohash"}
+
+
+def test_what_the_source_imports_is_declared(wheel: zipfile.ZipFile) -> None:
+    about = Parser().parsestr(wheel.read(next(n for n in wheel.namelist() if n.endswith("/METADATA"))).decode())
+    distributions = packages_distributions()
+    used = {name: path for path in (REPOSITORY / "src").rglob("*.py") for name in imported(path)}
+    known = declared(about, extras=True)
+    missing = {name: path for name, path in used.items() if not {d.lower() for d in distributions[name]} & known}
+    assert missing == {}
+    needless = {d for d in known if not any(d in map(str.lower, distributions[name]) for name in used)}
+    assert needless <= {"tensorboard"}, "declared and not imported (torch imports tensorboard)"
+
+
+def test_versions_agree() -> None:
+    citation = (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {silohash.__version__}\n" in citation
+    assert silohash.__version__ in (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_constraints_pin_exactly_and_name_no_host() -> None:
