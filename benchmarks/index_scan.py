@@ -1,0 +1,188 @@
+"""How near the exact scan comes to the machine's popcount limit, and how far it leaves faiss behind.
+
+    python benchmarks/index_scan.py [--smoke]
+
+Every line is a claim: the ratio measured in this run, the goal, met or not. Times are CPU time of one thread, the best
+of many interleaved trials, so that a busy machine disturbs them least. The limit ("roof") is a loop that only does
+xor + popcount + threshold, in the same run on the same core; for batches it is blocked, so that codes are read from
+cache.
+Data: ``random`` bits, and ``clustered``: 256 Zipf-weighted centres with 5 of 64 bits flipped, which is full of ties.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import faiss
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+from silohash.index.base import Neighbours
+from silohash.index.codes import Words, to_bytes, word_count, word_type
+from silohash.index.flat import FlatIndex
+from silohash.seeds import numpy_generator
+
+MILLION = 1_000_000
+FAISS_GOALS = {16: 15.0, 32: 4.0, 64: 3.0, 128: 2.0}
+AVX2_GOAL = 1.5
+BLOCK_CODES = 4096
+
+
+@intrinsic
+def popcount(_context, word):  # noqa: ANN001, ANN201, ARG001
+    """Number of set bits of a 64-bit word."""
+
+    def generate(_context, builder, _signature, values):  # noqa: ANN001, ANN202
+        return builder.ctpop(values[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@njit(nogil=True)
+def roof_one(codes: Words, query: np.uint64, threshold: np.uint64) -> int:
+    """Counts codes within a distance: the least that any exact search of one query must do."""
+    count = 0
+    for i in range(len(codes)):
+        count += popcount(codes[i] ^ query) <= threshold
+    return count
+
+
+@njit(nogil=True)
+def roof_batch(codes: Words, queries: Words, threshold: np.uint64) -> int:
+    """The same for many queries, a block of codes staying in cache."""
+    count = 0
+    for start in range(0, len(codes), BLOCK_CODES):
+        block = codes[start : start + BLOCK_CODES]
+        for query in range(len(queries)):
+            count += roof_one(block, queries[query], threshold)
+    return count
+
+
+def random_codes(count: int, bits: int, purpose: str) -> Words:
+    """Returns uniform codes, ``(count, W)``."""
+    kind = word_type(bits)
+    generator = numpy_generator(0, purpose)
+    return generator.integers(0, np.iinfo(kind).max, (count, word_count(bits)), dtype=kind, endpoint=True)
+
+
+def clustered_codes(count: int, bits: int, purpose: str) -> Words:
+    """Returns codes around 256 Zipf-weighted centres, each bit flipped with probability 5/64."""
+    generator = numpy_generator(0, purpose)
+    weights = 1 / np.arange(1, 257)
+    centre = generator.choice(256, count, p=weights / weights.sum())
+    codes = random_codes(256, bits, "centres")[centre]
+    flips = np.zeros_like(codes)
+    for place, binary_digit in enumerate("101000"):
+        noise = random_codes(count, bits, f"{purpose} noise {place}")
+        flips = noise | flips if binary_digit == "1" else noise & flips
+    return codes ^ flips
+
+
+def best_seconds(trials: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Returns the least CPU time of each trial; they take turns."""
+    least = dict.fromkeys(trials, float("inf"))
+    for turn in range(repeats + 1):
+        for name, trial in trials.items():
+            start = time.thread_time()
+            trial()
+            if turn:
+                least[name] = min(least[name], time.thread_time() - start)
+    return least
+
+
+def claim(text: str, ratio: float, goal: float, unit: str) -> None:
+    """Prints one line."""
+    shown = f"{100 * ratio:.0f} % (goal {100 * goal:.0f} %)" if unit == "%" else f"{ratio:.2f}x (goal {goal:g}x)"
+    print(f"{text:<66} {shown:<24} {'met' if ratio >= goal else 'NOT MET'}", flush=True)
+
+
+def flat_index(codes: Words, bits: int) -> FlatIndex:
+    """Returns our index over codes with keys 0, 1, 2, ..."""
+    index = FlatIndex(bits, capacity=len(codes))
+    index.add(np.arange(len(codes)), codes)
+    return index
+
+
+def verify(found: Neighbours, codes: Words, queries: Words) -> None:
+    """Checks the first query's answer against numpy."""
+    distances = np.bitwise_count(codes ^ queries[0]).sum(axis=1)
+    depth = found.keys.shape[1]
+    np.testing.assert_array_equal(found.keys[0], np.argsort(distances, kind="stable")[:depth])
+
+
+def against_the_roof(count: int, name: str, make: Callable[[int, int, str], Words], goals: dict[str, float]) -> None:
+    """Compares searches of 64-bit codes with the popcount limit."""
+    codes, queries = make(count, 64, "database"), make(100, 64, "queries")
+    index, column, near = flat_index(codes, 64), codes[:, 0].copy(), np.uint64(16)
+    verify(index.search(queries[:1], 100), codes, queries)
+    one = {f"k={k}": partial(index.search, queries[:1], k) for k in (10, 100)}
+    seconds = best_seconds({"roof": partial(roof_one, column, queries[0, 0], near), **one}, 25)
+    size = f"{count / MILLION:g}M x 64 {name}"
+    for k in one:
+        claim(f"1 query, {size}, {k}, of the popcount roof", seconds["roof"] / seconds[k], goals["one"], "%")
+    batch = {
+        "roof": partial(roof_batch, column, queries[:, 0].copy(), near),
+        "ours": partial(index.search, queries, 100),
+    }
+    seconds = best_seconds(batch, 5)
+    claim(f"batch of 100, {size}, k=100, of the blocked roof", seconds["roof"] / seconds["ours"], goals["batch"], "%")
+
+
+def faiss_trials(codes: Words, queries: Words, bits: int, k: int) -> dict[str, Callable[[], object]]:
+    """Returns faiss's search in both of its modes."""
+    database, asked = (np.ascontiguousarray(to_bytes(words, bits)) for words in (codes, queries))
+    trials: dict[str, Callable[[], object]] = {}
+    for heap in (True, False):
+        index = faiss.IndexBinaryFlat(bits)
+        index.use_heap = heap
+        index.add(database)
+        trials[f"faiss heap={heap}"] = partial(index.search, asked, k)
+    return trials
+
+
+def against_faiss(count: int, bits: int, k: int, goals: tuple[float, float], label: str = "") -> None:
+    """Compares with the better of faiss's two modes, one query and a batch."""
+    for name, make in (("random", random_codes), ("clustered", clustered_codes)):
+        codes, queries = make(count, bits, "database"), make(100, bits, "queries")
+        index = flat_index(codes, bits)
+        verify(index.search(queries[:1], k), codes, queries)
+        for asked, goal, repeats in ((queries[:1], goals[0], 15), (queries, goals[1], 3)):
+            trials = {"ours": partial(index.search, asked, k), **faiss_trials(codes, asked, bits, k)}
+            seconds = best_seconds(trials, repeats)
+            ratio = min(s for trial, s in seconds.items() if trial != "ours") / seconds["ours"]
+            text = f"{len(asked)} quer{'y' if len(asked) == 1 else 'ies'}, {count / MILLION:g}M x {bits} {name}, k={k}"
+            claim(f"{text}, faster than faiss{label}", ratio, goal, "x")
+
+
+def main() -> None:
+    """Runs all claims."""
+    options = argparse.ArgumentParser(description="Index speed against the popcount limit and faiss")
+    options.add_argument("--smoke", action="store_true", help="a hundredth of the size, to see that it runs")
+    options.add_argument(
+        "--avx2", action="store_true", help="only the claim for older processors (started by the others)"
+    )
+    chosen = options.parse_args()
+    scale = 100 if chosen.smoke else 1
+    faiss.omp_set_num_threads(1)
+    if chosen.avx2:
+        against_faiss(MILLION // scale, 64, 100, (AVX2_GOAL, AVX2_GOAL), " (compiled for AVX2)")
+        return
+    for name, make in (("random", random_codes), ("clustered", clustered_codes)):
+        against_the_roof(MILLION // scale, name, make, {"one": 0.50, "batch": 0.35})
+        against_the_roof(10 * MILLION // scale, name, make, {"one": 0.75, "batch": 0.55})
+    for bits, goal in FAISS_GOALS.items():
+        against_faiss(MILLION // scale, bits, 100, (goal, goal))
+    against_faiss(MILLION // scale, 64, 1000, (1.0, 1.5))
+    command = [sys.executable, __file__, "--avx2", *(["--smoke"] if chosen.smoke else [])]
+    subprocess.run(command, env={**os.environ, "NUMBA_CPU_NAME": "haswell"}, check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The same index by faiss: for machines without numba, and as the independent oracle of the tests.
+
+faiss breaks ties as it pleases, so a search asks it for the distance of the cut and then for all items within it; the
+answers are those of `FlatIndex`, at some times its cost. Codes are padded with zero bytes to a multiple of 32 bits,
+below which faiss has no fast path.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+from silohash.index.base import (
+    Allowed,
+    Keys,
+    Neighbours,
+    allowed_keys,
+    check_k,
+    check_keys,
+    check_radius,
+    positions,
+)
+from silohash.index.codes import CodeBytes, Words, to_bytes, word_type
+
+Selector = Any
+
+
+class FaissIndex:
+    """Codes in a faiss ``IndexBinaryIDMap2`` over ``IndexBinaryFlat``."""
+
+    exact = True
+
+    def __init__(self, bits: int) -> None:
+        """Makes an empty index for codes of ``bits`` bits."""
+        word_type(bits)
+        self.bits = bits
+        self._padded_bytes = 4 * -(-bits // 32)
+        self._index: Any = faiss.IndexBinaryIDMap2(faiss.IndexBinaryFlat(8 * self._padded_bytes))
+
+    def __len__(self) -> int:
+        return int(self._index.ntotal)
+
+    @property
+    def keys(self) -> Keys:
+        """The live keys, ascending."""
+        return np.sort(faiss.vector_to_array(self._index.id_map).astype(np.int64))
+
+    def add(self, keys: Keys, words: Words) -> None:
+        """Adds codes under keys; a key that exists already gets the new code."""
+        padded = self._pad(words)
+        given = check_keys(keys, len(padded))
+        self.remove(given)
+        if len(given):
+            self._index.add_with_ids(padded, given)
+
+    def remove(self, keys: Keys) -> int:
+        """Removes keys and returns how many of them were there."""
+        given = np.unique(np.asarray(keys, np.int64))
+        there = given[positions(self.keys, given)[1]] if len(self) else given[:0]
+        return int(self._index.remove_ids(there)) if there.size else 0
+
+    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbours:
+        """Returns the k nearest items of each query, in order of (distance, key); see `FlatIndex.search`."""
+        check_k(k)
+        padded = self._pad(words)
+        shape = (len(padded), k)
+        answer = Neighbours(np.full(shape, -1, np.int64), np.full(shape, -1, np.int32), np.zeros(len(padded), np.int64))
+        selector, live = self._selected(allowed)
+        depth = min(k, live)
+        for row in range(len(padded) if depth else 0):
+            query = padded[row : row + 1]
+            cut = int(self._index.search(query, depth, params=selector)[0][0, -1])
+            distances, keys = self._within(query, cut, selector)
+            answer.keys[row, :depth], answer.distances[row, :depth] = keys[:depth], distances[:depth]
+            answer.ties_at_cut[row] = len(keys) - depth
+        return answer
+
+    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbours]:
+        """Returns all items within a distance of each query; see `FlatIndex.search_radius`."""
+        check_radius(radius_bits)
+        padded = self._pad(words)
+        selector, live = self._selected(allowed)
+        answers = []
+        for row in range(len(padded)):
+            distances, keys = np.empty(0, np.int32), np.empty(0, np.int64)
+            if live:
+                distances, keys = self._within(padded[row : row + 1], radius_bits, selector)
+            answers.append(Neighbours(keys[None], distances[None], np.zeros(1, np.int64)))
+        return answers
+
+    def _pad(self, words: Words) -> CodeBytes:
+        packed = to_bytes(words, self.bits)
+        padded = np.zeros((len(packed), self._padded_bytes), np.uint8)
+        padded[:, : packed.shape[1]] = packed
+        return padded
+
+    def _selected(self, allowed: Allowed | None) -> tuple[Selector, int]:
+        """Returns faiss's form of a filter (None for none), and how many items it lets through."""
+        if allowed is None:
+            return None, len(self)
+        chosen = allowed_keys(allowed, self.keys)
+        parameters: Any = faiss.SearchParameters
+        return parameters(sel=faiss.IDSelectorBatch(chosen)), len(chosen)
+
+    def _within(self, query: CodeBytes, radius_bits: int, selector: Selector) -> tuple[npt.NDArray[np.int32], Keys]:
+        """Returns distances and keys of all items within a radius of one query, in order."""
+        _, distances, keys = self._index.range_search(query, radius_bits + 1, params=selector)
+        order = np.lexsort((keys, distances))
+        return distances[order].astype(np.int32), keys[order].astype(np.int64)

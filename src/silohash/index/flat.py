@@ -1,0 +1,288 @@
+"""The exact index: every search scans every code, which up to a hundred million codes is the fastest way there is.
+
+The codes lie in slots in ascending order of their keys, in blocks as `kernels` wants them. A removed item stays as a
+tombstone that the scan passes over, until a quarter of the slots are tombstones; then they are swept out.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.index import kernels
+from silohash.index.base import (
+    Allowed,
+    Keys,
+    Neighbours,
+    allowed_keys,
+    check_k,
+    check_keys,
+    check_radius,
+    positions,
+)
+from silohash.index.codes import CodeBytes, Words, byte_count, from_bytes, to_bytes, word_type
+from silohash.types import UserError
+
+QUERIES_AT_ONCE = 64
+GROWTH = 1.1
+SWEEP_SHARE = 0.25
+GATHER_SHARE = 0.05
+"""A filter that lets less than this share through is served by a copy of the codes that it lets through."""
+
+Slots = npt.NDArray[np.int64]
+Alive = npt.NDArray[np.uint8]
+
+
+class FlatIndex:
+    """Codes in memory, searched exactly: one byte for eight bits of code and eight for its key.
+
+    Example:
+        >>> from silohash.index.codes import pack
+        >>> index = FlatIndex(8)
+        >>> index.add(np.array([7, 9]), pack([[1] * 8, [-1] * 8]))
+        >>> index.search(pack([[1] * 7 + [-1]]), 1).keys
+        array([[7]])
+    """
+
+    exact = True
+
+    def __init__(self, bits: int, *, capacity: int = 0, threads: int = 1) -> None:
+        """Makes an empty index.
+
+        Args:
+            bits: length of the codes, 8..256.
+            capacity: items to make room for at once, to spare copies.
+            threads: how many threads share the queries of a batch.
+        """
+        word_type(bits)
+        if threads < 1:
+            raise UserError(f"A search needs at least one thread, not {threads}.")
+        self.bits = bits
+        self.threads = threads
+        self._slot_keys = np.empty(0, np.int64)
+        self._blocks = np.empty((0, byte_count(bits), kernels.BLOCK_CODES), np.uint8)
+        self._used = 0
+        self._alive: Alive | None = None
+        self._reserve(capacity)
+
+    def __len__(self) -> int:
+        return self._used if self._alive is None else int(np.count_nonzero(self._alive[: self._used]))
+
+    @property
+    def keys(self) -> Keys:
+        """The live keys, ascending."""
+        used = self._slot_keys[: self._used]
+        return used if self._alive is None else used[self._alive[: self._used] != 0]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that codes, keys and tombstones take."""
+        return self._blocks.nbytes + self._slot_keys.nbytes + (0 if self._alive is None else self._alive.nbytes)
+
+    def words(self, keys: Keys) -> Words:
+        """Returns the codes under live keys, ``(n, W)``.
+
+        Raises:
+            UserError: if a key is not there.
+        """
+        slots, there = self._find(np.asarray(keys, np.int64))
+        if not there.all():
+            raise UserError(f"Key {np.asarray(keys)[~there][0]} is not in the index.")
+        return from_bytes(self._read(slots), self.bits)
+
+    def add(self, keys: Keys, words: Words) -> None:
+        """Adds codes under keys; a key that exists already gets the new code.
+
+        Args:
+            keys: ``(n,)``, not negative, each once.
+            words: ``(n, W)``.
+
+        Raises:
+            UserError: if keys or words have another form.
+        """
+        packed = to_bytes(words, self.bits)
+        given = check_keys(keys, len(packed))
+        if not len(given):
+            return
+        if self._used and given.min() <= self._slot_keys[self._used - 1]:
+            self._merge(given, packed)
+        else:
+            order = np.argsort(given) if (given[1:] < given[:-1]).any() else slice(None)
+            self._append(given[order], packed[order])
+
+    def remove(self, keys: Keys) -> int:
+        """Removes keys and returns how many of them were there."""
+        slots, there = self._find(np.unique(np.asarray(keys, np.int64)))
+        removed = int(np.count_nonzero(there))
+        if not removed:
+            return 0
+        if self._alive is None:
+            self._alive = np.ones(len(self._slot_keys), np.uint8)
+        self._alive[slots[there]] = 0
+        if self._used - len(self) > SWEEP_SHARE * self._used:
+            self.compact()
+        return removed
+
+    def compact(self) -> None:
+        """Sweeps the tombstones out, so that they take neither memory nor time."""
+        if self._alive is not None:
+            live = np.flatnonzero(self._alive[: self._used])
+            self._rebuild(self._slot_keys[live], self._read(live))
+
+    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbours:
+        """Returns the k nearest items of each query, in order of (distance, key).
+
+        Args:
+            words: ``(Q, W)``.
+            k: how many, at least 1; answers are filled with -1 beyond the items there are.
+            allowed: a filter: keys, or one bool for each of ``keys``.
+
+        Raises:
+            UserError: if the codes have another length, or k is less than 1.
+        """
+        check_k(k)
+        queries = np.ascontiguousarray(to_bytes(words, self.bits))
+        blocks, slot_keys, alive = self._scanned(allowed)
+        depth = min(k, len(slot_keys))
+        answer = Neighbours(
+            np.full((len(queries), k), -1, np.int64),
+            np.full((len(queries), k), -1, np.int32),
+            np.zeros(len(queries), np.int64),
+        )
+        if not depth:
+            return answer
+
+        def fill(start: int) -> None:
+            some = slice(start, start + step)
+            scratch = np.empty(kernels.BLOCK_CODES, self._distance_type)
+            slots, distances, left_out = kernels.nearest(blocks, len(slot_keys), queries[some], depth, alive, scratch)
+            answer.keys[some, :depth] = np.where(slots < 0, -1, slot_keys[slots])
+            answer.distances[some, :depth] = distances
+            answer.ties_at_cut[some] = left_out
+
+        step = max(1, min(QUERIES_AT_ONCE, -(-len(queries) // self.threads)))
+        starts = range(0, len(queries), step)
+        if self.threads == 1 or len(starts) == 1:
+            for start in starts:
+                fill(start)
+        else:
+            with ThreadPoolExecutor(self.threads) as pool:
+                list(pool.map(fill, starts))
+        return answer
+
+    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbours]:
+        """Returns all items within a distance of each query, in order of (distance, key).
+
+        Args:
+            words: ``(Q, W)``.
+            radius_bits: the largest distance, at least 0.
+            allowed: a filter, as for `search`.
+
+        Returns:
+            One answer a query; its arrays are ``(1, hits)``.
+        """
+        check_radius(radius_bits)
+        queries = np.ascontiguousarray(to_bytes(words, self.bits))
+        blocks, slot_keys, alive = self._scanned(allowed)
+        distances = np.empty((len(blocks), kernels.BLOCK_CODES), self._distance_type)
+        answers = []
+        for query in queries:
+            kernels.measure_all(blocks, query, distances)
+            measured = distances.reshape(-1)[: len(slot_keys)]
+            hits = np.flatnonzero(measured <= radius_bits)
+            if alive is not None:
+                hits = hits[alive[hits] != 0]
+            hits = hits[np.argsort(measured[hits], kind="stable")]
+            answers.append(
+                Neighbours(slot_keys[hits][None], measured[hits].astype(np.int32)[None], np.zeros(1, np.int64))
+            )
+        return answers
+
+    @property
+    def _distance_type(self) -> type[np.unsignedinteger]:
+        return np.uint16 if 8 * byte_count(self.bits) > 255 else np.uint8
+
+    def _scanned(self, allowed: Allowed | None) -> tuple[CodeBytes, Keys, Alive | None]:
+        """Returns what a search scans: blocks, the keys of their slots, and which slots count (None for all)."""
+        blocks, slot_keys = self._blocks[: _blocks_of(self._used)], self._slot_keys[: self._used]
+        if allowed is None:
+            return blocks, slot_keys, self._alive
+        chosen = allowed_keys(allowed, self.keys)
+        slots, _ = positions(slot_keys, chosen)
+        if len(slots) < GATHER_SHARE * self._used:
+            return _filled(self._read(slots)), chosen, None
+        alive = np.zeros(self._used, np.uint8)
+        alive[slots] = 1
+        return blocks, slot_keys, alive
+
+    def _find(self, keys: Keys) -> tuple[Slots, npt.NDArray[np.bool_]]:
+        slots, there = positions(self._slot_keys[: self._used], keys)
+        if self._alive is not None:
+            there[there] = self._alive[slots[there]] != 0
+        return slots, there
+
+    def _read(self, slots: Slots) -> CodeBytes:
+        return self._blocks[slots // kernels.BLOCK_CODES, :, slots % kernels.BLOCK_CODES]
+
+    def _append(self, keys: Keys, packed: CodeBytes) -> None:
+        """Puts codes into the slots after the last; their keys ascend and are higher than all there are."""
+        end = self._used + len(keys)
+        if end > len(self._slot_keys):
+            self._reserve(max(end, int(GROWTH * self._used)))
+        self._slot_keys[self._used : end] = keys
+        _write(self._blocks, self._used, packed)
+        if self._alive is not None:
+            self._alive[self._used : end] = 1
+        self._used = end
+
+    def _merge(self, keys: Keys, packed: CodeBytes) -> None:
+        """Replaces the codes of keys that are there, and moves the others between them."""
+        slots, there = positions(self._slot_keys[: self._used], keys)
+        replaced = slots[there]
+        self._blocks[replaced // kernels.BLOCK_CODES, :, replaced % kernels.BLOCK_CODES] = packed[there]
+        if self._alive is not None:
+            self._alive[replaced] = 1
+        if not there.all():
+            self.compact()
+            merged = np.concatenate([self._slot_keys[: self._used], keys[~there]])
+            order = np.argsort(merged, kind="stable")
+            both = np.concatenate([self._read(np.arange(self._used)), packed[~there]])
+            self._rebuild(merged[order], both[order])
+
+    def _rebuild(self, keys: Keys, packed: CodeBytes) -> None:
+        self._slot_keys, self._blocks, self._alive, self._used = keys, _filled(packed), None, len(keys)
+
+    def _reserve(self, capacity: int) -> None:
+        """Makes room for so many items in all."""
+        more = capacity - len(self._slot_keys)
+        if more <= 0:
+            return
+        grown = np.empty((_blocks_of(capacity), *self._blocks.shape[1:]), np.uint8)
+        grown[: len(self._blocks)] = self._blocks
+        self._blocks = grown
+        self._slot_keys = np.concatenate([self._slot_keys, np.empty(more, np.int64)])
+        if self._alive is not None:
+            self._alive = np.concatenate([self._alive, np.zeros(more, np.uint8)])
+
+
+def _blocks_of(count: int) -> int:
+    return -(-count // kernels.BLOCK_CODES)
+
+
+def _filled(packed: CodeBytes) -> CodeBytes:
+    """Returns new blocks that hold codes ``(n, bytes)``."""
+    blocks = np.empty((_blocks_of(len(packed)), packed.shape[1], kernels.BLOCK_CODES), np.uint8)
+    _write(blocks, 0, packed)
+    return blocks
+
+
+def _write(blocks: CodeBytes, start: int, packed: CodeBytes) -> None:
+    """Writes codes ``(n, bytes)`` into the slots from ``start`` on."""
+    done = 0
+    while done < len(packed):
+        block, place = divmod(start + done, kernels.BLOCK_CODES)
+        some = packed[done : done + kernels.BLOCK_CODES - place]
+        blocks[block, :, place : place + len(some)] = some.T
+        done += len(some)

@@ -1,0 +1,150 @@
+"""The exact scan, compiled by numba: distances a block at a time, a threshold that shrinks, selection by counting.
+
+Codes lie in blocks, ``(blocks, bytes, BLOCK_CODES)`` uint8: byte ``w`` of a block's codes is one contiguous row, which
+a processor compares with a query's byte 32 or 64 codes at a time. A block fits the nearest cache and serves many
+queries before the next is read.
+
+Of a query one keeps ``cut``, the lowest distance within which k of the items seen so far lie. A block whose lowest
+distance exceeds it is done with; otherwise eight distances are tested at once (as one uint64) and the few that pass are
+looked at. Items nearer than the cut are stored, items at the cut are only counted: slots ascend, so that one stored
+earlier wins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, types
+from numba.extending import intrinsic
+
+BLOCK_CODES = 2048
+
+Blocks = npt.NDArray[np.uint8]
+Buffer = npt.NDArray[np.unsignedinteger[Any]]
+
+
+def _emit_byte_distance(_context: Any, _left: Any, _right: Any) -> Any:  # noqa: ANN401  numba's own types
+    """Tells numba how to count the bits in which two bytes differ: one instruction, where the processor has it."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:  # noqa: ANN401
+        return builder.ctpop(builder.xor(*values))
+
+    return types.uint8(types.uint8, types.uint8), generate
+
+
+_byte_distance: Any = intrinsic(_emit_byte_distance)
+
+
+@njit(cache=True, nogil=True)
+def _measure(block: Blocks, query: Blocks, distances: Buffer) -> Any:  # noqa: ANN401  a number of the buffer's type
+    """Writes the distances of a block's codes ``(bytes, codes)`` to a query ``(bytes,)``; returns the lowest."""
+    first, byte = block[0], query[0]
+    for i in range(len(distances)):
+        distances[i] = _byte_distance(first[i], byte)
+    for w in range(1, len(block)):
+        row, byte = block[w], query[w]
+        for i in range(len(distances)):
+            distances[i] += _byte_distance(row[i], byte)
+    lowest = distances[0]
+    for i in range(len(distances)):
+        if distances[i] < lowest:
+            lowest = distances[i]
+    return lowest
+
+
+@njit(cache=True, nogil=True)
+def _keep(k: int, distance: Any, slot: int, state: Any, counts: Any, slots: Any, stored: Any) -> None:  # noqa: ANN401
+    """Takes one item into a query's state: ``filled, nearer than the cut, cut``."""
+    counts[distance] += 1
+    if distance == state[2]:
+        return
+    if state[0] == len(slots):
+        kept = 0
+        for i in range(len(slots)):
+            if stored[i] <= state[2]:
+                slots[kept], stored[kept] = slots[i], stored[i]
+                kept += 1
+        state[0] = kept
+    slots[state[0]], stored[state[0]] = slot, distance
+    state[0] += 1
+    state[1] += 1
+    while state[1] >= k:
+        state[2] -= 1
+        state[1] -= counts[state[2]]
+
+
+@njit(cache=True, nogil=True)
+def _ordered(k: int, state: Any, counts: Any, slots: Any, stored: Any, out: Any, out_distances: Any) -> Any:  # noqa: ANN401
+    """Writes the stored items in order of (distance, slot); returns how many at the cut are left out."""
+    cut, start = state[2], 0
+    left_out = max(0, state[1] + counts[cut] - k)
+    for distance in range(cut + 1):
+        start, counts[distance] = start + counts[distance], start
+    for i in range(state[0]):
+        distance = stored[i]
+        if distance <= cut:
+            place = counts[distance]
+            counts[distance] += 1
+            if place < k:
+                out[place], out_distances[place] = slots[i], distance
+    return left_out
+
+
+@njit(cache=True, nogil=True)
+def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Any, distances: Buffer) -> Any:  # noqa: ANN401
+    """Finds the k nearest codes of each query.
+
+    Args:
+        blocks: ``(blocks, bytes, BLOCK_CODES)``, the last one padded.
+        count: codes in the blocks.
+        queries: ``(Q, bytes)``.
+        k: how many; at least 1 and at most ``count``.
+        alive: ``(count,)`` uint8, 0 for codes that are to be passed over; or None.
+        distances: ``(BLOCK_CODES,)`` scratch; uint16 where a distance can exceed 255, else uint8.
+
+    Returns:
+        ``(Q, k)`` int64 slots (-1 for none), ``(Q, k)`` int32 distances, ``(Q,)`` int64 left out at the cut.
+    """
+    total, farthest = len(queries), 8 * queries.shape[1] + 1
+    room = min(count, 4 * k)
+    slots, stored = np.empty((total, room), np.int64), np.empty((total, room), np.int32)
+    counts = np.zeros((total, farthest + 1), np.int64)
+    states = np.zeros((total, 3), np.int64)
+    states[:, 2] = farthest
+    eight = distances.view(np.uint64)
+    lanes = len(distances) // len(eight)
+    lane_bits = 64 // lanes
+    ones = np.uint64(0xFFFFFFFFFFFFFFFF) // np.uint64((1 << lane_bits) - 1)
+    tops = ones << np.uint64(lane_bits - 1)
+    for block in range(len(blocks)):
+        for query in range(total):
+            state = states[query]
+            if _measure(blocks[block], queries[query], distances) > state[2]:
+                continue
+            for group in range(len(eight)):
+                bar = ones * np.uint64(min(state[2] + 1, 1 << (lane_bits - 1)))
+                if ((eight[group] | tops) - bar) & tops == tops:
+                    continue
+                for i in range(group * lanes, group * lanes + lanes):
+                    slot = block * len(distances) + i
+                    if distances[i] > state[2] or slot >= count:
+                        continue
+                    if alive is not None and alive[slot] == 0:
+                        continue
+                    _keep(k, np.int64(distances[i]), slot, state, counts[query], slots[query], stored[query])
+    found, found_distances = np.full((total, k), -1, np.int64), np.full((total, k), -1, np.int32)
+    left_out = np.zeros(total, np.int64)
+    for query in range(total):
+        left_out[query] = _ordered(
+            k, states[query], counts[query], slots[query], stored[query], found[query], found_distances[query]
+        )
+    return found, found_distances, left_out
+
+
+@njit(cache=True, nogil=True)
+def measure_all(blocks: Blocks, query: Blocks, distances: Buffer) -> None:
+    """Writes the distance of every code to a query ``(bytes,)`` into ``(blocks, BLOCK_CODES)``."""
+    for block in range(len(blocks)):
+        _measure(blocks[block], query, distances[block])
