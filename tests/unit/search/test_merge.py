@@ -1,0 +1,170 @@
+"""Asking: who is silent and why, what is refused, and how long the hub waits."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from silohash.search.hits import Hits, Query
+from silohash.search.merge import ask
+from silohash.types import UserError
+from tests.silos import MODEL, made_up_codes, made_up_node, query_of
+
+BITS = 16
+
+
+class Scripted:
+    """A node that does what the test says."""
+
+    def __init__(self, name, act):
+        self.name = name
+        self.act = act
+
+    def answer(self, query):
+        return self.act(query)
+
+
+def one_hit(silo, distance=3, **changed):
+    return replace(
+        Hits(ids=("x",), distances=(distance,), silos=(silo,), payloads=({},), model_digests=frozenset({MODEL})),
+        **changed,
+    )
+
+
+@pytest.fixture
+def node(tmp_path):
+    return made_up_node(tmp_path, "north", made_up_codes(50, BITS, seed=1), BITS)
+
+
+@pytest.fixture
+def query():
+    return query_of(made_up_codes(1, BITS, seed=2), BITS, k=5)
+
+
+def test_node_that_raises_is_missing_and_the_others_answer(node, query):
+    def fail(_):
+        raise OSError("disk gone")
+
+    hits = ask([node, Scripted("south", fail)], query)
+    assert len(hits) == 5
+    assert hits.missing_silos == {"south": "It failed: OSError: disk gone"}
+
+
+def test_late_node_is_missing(node, query):
+    wait = threading.Event()
+    try:
+        hits = ask([node, Scripted("slow", lambda _: wait.wait(60))], query, deadline_seconds=0.5)
+    finally:
+        wait.set()
+    assert set(hits.silos) == {"north"}
+    assert hits.missing_silos == {"slow": "It did not answer within 0.5 seconds."}
+
+
+def test_nodes_are_asked_at_the_same_time(query):
+    together = threading.Barrier(3, timeout=10)
+
+    def meet(name):
+        def act(_):
+            together.wait()
+            return one_hit(name)
+
+        return act
+
+    hits = ask([Scripted(name, meet(name)) for name in "abc"], query)
+    assert sorted(hits.silos) == ["a", "b", "c"]
+
+
+def test_other_model_is_refused_with_the_reason(tmp_path, node, query):
+    other = made_up_node(tmp_path, "south", made_up_codes(50, BITS, seed=1), BITS, model="77aa")
+    hits = ask([node, other], query)
+    assert set(hits.silos) == {"north"}
+    assert "77aa" in hits.missing_silos["south"]
+    assert hits.comparable
+
+
+def test_all_silent_is_still_an_answer(query):
+    def refuse(_):
+        raise UserError("Closed on Sundays.")
+
+    hits = ask([Scripted("a", refuse), Scripted("b", refuse)], query)
+    assert len(hits) == 0
+    assert hits.ties_at_cut == 0
+    assert hits.missing_silos == {"a": "Closed on Sundays.", "b": "Closed on Sundays."}
+
+
+def test_nobody_to_ask(query):
+    assert len(ask([], query)) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "flaw"),
+    [
+        (one_hit("someone else"), "name of another silo"),
+        (one_hit("bad", missing_silos={"north": "ha"}), "name of another silo"),
+        (one_hit("bad", model_digests=frozenset({"other"})), "another model"),
+        (one_hit("bad", distance=17), "0 to 16 bits"),
+        (one_hit("bad", distance=-1), "0 to 16 bits"),
+        (one_hit("bad", payloads=()), "unequal length"),
+        (one_hit("bad", left_out={3: -1}), "negative"),
+        (
+            one_hit("bad", ids=("x",) * 6, distances=(1,) * 6, silos=("bad",) * 6, payloads=({},) * 6),
+            "6 hits where 5",
+        ),
+    ],
+)
+def test_dishonest_answers_are_left_out(node, query, answer, flaw):
+    hits = ask([node, Scripted("bad", lambda _: answer)], query)
+    assert set(hits.silos) == {"north"}
+    assert flaw in hits.missing_silos["bad"]
+
+
+def test_names_must_differ(node, query):
+    with pytest.raises(UserError, match='Two silos are called "north"'):
+        ask([node, node], query)
+
+
+def test_personal_models_get_a_query_each(tmp_path):
+    words = {"north": made_up_codes(30, BITS, seed=1), "south": made_up_codes(30, BITS, seed=2)}
+    nodes = [made_up_node(tmp_path, name, codes, BITS, model=f"of {name}") for name, codes in words.items()]
+    queries = {
+        name: Query(words=codes[0], bits=BITS, model_digest=f"of {name}", modality="image", k=4)
+        for name, codes in words.items()
+    }
+    hits = ask(nodes, queries)
+    assert not hits.missing_silos
+    assert not hits.comparable
+    assert hits.distances[0] == 0
+    assert list(hits.distances) == sorted(hits.distances)
+    alone = ask(nodes, {"north": queries["north"]})
+    assert alone.missing_silos == {"south": "It was not asked: there is no query for it."}
+    assert alone.comparable
+
+
+def test_queries_of_a_mapping_must_agree(node, query):
+    other = replace(query, k=6)
+    with pytest.raises(UserError, match="only their codes may differ"):
+        ask([node], {"north": query, "south": other})
+
+
+def test_empty_mapping_asks_nobody(node):
+    assert ask([node], {}).missing_silos == {"north": "It was not asked: there is no query for it."}
+
+
+def test_secret_changes_the_order_among_equals_only(tmp_path):
+    node = made_up_node(tmp_path, "north", np.zeros((40, 1), np.uint16), BITS)
+    query = query_of(np.zeros((1, 1), np.uint16), BITS, k=40)
+    first, second = ask([node], query, secret=b"a"), ask([node], query, secret=b"b")
+    assert sorted(first.ids) == sorted(second.ids)
+    assert first.ids != second.ids
+    assert ask([node], query, secret=b"a") == first
+
+
+@pytest.mark.parametrize(
+    "changed", [{"k": 0}, {"offset": -1}, {"radius_bits": -1}, {"words": np.zeros((2, 1), np.uint16)}]
+)
+def test_impossible_queries(query, changed):
+    with pytest.raises(UserError):
+        replace(query, **changed)
