@@ -140,23 +140,23 @@ def _archive(codepoints: npt.NDArray[np.int32], face_of: npt.NDArray[np.int64], 
     slugs = np.array([name.replace(" ", "-") for name, _ in FACES])
     hexadecimal = np.array([f"u{codepoint:04x}-" for codepoint in unique])
 
-    def spread(values: Sequence[str]) -> npt.NDArray[np.str_]:
+    def _spread(values: Sequence[str]) -> npt.NDArray[np.str_]:
         return np.array(values, dtype=np.str_)[character_of]
 
     return Archive(
         ids=np.strings.add(hexadecimal[character_of], slugs[face_of]),
         image=image,
-        text=spread([glyph.name for glyph in known]),
+        text=_spread([glyph.name for glyph in known]),
         labels=labels[character_of],
         label_names=KINDS,
         splits=_splits(known, character_of.astype(np.int64)),
         card=CARD,
         columns={
-            "library": spread([glyph.library for glyph in known]),
-            "script": spread([glyph.script for glyph in known]),
-            "block": spread([glyph.block for glyph in known]),
+            "library": _spread([glyph.library for glyph in known]),
+            "script": _spread([glyph.script for glyph in known]),
+            "block": _spread([glyph.block for glyph in known]),
             "face": np.array([name for name, _ in FACES])[face_of],
-            "character": spread([glyph.character for glyph in known]),
+            "character": _spread([glyph.character for glyph in known]),
         },
     ).with_digest()
 
@@ -252,16 +252,16 @@ def _is_drawable(character: str) -> bool:
 def _draw(character: str, path: Path, sizes: dict[int, ImageFont.FreeTypeFont]) -> npt.NDArray[np.uint8] | None:
     """Draws a character 28 pixels large, but never at more than 40 pixels an em, so that a full stop stays a dot."""
 
-    def sized(em_pixels: int) -> ImageFont.FreeTypeFont:
+    def _sized(em_pixels: int) -> ImageFont.FreeTypeFont:
         if em_pixels not in sizes:
             sizes[em_pixels] = ImageFont.truetype(str(path), em_pixels, layout_engine=ImageFont.Layout.BASIC)
         return sizes[em_pixels]
 
-    left, top, right, bottom = sized(LARGEST_EM_PIXELS).getbbox(character)
+    left, top, right, bottom = _sized(LARGEST_EM_PIXELS).getbbox(character)
     largest = max(right - left, bottom - top)
     if largest <= 0:
         return None
-    font = sized(max(1, int(LARGEST_EM_PIXELS * min(1, INK_PIXELS / largest))))
+    font = _sized(max(1, int(LARGEST_EM_PIXELS * min(1, INK_PIXELS / largest))))
     left, top, right, bottom = font.getbbox(character)
     paper = Image.new("L", (int(right - left) + 4, int(bottom - top) + 4), 0)
     ImageDraw.Draw(paper).text((2 - left, 2 - top), character, fill=255, font=font)

@@ -32,11 +32,11 @@ def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = No
         groups.setdefault(key, []).append(row)
     wanted = min(MOST_QUERIES, max(1, round(QUERY_SHARE * len(keys)))) if len(groups) > 1 else 0
 
-    def order(key: str) -> tuple[bool, int]:
+    def _order(key: str) -> tuple[bool, int]:
         return whole is not None and not whole[groups[key]].all(), derive(0, f"default split/{key}")
 
     query: list[int] = []
-    for key in sorted(groups, key=order)[:-1]:
+    for key in sorted(groups, key=_order)[:-1]:
         if len(query) >= wanted:
             break
         query.extend(groups[key])

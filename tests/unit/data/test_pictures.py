@@ -1,0 +1,143 @@
+"""Picture files of every mode become plain RGB, and packed pictures are found in their files."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from silohash.data.archive import Pictures
+from silohash.data.packed import PackedPictures, PictureFiles, read_npz
+from silohash.data.pictures import GreyPictures, check, decode
+from silohash.types import UserError
+
+
+def written(picture: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    stream = io.BytesIO()
+    picture.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def corner(content: bytes) -> tuple[int, ...]:
+    picture = decode(content)
+    assert picture.mode == "RGB"
+    return picture.getpixel((0, 0))
+
+
+def test_transparency_lies_on_white_paper():
+    assert corner(written(Image.new("RGBA", (3, 3), (255, 0, 0, 0)))) == (255, 255, 255)
+    assert corner(written(Image.new("RGBA", (3, 3), (255, 0, 0, 255)))) == (255, 0, 0)
+    assert corner(written(Image.new("LA", (3, 3), (0, 0)))) == (255, 255, 255)
+    palette = Image.new("P", (3, 3), 1)
+    palette.putpalette([0, 0, 0, 0, 0, 255])
+    assert corner(written(palette)) == (0, 0, 255)
+    assert corner(written(palette, transparency=1)) == (255, 255, 255)
+
+
+def test_grey_and_deep_and_printing_colours():
+    assert corner(written(Image.new("L", (3, 3), 77))) == (77, 77, 77)
+    assert corner(written(Image.new("1", (3, 3), 1))) == (255, 255, 255)
+    deep = Image.fromarray(np.full((3, 3), 0x8080, dtype=np.uint16))
+    assert corner(written(deep)) == (128, 128, 128)
+    floats = Image.fromarray(np.array([[5.0, 6.0], [7.0, 9.0]], dtype=np.float32))
+    assert corner(written(floats, "TIFF")) == (0, 0, 0)
+    assert decode(written(floats, "TIFF")).getpixel((1, 1)) == (255, 255, 255)
+    assert corner(written(Image.new("CMYK", (8, 8), (0, 0, 0, 255)), "TIFF")) == (0, 0, 0)
+
+
+def test_a_picture_is_turned_as_its_camera_says():
+    picture = Image.new("RGB", (4, 2))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert decode(written(picture, "JPEG", exif=exif)).size == (2, 4)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "WEBP"])
+def test_a_truncated_file_is_found_wherever_it_ends(kind):
+    noise = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+    content = written(Image.fromarray(noise), kind)
+    check(content)
+    for share in (0.0, 0.1, 0.5, 0.9):
+        part = content[: int(share * len(content))]
+        with pytest.raises(ValueError, match=r"."):
+            check(part)
+        with pytest.raises(ValueError, match=r"."):
+            decode(part)
+
+
+def test_pictures_in_memory():
+    pixels = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
+    pictures = GreyPictures(pixels)
+    assert isinstance(pictures, Pictures)
+    assert len(pictures) == 2
+    assert np.asarray(pictures.picture(1)).tolist() == pixels[1].tolist()
+    assert pictures.digest() != GreyPictures(pixels + 1).digest()
+    assert GreyPictures(pixels, "known").digest() == "known"
+
+
+def pack(folder: Path, shades: list[list[int]]) -> None:
+    row = 0
+    for number, of_shard in enumerate(shades):
+        files = [written(Image.new("RGB", (8, 8), (shade,) * 3), "JPEG") for shade in of_shard]
+        offsets = np.cumsum([0, *map(len, files)])
+        rows = np.arange(row, row + len(files), dtype=np.int32)
+        data = np.frombuffer(b"".join(files), dtype=np.uint8)
+        np.savez(folder / f"images-{number:03}.npz", data=data, offsets=offsets, row=rows)
+        row += len(files)
+
+
+def test_packed_pictures_are_counted_through_their_files(tmp_path):
+    pack(tmp_path, [[0, 50], [100], [150, 200, 250]])
+    pictures = PackedPictures(tmp_path)
+    assert isinstance(pictures, Pictures)
+    assert len(pictures) == 6
+    with ThreadPoolExecutor(4) as pool:
+        drawn = list(pool.map(pictures.picture, [*range(6)] * 5))
+    assert [picture.getpixel((0, 0))[0] for picture in drawn] == [0, 50, 100, 150, 200, 250] * 5
+    for row in (-1, 6):
+        with pytest.raises(IndexError):
+            pictures.picture(row)
+
+
+def test_the_digest_of_packed_pictures_is_that_of_their_content(tmp_path):
+    for name, shades in (("a", [[1], [2]]), ("b", [[1], [2]]), ("c", [[1], [3]])):
+        (tmp_path / name).mkdir()
+        pack(tmp_path / name, shades)
+    digests = [PackedPictures(tmp_path / name).digest() for name in "abc"]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_damaged_packed_files_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"images-000\.npz is missing"):
+        PackedPictures(tmp_path)
+    np.savez(tmp_path / "images-000.npz", data=np.zeros(9, np.uint8), offsets=np.array([0, 9]))
+    with pytest.raises(UserError, match=r"Picture 0 of .* is damaged"):
+        PackedPictures(tmp_path).picture(0)
+    (tmp_path / "images-000.npz").write_bytes(b"PK nothing")
+    with pytest.raises(UserError, match=r"images-000\.npz is damaged"):
+        PackedPictures(tmp_path)
+
+
+def test_pickled_arrays_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.array([{"an": "object"}], dtype=object))
+    with pytest.raises(UserError, match=r"a\.npz is damaged or of another kind"):
+        read_npz(tmp_path / "a.npz", ("x",))
+    with pytest.raises(UserError, match="missing"):
+        read_npz(tmp_path / "b.npz", ("x",))
+
+
+def test_a_file_that_goes_away_is_named_when_it_is_asked_for(tmp_path):
+    (tmp_path / "1.png").write_bytes(written(Image.new("L", (5, 4), 9)))
+    pictures = PictureFiles(tmp_path, ["1.png", ""])
+    digest = pictures.digest()
+    assert pictures.picture(0).size == (5, 4)
+    with pytest.raises(UserError, match=r"Item 1 .* has no picture"):
+        pictures.picture(1)
+    (tmp_path / "1.png").write_bytes(b"gone")
+    with pytest.raises(UserError, match=r"1\.png can no longer be read"):
+        pictures.picture(0)
+    assert pictures.digest() != digest
