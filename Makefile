@@ -21,11 +21,11 @@ help: ## say what each target does
 demo: $(STAMP) ## train three small silos, index, search and write a report, without any download
 	$(BIN)/silohash demo
 
-test: $(STAMP) ## run every test that takes less than a minute
+test: $(STAMP) ## run the tests; each takes less than a minute
 	$(BIN)/python -m pytest
 
 test-all: $(STAMP) ## run every test, the slow ones too
-	$(BIN)/python -m pytest -m "slow or not slow"
+	$(BIN)/python -m pytest -m "slow or not slow" --timeout=1800
 
 lint: $(STAMP) ## check style, types, the direction of imports and the documents
 	$(BIN)/ruff check .

@@ -133,13 +133,13 @@ def folder_beside(path: Path) -> Iterator[Path]:
                 path.replace(aside)
             try:
                 beside.replace(path)
-            except OSError:
+            except BaseException:
                 if aside.exists():
                     aside.replace(path)
                 raise
+            _remove(aside)
         finally:
             _remove(beside)
-            _remove(aside)
 
 
 def _remove(path: Path) -> None:
