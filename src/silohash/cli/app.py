@@ -1,0 +1,61 @@
+"""Puts the groups of commands together, and turns every error into a sentence and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from silohash import __version__
+from silohash.cli import data, demo, evaluate, inspect, search, train
+from silohash.cli.talk import talk
+from silohash.types import UserError
+
+USER_ERROR = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="silohash",
+    help="Train hash codes across silos that may not pool their data, and search all of them with one question.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+demo.register(app)
+train.register(app)
+evaluate.register(app)
+search.register(app)
+data.register(app)
+inspect.register(app)
+
+
+def main() -> None:
+    """Runs the command line. Exits with 2 and a sentence on a user's error, with 130 on Ctrl-C."""
+    try:
+        app()
+    except UserError as error:
+        talk(f"silohash: {error}")
+        sys.exit(USER_ERROR)
+    except KeyboardInterrupt:
+        talk("silohash: interrupted. What was finished is kept; a training goes on with: silohash resume RUN")
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)

@@ -1,0 +1,150 @@
+"""``index`` and ``search``: one question, every silo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from silohash.cli.talk import answer, answer_json, talk, working
+from silohash.types import MODALITIES, Modality, UserError
+
+if TYPE_CHECKING:
+    from silohash.features.base import Value
+    from silohash.search.hits import Hits
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command()(index)
+    app.command()(search)
+
+
+def index(
+    run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
+    archive: Annotated[
+        Path | None, typer.Argument(help="A folder of more items, to be searched as one more silo.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Index every silo's items with the run's model."""
+    from silohash.data.folder import read_folder
+    from silohash.runtime.indexing import index_run
+    from silohash.runtime.run import Run
+
+    items = None if archive is None else read_folder(archive)
+    with working("Indexing"):
+        counts = index_run(Run(run), items, say=talk)
+    if as_json:
+        answer_json({"items": counts})
+
+
+def search(
+    run: Annotated[Path, typer.Argument(help="Folder of an indexed run.")],
+    text: Annotated[str | None, typer.Argument(help="What to look for, in words.")] = None,
+    image: Annotated[Path | None, typer.Option(help="A picture to look for.")] = None,
+    vector: Annotated[
+        Path | None, typer.Option(help="A .npy feature vector, for runs trained on given features.")
+    ] = None,
+    vector_of: Annotated[str, typer.Option(help="What --vector describes: image or text.")] = "image",
+    find: Annotated[str, typer.Option(help="What to find: image, text, or auto for the other side.")] = "auto",
+    k: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = 10,
+    radius: Annotated[int | None, typer.Option(min=0, help="Answers at most so many bits away.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Ask every silo one question, by words or by a picture, and merge the answers."""
+    from silohash.runtime.run import Run
+    from silohash.search.silos import ask_run
+
+    value, modality = _question(text, image, vector, vector_of)
+    found = Run(run)
+    target = _target(find, modality, tuple(found.model.featurisers))
+    hits = ask_run(found, value, modality, target, k=k, radius_bits=radius)
+    if as_json:
+        answer_json(_document(hits))
+        return
+    print_hits(hits)
+
+
+def _question(text: str | None, image: Path | None, vector: Path | None, vector_of: str) -> tuple[Value, Modality]:
+    given = [name for name, value in (("TEXT", text), ("--image", image), ("--vector", vector)) if value is not None]
+    if len(given) != 1:
+        raise UserError(f"Ask by one of TEXT, --image FILE and --vector FILE; {len(given)} were given.")
+    if text is not None:
+        if not text.strip():
+            raise UserError("The text is empty. Say what to look for.")
+        return text, "text"
+    if image is not None:
+        return _read_picture(image), "image"
+    assert vector is not None  # noqa: S101  one of the three is given
+    return _read_vector(vector), _modality(vector_of)
+
+
+def _read_picture(path: Path) -> Value:
+    from silohash.data.pictures import decode
+
+    try:
+        return decode(path.read_bytes())
+    except FileNotFoundError as error:
+        raise UserError(f'There is no file "{path}".') from error
+    except (OSError, ValueError) as error:
+        raise UserError(f'"{path}" cannot be read as a picture ({error}). Give a PNG or JPEG file.') from error
+
+
+def _read_vector(path: Path) -> Value:
+    import numpy as np
+
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except FileNotFoundError as error:
+        raise UserError(f'There is no file "{path}".') from error
+    except (ValueError, OSError) as error:
+        raise UserError(f'"{path}" is no .npy array ({error}).') from error
+
+
+def _modality(name: str) -> Modality:
+    for modality in MODALITIES:
+        if name == modality:
+            return modality
+    raise UserError(f'"{name}" is neither image nor text.')
+
+
+def _target(find: str, asked_by: Modality, modalities: tuple[Modality, ...]) -> Modality:
+    if find != "auto":
+        return _modality(find)
+    other: Modality = "text" if asked_by == "image" else "image"
+    return other if other in modalities else asked_by
+
+
+def _document(hits: Hits) -> dict[str, Any]:
+    return {
+        "hits": [
+            {"id": item, "silo": silo, "distance_bits": distance, **payload}
+            for item, silo, distance, payload in zip(hits.ids, hits.silos, hits.distances, hits.payloads, strict=True)
+        ],
+        "ties_at_cut": hits.ties_at_cut,
+        "missing_silos": dict(hits.missing_silos),
+        "limited_silos": dict(hits.limited_silos),
+        "comparable": hits.comparable,
+    }
+
+
+def print_hits(hits: Hits) -> None:
+    """Prints an answer: distance, silo, caption, labels; and who did not answer."""
+    width = max((len(silo) for silo in hits.silos), default=0)
+    for item, silo, distance, payload in zip(hits.ids, hits.silos, hits.distances, hits.payloads, strict=True):
+        labels = ", ".join(payload.get("labels", ()))
+        answer(
+            f"{distance:3d} bits  {silo:{width}}  {payload.get('caption') or item}{f'  [{labels}]' if labels else ''}"
+        )
+    if hits.ties_at_cut:
+        talk(f"{hits.ties_at_cut:,} more at {hits.distances[-1]} bits were left out; ask for more with -k.")
+    for silo, reason in hits.missing_silos.items():
+        talk(f"{silo} did not answer: {reason}")
+    for silo, reason in hits.limited_silos.items():
+        talk(f"{silo}: {reason}")
+    if not hits:
+        talk("No silo answered with an item.")
+    if not hits.comparable:
+        talk("The silos encode with models of their own; distances between silos are not comparable.")

@@ -1,0 +1,49 @@
+"""How the commands speak: answers to standard output, talk to standard error, progress only in a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SCHEMA = 1
+
+
+def talk(text: str) -> None:
+    """Says a line on standard error."""
+    typer.echo(text, err=True)
+
+
+def answer(text: str) -> None:
+    """Prints a line on standard output."""
+    typer.echo(text)
+
+
+def answer_json(content: dict[str, Any]) -> None:
+    """Prints one JSON document on standard output."""
+    typer.echo(json.dumps({"schema": SCHEMA, **content}, ensure_ascii=False, indent=1, default=str))
+
+
+def console(*, err: bool = True) -> Console:
+    """Returns rich's console on standard error (or output)."""
+    from rich.console import Console
+
+    return Console(stderr=err, highlight=False)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Shows a spinner while something takes its time; a plain line where there is no terminal."""
+    on = console()
+    if not on.is_terminal:
+        talk(f"{what} …")
+        yield
+        return
+    with on.status(what):
+        yield

@@ -1,0 +1,124 @@
+"""The only thing that crosses the wire between a silo and the server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
+
+from silohash.types import Arrays, UserError
+
+SCHEMA_VERSION = 1
+SECTIONS = ("params", "extras", "sums", "records", "state")
+
+
+@dataclass(frozen=True)
+class Message:
+    """Named arrays in sections, with numbers about them.
+
+    Attributes:
+        kind: what it is: ``broadcast``, ``update``, ``task`` or ``result``.
+        sender: who made it, a silo's name or ``server``.
+        round: the round that it belongs to.
+        params: parameters of the model, by their names in it.
+        extras: what a method sends down beside parameters (prototypes, a memory).
+        sums: what the server may only see added up over silos.
+        records: what reaches the server silo by silo.
+        state: a silo's own state; travels only between a process and its workers.
+        weights: weight of a parameter group (the first part of a parameter's name) in the aggregation.
+        counts: whole numbers.
+        scalars: real numbers.
+        notes: short strings.
+    """
+
+    kind: str
+    sender: str
+    round: int
+    params: Arrays = field(default_factory=dict)
+    extras: Arrays = field(default_factory=dict)
+    sums: Arrays = field(default_factory=dict)
+    records: Arrays = field(default_factory=dict)
+    state: Arrays = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    def arrays(self) -> Arrays:
+        """Returns every array under ``section/name``."""
+        return {f"{section}/{name}": array for section in SECTIONS for name, array in getattr(self, section).items()}
+
+    def size_bytes(self) -> int:
+        """Returns the size of the arrays on the wire, in bytes; the header adds about 100 bytes an array."""
+        return sum(array.nbytes for array in self.arrays().values())
+
+    def encode(self) -> bytes:
+        """Returns the message as safetensors bytes; arrays of any shape and numeric type, never pickled."""
+        header = {
+            "schema": SCHEMA_VERSION,
+            "kind": self.kind,
+            "sender": self.sender,
+            "round": self.round,
+            "weights": dict(self.weights),
+            "counts": dict(self.counts),
+            "scalars": {name: repr(float(value)) for name, value in self.scalars.items()},
+            "notes": dict(self.notes),
+        }
+        arrays = {name: np.ascontiguousarray(array) for name, array in self.arrays().items()}
+        return save(arrays, metadata={"silohash": json.dumps(header)})
+
+    @staticmethod
+    def decode(content: bytes) -> Message:
+        """Reads a message.
+
+        Raises:
+            UserError: if the bytes are truncated, damaged, or of a newer silohash.
+        """
+        try:
+            header = json.loads(_metadata(content)["silohash"])
+            sections: dict[str, Arrays] = {section: {} for section in SECTIONS}
+            for name, about in deserialize(content):  # type: ignore[no-untyped-call]
+                section, _, rest = name.partition("/")
+                sections[section][rest] = _array(about)
+            if header["schema"] > SCHEMA_VERSION:
+                raise UserError(
+                    f"A message of schema {header['schema']} arrived and this silohash reads up to {SCHEMA_VERSION}. "
+                    "Bring every party to the same version."
+                )
+            return Message(
+                kind=header["kind"],
+                sender=header["sender"],
+                round=header["round"],
+                weights=header["weights"],
+                counts=header["counts"],
+                scalars={name: float(value) for name, value in header["scalars"].items()},
+                notes=header["notes"],
+                **sections,
+            )
+        except (SafetensorError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise UserError(f"A message of {len(content):,} bytes is truncated or damaged ({error}).") from error
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    size = int.from_bytes(content[:8], "little")
+    if len(content) < 8 or size > len(content) - 8:
+        raise ValueError("the header is cut off")
+    metadata = json.loads(content[8 : 8 + size])["__metadata__"]
+    return {str(k): str(v) for k, v in metadata.items()}
+
+
+_TYPES = {
+    "F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16,
+    "I8": np.int8, "U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "BOOL": np.bool_,
+}  # fmt: skip
+
+
+def _array(about: Mapping[str, object]) -> np.ndarray:
+    kind = _TYPES[str(about["dtype"])]
+    data = about["data"]
+    assert isinstance(data, bytes | bytearray)  # noqa: S101  safetensors' own promise
+    return np.frombuffer(data, dtype=kind).reshape(about["shape"])  # type: ignore[call-overload,no-any-return]

@@ -1,0 +1,44 @@
+"""Weighted averages of parameters, a parameter group at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from silohash.exchange.message import Message
+from silohash.models.towers import group_of
+from silohash.types import Arrays
+
+
+def weighted_average(current: Arrays, updates: Sequence[Message]) -> Arrays:
+    """Averages the parameters of updates by the weights of their groups, in the order given.
+
+    Floating arrays are averaged, integer buffers take the maximum. A group in which all weights are zero (no silo had its
+    modality) is left out, so that the caller keeps what it had.
+
+    Args:
+        current: the global parameters, for names, shapes and types.
+        updates: messages whose ``params`` hold a subset of those names.
+
+    Returns:
+        The averages, by name.
+
+    Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", algorithm 1.
+    """
+    averaged: Arrays = {}
+    for name, before in current.items():
+        holders = [(update.params[name], update.weights.get(group_of(name), 0.0)) for update in updates
+                   if name in update.params]  # fmt: skip
+        total = sum(weight for _, weight in holders)
+        if not holders or total <= 0:
+            continue
+        if not np.issubdtype(before.dtype, np.floating):
+            averaged[name] = np.maximum.reduce([array for array, _ in holders])
+            continue
+        mean = np.zeros_like(before)
+        for array, weight in holders:
+            if weight:
+                mean += array * before.dtype.type(weight / total)
+        averaged[name] = mean
+    return averaged

@@ -1,0 +1,258 @@
+"""The contract of a federated method: twelve hooks around one loop, with defaults that are FedAvg.
+
+The loop (``runtime/rounds.py`` and ``runtime/silo.py``) calls them in this order::
+
+    server = method.init_server(model, info)
+    every round:
+        every silo:  broadcast -> [init_silo] -> begin_round -> per batch: adapt_outputs, regularizer, auxiliary_step
+                     -> [silo_statistics -> merge_statistics] -> silo_update
+        server = method.aggregate(server, updates)
+    what a silo deploys: method.personalize
+
+A method fills the hooks in which it differs. It never loops over silos, epochs or batches.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from silohash.exchange.message import Message
+from silohash.federated.averaging import weighted_average
+from silohash.local.base import LocalMethod, MethodParams, SiloData, SiloState
+from silohash.models.towers import group_of
+from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, Phase, Terms
+
+
+@dataclass(frozen=True)
+class FederationInfo:
+    """What the server knows before the first round."""
+
+    silos: int
+    classes: int
+    bits: int
+    total_rounds: int
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """Everything of the server that survives a round.
+
+    Attributes:
+        params: the global parameters.
+        extras: what a method sends down beside them (prototypes, a memory).
+        private: what it keeps to itself (momentum, a bank of models).
+    """
+
+    params: Arrays
+    extras: Arrays = field(default_factory=dict)
+    private: Arrays = field(default_factory=dict)
+
+
+@dataclass
+class SiloContext:
+    """All that a hook on a silo's side may see or write during one round.
+
+    Attributes:
+        silo: the silo's number, from 0.
+        round: the round, from 0.
+        epochs: local epochs asked for.
+        model: the network, to be trained in place.
+        local: the local method.
+        data: the silo's own pairs.
+        state: what the silo keeps.
+        payload: the broadcast.
+        auxiliary: networks of the method's own (a discriminator), trained by `auxiliary_step`'s terms.
+        steps_taken: optimiser steps of this round, a step name.
+        mean_loss: mean loss of the last epoch.
+        valid_score: the silo's own validation score of the broadcast model, or NaN.
+    """
+
+    silo: int
+    round: int
+    total_rounds: int
+    epochs: int
+    model: nn.Module
+    local: LocalMethod
+    data: SiloData
+    state: SiloState
+    payload: Message
+    generator: torch.Generator
+    auxiliary: dict[str, nn.Module] = field(default_factory=dict)
+    steps_taken: dict[str, int] = field(default_factory=dict)
+    mean_loss: float = float("nan")
+    valid_score: float = float("nan")
+
+    @cached_property
+    def global_model(self) -> nn.Module:
+        """A frozen copy of the model with the broadcast parameters."""
+        return frozen_copy(self.model, self.payload.params)
+
+    @cached_property
+    def previous_model(self) -> nn.Module | None:
+        """A frozen copy of the silo's own model after its last round, or None before it has one."""
+        kept = self.kept("model")
+        return frozen_copy(self.model, kept) if kept else None
+
+    def kept(self, prefix: str) -> Arrays:
+        """Returns what the silo keeps under a prefix, as arrays."""
+        start = f"{prefix}/"
+        return {n.removeprefix(start): to_array(t) for n, t in self.state.kept.items() if n.startswith(start)}
+
+    def keep(self, prefix: str, tensors: Mapping[str, Tensor]) -> None:
+        """Keeps copies of tensors under a prefix."""
+        self.state.kept.update({f"{prefix}/{name}": tensor.detach().clone() for name, tensor in tensors.items()})
+
+
+class FederatedMethod:
+    """The twelve hooks; as they stand here they are FedAvg.
+
+    Class attributes say what a method needs and gives:
+
+    Attributes:
+        needs_labels: whether silos need labels for the method's own terms.
+        min_modalities: modalities that the model must have.
+        uniform_broadcast: whether every silo gets the same message.
+        uplink: ``sum`` if the server needs only sums over silos, ``records`` if it must see each silo's message.
+        shares_parameters: whether parameters travel.
+        personalized: whether each silo deploys a model of its own.
+        codes_comparable: whether codes of different silos may be ranked together.
+        encode_extras: names of the extras that encoding needs.
+        pooled: whether all silos' data are trained on as one (no federation: the upper bound).
+    """
+
+    Params: ClassVar[type[MethodParams]] = MethodParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "reference": {}}
+    needs_labels: ClassVar[bool] = False
+    min_modalities: ClassVar[int] = 1
+    uniform_broadcast: ClassVar[bool] = True
+    uplink: ClassVar[Literal["sum", "records"]] = "sum"
+    shares_parameters: ClassVar[bool] = True
+    personalized: ClassVar[bool] = False
+    codes_comparable: ClassVar[bool] = True
+    encode_extras: ClassVar[tuple[str, ...]] = ()
+    pooled: ClassVar[bool] = False
+
+    def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
+        self.params = params
+
+    def shared_parameters(self, model: nn.Module) -> list[str]:
+        """Hook 1, both sides: names of the parameters and buffers that travel."""
+        return list(model.state_dict())
+
+    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+        """Hook 2, server: the state before the first round."""
+        return ServerState(params=params_of(model))
+
+    def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
+        """Hook 3, server: what a silo is sent."""
+        return Message(kind="broadcast", sender="server", round=round, params=server.params, extras=server.extras)
+
+    def init_silo(self, context: SiloContext) -> None:
+        """Hook 4, silo, once before its first round: what it will keep."""
+
+    def begin_round(self, context: SiloContext) -> Sequence[Phase]:
+        """Hook 5, silo: installs parameters; returns the phases that the round trains."""
+        install(context.model, context.payload.params)
+        return [Phase(name="train", model=context.model, epochs=context.epochs)]
+
+    def adapt_outputs(self, outputs: Outputs, extras: Arrays) -> Outputs:
+        """Hook 6, silo, pure: changes the towers' outputs; encoding uses it too."""
+        return outputs
+
+    def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+        """Hook 7, silo: the loss of the auxiliary networks on a batch; empty for no step."""
+        return {}
+
+    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+        """Hook 8, silo: terms added to the local method's."""
+        return {}
+
+    def silo_statistics(self, context: SiloContext) -> Arrays:
+        """Hook 9, silo: additive statistics for an optional first exchange; empty for none."""
+        return {}
+
+    def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
+        """Hook 9, server: what is made of the summed statistics and sent back as extras."""
+        return {}
+
+    def silo_update(self, context: SiloContext) -> Message:
+        """Hook 10, silo: what goes to the server."""
+        shared = set(self.shared_parameters(context.model))
+        params = {name: array.copy() for name, array in params_of(context.model).items() if name in shared}
+        weights = {group: self.weight(context, group) for group in sorted({group_of(name) for name in params})}
+        return Message(
+            kind="update", sender=context.data.name, round=context.round, params=params, weights=weights,
+            counts={"items": len(context.data)},
+        )  # fmt: skip
+
+    def weight(self, context: SiloContext, group: str) -> float:
+        """Returns a silo's weight for a parameter group: its items that have the group's modality."""
+        for modality in MODALITIES:
+            if group == modality:
+                return float(context.data.count(modality))
+        return float(len(context.data))
+
+    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
+        """Hook 11, server: the next state; parameters of which no silo had data stay as they were."""
+        return replace(server, params={**server.params, **weighted_average(server.params, updates)})
+
+    def personalize(self, context: SiloContext) -> None:
+        """Hook 12, silo: makes ``context.model`` the model that the silo deploys."""
+        install(context.model, context.payload.params)
+
+
+class Adapted(nn.Module):
+    """A model whose outputs pass through a federated method's `adapt_outputs`: what training and encoding both run."""
+
+    def __init__(self, model: nn.Module, method: FederatedMethod, extras: Arrays) -> None:
+        super().__init__()
+        self.model = model
+        self.method = method
+        self.extras = extras
+
+    @property
+    def modalities(self) -> tuple[Modality, ...]:
+        """The modalities of the model."""
+        return self.model.modalities  # type: ignore[return-value]
+
+    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
+        """Runs the model and adapts what it says."""
+        return self.method.adapt_outputs(self.model(batch, modalities), self.extras)
+
+
+def params_of(model: nn.Module) -> Arrays:
+    """Returns a model's parameters and buffers as arrays that share its memory where they can."""
+    return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
+
+
+def to_array(tensor: Tensor) -> np.ndarray:
+    """Returns a tensor's values as an array on the CPU."""
+    array: np.ndarray = tensor.detach().cpu().numpy()
+    return array
+
+
+@torch.no_grad()
+def install(model: nn.Module, params: Arrays) -> None:
+    """Copies named arrays into a model; names that the arrays lack keep their values.
+
+    Raises:
+        KeyError: if the model has no parameter of a name.
+    """
+    state = model.state_dict()
+    for name, array in params.items():
+        state[name].copy_(torch.from_numpy(np.require(array, requirements="W")))
+
+
+def frozen_copy(model: nn.Module, params: Arrays) -> nn.Module:
+    """Returns a copy in evaluation mode that takes no gradient, with the given parameters."""
+    twin = copy.deepcopy(model)
+    install(twin, params)
+    return twin.eval().requires_grad_(requires_grad=False)

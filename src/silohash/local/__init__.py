@@ -1,0 +1,11 @@
+"""What one silo optimises: the local methods, by name."""
+
+from silohash.registry import Registry
+
+LOCAL_METHODS = Registry(
+    family="local method",
+    group="silohash.local",
+    table={
+        "dcmh": "silohash.local.dcmh:DCMH",
+    },
+)

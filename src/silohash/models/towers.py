@@ -1,0 +1,134 @@
+"""The two-tower hash net: a network a modality, each ending in ``bits`` real outputs whose signs are the code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from silohash.types import MODALITIES, Modality, Outputs, PairBatch, UserError
+
+TowerKind = Literal["mlp", "conv"]
+
+
+@dataclass(frozen=True)
+class TowerSpec:
+    """How one modality's network is built.
+
+    Attributes:
+        kind: ``mlp`` for vectors, ``conv`` for pictures of at most 64 pixels.
+        shape: of one input, ``(D,)`` or ``(c, h, w)``.
+        hidden: width of the feature before the hash layer.
+        dropout: share of the feature that is dropped in training.
+        scale: inputs are multiplied by it, so that sparse unit-length texts and standardised features start alike.
+    """
+
+    kind: TowerKind
+    shape: tuple[int, ...]
+    hidden: int = 512
+    dropout: float = 0.0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What the model must fit: a tower a modality, and how many labels there are."""
+
+    towers: Mapping[Modality, TowerSpec]
+    classes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the spec as a JSON value."""
+        return {"towers": {name: asdict(spec) for name, spec in self.towers.items()}, "classes": self.classes}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> ModelSpec:
+        """Reads what `to_json` gave."""
+        towers = {
+            modality: TowerSpec(**{**value["towers"][modality], "shape": tuple(value["towers"][modality]["shape"])})
+            for modality in MODALITIES
+            if modality in value["towers"]
+        }
+        return ModelSpec(towers=towers, classes=int(value["classes"]))
+
+
+def mlp(spec: TowerSpec) -> nn.Module:
+    """Returns one hidden layer, ``(B, D) -> (B, hidden)``."""
+    return nn.Sequential(nn.Linear(spec.shape[0], spec.hidden), nn.ReLU(), nn.Dropout(spec.dropout))
+
+
+def conv(spec: TowerSpec) -> nn.Module:
+    """Returns a small convolutional network, ``(B, c, h, w) -> (B, hidden)``, for pictures of 8 to 64 pixels.
+
+    Each block halves the picture. Group normalisation: batch statistics of silos that hold different classes do not mix.
+
+    Raises:
+        UserError: if the pictures are too small or too large.
+    """
+    channels, height, width = spec.shape
+    if not 8 <= min(height, width) <= max(height, width) <= 64:
+        raise UserError(f"The convolutional tower takes pictures of 8 to 64 pixels; features.image.size gave {height}.")
+    layers: list[nn.Module] = []
+    size, before = min(height, width), channels
+    for after in (32, 64, 128, 128):
+        if size < 8:
+            break
+        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.GroupNorm(8, after), nn.ReLU()]
+        height, width, size, before = (height + 1) // 2, (width + 1) // 2, (size + 1) // 2, after
+    layers += [nn.Flatten(), nn.Linear(before * height * width, spec.hidden), nn.ReLU(), nn.Dropout(spec.dropout)]
+    return nn.Sequential(*layers)
+
+
+class Tower(nn.Module):
+    """One modality's network: scaled input, backbone, hash layer."""
+
+    def __init__(self, spec: TowerSpec, bits: int) -> None:
+        super().__init__()
+        self.scale = spec.scale
+        self.backbone = {"mlp": mlp, "conv": conv}[spec.kind](spec)
+        self.hash = nn.Linear(spec.hidden, bits)
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the feature ``(B, H)`` and the hash layer's outputs ``(B, K)``."""
+        feature = self.backbone(inputs * self.scale if self.scale != 1.0 else inputs)
+        return feature, self.hash(feature)
+
+
+class HashNet(nn.Module):
+    """A tower a modality. Parameters are named ``image.…`` and ``text.…``, which are the parameter groups.
+
+    Args:
+        spec: what the towers must fit.
+        bits: code length K.
+        relaxation: how outputs become relaxed codes: ``identity`` or ``tanh``.
+    """
+
+    def __init__(self, spec: ModelSpec, bits: int, *, relaxation: Literal["identity", "tanh"] = "identity") -> None:
+        super().__init__()
+        self.bits = bits
+        self.relaxation = relaxation
+        self.modalities: tuple[Modality, ...] = tuple(m for m in MODALITIES if m in spec.towers)
+        for modality in self.modalities:
+            self.add_module(modality, Tower(spec.towers[modality], bits))
+
+    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
+        """Runs the towers of the modalities that the batch holds (or of those asked for)."""
+        feature: dict[Modality, Tensor] = {}
+        logit: dict[Modality, Tensor] = {}
+        code: dict[Modality, Tensor] = {}
+        for modality in modalities or self.modalities:
+            values = batch.values(modality)
+            if values is None or modality not in self.modalities:
+                continue
+            feature[modality], outputs = self.get_submodule(modality)(values)
+            logit[modality] = outputs.float()
+            code[modality] = torch.tanh(logit[modality]) if self.relaxation == "tanh" else logit[modality]
+        return Outputs(feature=feature, logit=logit, code=code)
+
+
+def group_of(name: str) -> str:
+    """Returns the parameter group of a parameter: the first part of its name (``image`` of ``image.hash.weight``)."""
+    return name.partition(".")[0]

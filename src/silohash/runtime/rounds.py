@@ -1,0 +1,197 @@
+"""The one loop over rounds and silos."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from silohash import seeds
+from silohash.exchange.message import Message
+from silohash.federated.base import FederatedMethod, ServerState
+from silohash.runtime.checkpoint import RunState
+from silohash.runtime.events import Observer, RoundRecord, SiloRecord
+from silohash.runtime.runner import Runner, SiloTask
+from silohash.runtime.silo import SiloResult
+from silohash.types import UserError
+
+
+@dataclass(frozen=True)
+class RoundSettings:
+    """How many rounds, who takes part, what is chosen by.
+
+    Attributes:
+        rounds: in total.
+        fraction: share of the silos that take part in a round.
+        silos: their names, in order.
+        validate: whether the silos score every round's model on queries held back from training.
+        seed: of the choice of participants.
+    """
+
+    rounds: int
+    silos: Sequence[str]
+    fraction: float = 1.0
+    validate: bool = True
+    seed: int = 0
+
+
+def run_rounds(
+    state: RunState,
+    *,
+    federated: FederatedMethod,
+    runner: Runner,
+    settings: RoundSettings,
+    observers: Sequence[Observer] = (),
+    save: Callable[[RunState], None] = lambda state: None,
+) -> RunState:
+    """Runs the rounds that are left.
+
+    Args:
+        state: where to go on.
+        federated: the federated method.
+        runner: trains silos, here or in worker processes.
+        settings: how many rounds and who takes part.
+        observers: who is told of each round.
+        save: called with the state after each round, before the observers; an interruption loses at most one round.
+
+    Returns:
+        The state after the last round.
+
+    Raises:
+        UserError: if no silo returned a usable update in a round.
+    """
+    for number in range(state.round, settings.rounds):
+        started = time.perf_counter()
+        taking_part = participants(settings, number)
+        tasks = [
+            SiloTask("train", silo, federated.broadcast(state.server, silo, round=number), state.silos.get(silo, {}))
+            for silo in taking_part
+        ]
+        results = list(runner.run(tasks))
+        rejected = {result.silo: refusal(result, state.server) for result in results}
+        usable = [result for result in results if rejected[result.silo] is None]
+        if not usable:
+            raise UserError(
+                f"Round {number + 1}: every silo's update was unusable ({rejected[results[0].silo]}). "
+                "Lower train.learning_rate, or set train.clip_norm = 1.0, and train anew."
+            )
+        state = replace(
+            state,
+            round=number + 1,
+            server=federated.aggregate(state.server, [result.update for result in usable]),
+            silos={**state.silos, **{result.silo: result.kept for result in usable}},
+        )
+        score = validation_score(runner, federated, state, settings) if settings.validate else None
+        best = score is not None and (state.best_score is None or score > state.best_score)
+        if best:
+            state = replace(
+                state, best_score=score, best_round=number, best_server=state.server, best_silos=dict(state.silos)
+            )
+        save(state)
+        record = _record(number, started, tasks, results, rejected, score, settings, federated, best=best)
+        for observer in observers:
+            observer.round(record)
+    return state
+
+
+def participants(settings: RoundSettings, round: int) -> list[int]:  # noqa: A002  the field's word
+    """Returns the silos of a round, in order; at least one."""
+    count = max(1, round_half_up(settings.fraction * len(settings.silos)))
+    if count >= len(settings.silos):
+        return list(range(len(settings.silos)))
+    generator = seeds.numpy_generator(settings.seed, "participants", round=round)
+    return sorted(int(silo) for silo in generator.choice(len(settings.silos), size=count, replace=False))
+
+
+def round_half_up(value: float) -> int:
+    """Rounds to the nearest whole number, halves upwards."""
+    return math.floor(value + 0.5)
+
+
+def refusal(result: SiloResult, server: ServerState) -> str | None:
+    """Returns why an update may not be used, or None: every number finite, every shape as it was sent down."""
+    for name, array in result.update.arrays().items():
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            return f"{name} holds NaN or infinite values"
+    for name, array in result.update.params.items():
+        if name not in server.params:
+            return f"{name} is no parameter of the global model"
+        if array.shape != server.params[name].shape:
+            return f"{name} has shape {array.shape}, the global model {server.params[name].shape}"
+    if any(not math.isfinite(weight) or weight < 0 for weight in result.update.weights.values()):
+        return f"its weights are {dict(result.update.weights)}"
+    for name, array in result.kept.items():
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            return f"its own {name} holds NaN or infinite values"
+    return None
+
+
+def validation_score(
+    runner: Runner, federated: FederatedMethod, state: RunState, settings: RoundSettings
+) -> float | None:
+    """Returns the silos' mean score of the model that each would deploy, weighted by their validation queries.
+
+    Every silo ranks its own training items for its own held-back queries; only the score and the count leave it.
+    """
+    tasks = [
+        SiloTask(
+            "validate", silo, federated.broadcast(state.server, silo, round=state.round), state.silos.get(silo, {})
+        )
+        for silo in range(len(settings.silos))
+    ]
+    scores = [(result.update.scalars["score"], result.update.counts["queries"]) for result in runner.run(tasks)]
+    total = sum(queries for _, queries in scores)
+    return sum(score * queries for score, queries in scores if queries) / total if total else None
+
+
+def _record(
+    number: int,
+    started: float,
+    tasks: Sequence[SiloTask],
+    results: Sequence[SiloResult],
+    rejected: Mapping[int, str | None],
+    score: float | None,
+    settings: RoundSettings,
+    federated: FederatedMethod,
+    *,
+    best: bool,
+) -> RoundRecord:
+    terms: dict[str, list[tuple[float, int]]] = {}
+    for result in results:
+        for name, value in {**result.terms, "loss": result.loss}.items():
+            if math.isfinite(value):
+                terms.setdefault(name, []).append((value, result.update.counts["items"]))
+    means = {name: _mean(values) for name, values in terms.items()}
+    return RoundRecord(
+        round=number,
+        seconds=time.perf_counter() - started,
+        loss=means.pop("loss", None),
+        terms=means,
+        validation=score,
+        best=best or score is None,
+        silos=[
+            SiloRecord(
+                silo=settings.silos[result.silo],
+                items=result.update.counts["items"],
+                loss=result.loss if math.isfinite(result.loss) else None,
+                seconds=result.seconds,
+                rejected=rejected[result.silo],
+            )
+            for result in results
+        ],
+        uplink_bytes=sum(result.update.size_bytes() for result in results),
+        downlink_bytes=sum(_downlink_bytes(task.broadcast, federated) for task in tasks),
+        warnings=[f"{settings.silos[result.silo]}: {warning}" for result in results for warning in result.warnings],
+    )
+
+
+def _downlink_bytes(broadcast: Message, federated: FederatedMethod) -> int:
+    return broadcast.size_bytes() if federated.shares_parameters or broadcast.round == 0 else 0
+
+
+def _mean(values: Sequence[tuple[float, int]]) -> float:
+    total = sum(weight for _, weight in values)
+    return sum(value * weight for value, weight in values) / total if total else float("nan")

@@ -1,0 +1,246 @@
+"""One silo's round: the only place where a gradient is taken and an optimiser steps.
+
+The levels are round > silo > phase > epoch > batch > step. The methods say what each level holds; here they are walked.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from silohash import seeds
+from silohash.exchange.message import Message
+from silohash.federated.base import Adapted, FederatedMethod, SiloContext
+from silohash.local.base import LocalMethod, SiloData, SiloState
+from silohash.types import Arrays, Phase, Step, Terms
+
+OptimizerName = Literal["adam", "adamw", "sgd"]
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How batches are drawn and stepped.
+
+    Attributes:
+        batch: pairs a step.
+        optimizer: ``adam``, ``adamw`` or ``sgd`` (with momentum 0.9), made anew every round.
+        learning_rate: of the first round; falls to a tenth by the last on a half cosine where ``decay`` is set.
+        weight_decay: of the optimiser.
+        clip_norm: gradients are scaled to at most this norm; 0 for no limit.
+        precision: ``bfloat16`` runs the towers in it and keeps weights, outputs and losses in float32.
+        seed: of every draw.
+    """
+
+    batch: int = 128
+    optimizer: OptimizerName = "adam"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    decay: bool = True
+    clip_norm: float = 0.0
+    precision: Precision = "float32"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class SiloResult:
+    """What comes back from a silo's round.
+
+    Attributes:
+        silo: the silo's number.
+        update: what goes to the server.
+        kept: what the silo keeps for its next round.
+        loss: mean loss of the last epoch.
+        terms: the mean of each term in the last epoch, unweighted.
+        seconds: time that the round took.
+        warnings: what looked wrong, as sentences.
+    """
+
+    silo: int
+    update: Message
+    kept: Arrays
+    loss: float
+    terms: Mapping[str, float]
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass
+class _Means:
+    """Running sums of an epoch's terms, on the device: reading a value back would stall the loop."""
+
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str, value: Tensor) -> None:
+        value = value.detach()
+        self.sums[name] = self.sums[name] + value if name in self.sums else value
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def values(self) -> dict[str, float]:
+        return {name: float(total) / self.counts[name] for name, total in self.sums.items()}
+
+
+def train_silo(context: SiloContext, federated: FederatedMethod, settings: TrainSettings) -> SiloResult:
+    """Trains one silo for one round.
+
+    Args:
+        context: the silo's model, data, state and the broadcast; its model and state are changed.
+        federated: the federated method.
+        settings: batches, optimiser, precision.
+
+    Returns:
+        The update for the server and a record of the round.
+    """
+    started = time.perf_counter()
+    with seeds.torch_globally(settings.seed, "training", silo=context.silo, round=context.round):
+        if not context.state.kept and context.round == 0:
+            federated.init_silo(context)
+        means: dict[str, float] = {}
+        phases = federated.begin_round(context)
+        for phase in phases if len(context.data) else []:
+            means = _run_phase(phase, context, federated, settings)
+        context.mean_loss = means.pop("loss", float("nan"))
+        update = federated.silo_update(context)
+    return SiloResult(
+        silo=context.silo,
+        update=update,
+        kept={name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()},
+        loss=context.mean_loss,
+        terms=means,
+        seconds=time.perf_counter() - started,
+        warnings=tuple(context.local.warnings(means)) if means else (),
+    )
+
+
+def _run_phase(
+    phase: Phase, context: SiloContext, federated: FederatedMethod, settings: TrainSettings
+) -> dict[str, float]:
+    model = phase.model.train()
+    steps = context.local.steps(model)
+    rate = learning_rate(settings, context.round, context.total_rounds)
+    optimizers = {step.name: make_optimizer(_moving(model, step), settings, rate) for step in steps}
+    auxiliary = [p for network in context.auxiliary.values() for p in network.parameters()]
+    auxiliary_optimizer = make_optimizer(auxiliary, settings, rate) if auxiliary else None
+    adapted = Adapted(model, federated, context.payload.extras)
+    context.local.init_state(adapted, context.data, context.state)
+    means = _Means()
+    for epoch in range(phase.epochs):
+        means = _Means()
+        for rows in batches(context, phase, settings, epoch):
+            batch = context.data.batch(rows)
+            for step in steps:
+                with autocast(settings.precision, rows.device):
+                    outputs = adapted(batch, step.modalities)
+                terms = context.local.terms(step, outputs, batch, context.state)
+                if phase.regularize:
+                    terms = {**terms, **federated.regularizer(context, batch, outputs)}
+                if terms:
+                    _step(terms, optimizers[step.name], settings, means)
+                    context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
+                    context.local.record(step, outputs, batch, context.state)
+                if auxiliary_optimizer is not None:
+                    auxiliary_terms = federated.auxiliary_step(context, batch, outputs)
+                    if auxiliary_terms:
+                        _step(auxiliary_terms, auxiliary_optimizer, settings, _Means())
+        context.local.end_epoch(adapted, context.data, context.state)
+    return means.values()
+
+
+def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainSettings, means: _Means) -> None:
+    loss = torch.stack([weight * value for weight, value in terms.values()]).sum()
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    if settings.clip_norm:
+        nn.utils.clip_grad_norm_((p for group in optimizer.param_groups for p in group["params"]), settings.clip_norm)
+    optimizer.step()
+    means.add("loss", loss)
+    for name, (_, value) in terms.items():
+        means.add(name, value)
+
+
+def batches(context: SiloContext, phase: Phase, settings: TrainSettings, epoch: int) -> Iterator[Tensor]:
+    """Yields the rows of each batch of one pass, shuffled; a last batch of less than a quarter joins the one before."""
+    generator = seeds.numpy_generator(
+        settings.seed, f"batches/{phase.name}/{epoch}", silo=context.silo, round=context.round
+    )
+    rows = np.arange(len(context.data)) if phase.rows is None else np.asarray(phase.rows)
+    order = torch.from_numpy(generator.permutation(rows)).to(context.data.has_image.device)
+    whole = max(1, math.ceil(len(order) / settings.batch - 0.25))
+    for number in range(whole):
+        last = number == whole - 1
+        yield order[number * settings.batch : None if last else (number + 1) * settings.batch]
+
+
+def learning_rate(settings: TrainSettings, round: int, total_rounds: int) -> float:  # noqa: A002  the field's word
+    """Returns a round's learning rate: a half cosine from the first round's to a tenth of it.
+
+    Example:
+        >>> learning_rate(TrainSettings(learning_rate=1.0), 0, 10)
+        1.0
+        >>> round(learning_rate(TrainSettings(learning_rate=1.0), 9, 10), 6)
+        0.1
+    """
+    if not settings.decay or total_rounds < 2:
+        return settings.learning_rate
+    share = round / (total_rounds - 1)
+    return settings.learning_rate * (0.1 + 0.9 * 0.5 * (1.0 + math.cos(math.pi * share)))
+
+
+def make_optimizer(parameters: list[nn.Parameter], settings: TrainSettings, rate: float) -> torch.optim.Optimizer:
+    """Makes the optimiser of some parameters, in its fused form."""
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=settings.weight_decay, fused=True)
+    kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=rate, weight_decay=settings.weight_decay, fused=True)
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """Returns the context in which the towers run: bfloat16 products with float32 weights, or nothing special."""
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device_type=device.type, dtype=torch.bfloat16)
+
+
+def _moving(model: nn.Module, step: Step) -> list[nn.Parameter]:
+    return [p for name, p in model.named_parameters() if p.requires_grad and name.startswith(step.parameters)]
+
+
+def silo_state(kept: Arrays, device: torch.device) -> SiloState:
+    """Returns a silo's state from the arrays that it kept."""
+    return SiloState(kept={name: torch.from_numpy(np.array(array)).to(device) for name, array in kept.items()})
+
+
+def make_context(
+    *,
+    silo: int,
+    broadcast: Message,
+    kept: Arrays,
+    model: nn.Module,
+    local: LocalMethod,
+    data: SiloData,
+    epochs: int,
+    total_rounds: int,
+    seed: int,
+) -> SiloContext:
+    """Puts together what the hooks of one silo see during one round."""
+    return SiloContext(
+        silo=silo,
+        round=broadcast.round,
+        total_rounds=total_rounds,
+        epochs=epochs,
+        model=model,
+        local=local,
+        data=data,
+        state=silo_state(kept, data.has_image.device),
+        payload=broadcast,
+        generator=seeds.torch_generator(seed, "method", silo=silo, round=broadcast.round),
+    )

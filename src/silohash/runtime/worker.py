@@ -1,0 +1,183 @@
+"""Does silo tasks: within a process, or as a process of its own (``python -m silohash.runtime.worker FOLDER``)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from silohash import seeds
+from silohash.evaluate.relevance import Relevance
+from silohash.evaluate.ties import average_precision, histogram
+from silohash.exchange.message import Message
+from silohash.federated.base import Adapted, SiloContext, params_of
+from silohash.index.codes import pack
+from silohash.local.base import SiloData, outputs_of
+from silohash.runtime.config import RunConfig
+from silohash.runtime.prepared import Prepared
+from silohash.runtime.runner import SiloTask, decode_task, encode_result, read_frame, write_frame
+from silohash.runtime.silo import SiloResult, TrainSettings, make_context, train_silo
+from silohash.types import Task, UserError, database_modality, query_modality
+
+
+class Worker:
+    """Holds one model and every silo's data that it has met.
+
+    Args:
+        prepared: the run's inputs.
+        device: where to train.
+    """
+
+    def __init__(self, prepared: Prepared, device: torch.device) -> None:
+        self.prepared = prepared
+        self.device = device
+        config = prepared.config
+        self.local = config.local_method
+        self.federated = config.federated_method
+        with seeds.torch_globally(config.seed, "initial weights"):
+            self.model = self.local.build(prepared.spec, config.local.bits).to(device)
+        self.settings = train_settings(config)
+        self.data: dict[int, tuple[SiloData, SiloData]] = {}
+
+    def do(self, task: SiloTask) -> SiloResult:
+        """Trains a silo, or scores what it would deploy on its own validation queries."""
+        if task.silo not in self.data:
+            self.data[task.silo] = self.prepared.silo(task.silo, self.device)
+        train, validation = self.data[task.silo]
+        config = self.prepared.config
+        context = make_context(
+            silo=task.silo,
+            broadcast=task.broadcast,
+            kept=task.kept,
+            model=self.model,
+            local=self.local,
+            data=train,
+            epochs=config.federated.local_epochs,
+            total_rounds=config.federated.rounds,
+            seed=config.seed,
+        )
+        if task.kind == "train":
+            return train_silo(context, self.federated, self.settings)
+        with seeds.torch_globally(config.seed, "deploy", silo=task.silo, round=task.broadcast.round):
+            self.federated.personalize(context)
+        if task.kind == "validate":
+            return self._validate(context, validation)
+        params = {name: array.copy() for name, array in params_of(self.model).items()}
+        return _answer(context, Message(kind="model", sender=train.name, round=context.round, params=params))
+
+    def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:
+        model = Adapted(self.model, self.federated, context.payload.extras)
+        score = validation_score(model, context.data, validation, self.prepared.config.local.bits)
+        queries = len(validation) if np.isfinite(score) else 0
+        return _answer(
+            context,
+            Message(
+                kind="score", sender=context.data.name, round=context.round, scalars={"score": score},
+                counts={"queries": queries},
+            ),
+        )  # fmt: skip
+
+
+def _answer(context: SiloContext, message: Message) -> SiloResult:
+    return SiloResult(silo=context.silo, update=message, kept={}, loss=float("nan"), terms={}, seconds=0.0)
+
+
+def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloData, bits: int) -> float:
+    """Returns the mean over i2t and t2i of the expected mAP@all; over i2i or t2t for one modality; NaN if there is none."""
+    if not len(queries) or not len(database) or queries.labels is None or database.labels is None:
+        return float("nan")
+    query_codes, database_codes = outputs_of(model, queries), outputs_of(model, database)
+    tasks: tuple[Task, ...] = (
+        ("i2t", "t2i") if len(query_codes) == 2 else (("i2i",) if "image" in query_codes else ("t2t",))
+    )
+    scores = []
+    for task in tasks:
+        asking, asked = queries.has(query_modality(task)).cpu(), database.has(database_modality(task)).cpu()
+        if not asking.any() or not asked.any():
+            continue
+        relevance = Relevance(
+            query_labels=queries.labels.cpu()[asking].numpy().astype(np.uint8),
+            database_labels=database.labels.cpu()[asked].numpy().astype(np.uint8),
+        )
+        counts = histogram(
+            pack(query_codes[query_modality(task)].cpu()[asking].numpy()),
+            pack(database_codes[database_modality(task)].cpu()[asked].numpy()),
+            relevance,
+            bits,
+        )
+        scores.append(float(average_precision(counts).expected.mean()))
+    return float(np.mean(scores)) if scores else float("nan")
+
+
+def train_settings(config: RunConfig) -> TrainSettings:
+    """Returns the loop's settings of a config."""
+    train = config.train
+    return TrainSettings(
+        batch=train.batch,
+        optimizer=train.optimizer,
+        learning_rate=train.learning_rate,
+        weight_decay=train.weight_decay,
+        decay=train.decay,
+        clip_norm=train.clip_norm,
+        precision=train.precision,
+        seed=config.seed,
+    )
+
+
+def choose_device(name: str) -> torch.device:
+    """Returns the device that a config names; ``auto`` takes an accelerator if there is one.
+
+    Raises:
+        UserError: if the device is not there.
+    """
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise UserError(
+            f'train.device = "{name}" is not there ({str(error).splitlines()[0]}). Use "auto" or "cpu".'
+        ) from error
+    return device
+
+
+def set_threads(config: RunConfig) -> None:
+    """Gives this process the threads that the config says: all cores shared among the workers by default."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(config.train.threads or max(1, cores // config.train.workers))
+
+
+def main() -> None:
+    """Answers tasks on standard input until it ends; whatever else is printed goes to standard error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    prepared = Prepared.load(Path(sys.argv[1]))
+    set_threads(prepared.config)
+    worker = Worker(prepared, choose_device(prepared.config.train.device))
+    while True:
+        try:
+            frame = read_frame(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer = encode_result(worker.do(decode_task(Message.decode(frame))))
+        except Exception as error:
+            said = str(error) if isinstance(error, UserError) else traceback.format_exc()
+            answer = Message(kind="failure", sender="worker", round=-1, notes={"failure": said}).encode()
+        try:
+            write_frame(answers, answer)
+        except BrokenPipeError:
+            return
+
+
+if __name__ == "__main__":
+    main()
