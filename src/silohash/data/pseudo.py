@@ -15,7 +15,7 @@ from silohash.data.archive import Archive, Pictures, is_features
 from silohash.seeds import derive, numpy_generator
 from silohash.types import Modality, Rows, UserError
 
-FITTED_ROWS = 20_000
+FITTED_ROWS = 5_000
 """K-means is fitted on at most this many rows, drawn at random; the others go to the nearest centre."""
 
 BLOCK_ROWS = 4_096
@@ -51,7 +51,7 @@ def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt
     fitted = rows
     if len(rows) > FITTED_ROWS:
         fitted = np.sort(numpy_generator(seed, "partition k-means rows").choice(rows, FITTED_ROWS, replace=False))
-    model = kmeans(clusters, n_init=4, random_state=derive(seed, "partition k-means") % 2**32)
+    model = kmeans(clusters, n_init=1, max_iter=100, random_state=derive(seed, "partition k-means") % 2**32)
     found = np.full(len(archive), clusters, np.int64)
     with one_thread(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fewer distinct items than clusters: some clusters stay empty

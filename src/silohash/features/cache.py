@@ -69,7 +69,7 @@ class PixelCache:
         Args:
             key: digest of the pictures and of what is made of them.
             shape: ``(N, c, h, w)``.
-            draw: row -> ``(c, h, w)`` uint8; a row for which it raises is remembered as not readable.
+            draw: row -> ``(c, h, w)`` uint8; a row for which it raises `UserError` is remembered as not readable.
 
         Returns:
             The entry, or None where it could not be written.
@@ -109,7 +109,7 @@ def _write(folder: Path, shape: tuple[int, int, int, int], draw: Callable[[int],
 def _drawn(draw: Callable[[int], Pixels], row: int) -> Pixels | None:
     try:
         return draw(row)
-    except (OSError, ValueError, UserError):
+    except UserError:
         return None
 
 

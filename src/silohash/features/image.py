@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ from PIL import __version__ as pillow_version
 
 from silohash.data.archive import Column, Pictures
 from silohash.features.base import Value, blocks, known, mean_and_deviation
-from silohash.features.cache import PixelCache
+from silohash.features.cache import DecodedPictures, PixelCache
 from silohash.files import digest_json
 from silohash.types import Arrays, Modality, Rows, UserError
 
@@ -166,26 +167,29 @@ class PixelFeatures:
             raise UserError(
                 "The run was trained on pictures, and this archive holds none. Give an archive of pictures."
             )
-
-        def draw(row: int) -> Pixels:
-            return self._draw(column.picture(row))
-
-        def direct(block: Rows) -> Pixels:
-            return np.stack([_explained(draw, int(row)) for row in block])
-
         if self.cache is None or len(rows) < CACHED_PICTURES or len(rows) * CACHED_SHARE < len(column):
-            return direct
+            return partial(self._decode, column)
         made_of = {"pictures": column.digest(), "shape": self.shape, "pillow": pillow_version}
-        entry = self.cache.decoded(digest_json(made_of), (len(column), self.channels, self.size, self.size), draw)
-        if entry is None:
-            return direct
+        shape = (len(column), self.channels, self.size, self.size)
+        entry = self.cache.decoded(digest_json(made_of), shape, partial(self._decode_one, column))
+        return partial(self._decode, column) if entry is None else partial(self._read, column, entry)
 
-        def cached(block: Rows) -> Pixels:
-            for row in block[~entry.readable[block]]:
-                _explained(draw, int(row))
-            return entry.pixels[block]
+    def _decode_one(self, column: Pictures, row: int) -> Pixels:
+        try:
+            return self._draw(column.picture(row))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"The picture in row {row} cannot be decoded ({error}). Replace the file, or leave the item out."
+            ) from error
 
-        return cached
+    def _decode(self, column: Pictures, rows: Rows) -> Pixels:
+        return np.stack([self._decode_one(column, int(row)) for row in rows])
+
+    def _read(self, column: Pictures, entry: DecodedPictures, rows: Rows) -> Pixels:
+        pixels = entry.pixels[rows]
+        for place in np.flatnonzero(~entry.readable[rows]):
+            pixels[place] = self._decode_one(column, int(rows[place]))
+        return np.asarray(pixels)
 
 
 def _mode_of_first(pictures: Pictures) -> str:
@@ -195,15 +199,6 @@ def _mode_of_first(pictures: Pictures) -> str:
         except (OSError, ValueError, UserError):
             continue
     return "RGB"
-
-
-def _explained(draw: Callable[[int], Pixels], row: int) -> Pixels:
-    try:
-        return draw(row)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"The picture in row {row} cannot be decoded ({error}). Replace the file, or leave the item out."
-        ) from error
 
 
 def _picture_of(pixels: npt.NDArray[Any]) -> Image.Image:

@@ -112,3 +112,19 @@ def test_the_environment_names_the_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path
     assert PixelCache().folder == tmp_path / "pixels"
+
+
+def test_a_picture_that_could_not_be_read_once_may_come_back(features):
+    class Flaky(DrawnPictures):
+        there = False
+
+        def picture(self, row):
+            if row == 3 and not self.there:
+                raise OSError("the network folder is away")
+            return super().picture(row)
+
+    pictures = Flaky(drawn_pictures(100).drawn)
+    rest = np.delete(ALL, 3)
+    np.testing.assert_array_equal(features.transform(pictures, rest), uncached(drawn_pictures(100))[rest])
+    Flaky.there = True
+    np.testing.assert_array_equal(features.transform(pictures, ALL), uncached(drawn_pictures(100)))
