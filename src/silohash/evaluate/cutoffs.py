@@ -1,0 +1,206 @@
+"""Figures of the first k items of a ranking, when ties fall by chance: the tie group at the cut is only partly in.
+
+Symbols as in `ties`: b items and g relevant ones come before the group at the cut, which has n items with r relevant; t of
+its items fall within the cut. Of these t items h are relevant: h is hypergeometric(n, r, t).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from silohash.evaluate.ties import Counts, Histogram, Precise, TieValues, Values, divided, precision_sums
+
+Denominator: TypeAlias = Literal["retrieved", "min", "first-k-relevant", "all"]
+Gain: TypeAlias = Literal["linear", "exponential"]
+
+
+class Cut(NamedTuple):
+    """The tie group at the cut of one query: b, g, n, r and t of the module's symbols."""
+
+    before: int
+    relevant_before: int
+    items: int
+    relevant: int
+    within: int
+
+
+def hits(counts: Histogram, cutoff: int) -> TieValues:
+    """Returns the number of relevant items among the first ``cutoff``."""
+    groups = counts.groups(cutoff)
+    expected = groups.within * groups.relevant / np.maximum(groups.items, 1)
+    best = np.minimum(groups.relevant, groups.within)
+    worst = np.maximum(groups.within - (groups.items - groups.relevant), 0)
+    return TieValues(expected.sum(1), best.sum(1).astype(np.float64), worst.sum(1).astype(np.float64))
+
+
+def success(counts: Histogram, cutoff: int) -> TieValues:
+    """Returns the probability that a relevant item is among the first ``cutoff``, and whether one can or must be."""
+    at_least_none = np.ones(len(counts.counts))
+    groups = counts.groups(cutoff)
+    for column in range(counts.bits + 1):
+        for row in np.flatnonzero((groups.relevant[:, column] > 0) & (groups.within[:, column] > 0)):
+            items, relevant = int(groups.items[row, column]), int(groups.relevant[row, column])
+            within = int(groups.within[row, column])
+            few, many = sorted((within, relevant))
+            drawn = np.arange(few)
+            at_least_none[row] *= np.prod(np.maximum(items - many - drawn, 0) / (items - drawn))
+    _, best, worst = hits(counts, cutoff)
+    return TieValues(1 - at_least_none, (best > 0).astype(np.float64), (worst > 0).astype(np.float64))
+
+
+def average_precision_at(counts: Histogram, cutoff: int, denominator: Denominator) -> TieValues:
+    """Returns the average precision of the first ``cutoff`` items.
+
+    Args:
+        counts: items at each distance.
+        cutoff: k, at least 1.
+        denominator: what the sum of precisions is divided by. ``retrieved``: the relevant items among the first k;
+            ``min``: min(k, R); ``all``: R; ``first-k-relevant``: no cut at k, but the first min(k, R) relevant items
+            wherever they stand, divided by their number.
+    """
+    if denominator == "first-k-relevant":
+        return _first_relevant(counts, cutoff)
+    sums = precision_sums(counts, counts.groups(cutoff))
+    if denominator == "retrieved":
+        return _per_retrieved(counts, cutoff, sums)
+    divisor = counts.relevant_in_all if denominator == "all" else np.minimum(cutoff, counts.relevant_in_all)
+    return TieValues(*(divided(part.sum(1), divisor) for part in sums))
+
+
+def _per_retrieved(counts: Histogram, cutoff: int, sums: tuple[Precise, Precise, Precise]) -> TieValues:
+    groups = counts.groups(cutoff)
+    whole = groups.within == groups.items
+    found = np.where(whole, groups.relevant, 0).sum(1)
+    earlier = [np.where(whole, part, 0).sum(1) for part in sums]
+    values = TieValues(*(divided(part, found) for part in earlier))
+    for row, column in zip(*np.nonzero(~whole & (groups.within > 0)), strict=True):
+        cut = Cut(*(int(part[row, column]) for part in groups))
+        values.expected[row] = _expected_per_retrieved(counts, cut, earlier[0][row])
+        values.best[row], values.worst[row] = _bounds_per_retrieved(counts, cut, earlier[1][row], earlier[2][row])
+    return values
+
+
+def _possible_hits(cut: Cut) -> Counts:
+    return np.arange(max(0, cut.within - cut.items + cut.relevant), min(cut.within, cut.relevant) + 1)
+
+
+def _expected_per_retrieved(counts: Histogram, cut: Cut, earlier: np.longdouble) -> float:
+    """Returns E[(sum of precisions) / (g + h)]: given h, the group's part within the cut is a tie group of t items."""
+    before, found, items, relevant, within = cut
+    h = _possible_hits(cut)
+    odds = np.log((relevant - h[:-1]) * (within - h[:-1]) / ((h[:-1] + 1) * (items - relevant - within + h[:-1] + 1.0)))
+    logarithm = np.concatenate([[0.0], np.cumsum(odds)])
+    weight = np.exp(logarithm - logarithm.max())
+    span = counts.harmonic[before + within] - counts.harmonic[before]
+    slope = (h - 1) / np.longdouble(max(within - 1, 1)) * (within > 1)
+    part = h / np.longdouble(within) * (slope * within + (1 + found - slope * (before + 1)) * span)
+    return float((weight * divided(earlier + part, found + h)).sum() / weight.sum())
+
+
+def _bounds_per_retrieved(
+    counts: Histogram, cut: Cut, best_earlier: np.longdouble, worst_earlier: np.longdouble
+) -> tuple[float, float]:
+    """Returns the highest and the lowest value over all h, the h relevant items first or last within the cut."""
+    before, found, _, _, within = cut
+    h, harmonic = _possible_hits(cut), counts.harmonic
+    first = h + (found - before) * (harmonic[before + h] - harmonic[before])
+    start = before + within - h
+    last = h + (found - start) * (harmonic[before + within] - harmonic[start])
+    best, worst = divided(best_earlier + first, found + h), divided(worst_earlier + last, found + h)
+    return float(best.max()), float(worst.min())
+
+
+def _first_relevant(counts: Histogram, cutoff: int) -> TieValues:
+    groups = counts.groups(None)
+    wanted = np.minimum(cutoff, counts.relevant_in_all)
+    whole = groups.relevant_before + groups.relevant <= wanted[:, None]
+    sums = [np.where(whole, part, 0).sum(1) for part in precision_sums(counts, groups)]
+    cut_here = ~whole & (groups.relevant_before < wanted[:, None])
+    for row, column in zip(*np.nonzero(cut_here), strict=True):
+        before, found, items, relevant, _ = (int(part[row, column]) for part in groups)
+        missing = np.arange(1, int(wanted[row]) - found + 1)
+        sums[0][row] += _expected_first_relevant(before, found, items, relevant, len(missing))
+        sums[1][row] += ((found + missing) / (before + missing)).sum()
+        sums[2][row] += ((found + missing) / (before + items - relevant + missing)).sum()
+    return TieValues(*(divided(part, wanted) for part in sums))
+
+
+def _expected_first_relevant(before: int, found: int, items: int, relevant: int, missing: int) -> float:
+    """Returns the expected sum of precisions at a tie group's first ``missing`` relevant items.
+
+    The item at position t is relevant with probability r / n; then the relevant items before it, h of them, are
+    hypergeometric(n - 1, r - 1, t - 1), and it counts if h < missing: with F the distribution function of h and F' that
+    of hypergeometric(n - 2, r - 2, t - 2),
+    ``(r / n) sum_t ((1 + g) F(missing - 1) + (t - 1) (r - 1) / (n - 1) F'(missing - 2)) / (b + t)``.
+    """
+    position = np.arange(1, items + 1)
+    counted = (1 + found) * _at_most(missing - 1, items - 1, relevant - 1)
+    if missing > 1:
+        earlier = _at_most(missing - 2, items - 2, relevant - 2)
+        counted[1:] += position[:-1] * (relevant - 1) / (items - 1) * earlier
+    return float(relevant / items * (counted / (before + position)).sum())
+
+
+def _at_most(successes: int, population: int, marked: int) -> Values:
+    """Returns the probability of at most so many marked items among the first s, for s = 0..population.
+
+    For successes < marked. It falls from s to s + 1 by the probability that exactly so many are among the first s and the
+    next one is marked too.
+    """
+    drawn = np.arange(successes, population - (marked - successes) + 1)
+    first = np.arange(successes)
+    start = np.log((marked - first) / (population - first)).sum()
+    earlier = drawn[:-1]
+    growth = np.log((earlier + 1) / (earlier + 1 - successes))
+    shrink = np.log((population - earlier - (marked - successes)) / (population - earlier))
+    exactly = np.exp(start + np.concatenate([[0.0], np.cumsum(growth + shrink)]))
+    probability = np.ones(population + 1)
+    probability[successes + 1 :] = 0
+    fallen = 1 - np.cumsum(exactly * (marked - successes) / (population - drawn))
+    probability[successes + 1 : successes + 1 + len(fallen)] = np.maximum(fallen, 0)
+    return probability
+
+
+def gains_of(levels: int, gain: Gain) -> Values:
+    """Returns what an item of each level of relevance is worth, ``(levels,)``: s, or 2^s - 1."""
+    level = np.arange(levels, dtype=np.float64)
+    return level if gain == "linear" else np.exp2(level) - 1
+
+
+def discount_sums(items: int) -> Values:
+    """Returns the sums of 1 / log2(1 + position) over the first 0 to ``items`` positions, ``(items + 1,)``."""
+    return np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, items + 2)))])
+
+
+def ndcg(counts: Histogram, cutoff: int | None, gain: Gain) -> TieValues:
+    """Returns the normalised discounted cumulative gain of the first ``cutoff`` items (None: of all).
+
+    Args:
+        counts: items at each distance, graded.
+        cutoff: k, or None.
+        gain: what an item that shares s labels is worth: ``linear`` s, ``exponential`` 2^s - 1.
+    """
+    groups, worth = counts.groups(cutoff), gains_of(counts.counts.shape[2], gain)
+    discount = discount_sums(counts.database)
+    end = counts.database if cutoff is None else min(cutoff, counts.database)
+    mean = (counts.counts @ worth) / np.maximum(groups.items, 1)
+    expected = (mean * (discount[groups.before + groups.within] - discount[groups.before])).sum(1)
+
+    def in_order(start: Counts, of_level: Callable[[int], Counts], levels: range) -> Values:
+        """Returns the gain of items that follow each other from a position on, level by level."""
+        total = np.zeros(start.shape)
+        for level in levels:
+            stop = np.minimum(start + of_level(level), end)
+            total += worth[level] * (discount[stop] - discount[np.minimum(start, end)])
+            start = start + of_level(level)
+        return total
+
+    ascending = range(len(worth))
+    best = in_order(groups.before, lambda level: counts.counts[:, :, level], ascending[::-1]).sum(1)
+    worst = in_order(groups.before, lambda level: counts.counts[:, :, level], ascending).sum(1)
+    nothing = np.zeros(len(counts.counts), np.int64)
+    ideal = in_order(nothing, lambda level: counts.counts[:, :, level].sum(1), ascending[::-1])
+    return TieValues(divided(expected, ideal), divided(best, ideal), divided(worst, ideal))

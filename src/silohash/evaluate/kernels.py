@@ -1,0 +1,321 @@
+"""The compiled loops of the evaluator: how many items stand at each distance, and the order by distance.
+
+Distances are counted on bit planes. A block of 4,096 items is kept as one row of 64 words a bit of the code, so that one
+word operation handles 64 items: the planes that differ from the query are added by carry-save adders into a number of 9
+planes an item (its distance), 8 of those planes are turned into a byte an item, and the bytes are counted in pairs (one
+increment for two items). All item indices are unsigned, so that no check for negative indices hinders vectorisation.
+
+Source: W. Muła, N. Kurz, D. Lemire, "Faster population counts using AVX2 instructions", 2018 (the carry-save tree);
+H. Warren, "Hacker's Delight", 2nd edition, section 7-3 (the transposition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Words = npt.NDArray[np.uint64]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LANES = 64
+"""Words a plane of a block has."""
+BLOCK_ITEMS = LANES * 64
+PLANES_AT_ONCE = 16
+"""Planes that one pass of the adders takes: the number of a code's planes is padded to a multiple of it."""
+DISTANCE_PLANES = 9
+RELEVANT_PLANE = 7
+"""Where the relevance stands in an item's byte, for codes of at most 127 bits."""
+SPAN_BLOCKS = 16
+"""Blocks that one query takes before the next: they stay in the second-level cache, and the 16-bit pair counts cannot
+overflow (32,768 pairs)."""
+COUNTER_PLANES = 8
+
+_word = np.uint64
+_LANES = np.uint64(LANES)
+_ONE, _TWO, _FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
+_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+_ODD = np.uint64(0x5555555555555555)
+_PAIRS = np.uint64(0x3333333333333333)
+_NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
+_LOW_HALF = np.uint64(0x00000000FFFFFFFF)
+
+
+def compiled(function: Callable[P, T]) -> Callable[P, T]:
+    """Compiles a function at its first call and keeps the machine code on disk; it runs without the interpreter's lock."""
+    return cast("Callable[P, T]", numba.njit(cache=True, nogil=True)(function))
+
+
+@compiled
+def _add(low: np.uint64, first: np.uint64, second: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Adds three bits in each of 64 columns; returns (sum, carry)."""
+    half = low ^ first
+    return half ^ second, (low & first) | (half & second)
+
+
+@compiled
+def _add_four(
+    planes: Words, at: np.uint64, flip: Words, flip_at: np.uint64, one: np.uint64, two: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """Adds four planes to (one, two); returns (one, two, carry of weight four)."""
+    one, carry_a = _add(one, planes[at] ^ flip[flip_at], planes[at + _LANES] ^ flip[flip_at + _ONE])
+    at, flip_at = at + _TWO * _LANES, flip_at + _TWO
+    one, carry_b = _add(one, planes[at] ^ flip[flip_at], planes[at + _LANES] ^ flip[flip_at + _ONE])
+    two, carry = _add(two, carry_a, carry_b)
+    return one, two, carry
+
+
+@compiled
+def _add_planes(planes: Words, start: np.uint64, flip: Words, flip_at: np.uint64, distance: Words) -> None:
+    """Adds 16 planes, each flipped where the query's bit is set, to the distances' 9 planes (flat, LANES words each)."""
+    four = _FOUR * _LANES
+    for i in range(LANES):
+        at = start + _word(i)
+        one, two = distance[i], distance[i + LANES]
+        fours, eights = distance[i + 2 * LANES], distance[i + 3 * LANES]
+        one, two, a = _add_four(planes, at, flip, flip_at, one, two)
+        one, two, b = _add_four(planes, at + four, flip, flip_at + _FOUR, one, two)
+        fours, eight_a = _add(fours, a, b)
+        one, two, a = _add_four(planes, at + _TWO * four, flip, flip_at + _TWO * _FOUR, one, two)
+        one, two, b = _add_four(planes, at + four + _TWO * four, flip, flip_at + _FOUR + _TWO * _FOUR, one, two)
+        fours, eight_b = _add(fours, a, b)
+        eights, carry = _add(eights, eight_a, eight_b)
+        distance[i], distance[i + LANES] = one, two
+        distance[i + 2 * LANES], distance[i + 3 * LANES] = fours, eights
+        high = distance[i + 4 * LANES]
+        distance[i + 4 * LANES], carry = high ^ carry, high & carry
+        high = distance[i + 5 * LANES]
+        distance[i + 5 * LANES], carry = high ^ carry, high & carry
+        high = distance[i + 6 * LANES]
+        distance[i + 6 * LANES], carry = high ^ carry, high & carry
+        high = distance[i + 7 * LANES]
+        distance[i + 7 * LANES], carry = high ^ carry, high & carry
+        distance[i + 8 * LANES] ^= carry
+
+
+@compiled
+def _weave(first: np.uint64, second: np.uint64, mask: np.uint64, shift: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Interleaves the fields of two words; returns (even fields of both, odd fields of both)."""
+    return (first & mask) | ((second & mask) << shift), ((first >> shift) & mask) | (second & ~mask)
+
+
+@compiled
+def _to_bytes(planes: Words, out: Words) -> None:
+    """Turns 8 planes (flat, LANES words each) into a byte an item, the items in another order."""
+    for i in range(LANES):
+        a, b = _weave(planes[i], planes[i + LANES], _ODD, _ONE)
+        c, d = _weave(planes[i + 2 * LANES], planes[i + 3 * LANES], _ODD, _ONE)
+        e, f = _weave(planes[i + 4 * LANES], planes[i + 5 * LANES], _ODD, _ONE)
+        g, h = _weave(planes[i + 6 * LANES], planes[i + 7 * LANES], _ODD, _ONE)
+        a, c = _weave(a, c, _PAIRS, _TWO)
+        b, d = _weave(b, d, _PAIRS, _TWO)
+        e, g = _weave(e, g, _PAIRS, _TWO)
+        f, h = _weave(f, h, _PAIRS, _TWO)
+        out[i], out[i + LANES] = _weave(a, e, _NIBBLES, _FOUR)
+        out[i + 2 * LANES], out[i + 3 * LANES] = _weave(b, f, _NIBBLES, _FOUR)
+        out[i + 4 * LANES], out[i + 5 * LANES] = _weave(c, g, _NIBBLES, _FOUR)
+        out[i + 6 * LANES], out[i + 7 * LANES] = _weave(d, h, _NIBBLES, _FOUR)
+
+
+@compiled
+def _count_pairs(pairs: npt.NDArray[np.uint16], table: npt.NDArray[np.uint16]) -> None:
+    for i in range(len(pairs)):
+        table[pairs[i]] += np.uint16(1)
+
+
+@compiled
+def _fold_row(row: npt.NDArray[np.uint16], columns: npt.NDArray[np.uint16]) -> int:
+    """Adds a row of the pair table to the columns' sums, clears it, and returns its own sum."""
+    total = np.uint16(0)
+    for i in range(len(row)):
+        total = np.uint16(total + row[i])
+    for i in range(len(row)):
+        columns[i] = np.uint16(columns[i] + row[i])
+    row[:] = np.uint16(0)
+    return int(total)
+
+
+@compiled
+def _fold(table: npt.NDArray[np.uint16], values: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> None:
+    """Adds the pair table's counts to the counts of single bytes and clears it; `values` are the bytes that can occur."""
+    columns = np.zeros(values[-1] + 1, np.uint16)
+    for value in values:
+        counts[value] += _fold_row(table[value * 256 : value * 256 + len(columns)], columns)
+    for value in values:
+        counts[value] += columns[value]
+
+
+@compiled
+def _mark(labels: Words, start: np.uint64, planes: Words, plane: int) -> None:
+    """Adds a label's items to those that a plane marks."""
+    to = _word(plane * LANES)
+    for i in range(LANES):
+        planes[to + _word(i)] |= labels[start + _word(i)]
+
+
+@compiled
+def _count_label(labels: Words, start: np.uint64, counter: Words) -> None:
+    """Adds a label's plane to the counter of shared labels (8 planes)."""
+    for i in range(LANES):
+        carry = labels[start + _word(i)]
+        for plane in range(COUNTER_PLANES):
+            held = counter[i + plane * LANES]
+            counter[i + plane * LANES] = held ^ carry
+            carry &= held
+
+
+@compiled
+def _keep_level(counter: Words, level: int, distance: Words) -> tuple[int, int]:
+    """Clears the distances of items that do not share exactly `level` labels.
+
+    Returns how many items were kept, and how many of them have a distance of 256, whose byte is 0.
+    """
+    kept, far = 0, 0
+    for i in range(LANES):
+        mask = _ONES
+        for plane in range(COUNTER_PLANES):
+            held = counter[i + plane * LANES]
+            mask &= held if (level >> plane) & 1 else ~held
+        for plane in range(DISTANCE_PLANES):
+            distance[i + plane * LANES] &= mask
+        kept += _ones_of(mask)
+        far += _ones_of(distance[i + 8 * LANES])
+    return kept, far
+
+
+@compiled
+def _ones_of(word: np.uint64) -> int:
+    word -= (word >> _ONE) & _ODD
+    word = (word & _PAIRS) + ((word >> _TWO) & _PAIRS)
+    word = (word + (word >> _FOUR)) & _NIBBLES
+    return int((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@compiled
+def count_bytes(
+    planes: Words,
+    flips: Words,
+    label_planes: Words,
+    query_labels: npt.NDArray[np.int64],
+    level: int,
+    graded: bool,
+    values: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+) -> None:
+    """Counts the bytes that stand for items' distances from each query.
+
+    Args:
+        planes: ``(blocks, planes, LANES)`` uint64, the database's codes as `bit_planes` gives them.
+        flips: ``(Q, planes)`` uint64, all ones where the query's bit is set.
+        label_planes: ``(blocks, label planes, LANES)`` uint64.
+        query_labels: ``(Q, most)`` int64, each query's labels, filled up with -1.
+        level: -1: the byte is the distance, plus 128 for an item that shares a label (at most 127 bits);
+            otherwise the byte is the distance of items that share exactly so many labels, and 0 for the others.
+        graded: whether shared labels are counted; otherwise the level is 1 for one and more.
+        values: ``(v,)`` int64, the bytes that can occur, ascending.
+        counts: ``(Q, 258)`` int64, added to: counts of the bytes; how many items had another level (they were counted as
+            0); how many had the distance 256 (counted as 0).
+    """
+    blocks, bits, label_bits = planes.shape[0], planes.shape[1], label_planes.shape[1]
+    flat, flat_labels, flat_flips = planes.reshape(-1), label_planes.reshape(-1), flips.reshape(-1)
+    distance = np.zeros(DISTANCE_PLANES * LANES, np.uint64)
+    counter = np.zeros(COUNTER_PLANES * LANES, np.uint64)
+    items = np.zeros(8 * LANES, np.uint64)
+    pairs = items.view(np.uint16)
+    table = np.zeros(1 << 16, np.uint16)
+    for start in range(0, blocks, SPAN_BLOCKS):
+        for query in range(len(flips)):
+            for block in range(start, min(blocks, start + SPAN_BLOCKS)):
+                distance[:] = _word(0)
+                for plane in range(0, bits, PLANES_AT_ONCE):
+                    at = _word((block * bits + plane) * LANES)
+                    _add_planes(flat, at, flat_flips, _word(query * bits + plane), distance)
+                counter[:] = _word(0)
+                for label in query_labels[query]:
+                    if label < 0:
+                        break
+                    at = _word((block * label_bits + label) * LANES)
+                    if level < 0:
+                        _mark(flat_labels, at, distance, RELEVANT_PLANE)
+                    elif not graded:
+                        _mark(flat_labels, at, counter, 0)
+                    else:
+                        _count_label(flat_labels, at, counter)
+                if level >= 0:
+                    kept, far = _keep_level(counter, level, distance)
+                    counts[query, 256] += BLOCK_ITEMS - kept
+                    counts[query, 257] += far
+                _to_bytes(distance, items)
+                _count_pairs(pairs, table)
+            _fold(table, values, counts[query])
+
+
+@compiled
+def _transpose(square: Words) -> None:
+    """Swaps bit j of word k with bit k of word j, in place, for 64 words."""
+    step, mask = 32, _LOW_HALF
+    while step:
+        shift = _word(step)
+        for start in range(0, 64, 2 * step):
+            for k in range(start, start + step):
+                swap = ((square[k] >> shift) ^ square[k + step]) & mask
+                square[k] ^= swap << shift
+                square[k + step] ^= swap
+        step >>= 1
+        mask ^= mask << _word(step)
+
+
+@compiled
+def bit_planes(words: Words, planes: Words) -> None:
+    """Writes the items' words as bit planes.
+
+    Args:
+        words: ``(N, W)`` uint64.
+        planes: ``(blocks, P, LANES)`` uint64, zero, of at least N items; the words' first P bits are written.
+    """
+    square = np.zeros(64, np.uint64)
+    for lane in range((len(words) + 63) // 64):
+        block, column = lane // LANES, lane % LANES
+        for w in range((planes.shape[1] + 63) // 64):
+            square[:] = _word(0)
+            for k in range(min(64, len(words) - lane * 64)):
+                square[k] = words[lane * 64 + k, w]
+            _transpose(square)
+            for plane in range(min(64, planes.shape[1] - w * 64)):
+                planes[block, w * 64 + plane, column] = square[plane]
+
+
+@compiled
+def order_gains(
+    query_words: Words,
+    database_words: Words,
+    bits: int,
+    gains: npt.NDArray[np.uint16],
+    out: npt.NDArray[np.uint16],
+) -> None:
+    """Puts each query's gains in the order of distance, equal distances in the order of the database.
+
+    Args:
+        query_words: ``(B, W)`` uint64.
+        database_words: ``(N, W)`` uint64.
+        bits: length of the codes.
+        gains: ``(B, N)`` uint16 in the order of the database.
+        out: ``(B, N)`` uint16, overwritten.
+    """
+    distance = np.zeros(len(database_words), np.uint16)
+    for query in range(len(query_words)):
+        place = np.zeros(bits + 2, np.int64)
+        for i in range(len(database_words)):
+            total = 0
+            for w in range(query_words.shape[1]):
+                total += _ones_of(database_words[i, w] ^ query_words[query, w])
+            distance[i] = total
+            place[total + 1] += 1
+        place = np.cumsum(place)
+        for i in range(len(database_words)):
+            out[query, place[distance[i]]] = gains[query, i]
+            place[distance[i]] += 1

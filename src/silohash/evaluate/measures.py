@@ -1,0 +1,369 @@
+"""Retrieval measures as values: what a user types, what the column of a result is called, and how it is computed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.evaluate import cutoffs, ranked, ties
+from silohash.evaluate.cutoffs import Denominator, Gain
+from silohash.evaluate.relevance import Pairs, Relevance, to_words
+from silohash.evaluate.ties import Histogram, TieValues, Values
+from silohash.registry import suggestion
+from silohash.types import UserError
+
+__all__ = [
+    "DESCRIPTIONS",
+    "Description",
+    "Measure",
+    "Pairs",
+    "PerQuery",
+    "Relevance",
+    "describe",
+    "evaluate",
+    "evaluate_all",
+    "from_histogram",
+]
+
+Name: TypeAlias = Literal["mAP", "P", "R", "nDCG", "Success"]
+Ties: TypeAlias = Literal["expected", "index"]
+Empty: TypeAlias = Literal["zero", "skip"]
+
+RANKED_BYTES = 1 << 26
+"""How much the ranked items of a block of queries may take."""
+
+
+class Description(NamedTuple):
+    """What `silohash list measure` says of a measure."""
+
+    name: str
+    forms: tuple[str, ...]
+    meaning: str
+    options: tuple[str, ...]
+
+
+_TIES = "ties=expected (mean over all orders of items at the same distance) | index (order of the database)"
+_EMPTY = "empty=zero (a query without relevant items counts as 0) | skip (it is left out of the mean)"
+
+DESCRIPTIONS: tuple[Description, ...] = (
+    Description(
+        "mAP",
+        ("mAP@all", "mAP@50"),
+        "mean average precision over the whole database, or over the first k items",
+        (
+            "denominator=retrieved (relevant items among the first k) | min (of k and all relevant items) | "
+            "all (relevant items in the database) | first-k-relevant (legacy: the first k of them wherever they are); "
+            "only with a cutoff",
+            _TIES,
+            _EMPTY,
+        ),
+    ),
+    Description(
+        "P",
+        ("P@10", "P@radius2"),
+        "precision: the share of relevant items among the first k, or among those within a radius in bits (0 if none is)",
+        (_TIES, _EMPTY),
+    ),
+    Description(
+        "R",
+        ("R@10", "R@radius2"),
+        "recall: the share of all relevant items that is among the first k, or within a radius in bits",
+        (_TIES, _EMPTY),
+    ),
+    Description(
+        "nDCG",
+        ("nDCG@all", "nDCG@100"),
+        "normalised discounted cumulative gain, graded by the number of shared labels s",
+        ("gain=linear (s) | exponential (2^s - 1)", _TIES, _EMPTY),
+    ),
+    Description(
+        "Success",
+        ("Success@10",),
+        "the share of queries with a relevant item among the first k: Recall@K of captions and pictures",
+        (_TIES, _EMPTY),
+    ),
+)
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "denominator": get_args(Denominator),
+    "gain": get_args(Gain),
+    "ties": get_args(Ties),
+    "empty": get_args(Empty),
+}
+_FORM = re.compile(r"(?P<name>\w+)@(?P<cutoff>\w+)(\[(?P<options>[^\[\]]*)\])?")
+
+
+def describe() -> tuple[Description, ...]:
+    """Returns name, forms, meaning and options of every measure."""
+    return DESCRIPTIONS
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A retrieval measure with all its conventions; `str` gives what a user types.
+
+    Attributes:
+        name: ``mAP``, ``P``, ``R``, ``nDCG`` or ``Success``.
+        cutoff: how many items are looked at; None for all of them, or where there is a radius.
+        radius_bits: the distance up to which items are looked at, in place of a cutoff; only P and R.
+        denominator: what mAP with a cutoff divides by.
+        gain: what an item is worth in nDCG.
+        ties: in what order items at the same distance are taken.
+        empty: what becomes of queries without relevant items.
+
+    Example:
+        >>> str(Measure.parse("mAP@50[ties=index, denominator=retrieved]"))
+        'mAP@50[denominator=retrieved,ties=index]'
+        >>> str(Measure.parse("map@all"))
+        'mAP@all'
+    """
+
+    name: Name
+    cutoff: int | None = None
+    radius_bits: int | None = None
+    denominator: Denominator = "retrieved"
+    gain: Gain = "linear"
+    ties: Ties = "expected"
+    empty: Empty = "zero"
+
+    def __post_init__(self) -> None:
+        text = str(self)
+        if self.cutoff is not None and self.cutoff < 1:
+            raise UserError(f'"{text}" looks at no item: the cutoff must be at least 1.')
+        if self.radius_bits is not None and (self.name not in {"P", "R"} or self.cutoff is not None):
+            raise UserError(f'"{text}" cannot have a radius; P and R can, as "P@radius2".')
+        if self.cutoff is None and self.radius_bits is None and self.name not in {"mAP", "nDCG"}:
+            raise UserError(f'"{text}" needs a cutoff or says nothing of the ranking: write "{self.name}@10".')
+        for option in self._options_without_use():
+            raise UserError(f'"{text.split("[")[0]}" has no option "{option}"{self._options_in_words()}.')
+
+    def _options(self) -> list[str]:
+        """Returns the options that make a difference to this measure."""
+        special = {"mAP": ["denominator"] if self.cutoff is not None else [], "nDCG": ["gain"]}.get(self.name, [])
+        return [*special, *([] if self.radius_bits is not None else ["ties"]), "empty"]
+
+    def _options_without_use(self) -> list[str]:
+        defaults = {field.name: field.default for field in fields(self)}
+        mine = self._options()
+        return [name for name in _CHOICES if name not in mine and getattr(self, name) != defaults[name]]
+
+    def _options_in_words(self) -> str:
+        return f"; it has {', '.join(self._options())}"
+
+    def __str__(self) -> str:
+        where = "all" if self.cutoff is None else str(self.cutoff)
+        where = where if self.radius_bits is None else f"radius{self.radius_bits}"
+        defaults = {field.name: field.default for field in fields(self) if field.name != "denominator"}
+        shown = [n for n in self._options() if getattr(self, n) != defaults.get(n)]
+        options = ",".join(f"{option}={getattr(self, option)}" for option in shown)
+        return f"{self.name}@{where}" + (f"[{options}]" if options else "")
+
+    @staticmethod
+    def parse(text: str) -> Measure:
+        """Reads a measure as a user types it, such as ``mAP@50[denominator=min]``.
+
+        Raises:
+            UserError: if there is no such measure, cutoff or option; names the nearest.
+        """
+        match = _FORM.fullmatch(text.strip())
+        known = {description.name.lower(): description.name for description in DESCRIPTIONS}
+        if match is None:
+            raise UserError(f'"{text}" is no measure; write "mAP@all", "mAP@50[denominator=min,ties=index]" or "P@10".')
+        name = match["name"].lower()
+        if name not in known:
+            near = suggestion(name, known)
+            near = near if not near else suggestion(known[near.split('"')[1]], known.values())
+            raise UserError(f'There is no measure "{match["name"]}"{near}; there are: {", ".join(known.values())}.')
+        values: dict[str, Any] = {"name": known[name], **_where(text, match["cutoff"])}
+        for part in filter(None, (match["options"] or "").split(",")):
+            option, _, value = (piece.strip() for piece in part.partition("="))
+            if option not in _CHOICES:
+                near = suggestion(option, _CHOICES)
+                raise UserError(f'"{text}": there is no option "{option}"{near}; there are: {", ".join(_CHOICES)}.')
+            if value not in _CHOICES[option]:
+                near = suggestion(value, _CHOICES[option])
+                raise UserError(f'"{text}": {option} cannot be "{value}"{near}; it is {" or ".join(_CHOICES[option])}.')
+            values[option] = value
+        measure = Measure(**values)
+        unused = [option for option in values if option in _CHOICES and option not in measure._options()]
+        if unused:
+            raise UserError(f'"{text}" has no option "{unused[0]}"{measure._options_in_words()}.')
+        return measure
+
+
+def _where(text: str, cutoff: str) -> dict[str, int | None]:
+    radius = re.fullmatch(r"radius(\d+)", cutoff)
+    if radius:
+        return {"radius_bits": int(radius[1])}
+    if cutoff != "all" and not cutoff.isdecimal():
+        near = suggestion(cutoff, ["all", "radius2"])
+        raise UserError(f'"{text}": "{cutoff}" is no cutoff{near}; write a number, "all", or a radius as "radius2".')
+    return {"cutoff": None if cutoff == "all" else int(cutoff)}
+
+
+@dataclass(frozen=True)
+class PerQuery:
+    """A measure of each query.
+
+    Attributes:
+        value: ``(Q,)`` float64.
+        best: ``(Q,)`` the value if ties fell well; NaN for a measure that ties do not touch.
+        worst: ``(Q,)`` the value if they fell badly.
+        counted: ``(Q,)`` bool, which queries enter the mean.
+        queries_without_relevant: how many queries have no relevant item.
+        prior: the share of relevant items over the counted queries, which is the mAP of random codes.
+    """
+
+    value: Values
+    best: Values
+    worst: Values
+    counted: npt.NDArray[np.bool_]
+    queries_without_relevant: int
+    prior: float
+
+    def mean(self) -> float:
+        """Returns the mean over the counted queries; NaN if there is none."""
+        return _mean(self.value[self.counted])
+
+    def mean_best(self) -> float:
+        """Returns the mean of the best values."""
+        return _mean(self.best[self.counted])
+
+    def mean_worst(self) -> float:
+        """Returns the mean of the worst values."""
+        return _mean(self.worst[self.counted])
+
+
+def _mean(values: Values) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def from_histogram(measure: Measure, counts: Histogram) -> PerQuery:
+    """Computes a measure from counts alone, as of histograms that silos counted and summed.
+
+    Args:
+        measure: with ``ties=expected``.
+        counts: items at each distance; graded for nDCG.
+
+    Raises:
+        UserError: if the measure needs the order of the database, or a radius beyond the codes' length.
+    """
+    if measure.ties == "index":
+        raise UserError(f'"{measure}" needs the order of the database, which counts do not hold; use ties=expected.')
+    return _per_query(measure, counts, _tie_values(measure, counts))
+
+
+def evaluate(
+    measure: Measure,
+    query_words: npt.NDArray[np.generic],
+    database_words: npt.NDArray[np.generic],
+    relevance: Relevance | Pairs,
+    bits: int,
+) -> PerQuery:
+    """Computes one measure; see `evaluate_all`."""
+    return evaluate_all([measure], query_words, database_words, relevance, bits)[measure]
+
+
+def evaluate_all(
+    measures: Sequence[Measure],
+    query_words: npt.NDArray[np.generic],
+    database_words: npt.NDArray[np.generic],
+    relevance: Relevance | Pairs,
+    bits: int,
+    *,
+    threads: int | None = None,
+) -> dict[Measure, PerQuery]:
+    """Computes several measures of one retrieval task; the codes are compared once.
+
+    Args:
+        measures: what to compute.
+        query_words: ``(Q, W)`` packed codes of an unsigned type.
+        database_words: ``(N, W)`` packed codes.
+        relevance: which items are relevant to which query.
+        bits: length of the codes.
+        threads: threads to use; None for as many as the process may use.
+
+    Raises:
+        UserError: if codes and relevance do not fit together.
+    """
+    graded = isinstance(relevance, Relevance) and any(measure.name == "nDCG" for measure in measures)
+    counts = ties.histogram(query_words, database_words, relevance, bits, graded=graded, threads=threads)
+    values = {measure: _tie_values(measure, counts) for measure in measures}
+    in_order = [measure for measure in values if measure.ties == "index"]
+    if in_order:
+        by_index = _by_index(in_order, query_words, database_words, relevance, bits)
+        values |= {m: TieValues(by_index[m], values[m].best, values[m].worst) for m in in_order}
+    return {measure: _per_query(measure, counts, of_ties) for measure, of_ties in values.items()}
+
+
+def _per_query(measure: Measure, counts: Histogram, values: TieValues) -> PerQuery:
+    has_relevant = counts.relevant_in_all > 0
+    counted = has_relevant if measure.empty == "skip" else np.ones_like(has_relevant)
+    pairs = int(counts.items[counted].sum())
+    prior = int(counts.relevant_in_all[counted].sum()) / pairs if pairs else float("nan")
+    return PerQuery(*values, counted, int((~has_relevant).sum()), prior)
+
+
+def _tie_values(measure: Measure, counts: Histogram) -> TieValues:
+    if measure.radius_bits is not None:
+        return _within_radius(measure, counts, measure.radius_bits)
+    if measure.name == "nDCG":
+        return cutoffs.ndcg(counts, measure.cutoff, measure.gain)
+    if measure.cutoff is None:
+        return ties.average_precision(counts)
+    if measure.name == "mAP":
+        return cutoffs.average_precision_at(counts, measure.cutoff, measure.denominator)
+    if measure.name == "Success":
+        return cutoffs.success(counts, measure.cutoff)
+    divisor = _divisor(measure, counts.relevant_in_all)
+    return TieValues(*(ties.divided(found, divisor) for found in cutoffs.hits(counts, measure.cutoff)))
+
+
+def _divisor(measure: Measure, relevant_in_all: ties.Counts) -> ties.Counts:
+    return relevant_in_all if measure.name == "R" else np.full_like(relevant_in_all, measure.cutoff)
+
+
+def _within_radius(measure: Measure, counts: Histogram, radius_bits: int) -> TieValues:
+    if radius_bits > counts.bits:
+        raise UserError(f'"{measure}" looks further than codes of {counts.bits} bits can be apart.')
+    found = counts.relevant[:, : radius_bits + 1].sum(1)
+    divisor = counts.items[:, : radius_bits + 1].sum(1) if measure.name == "P" else counts.relevant_in_all
+    untouched = np.full(len(found), np.nan)
+    return TieValues(ties.divided(found, divisor), untouched, untouched)
+
+
+def _by_index(
+    measures: Sequence[Measure],
+    query_words: npt.NDArray[np.generic],
+    database_words: npt.NDArray[np.generic],
+    relevance: Relevance | Pairs,
+    bits: int,
+) -> dict[Measure, Values]:
+    queries, database = to_words(query_words, bits), to_words(database_words, bits)
+    relevant_in_all = np.empty(len(queries), np.int64)
+    values = {measure: np.empty(len(queries)) for measure in measures}
+    step = max(1, RANKED_BYTES // (16 * len(database)))
+    for start in range(0, len(queries), step):
+        rows = np.arange(start, min(start + step, len(queries)))
+        gains = ties.ranked_gains(queries, database, relevance, bits, rows)
+        relevant_in_all[rows] = (gains > 0).sum(1)
+        for measure in measures:
+            values[measure][rows] = _in_known_order(measure, gains)
+    for measure in measures:
+        if measure.name in {"P", "R"}:
+            values[measure] = ties.divided(values[measure], _divisor(measure, relevant_in_all))
+    return values
+
+
+def _in_known_order(measure: Measure, gains: ranked.Gains) -> Values:
+    if measure.name == "mAP":
+        return ranked.average_precision(gains, measure.cutoff, measure.denominator)
+    if measure.name == "nDCG":
+        return ranked.ndcg(gains, measure.cutoff, measure.gain)
+    found = ranked.hits(gains, measure.cutoff)
+    return np.minimum(found, 1.0) if measure.name == "Success" else found

@@ -1,0 +1,50 @@
+"""Figures of a ranking whose order is known, as of ties taken in the order of the database."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.evaluate.cutoffs import Denominator, Gain, discount_sums, gains_of
+from silohash.evaluate.ties import Values, divided
+
+Gains = npt.NDArray[np.uint16]
+
+
+def average_precision(gains: Gains, cutoff: int | None, denominator: Denominator) -> Values:
+    """Returns the average precision; see `cutoffs.average_precision_at` for the denominators.
+
+    Args:
+        gains: ``(Q, N)`` uint16, each query's items in ranked order; relevant if above 0.
+        cutoff: k, or None for all items.
+        denominator: the convention; all are the same where the cutoff is None.
+
+    Returns:
+        ``(Q,)`` float64.
+    """
+    relevant = gains > 0
+    found = np.cumsum(relevant, 1, dtype=np.int32)
+    in_all = found[:, -1]
+    limit = gains.shape[1] if cutoff is None else min(cutoff, gains.shape[1])
+    if denominator == "first-k-relevant":
+        counted = relevant & (found <= limit)
+    else:
+        counted = relevant & (np.arange(gains.shape[1]) < limit)
+    total = (counted * found / np.arange(1, gains.shape[1] + 1)).sum(1)
+    if denominator == "all":
+        return divided(total, in_all)
+    return divided(total, found[:, limit - 1] if denominator == "retrieved" else np.minimum(in_all, limit))
+
+
+def hits(gains: Gains, cutoff: int | None) -> Values:
+    """Returns the number of relevant items among the first ``cutoff``, ``(Q,)`` float64."""
+    return np.count_nonzero(gains[:, :cutoff], axis=1).astype(np.float64)
+
+
+def ndcg(gains: Gains, cutoff: int | None, gain: Gain) -> Values:
+    """Returns the normalised discounted cumulative gain, ``(Q,)`` float64; see `cutoffs.ndcg`."""
+    worth = gains_of(int(gains.max(initial=0)) + 1, gain)
+    discount = np.diff(discount_sums(gains.shape[1]))[:cutoff]
+    ideal = np.sort(gains, 1)[:, ::-1]
+    found, most = (np.asarray(worth[ranking[:, :cutoff]] @ discount) for ranking in (gains, ideal))
+    return divided(found, most)

@@ -1,0 +1,206 @@
+"""Which items are relevant to which query: those that share a label, or those of the same pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.types import Rows, UserError
+
+Words = npt.NDArray[np.uint64]
+MAX_SHARED_LABELS = 255
+
+
+def to_words(packed: npt.NDArray[np.generic], bits: int) -> Words:
+    """Returns packed codes as 64-bit words.
+
+    Args:
+        packed: ``(N, W)`` of an unsigned type, little-endian bit order, zero beyond `bits`.
+        bits: length of the codes.
+
+    Returns:
+        ``(N, ceil(bits / 64))`` uint64.
+
+    Raises:
+        UserError: if the array is not of that form.
+    """
+    if packed.ndim != 2 or packed.dtype.kind != "u":
+        raise UserError(f"Codes must be a table of unsigned words, not {packed.dtype} of shape {packed.shape}.")
+    held = packed.shape[1] * packed.dtype.itemsize
+    width = -(-bits // 64)
+    if not 1 <= bits <= 256 or held * 8 < bits or held > width * 8:
+        raise UserError(f"Codes of {held * 8} bits were given as codes of {bits} bits; 1 to 256 bits can be evaluated.")
+    padded = np.zeros((len(packed), width * 8), np.uint8)
+    little = packed.astype(packed.dtype.newbyteorder("<"), copy=False)
+    padded[:, :held] = np.ascontiguousarray(little).view(np.uint8).reshape(len(packed), held)
+    words = padded.view(np.dtype("<u8")).astype(np.uint64, copy=False)
+    if bits % 64 and np.any(words[:, -1] >> np.uint64(bits % 64)):
+        raise UserError(f"Some codes have bits beyond their length of {bits}. Were they packed with another length?")
+    return words
+
+
+def label_words(labels: npt.NDArray[np.uint8]) -> Words:
+    """Returns multi-hot labels ``(N, C)`` as bit masks, ``(N, ceil(C / 64))`` uint64."""
+    classes = labels.shape[1]
+    octets = -(-classes // 8)
+    spread = np.zeros((len(labels), octets * 8), np.uint8)
+    spread[:, :classes] = labels
+    padded = np.zeros((len(labels), max(1, -(-classes // 64)) * 8), np.uint8)
+    padded[:, :octets] = np.packbits(spread.reshape(-1), bitorder="little").reshape(len(labels), octets)
+    return padded.view(np.dtype("<u8")).astype(np.uint64, copy=False)
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """Relevance by labels: an item is relevant to a query if they share any label that is not left out.
+
+    Attributes:
+        query_labels: ``(Q, C)`` uint8 multi-hot.
+        database_labels: ``(N, C)`` uint8 multi-hot.
+        ignore: columns that do not count.
+
+    Example:
+        >>> import numpy as np
+        >>> both = np.array([[1, 1, 0], [1, 0, 0]], np.uint8)
+        >>> Relevance(both, both).gains(np.array([0]))
+        array([[2, 1]], dtype=uint16)
+        >>> Relevance(both, both, ignore=(0,)).gains(np.array([0]))
+        array([[1, 0]], dtype=uint16)
+        >>> Relevance(both, both, ignore=(0,)).rows_with_another_label()[0]
+        array([0])
+    """
+
+    query_labels: npt.NDArray[np.uint8]
+    database_labels: npt.NDArray[np.uint8]
+    ignore: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.query_labels.ndim != 2 or self.database_labels.ndim != 2:
+            raise UserError("Labels must be tables of items by classes.")
+        classes = self.query_labels.shape[1]
+        if classes != self.database_labels.shape[1]:
+            raise UserError(f"Queries have {classes} classes and the database {self.database_labels.shape[1]}.")
+        wrong = [column for column in self.ignore if not 0 <= column < classes]
+        if wrong:
+            raise UserError(f"Label column {wrong[0]} cannot be left out: there are {classes} columns, counted from 0.")
+
+    @property
+    def queries(self) -> int:
+        """The number of queries."""
+        return len(self.query_labels)
+
+    @property
+    def items(self) -> int:
+        """The number of items in the database."""
+        return len(self.database_labels)
+
+    @cached_property
+    def kept(self) -> npt.NDArray[np.int64]:
+        """The label columns that count, ``(c,)`` int64."""
+        return np.setdiff1d(np.arange(self.query_labels.shape[1]), np.array(self.ignore, np.int64))
+
+    def _kept_of(self, labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        return labels[:, self.kept] if self.ignore else labels
+
+    @cached_property
+    def query_words(self) -> Words:
+        """The queries' labels that count, as bit masks ``(Q, L)`` uint64."""
+        return label_words(self._kept_of(self.query_labels))
+
+    @cached_property
+    def database_words(self) -> Words:
+        """The items' labels that count, as bit masks ``(N, L)`` uint64."""
+        return label_words(self._kept_of(self.database_labels))
+
+    def rows_with_another_label(self) -> tuple[Rows, Rows]:
+        """Returns the rows of queries and of items that have a label besides those left out."""
+        return np.flatnonzero(self.query_words.any(1)), np.flatnonzero(self.database_words.any(1))
+
+    def take(self, query_rows: Rows, database_rows: Rows) -> Relevance:
+        """Returns the relevance between some queries and some items, as of `rows_with_another_label`."""
+        return Relevance(self.query_labels[query_rows], self.database_labels[database_rows], self.ignore)
+
+    def query_label_lists(self) -> npt.NDArray[np.int64]:
+        """Returns each query's labels as positions in `kept`, ``(Q, most)`` int64, filled up with -1."""
+        held = self.query_labels[:, self.kept] != 0
+        most = int(held.sum(1).max(initial=0))
+        order = np.argsort(~held, axis=1, kind="stable")[:, :most]
+        return np.where(np.take_along_axis(held, order, 1), order, -1).astype(np.int64)
+
+    def most_shared(self) -> int:
+        """Returns an upper bound of the labels that a query shares with an item.
+
+        Raises:
+            UserError: if it is more than 255.
+        """
+        most = int(
+            min(
+                np.bitwise_count(self.query_words).sum(1).max(initial=0),
+                np.bitwise_count(self.database_words).sum(1).max(initial=0),
+            )
+        )
+        if most > MAX_SHARED_LABELS:
+            raise UserError(
+                f"Items share up to {most} labels; at most {MAX_SHARED_LABELS} can be graded. Leave some out."
+            )
+        return most
+
+    def gains(self, rows: Rows) -> npt.NDArray[np.uint16]:
+        """Returns how many labels some queries share with each item, ``(len(rows), N)`` uint16."""
+        shared = np.zeros((len(rows), self.items), np.uint16)
+        for word in range(self.query_words.shape[1]):
+            shared += np.bitwise_count(self.query_words[rows, word, None] & self.database_words[None, :, word])
+        return shared
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Relevance by pairs, as of a picture and its captions.
+
+    Attributes:
+        queries: the number of queries.
+        items: the number of items in the database.
+        query_rows: ``(p,)`` int64, the pairs' queries.
+        database_rows: ``(p,)`` int64, the pairs' items.
+    """
+
+    queries: int
+    items: int
+    query_rows: Rows
+    database_rows: Rows
+
+    def __post_init__(self) -> None:
+        if len(self.query_rows) != len(self.database_rows):
+            raise UserError(f"{len(self.query_rows)} queries are paired with {len(self.database_rows)} items.")
+        for rows, count, what in ((self.query_rows, self.queries, "query"), (self.database_rows, self.items, "item")):
+            if len(rows) and not (rows.min() >= 0 and rows.max() < count):
+                raise UserError(f"A pair names {what} {rows.max()}, but there are {count}, counted from 0.")
+        if len(np.unique(self.query_rows * max(1, self.items) + self.database_rows)) != len(self.query_rows):
+            raise UserError("Some pairs of a query and an item are given twice; give each once.")
+
+    @staticmethod
+    def of_groups(query_groups: npt.NDArray[np.generic], database_groups: npt.NDArray[np.generic]) -> Pairs:
+        """Returns the pairs of queries and items that carry the same name, as captions and pictures of one file.
+
+        Example:
+            >>> import numpy as np
+            >>> Pairs.of_groups(np.array(["a", "b"]), np.array(["b", "a", "a"])).database_rows
+            array([1, 2, 0])
+        """
+        order = np.argsort(database_groups, kind="stable")
+        ordered = database_groups[order]
+        first = np.searchsorted(ordered, query_groups, "left")
+        partners = np.searchsorted(ordered, query_groups, "right") - first
+        query_rows = np.repeat(np.arange(len(query_groups)), partners)
+        within = np.arange(len(query_rows)) - np.repeat(np.cumsum(partners) - partners, partners)
+        return Pairs(len(query_groups), len(database_groups), query_rows, order[np.repeat(first, partners) + within])
+
+    def gains(self, rows: Rows) -> npt.NDArray[np.uint16]:
+        """Returns 1 for some queries' partners and 0 elsewhere, ``(len(rows), N)`` uint16."""
+        gains = np.zeros((len(rows), self.items), np.uint16)
+        for at, row in enumerate(rows):
+            gains[at, self.database_rows[self.query_rows == row]] = 1
+        return gains

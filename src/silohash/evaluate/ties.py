@@ -1,0 +1,304 @@
+"""How many relevant and other items stand at each distance, and what retrieval figures follow when ties fall by chance.
+
+Equal Hamming distances leave the order open, so a figure has an expected, a best and a worst value over all orders. They
+follow in closed form from the counts alone. Counts add up: the sum of the silos' histograms is the pooled histogram.
+
+Source: F. McSherry, M. Najork, "Computing information retrieval performance measures efficiently in the presence of tied
+scores", ECIR 2008; K. He, F. Cakir, S. Bargal, S. Sclaroff, "Hashing as tie-aware learning to rank", CVPR 2018.
+
+A tie group is the items at one distance. Symbols: b items and g relevant ones come before the group, which has n items
+with r relevant; t of its items fall within the cutoff. H is the harmonic number.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import starmap
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.evaluate import kernels
+from silohash.evaluate.relevance import Pairs, Relevance, Words, to_words
+from silohash.types import Rows, UserError
+
+Counts = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float64]
+Precise = npt.NDArray[np.longdouble]
+
+QUERIES_AT_ONCE = 64
+WORTH_THREADS = 10_000_000
+MARKED_BITS = 127
+"""Longest code whose distance leaves one bit of a byte free to mark the relevant items."""
+
+
+class TieValues(NamedTuple):
+    """A figure of each query: over all orders of the tied items, its mean, its highest and its lowest value; each (Q,)."""
+
+    expected: Values
+    best: Values
+    worst: Values
+
+
+class Groups(NamedTuple):
+    """The tie groups as `(Q, bits + 1)` int64 arrays: b, g, n, r and t of the module's symbols."""
+
+    before: Counts
+    relevant_before: Counts
+    items: Counts
+    relevant: Counts
+    within: Counts
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Items at each distance from each query.
+
+    Attributes:
+        counts: ``(Q, bits + 1, levels)`` int64; ``[q, d, 0]`` are items at distance d that are not relevant, ``[q, d, s]``
+            those of relevance s: 1 where relevance is yes or no, the number of shared labels where it is graded.
+
+    Example:
+        >>> one = Histogram(np.array([[[1, 0], [0, 2]]]))
+        >>> (one + one).counts.tolist()
+        [[[2, 0], [0, 4]]]
+    """
+
+    counts: Counts
+
+    def __add__(self, other: Histogram) -> Histogram:
+        """Returns the histogram over the items of both.
+
+        Raises:
+            UserError: if they are not of the same queries and bits.
+        """
+        if self.counts.shape[:2] != other.counts.shape[:2]:
+            mine, theirs = self.counts.shape, other.counts.shape
+            raise UserError(
+                f"Histograms of {mine[0]} queries and {mine[1] - 1} bits and of {theirs[0]} queries and {theirs[1] - 1} "
+                "bits cannot be added. Count the same queries with codes of the same length in every silo."
+            )
+        levels = max(self.counts.shape[2], other.counts.shape[2])
+        summed = np.zeros((*self.counts.shape[:2], levels), np.int64)
+        for part in (self, other):
+            summed[:, :, : part.counts.shape[2]] += part.counts
+        return Histogram(summed)
+
+    @property
+    def bits(self) -> int:
+        """The length of the codes."""
+        return int(self.counts.shape[1]) - 1
+
+    @cached_property
+    def items(self) -> Counts:
+        """Items at each distance, ``(Q, bits + 1)`` int64."""
+        return np.asarray(self.counts.sum(2))
+
+    @cached_property
+    def relevant(self) -> Counts:
+        """Relevant items at each distance, ``(Q, bits + 1)`` int64."""
+        return np.asarray(self.counts[:, :, 1:].sum(2))
+
+    @cached_property
+    def relevant_in_all(self) -> Counts:
+        """R, each query's relevant items, ``(Q,)`` int64."""
+        return np.asarray(self.relevant.sum(1))
+
+    @cached_property
+    def database(self) -> int:
+        """The number of items in the database."""
+        return int(self.items.sum(1).max(initial=0))
+
+    @cached_property
+    def harmonic(self) -> Precise:
+        """The harmonic numbers 0 to the number of items, in extended precision: their differences lose digits."""
+        return np.concatenate([[0], np.cumsum(1 / np.arange(1, self.database + 1, dtype=np.longdouble))])
+
+    def groups(self, cutoff: int | None) -> Groups:
+        """Returns the tie groups, cut after ``cutoff`` items (None: not cut)."""
+        before = np.cumsum(self.items, 1) - self.items
+        relevant_before = np.cumsum(self.relevant, 1) - self.relevant
+        room = (self.database if cutoff is None else cutoff) - before
+        return Groups(before, relevant_before, self.items, self.relevant, np.clip(room, 0, self.items))
+
+
+def histogram(
+    query_words: npt.NDArray[np.generic],
+    database_words: npt.NDArray[np.generic],
+    relevance: Relevance | Pairs,
+    bits: int,
+    *,
+    graded: bool = False,
+    threads: int | None = None,
+) -> Histogram:
+    """Counts the items at each distance from each query.
+
+    Args:
+        query_words: ``(Q, W)`` packed codes of an unsigned type.
+        database_words: ``(N, W)`` packed codes.
+        relevance: which items are relevant to which query.
+        bits: length of the codes.
+        graded: whether items are told apart by the number of shared labels.
+        threads: threads to use; None for as many as the process may use.
+
+    Raises:
+        UserError: if codes and relevance do not fit together.
+    """
+    queries, database = to_words(query_words, bits), to_words(database_words, bits)
+    check_sizes(queries, database, relevance)
+    if isinstance(relevance, Pairs):
+        labels = Relevance(np.zeros((len(queries), 0), np.uint8), np.zeros((len(database), 0), np.uint8))
+        counts = _count(queries, database, labels, bits, None, threads)
+        apart = queries[relevance.query_rows] ^ database[relevance.database_rows]
+        distance = np.bitwise_count(apart).sum(1, dtype=np.int64)
+        cells = np.bincount(relevance.query_rows * (bits + 1) + distance, minlength=len(queries) * (bits + 1))
+        partners = cells.reshape(len(queries), bits + 1)
+        return Histogram(np.stack([counts[:, :, 0] - partners, partners], axis=2))
+    most = relevance.most_shared() if graded else None
+    return Histogram(_count(queries, database, relevance, bits, most, threads))
+
+
+def check_sizes(queries: Words, database: Words, relevance: Relevance | Pairs) -> None:
+    """Checks that codes and relevance are of the same queries and items.
+
+    Raises:
+        UserError: if they are not, or if there are none.
+    """
+    if (len(queries), len(database)) != (relevance.queries, relevance.items):
+        raise UserError(
+            f"There are codes of {len(queries)} queries and {len(database)} items, but the relevance is of "
+            f"{relevance.queries} queries and {relevance.items} items."
+        )
+    if not len(queries) or not len(database):
+        raise UserError(
+            f"{len(queries)} queries and {len(database)} items cannot be evaluated; give one at least of each."
+        )
+
+
+def _count(
+    queries: Words, database: Words, relevance: Relevance, bits: int, most_shared: int | None, threads: int | None
+) -> Counts:
+    labels = relevance.query_label_lists()
+    planes = _planes(database, -(-bits // kernels.PLANES_AT_ONCE) * kernels.PLANES_AT_ONCE)
+    label_planes = _planes(relevance.database_words, max(1, len(relevance.kept)))
+    set_bits = np.unpackbits(queries.astype("<u8").view(np.uint8).reshape(len(queries), -1), axis=1, bitorder="little")
+    flips = np.zeros((len(queries), planes.shape[1]), np.uint64)
+    flips[:, :bits] = np.where(set_bits[:, :bits], ~np.uint64(0), np.uint64(0))
+    graded, levels = most_shared is not None, max(1, most_shared or 1) + 1
+    marked = not graded and bits <= MARKED_BITS
+    distances = np.arange(min(bits, 255) + 1)
+    values = np.concatenate([distances, 128 + distances]) if marked else distances
+
+    def count(rows: slice, level: int) -> Counts:
+        found = np.zeros((len(flips[rows]), 258), np.int64)
+        kernels.count_bytes(planes, flips[rows], label_planes, labels[rows], level, graded, values, found)
+        return found
+
+    tasks = [
+        (slice(start, start + QUERIES_AT_ONCE), level)
+        for level in ([-1] if marked else range(levels))
+        for start in range(0, len(queries), QUERIES_AT_ONCE)
+    ]
+    many = len(queries) * len(database) >= WORTH_THREADS
+    found = _each(count, tasks, (threads or _threads()) if many else 1)
+    counts = np.zeros((len(queries), bits + 1, levels), np.int64)
+    for (rows, level), part in zip(tasks, found, strict=True):
+        if marked:
+            counts[rows, :, 0], counts[rows, :, 1] = part[:, : bits + 1], part[:, 128 : 129 + bits]
+            continue
+        counts[rows, : len(distances), level] = part[:, : len(distances)]
+        counts[rows, 0, level] -= part[:, 256] + part[:, 257]
+        counts[rows, -1, level] += part[:, 257]
+    filled_up = planes.shape[0] * kernels.BLOCK_ITEMS - len(database)
+    counts[np.arange(len(queries)), set_bits.sum(1, dtype=np.int64), 0] -= filled_up
+    return counts
+
+
+def _threads() -> int:
+    """Returns how many processors the process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _each(count: Callable[[slice, int], Counts], tasks: Sequence[tuple[slice, int]], threads: int) -> list[Counts]:
+    if threads == 1:
+        return list(starmap(count, tasks))
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(count, *zip(*tasks, strict=True)))
+
+
+def _planes(words: Words, bits: int) -> Words:
+    blocks = -(-len(words) // kernels.BLOCK_ITEMS)
+    planes = np.zeros((blocks, bits, kernels.LANES), np.uint64)
+    kernels.bit_planes(np.ascontiguousarray(words), planes)
+    return planes
+
+
+def ranked_gains(
+    query_words: Words, database_words: Words, relevance: Relevance | Pairs, bits: int, rows: Rows
+) -> npt.NDArray[np.uint16]:
+    """Returns the items' relevance to some queries by distance, ties in the order of the database.
+
+    Args:
+        query_words: ``(Q, W)`` uint64 as `to_words` returns them.
+        database_words: ``(N, W)`` uint64.
+        relevance: which items are relevant to which query.
+        bits: length of the codes.
+        rows: ``(B,)`` the queries asked for; the answer takes 2 B N bytes.
+
+    Returns:
+        ``(B, N)`` uint16, the number of shared labels (1 for a pair, 0 for an item that is not relevant).
+    """
+    gains = relevance.gains(rows)
+    ranked = np.empty_like(gains)
+    kernels.order_gains(np.ascontiguousarray(query_words[rows]), database_words, bits, gains, ranked)
+    return ranked
+
+
+def divided(values: npt.NDArray[np.generic], by: npt.NDArray[np.generic]) -> Values:
+    """Returns a quotient, 0 where the divisor is 0."""
+    quotient = np.zeros(np.broadcast_shapes(values.shape, by.shape), np.longdouble)
+    np.divide(values, by, out=quotient, where=by != 0)
+    return quotient.astype(np.float64)
+
+
+def precision_sums(counts: Histogram, groups: Groups) -> tuple[Precise, Precise, Precise]:
+    """Returns each group's part of the sum of precisions at the relevant items: expected, best and worst.
+
+    Expected: ``(r / n) sum_{s=1..t} (1 + g + (s - 1) (r - 1) / (n - 1)) / (b + s)``; the j-th relevant item at position p
+    adds ``(g + j) / (b + p)``, with p = j at best and p = n - r + j at worst.
+
+    Returns:
+        Three ``(Q, bits + 1)`` arrays in extended precision.
+    """
+    before, relevant_before, items, relevant, within = groups
+    harmonic = counts.harmonic
+
+    def total(start: Counts, terms: Counts) -> Precise:
+        """Returns the sum of (g + j) / (start + j) over j = 1..terms."""
+        return np.asarray(terms + (relevant_before - start) * (harmonic[start + terms] - harmonic[start]))
+
+    share = relevant / np.maximum(items, 1).astype(np.longdouble)
+    slope = (relevant - 1) / np.maximum(items - 1, 1).astype(np.longdouble) * (items > 1)
+    span = harmonic[before + within] - harmonic[before]
+    expected = share * (slope * within + (1 + relevant_before - slope * (before + 1)) * span)
+    best = total(before, np.minimum(relevant, within))
+    others = items - relevant
+    worst = total(before + others, np.maximum(within - others, 0))
+    return expected, best, worst
+
+
+def average_precision(counts: Histogram) -> TieValues:
+    """Returns the average precision over the whole database; 0 for a query without relevant items.
+
+    Example:
+        >>> tied = Histogram(np.array([[[1, 1]]]))
+        >>> [float(value[0]) for value in average_precision(tied)]
+        [0.75, 1.0, 0.5]
+    """
+    sums = precision_sums(counts, counts.groups(None))
+    return TieValues(*(divided(part.sum(1), counts.relevant_in_all) for part in sums))
