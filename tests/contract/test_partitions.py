@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from tests.archives import made_up_archive
 
 from silohash.data.partition import Partition, kinds, partition
+from tests.archives import made_up_archive
 
 NEEDED = {"column": {"column": "place"}}
 

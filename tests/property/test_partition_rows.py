@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.archives import made_up_archive
 
 from silohash.data.partition import Partition, partition
 from silohash.types import UserError
+from tests.archives import made_up_archive
 
 beta = st.floats(1e-3, 1e3)
 asked = st.one_of(

@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from tests.archives import made_up_archive
 
 from silohash.data.partition import DRAWS, Partition, partition
-from silohash.data.partition_kinds import folder_names, primary_labels, shard_shares
+from silohash.data.partition_cuts import cut
+from silohash.data.partition_kinds import Classes, folder_names, primary_labels, shard_shares
 from silohash.types import UserError
+from tests.archives import made_up_archive
 
 
 def silo_of(made: Partition, count: int) -> np.ndarray:
@@ -290,3 +291,20 @@ def test_rows_outside_every_split_are_kept():
 
 def test_folder_names_are_safe_and_unique():
     assert folder_names(["../up", "A", "a", "", "x" * 90]) == ["up", "A", "a-2", "none", "x" * 60]
+
+
+def test_classes_of_one_item_do_not_all_go_to_the_same_silo():
+    classes = Classes(np.arange(400), 400)
+    silo_of = cut(classes, np.zeros(400, np.int64), np.full((400, 4), 0.25), np.random.default_rng(0))
+    assert np.bincount(silo_of, minlength=4).min() > 60
+
+
+def test_a_cut_is_off_by_less_than_one_item_and_gives_nothing_for_no_share():
+    shares = np.array([[0.0, 0.31, 0.0, 0.44, 0.25, 0.0]])
+    for count in (1, 7, 50, 333):
+        silo_of = cut(
+            Classes(np.zeros(count, np.int64), 1), np.zeros(count, np.int64), shares, np.random.default_rng(1)
+        )
+        sizes = np.bincount(silo_of, minlength=6)
+        assert (np.abs(sizes - shares[0] * count) < 1).all()
+        assert (sizes[[0, 2, 5]] == 0).all()
