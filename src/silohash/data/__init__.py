@@ -59,6 +59,29 @@ def open_archive(name: str | None, path: Path | None = None, *, options: Mapping
     return archive
 
 
+def summary_of(name: str) -> str:
+    """Returns the first sentence of a named archive's own description."""
+    module, _, attribute = ARCHIVES[name].partition(":")
+    function = getattr(importlib.import_module(module), attribute)
+    return (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def named_or_folder(archive: str) -> Archive:
+    """Opens the archive of that name, else the folder at that path.
+
+    Raises:
+        UserError: if there is neither.
+    """
+    if archive in ARCHIVES:
+        return open_archive(archive)
+    if not Path(archive).exists():
+        raise UserError(
+            f'"{archive}" is neither an archive{suggestion(archive, ARCHIVES)} nor a folder that is there. '
+            f"The archives are: {', '.join(ARCHIVES)}."
+        )
+    return open_archive(None, Path(archive))
+
+
 def _checked(called: str, signature: inspect.Signature, options: dict[str, Any]) -> dict[str, Any]:
     known = [name for name, parameter in signature.parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
     for option in options:

@@ -156,18 +156,20 @@ def _row(number: int, values: dict[str, Any]) -> MetadataRow:
     listed = [_string(label) for label in given] if isinstance(given, list | tuple) else _string(given).split("|")
     strings = {name: _string(value) for name, value in values.items() if name != "labels"}
     labels = tuple(dict.fromkeys(label.strip() for label in listed if label.strip()))
-    for name, value in (*strings.items(), *(("labels", label) for label in labels)):
-        if not value.isprintable() and not _is_text(value):
-            return MetadataRow(number, problem=f'column "{name}" is not UTF-8')
+    if not _is_text("".join((*strings.values(), *labels))):
+        broken = [name for name, value in strings.items() if not _is_text(value)]
+        return MetadataRow(number, problem=f'column "{(*broken, "labels")[0]}" is not UTF-8')
     return MetadataRow(number, strings, labels)
 
 
 def _string(value: object) -> str:
+    if isinstance(value, str):
+        return value.strip()
     if value is None or (isinstance(value, float) and value != value):
         return ""
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)
-    return str(value).strip()
+    return str(value)
 
 
 def _is_text(value: str) -> bool:

@@ -27,13 +27,14 @@ def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = No
     Returns:
         Rows of ``query``, ``database`` and ``train``.
     """
+    complete = whole.tolist() if whole is not None else [True] * len(keys)
     groups: dict[str, list[int]] = {}
     for row, key in enumerate(keys):
         groups.setdefault(key, []).append(row)
     wanted = min(MOST_QUERIES, max(1, round(QUERY_SHARE * len(keys)))) if len(groups) > 1 else 0
 
     def _order(key: str) -> tuple[bool, int]:
-        return whole is not None and not whole[groups[key]].all(), derive(0, f"default split/{key}")
+        return not all(complete[row] for row in groups[key]), derive(0, f"default split/{key}")
 
     query: list[int] = []
     for key in sorted(groups, key=_order)[:-1]:

@@ -1,0 +1,322 @@
+"""A user's own folder: what is read, what is left out and why, and what is said when nothing can be read."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from silohash.data import open_archive, picture_check
+from silohash.data.archive import Archive
+from silohash.data.folder import read_folder
+from silohash.types import UserError
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def draw(folder: Path, *names: str) -> None:
+    for shade, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (6, 4), (shade, 0, 0)).save(folder / name)
+
+
+def write_csv(folder: Path, rows: Sequence[Mapping[str, str]], encoding: str = "utf-8") -> None:
+    with (folder / "metadata.csv").open("w", encoding=encoding, newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def pictures(folder: Path, count: int, **more: str) -> list[dict[str, str]]:
+    names = [f"pictures/{number}.png" for number in range(count)]
+    draw(folder, *names)
+    return [{"file_name": name, "text": f"picture {number}"} | more for number, name in enumerate(names)]
+
+
+def reasons(archive: Archive) -> dict[int, str]:
+    found = {}
+    for sentence in archive.card.skipped:
+        assert sentence.startswith("metadata.")
+        assert sentence.endswith("; left out")
+        place, _, reason = sentence.partition(": ")
+        found[int(place.rsplit(" ", 1)[1])] = reason.removesuffix("; left out")
+    return found
+
+
+def test_pictures_texts_labels_and_further_columns(tmp_path):
+    rows = pictures(tmp_path, 3, museum="east")
+    rows[0] |= {"labels": "sea | boat|sea", "museum": "west"}
+    rows[2] |= {"labels": "tree"}
+    write_csv(tmp_path, [{"labels": ""} | row for row in rows])
+    archive = open_archive(None, tmp_path)
+    assert archive.ids.tolist() == [row["file_name"] for row in rows]
+    assert archive.text.tolist() == ["picture 0", "picture 1", "picture 2"]
+    assert archive.label_names == ("boat", "sea", "tree")
+    assert [archive.labels_of(row) for row in range(3)] == [["boat", "sea"], [], ["tree"]]
+    assert archive.columns["museum"].tolist() == ["west", "east", "east"]
+    assert set(archive.columns) == {"museum"}
+    assert archive.image.picture(2).getpixel((0, 0)) == (2, 0, 0)
+    assert archive.card.skipped == ()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_other_files_hold_lists_of_labels(tmp_path, kind):
+    draw(tmp_path, "1.png")
+    rows = [
+        {"file_name": "1.png", "text": "one", "labels": ["a", "b"], "year": 1900},
+        {"file_name": None, "text": "two", "labels": [], "year": None},
+    ]
+    if kind == "jsonl":
+        (tmp_path / "metadata.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "metadata.parquet")
+    archive = read_folder(tmp_path)
+    assert archive.labels.tolist() == [[1, 1], [0, 0]]
+    assert archive.has("image").tolist() == [True, False]
+    assert archive.ids.tolist() == ["1.png", "row-2"]
+    assert archive.columns["year"].tolist() == ["1900", ""]
+
+
+def test_each_bad_row_is_named_and_left_out(tmp_path):
+    draw(tmp_path, "1.png", "2.png", "folder/3.png")
+    noise = np.random.default_rng(0).integers(0, 256, (50, 60, 3), dtype=np.uint8)
+    for name in ("cut.jpg", "cut.png"):
+        Image.fromarray(noise).save(tmp_path / name)
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[: int(0.8 * len(content))])
+    (tmp_path / "word.jpg").write_text("no picture")
+    write_csv(
+        tmp_path,
+        [
+            {"id": "a", "file_name": "1.png", "text": "good", "split": "train"},
+            {"id": "b", "file_name": "none.png", "text": "missing", "split": "train"},
+            {"id": "c", "file_name": "cut.jpg", "text": "truncated", "split": "train"},
+            {"id": "d", "file_name": "cut.png", "text": "truncated", "split": "train"},
+            {"id": "e", "file_name": "word.jpg", "text": "no picture", "split": "train"},
+            {"id": "f", "file_name": "", "text": "  ", "split": "train"},
+            {"id": "a", "file_name": "2.png", "text": "the id again", "split": "train"},
+            {"id": "g", "file_name": "2.png", "text": "a split", "split": "trian"},
+            {"id": "h", "file_name": "../1.png", "text": "outside", "split": "train"},
+            {"id": "i", "file_name": str(tmp_path / "1.png"), "text": "absolute", "split": "train"},
+            {"id": "j", "file_name": "folder", "text": "a folder", "split": "train"},
+            {"id": "k", "file_name": "2.png", "text": "good", "split": "Test"},
+        ],
+    )
+    archive = read_folder(tmp_path)
+    assert archive.ids.tolist() == ["a", "k"]
+    found = reasons(archive)
+    expected = {
+        3: '"none.png" is missing',
+        4: '"cut.jpg" cannot be decoded',
+        5: '"cut.png" cannot be decoded',
+        6: "no picture of a known kind",
+        7: "neither a picture nor a text",
+        8: 'the id "a" stands in an earlier row',
+        9: 'the split "trian" is none of',
+        10: "lies outside the folder",
+        11: "lies outside the folder",
+        12: "is no file",
+    }
+    assert set(found) == set(expected)
+    for number, words in expected.items():
+        assert words in found[number]
+    assert [archive.split(name).tolist() for name in ("query", "database", "train")] == [[1], [0], [0]]
+
+
+def test_a_row_with_one_modality_is_kept(tmp_path):
+    draw(tmp_path, "1.png", "2.png")
+    write_csv(
+        tmp_path,
+        [
+            {"file_name": "1.png", "text": "both"},
+            {"file_name": "2.png", "text": ""},
+            {"file_name": "", "text": "words alone"},
+        ],
+    )
+    archive = read_folder(tmp_path)
+    assert archive.has("image").tolist() == [True, True, False]
+    assert archive.has("text").tolist() == [True, False, True]
+    assert archive.card.notes == {"items without a picture": "1", "items without a text": "1"}
+
+
+def test_without_any_text_or_picture_the_column_is_absent(tmp_path):
+    write_csv(tmp_path, [{"text": "a parrot"}, {"text": "a ship"}])
+    assert read_folder(tmp_path).image is None
+    write_csv(tmp_path, [{"file_name": row["file_name"]} for row in pictures(tmp_path, 2)])
+    assert read_folder(tmp_path).text is None
+
+
+def test_twenty_pictures_are_enough_for_every_split(tmp_path):
+    write_csv(tmp_path, pictures(tmp_path, 20))
+    archive = read_folder(tmp_path)
+    assert {name: len(rows) for name, rows in archive.splits.items()} == {"query": 2, "database": 18, "train": 18}
+    assert archive.card.protocol == "folder/default-splits"
+    assert archive.card.digest == read_folder(tmp_path).card.digest
+
+
+def test_captions_of_one_picture_are_items_that_stay_together(tmp_path):
+    rows = [row for row in pictures(tmp_path, 6) for _ in range(3)]
+    write_csv(tmp_path, rows)
+    archive = read_folder(tmp_path)
+    assert len(archive) == 18
+    assert archive.ids[:3].tolist() == ["pictures/0.png", "pictures/0.png#2", "pictures/0.png#3"]
+    of_picture = np.arange(18) // 3
+    assert set(of_picture[archive.split("query")]).isdisjoint(of_picture[archive.split("database")])
+
+
+def test_labels_that_are_not_in_the_list(tmp_path):
+    write_csv(tmp_path, [{"text": "x", "labels": "tree|boat"}, {"text": "y", "labels": "boot"}])
+    (tmp_path / "labels.txt").write_text("tree\n\nboat\nhouse\n")
+    archive = read_folder(tmp_path)
+    assert archive.label_names == ("tree", "boat", "house")
+    assert reasons(archive) == {3: 'the label "boot" is not in the list of labels'}
+    assert read_folder(tmp_path, labels=("boot", "boat", "tree")).label_names == ("boot", "boat", "tree")
+
+
+def test_a_text_that_was_taken_for_labels(tmp_path):
+    write_csv(tmp_path, [{"text": "x", "labels": f"sentence {number}"} for number in range(5000)])
+    with pytest.raises(UserError, match=r"5,000 different labels, more than 4,096"):
+        read_folder(tmp_path)
+
+
+def test_given_features_in_the_order_of_the_rows(tmp_path):
+    rows = pictures(tmp_path, 4)
+    write_csv(tmp_path, rows)
+    image = np.arange(12, dtype=np.float64).reshape(4, 3)
+    image[1] = np.nan
+    image[2, 1] = np.inf
+    np.save(tmp_path / "image.npy", image)
+    np.save(tmp_path / "words.npy", np.ones((4, 2), dtype=np.uint8))
+    archive = read_folder(tmp_path, text="words.npy")
+    assert archive.image.dtype == archive.text.dtype == np.float32
+    assert archive.image[[0, 2]].tolist() == [[0, 1, 2], [9, 10, 11]]
+    assert archive.has("image").tolist() == [True, False, True]
+    assert reasons(archive) == {4: "image.npy holds NaN or infinity in some of its features"}
+    assert archive.caption(2) == "picture 3"
+    assert archive.pictures().picture(2).getpixel((0, 0)) == (3, 0, 0)
+
+
+def test_features_without_all_pictures_have_no_preview(tmp_path):
+    write_csv(tmp_path, [{"file_name": "gone.png", "text": "x"}, {"file_name": "", "text": "y"}])
+    np.save(tmp_path / "image.npy", np.ones((2, 3)))
+    archive = read_folder(tmp_path)
+    assert archive.pictures() is None
+    assert archive.card.skipped == ()
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.ones((3, 4)), r"image\.npy has 3 rows and .*metadata\.csv has 2"),
+        (np.ones(2), r"of shape \(2,\); it needs numbers of shape"),
+        (np.array([["a"], ["b"]]), "it needs numbers"),
+        (np.array([{}, {}], dtype=object), "no plain numpy file"),
+    ],
+)
+def test_features_that_do_not_fit_are_named(tmp_path, array, words):
+    write_csv(tmp_path, [{"text": "x"}, {"text": "y"}])
+    np.save(tmp_path / "image.npy", array)
+    with pytest.raises(UserError, match=words):
+        read_folder(tmp_path)
+
+
+def test_a_named_file_of_features_must_be_there(tmp_path):
+    write_csv(tmp_path, [{"text": "x"}])
+    with pytest.raises(UserError, match=r"vgg\.npy is missing"):
+        read_folder(tmp_path, image="vgg.npy")
+
+
+def test_nothing_to_read_is_answered_with_an_example(tmp_path):
+    with pytest.raises(UserError, match=r"is empty.*\n.*file_name,text,labels"):
+        read_folder(tmp_path)
+    draw(tmp_path, "1.png")
+    with pytest.raises(UserError, match=r"has no metadata\.csv"):
+        read_folder(tmp_path)
+    with pytest.raises(UserError, match="is no folder"):
+        read_folder(tmp_path / "nowhere")
+    (tmp_path / "metadata.csv").write_text("file_name,text\n")
+    with pytest.raises(UserError, match="has no rows"):
+        read_folder(tmp_path)
+    (tmp_path / "metadata.csv").write_text("1.png,a parrot\n2.png,a ship\n")
+    with pytest.raises(UserError, match="where the columns' names should stand"):
+        read_folder(tmp_path)
+    (tmp_path / "metadata.csv").write_text("file_name,text\n9.png,x\n8.png,y\n")
+    with pytest.raises(
+        UserError, match=r'None of the 2 rows .* The first: metadata\.csv, row 2: .*"9\.png" is missing'
+    ):
+        read_folder(tmp_path)
+    (tmp_path / "metadata.jsonl").write_text("{}")
+    with pytest.raises(UserError, match=r"has .*metadata\.csv and metadata\.jsonl|Keep the one"):
+        read_folder(tmp_path)
+
+
+def test_encodings(tmp_path):
+    (tmp_path / "metadata.csv").write_bytes("text,place\nschön,hier\n".encode("latin-1") + b"plain,there\n")
+    assert reasons(read_folder(tmp_path)) == {2: 'column "text" is not UTF-8'}
+    write_csv(tmp_path, [{"text": "schön", "id": "日本"}], encoding="utf-8-sig")
+    assert read_folder(tmp_path).ids.tolist() == ["日本"]
+    write_csv(tmp_path, [{"text": "schön"}], encoding="utf-16")
+    with pytest.raises(UserError, match=r"UTF-16\. Save it as UTF-8"):
+        read_folder(tmp_path)
+
+
+def test_semicolons_quoted_lines_and_rows_of_another_length(tmp_path):
+    (tmp_path / "metadata.csv").write_text('text;place\n"two\nlines; one field";here\n\nshort\na;b;c\nlast;there\n')
+    archive = read_folder(tmp_path)
+    assert archive.text.tolist() == ["two\nlines; one field", "last"]
+    assert reasons(archive) == {
+        5: "has 1 field and the header has 2",
+        6: "has 3 fields and the header has 2",
+    }
+
+
+def test_lines_of_json_that_are_none(tmp_path):
+    (tmp_path / "metadata.jsonl").write_text('{"text": "x"}\n{"text": \n[1]\n{"text": "\\ud800"}\n{"text": "y"}\n')
+    archive = read_folder(tmp_path)
+    assert archive.ids.tolist() == ["row-1", "row-5"]
+    assert [reason[:12] for reason in reasons(archive).values()] == ["is no JSON (", "is no JSON o", 'column "text']
+
+
+def test_a_damaged_table_is_named(tmp_path):
+    (tmp_path / "metadata.parquet").write_bytes(b"PAR1 nothing")
+    with pytest.raises(UserError, match=r"metadata\.parquet is damaged"):
+        read_folder(tmp_path)
+
+
+def test_a_column_given_twice_is_named(tmp_path):
+    (tmp_path / "metadata.csv").write_text("text,text\na,b\n")
+    with pytest.raises(UserError, match='the column "text" more than once'):
+        read_folder(tmp_path)
+
+
+def test_pictures_are_read_through_once_and_again_when_they_change(tmp_path, monkeypatch):
+    write_csv(tmp_path, pictures(tmp_path, 4))
+    first = read_folder(tmp_path)
+    read: list[bytes] = []
+    monkeypatch.setattr(picture_check, "check", read.append)
+    assert read_folder(tmp_path).card.digest == first.card.digest
+    assert read == []
+    Image.new("RGB", (9, 9)).save(tmp_path / "pictures" / "2.png")
+    os.utime(tmp_path / "pictures" / "2.png", ns=(1, 1))
+    assert read_folder(tmp_path).card.digest != first.card.digest
+    assert len(read) == 1
+
+
+def test_a_damaged_record_of_what_was_read_is_made_again(tmp_path):
+    write_csv(tmp_path, pictures(tmp_path, 2))
+    read_folder(tmp_path)
+    (record,) = (Path(os.environ["SILOHASH_CACHE"]) / "pictures").iterdir()
+    for damage in ("", "[1]", '{"pictures/0.png": 3}'):
+        record.write_text(damage)
+        assert len(read_folder(tmp_path)) == 2
