@@ -59,16 +59,19 @@ def entries(kind: str) -> list[dict[str, Any]]:
         family = LOCAL_METHODS if kind == "local" else FEDERATED_METHODS
         return [asdict(card) for card in family.cards()]
     if kind == "data":
-        from silohash.data import archives
+        from silohash.data import ARCHIVES, summary_of
 
-        return [{"key": name, "summary": summary} for name, summary in archives().items()]
+        return [{"key": name, "summary": summary_of(name)} for name in ARCHIVES]
     if kind == "partition":
         from silohash.data.partition import kinds
 
         return [{"key": name, "summary": summary} for name, summary in kinds().items()]
     from silohash.evaluate.measures import describe
 
-    return [{"key": entry["name"], "summary": entry["meaning"], **entry} for entry in describe()]
+    return [
+        {"key": ", ".join(about.forms), "summary": about.meaning, "options": list(about.options)}
+        for about in describe()
+    ]
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:

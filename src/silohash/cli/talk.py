@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SCHEMA = 1
+PLAIN_WIDTH = 160
+"""Columns of a table that no terminal shows."""
 
 
 def talk(text: str) -> None:
@@ -34,7 +36,8 @@ def console(*, err: bool = True) -> Console:
     """Returns rich's console on standard error (or output)."""
     from rich.console import Console
 
-    return Console(stderr=err, highlight=False)
+    plain = Console(stderr=err, highlight=False)
+    return plain if plain.is_terminal else Console(stderr=err, highlight=False, width=PLAIN_WIDTH)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,9 +165,9 @@ class Encoder:
         values = vectors(archive, self.featurisers[modality], rows, has)
         return self._codes(values, modality, archive.ids[rows])
 
-    def codes_of(self, values: npt.NDArray[np.generic], modality: Modality, ids: Sequence[str]) -> Codes:
+    def codes_of(self, values: npt.NDArray[np.generic], modality: Modality, ids: npt.NDArray[np.str_]) -> Codes:
         """Returns the codes of vectors that the featuriser gave, ``(n, *shape)``."""
-        return self._codes(values, modality, np.asarray(ids, dtype=np.str_))
+        return self._codes(values, modality, ids)
 
     def encode(self, value: Value, modality: Modality) -> Codes:
         """Returns the code of one text, picture or given vector.

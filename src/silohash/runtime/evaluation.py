@@ -12,14 +12,291 @@ name      model                       queries          database
 ========  ==========================  ===============  =====================================
 
 GG and GL are only given for methods with a global model, PL and PG only for those with personal ones. XS is what a search
-across silos does; where all silos deploy the global model it equals GG, found by adding the silos' counts.
+across silos does; where all silos deploy the global model it is GG. An item that several silos hold counts once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Words = npt.NDArray[np.unsignedinteger[Any]]
+from silohash import __version__
+from silohash.evaluate.curves import precision_recall
+from silohash.evaluate.measures import Measure, PerQuery, evaluate_all
+from silohash.evaluate.relevance import Relevance
+from silohash.evaluate.significance import bootstrap_interval
+from silohash.evaluate.ties import histogram
+from silohash.index.codes import Words
+from silohash.registry import suggestion
+from silohash.runtime.config import EvaluateConfig
+from silohash.runtime.encoder import GLOBAL
+from silohash.runtime.prepared import vectors
+from silohash.runtime.run import Run
+from silohash.types import (
+    MODALITIES,
+    Evaluation,
+    Modality,
+    ResultRow,
+    Rows,
+    Task,
+    UserError,
+    database_modality,
+    query_modality,
+)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Precision and recall within each radius, ``(bits + 1,)``, the mean over queries; NaN where no item is within."""
+
+    task: Task
+    precision: npt.NDArray[np.float64]
+    recall: npt.NDArray[np.float64]
+    prior: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the curve as a JSON value; NaN as null."""
+        precision = [None if np.isnan(value) else float(value) for value in self.precision]
+        return {"task": self.task, "precision": precision, "recall": self.recall.tolist(), "prior": self.prior}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a run measures: a row a figure, and a curve a task."""
+
+    rows: list[ResultRow]
+    curves: list[Curve]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some queries' codes against a database's codes; a figure is the mean over its parts."""
+
+    query_words: Words
+    database_words: Words
+    relevance: Relevance
+
+
+def evaluate_run(run: Run, **instead: Sequence[str] | None) -> Figures:
+    """Measures a run.
+
+    Args:
+        run: a trained run.
+        instead: ``measures``, ``evaluations``, ``tasks``, ``ignore_labels`` in place of the config's.
+
+    Raises:
+        UserError: if the run has no model, or its archive no labels, queries or database.
+    """
+    given = {name: tuple(value) for name, value in instead.items() if value}
+    settings = EvaluateConfig.model_validate({**run.config.evaluate.model_dump(), **given})
+    return Evaluator(run, settings).figures()
+
+
+class Evaluator:
+    """One run's codes of all queries and database items, and the figures that follow."""
+
+    def __init__(self, run: Run, settings: EvaluateConfig) -> None:
+        archive = run.archive
+        if archive.labels is None:
+            raise UserError(f'Archive "{archive.card.name}" has no labels, so nothing says which item is relevant.')
+        self.run = run
+        self.settings = settings
+        self.labels = archive.labels
+        self.ignore = tuple(_label(name, archive.label_names) for name in settings.ignore_labels)
+        counted = np.full(len(archive), fill_value=True)
+        if self.ignore:
+            counted = np.asarray(np.delete(self.labels, self.ignore, axis=1).any(axis=1))
+        self.queries, self.database = (
+            rows[counted[rows]] for rows in (archive.split("query"), archive.split("database"))
+        )
+        for name, rows in (("query", self.queries), ("database", self.database)):
+            if not len(rows):
+                raise UserError(f'Archive "{archive.card.name}" has no item in "{name}" to evaluate with.')
+        self.silo_of = np.full(len(archive), -1)
+        self.holds = {modality: np.zeros(len(archive), bool) for modality in MODALITIES}
+        for number, silo in reversed(list(enumerate(run.partition.silos))):
+            self.silo_of[silo.rows] = number
+            for modality in MODALITIES:
+                held = silo.has_image if modality == "image" else silo.has_text
+                self.holds[modality][silo.rows] = archive.has(modality)[silo.rows] & held
+
+    def figures(self) -> Figures:
+        """Returns every figure that the settings ask for and the method can give."""
+        measures = [Measure.parse(text) for text in self.settings.measures]
+        rows: list[ResultRow] = []
+        curves: list[Curve] = []
+        tasks = [t for t in self.settings.tasks if {query_modality(t), database_modality(t)} <= set(self.modalities)]
+        if not tasks:
+            raise UserError(
+                f"The model has {' and '.join(self.modalities)} only, so none of the tasks {', '.join(self.settings.tasks)} "
+                "can be measured. Set evaluate.tasks."
+            )
+        for evaluation in self.settings.evaluations:
+            for task in tasks:
+                parts = list(self.parts(evaluation, task))
+                if not parts:
+                    continue
+                measured = [evaluate_all(measures, *_arguments(part), self.bits) for part in parts]
+                rows += [self._row(evaluation, task, m, [found[m] for found in measured]) for m in measures]
+                if task not in {curve.task for curve in curves}:
+                    curves.append(_curve(task, parts, self.bits))
+        return Figures(rows=rows, curves=curves)
+
+    @property
+    def bits(self) -> int:
+        """The codes' length."""
+        return self.run.config.local.bits
+
+    @property
+    def modalities(self) -> tuple[Modality, ...]:
+        """The modalities that the model encodes."""
+        return tuple(self.run.model.featurisers)
+
+    @property
+    def personal(self) -> list[str]:
+        """The silos that deploy a model of their own."""
+        return [name for name in self.run.model.weights if name != GLOBAL]
+
+    def parts(self, evaluation: Evaluation, task: Task) -> Iterator[Part]:
+        """Yields the parts of an evaluation; none if the method has no such model."""
+        asking, asked = query_modality(task), database_modality(task)
+        queries, database = (
+            self.queries[self.holds[asking][self.queries]],
+            self.database[self.holds[asked][self.database]],
+        )
+        if (evaluation in {"GG", "GL"} and self.personal) or (evaluation in {"PL", "PG"} and not self.personal):
+            return
+        if evaluation in {"GG", "PG"}:
+            for name in self.personal or [GLOBAL]:
+                yield self._part(name, queries, self.words(name, asked, database), database, asking)
+        elif evaluation == "XS":
+            stored = self._stored(asked, database)
+            for name in self.personal or [GLOBAL]:
+                yield self._part(name, queries, stored, database, asking)
+        else:
+            for number, silo in enumerate(self.run.partition.silos):
+                own_queries = queries[self.silo_of[queries] == number]
+                own_items = database[self.silo_of[database] == number]
+                if len(own_queries) and len(own_items):
+                    name = self.run.model.deployed_by(silo.name)
+                    yield self._part(name, own_queries, self.words(name, asked, own_items), own_items, asking)
+
+    def _part(self, name: str, queries: Rows, database_words: Words, database: Rows, asking: Modality) -> Part:
+        relevance = Relevance(self.labels[queries], self.labels[database], self.ignore)
+        return Part(self.words(name, asking, queries), database_words, relevance)
+
+    def _stored(self, modality: Modality, rows: Rows) -> Words:
+        """Returns the codes that the silos' own indexes hold: each item's by the model that its silo deploys."""
+        names = [self.run.model.deployed_by(silo.name) for silo in self.run.partition.silos]
+        words = self.words(names[0], modality, rows).copy()
+        for number, name in enumerate(names):
+            own = self.silo_of[rows] == number
+            words[own] = self.words(name, modality, rows[own])
+        return words
+
+    def words(self, name: str, modality: Modality, rows: Rows) -> Words:
+        """Returns the codes of archive rows by one model, ``(n, W)``."""
+        return self._codes(name, modality)[self._place[rows]]
+
+    def _codes(self, name: str, modality: Modality) -> Words:
+        key = (name, modality)
+        if key not in self._made:
+            encoder = self.run.model.encoder(name)
+            self._made[key] = encoder.codes_of(
+                self._vectors[modality], modality, self.run.archive.ids[self._rows]
+            ).words
+        return self._made[key]
+
+    @cached_property
+    def _made(self) -> dict[tuple[str, Modality], Words]:
+        return {}
+
+    @cached_property
+    def _rows(self) -> Rows:
+        return np.union1d(self.queries, self.database)
+
+    @cached_property
+    def _place(self) -> Rows:
+        place = np.full(len(self.run.archive), -1, np.int64)
+        place[self._rows] = np.arange(len(self._rows))
+        return place
+
+    @cached_property
+    def _vectors(self) -> Mapping[Modality, npt.NDArray[np.generic]]:
+        archive = self.run.archive
+        return {
+            modality: vectors(archive, featuriser, self._rows, archive.has(modality)[self._rows])
+            for modality, featuriser in self.run.model.featurisers.items()
+        }
+
+    def _row(self, evaluation: Evaluation, task: Task, measure: Measure, parts: Sequence[PerQuery]) -> ResultRow:
+        config, archive = self.run.config, self.run.archive
+        same_queries = evaluation in {"GG", "PG", "XS"}
+        values, best, worst = (
+            _together([getattr(part, name)[part.counted] for part in parts], same_queries=same_queries)
+            for name in ("value", "best", "worst")
+        )
+        low, high = bootstrap_interval(values, seed=config.seed)
+        return ResultRow(
+            run=self.run.name,
+            dataset=archive.card.name,
+            protocol=archive.card.protocol + "".join(f", without {name}" for name in self.settings.ignore_labels),
+            partition=f"{self.run.partition.kind}-{len(self.run.partition.silos)}",
+            local=config.local.name,
+            federated=config.federated.name,
+            evaluation=evaluation,
+            task=task,
+            bits=self.bits,
+            seed=config.seed,
+            measure=str(measure),
+            value=float(values.mean()) if len(values) else float("nan"),
+            low=low,
+            high=high,
+            best=float(best.mean()) if len(best) else float("nan"),
+            worst=float(worst.mean()) if len(worst) else float("nan"),
+            queries=len(values),
+            queries_without_relevant=sum(part.queries_without_relevant for part in parts)
+            // (len(parts) if same_queries else 1),
+            prior=float(np.mean([part.prior for part in parts])),
+            config_digest=config.digest(),
+            code_version=__version__,
+        )
+
+
+def _arguments(part: Part) -> tuple[Words, Words, Relevance]:
+    return part.query_words, part.database_words, part.relevance
+
+
+def _together(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -> npt.NDArray[np.float64]:
+    """Returns a value a query whose mean is the mean over parts.
+
+    Parts of the same queries are averaged query by query; parts of different queries are joined, each weighted so that every
+    silo counts the same however many queries it has.
+    """
+    if same_queries:
+        return np.asarray(np.mean(parts, axis=0))
+    total = sum(len(part) for part in parts)
+    return np.concatenate([part * (total / (len(parts) * len(part))) for part in parts if len(part)])
+
+
+def _curve(task: Task, parts: Sequence[Part], bits: int) -> Curve:
+    counts = [histogram(*_arguments(part), bits) for part in parts]
+    found = [precision_recall(part) for part in counts]
+    prior = np.mean([part.relevant.sum() / max(1, part.items.sum()) for part in counts])
+    return Curve(
+        task=task,
+        precision=np.mean([curve.precision for curve in found], axis=0),
+        recall=np.mean([curve.recall for curve in found], axis=0),
+        prior=float(prior),
+    )
+
+
+def _label(name: str, names: Sequence[str]) -> int:
+    if name not in names:
+        raise UserError(f'evaluate.ignore_labels: there is no label "{name}"{suggestion(name, names)}.')
+    return list(names).index(name)
