@@ -69,7 +69,7 @@ def entries(kind: str) -> list[dict[str, Any]]:
     from silohash.evaluate.measures import describe
 
     return [
-        {"key": ", ".join(about.forms), "summary": about.meaning, "options": list(about.options)}
+        {"key": ", ".join(about["forms"]), "summary": about["meaning"], "options": list(about["options"])}
         for about in describe()
     ]
 

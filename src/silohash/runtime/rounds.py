@@ -75,7 +75,7 @@ def run_rounds(
         usable = [result for result in results if rejected[result.silo] is None]
         if not usable:
             raise UserError(
-                f"Round {number + 1}: every silo's update was unusable ({rejected[results[0].silo]}). "
+                f"Round {number + 1}: no silo's parameters could be used ({rejected[results[0].silo]}). "
                 "Lower train.learning_rate, or set train.clip_norm = 1.0, and train anew."
             )
         state = replace(
