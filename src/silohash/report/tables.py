@@ -1,0 +1,225 @@
+"""Results as tables: for Markdown, for the console, and as the run's ``results.csv``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any, get_args
+
+from rich.table import Table
+
+from silohash.files import explaining_disk_errors, write_text
+from silohash.types import Evaluation, ResultRow, Task, UserError
+
+COLUMNS = tuple(f.name for f in fields(ResultRow))
+"""The columns of ``results.csv``, in order."""
+
+_READERS = {"int": int, "float": float}
+_CHOICES = {"evaluation": get_args(Evaluation), "task": get_args(Task)}
+_HEADINGS = (
+    "evaluation",
+    "task",
+    "bits",
+    "measure",
+    "value",
+    "95 % interval",
+    "ties worst–best",
+    "by chance",
+    "queries",
+)
+
+
+def number(value: float, *, percent: bool = False, digits: int = 3) -> str:
+    """Returns a figure as text, an en dash where there is none.
+
+    Args:
+        value: the figure.
+        percent: whether to print it times 100, with two digits fewer.
+        digits: digits after the point.
+
+    Example:
+        >>> number(0.71234), number(0.71234, percent=True), number(float("nan"))
+        ('0.712', '71.2', '–')
+    """
+    if not math.isfinite(value):
+        return "–"
+    return f"{100 * value:.{max(digits - 2, 0)}f}" if percent else f"{value:.{digits}f}"
+
+
+def span(low: float, high: float, *, percent: bool = False) -> str:
+    """Returns an interval as text, an en dash where there is none.
+
+    Example:
+        >>> span(0.1, 0.25, percent=True)
+        '10.0–25.0'
+    """
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "–"
+    return f"{number(low, percent=percent)}–{number(high, percent=percent)}"
+
+
+def cells(row: ResultRow, *, percent: bool = False) -> tuple[str, ...]:
+    """Returns a row's cells as text, under the headings that the tables print."""
+    queries = f"{row.queries:,}"
+    if row.queries_without_relevant:
+        queries += f" (+{row.queries_without_relevant:,} without a relevant item)"
+    return (
+        row.evaluation,
+        row.task,
+        str(row.bits),
+        row.measure,
+        number(row.value, percent=percent),
+        span(row.low, row.high, percent=percent),
+        span(row.worst, row.best, percent=percent),
+        number(row.prior, percent=percent),
+        queries,
+    )
+
+
+def runs_differ(rows: Sequence[ResultRow]) -> bool:
+    """Tells whether the rows come from more than one run."""
+    return len({row.run for row in rows}) > 1
+
+
+def markdown(rows: Sequence[ResultRow], *, percent: bool = False) -> str:
+    """Returns the results as a Markdown table; the run stands first where there are several."""
+    several = runs_differ(rows)
+    headings = ("run", *_HEADINGS) if several else _HEADINGS
+    lines = [(row.run, *cells(row, percent=percent)) if several else cells(row, percent=percent) for row in rows]
+    return markdown_table(headings, lines, numbers_from=headings.index("value"))
+
+
+def markdown_table(headings: Sequence[str], lines: Iterable[Sequence[str]], *, numbers_from: int) -> str:
+    """Returns a Markdown table whose columns from ``numbers_from`` on are set to the right."""
+    rules = ["---" if column < numbers_from else "---:" for column in range(len(headings))]
+    rendered = [[cell.replace("|", "\\|") for cell in line] for line in (headings, rules, *lines)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in rendered)
+
+
+def console(rows: Sequence[ResultRow], *, percent: bool = False, title: str | None = None) -> Table:
+    """Returns the results as a table for rich's console."""
+    several = runs_differ(rows)
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for heading in ("run", *_HEADINGS) if several else _HEADINGS:
+        table.add_column(heading, justify="left" if heading in {"run", *_HEADINGS[:4]} else "right", overflow="fold")
+    for row in rows:
+        line = cells(row, percent=percent)
+        table.add_row(*((row.run, *line) if several else line))
+    return table
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs side by side: a row a measure, a column a run.
+
+    Attributes:
+        runs: the columns' names.
+        keys: a row's (evaluation, task, bits, measure).
+        rows: ``rows[i][j]`` is run j's figure for key i, or None.
+    """
+
+    runs: tuple[str, ...]
+    keys: tuple[tuple[str, str, int, str], ...]
+    rows: tuple[tuple[ResultRow | None, ...], ...]
+
+    def leader(self, line: int) -> int | None:
+        """Returns the column with the highest value in a line; None if fewer than two have one or they are equal."""
+        values = {j: r.value for j, r in enumerate(self.rows[line]) if r is not None and math.isfinite(r.value)}
+        ranked = sorted(values, key=lambda j: -values[j])
+        if len(ranked) < 2 or values[ranked[0]] == values[ranked[1]]:
+            return None
+        return ranked[0]
+
+    def settled(self, line: int) -> bool:
+        """Tells whether the leader's interval lies above every other's."""
+        first = self.leader(line)
+        if first is None:
+            return False
+        best = self.rows[line][first]
+        others = [r for j, r in enumerate(self.rows[line]) if j != first and r is not None and math.isfinite(r.value)]
+        return best is not None and all(best.low > other.high for other in others)
+
+
+def compare(rows: Sequence[ResultRow]) -> Comparison:
+    """Sets several runs' results side by side, in the order in which they come."""
+    runs = tuple(dict.fromkeys(row.run for row in rows))
+    keys = tuple(dict.fromkeys((row.evaluation, row.task, row.bits, row.measure) for row in rows))
+    found = {(row.run, row.evaluation, row.task, row.bits, row.measure): row for row in rows}
+    return Comparison(runs, keys, tuple(tuple(found.get((run, *key)) for run in runs) for key in keys))
+
+
+def compare_markdown(rows: Sequence[ResultRow], *, percent: bool = False) -> str:
+    """Returns several runs side by side as a Markdown table; the highest figure of a line is bold."""
+    table = compare(rows)
+    lines = []
+    for i, (evaluation, task, bits, measure) in enumerate(table.keys):
+        line = [evaluation, task, str(bits), measure]
+        for j, row in enumerate(table.rows[i]):
+            text = "–" if row is None else number(row.value, percent=percent)
+            interval = (
+                "" if row is None or not math.isfinite(row.low) else f" ({span(row.low, row.high, percent=percent)})"
+            )
+            line.append((f"**{text}**" if j == table.leader(i) else text) + interval)
+        lines.append(line)
+    return markdown_table(("evaluation", "task", "bits", "measure", *table.runs), lines, numbers_from=4)
+
+
+def write_results(path: Path, rows: Sequence[ResultRow]) -> None:
+    """Writes ``results.csv``, whole or not at all.
+
+    Raises:
+        UserError: if the disk is full or the folder may not be written.
+    """
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(astuple(row) for row in rows)
+    write_text(path, stream.getvalue())
+
+
+def read_results(path: Path) -> list[ResultRow]:
+    """Reads what `write_results` wrote, each figure to its last bit.
+
+    Raises:
+        UserError: if the file is missing, or a line is not a result.
+    """
+    try:
+        with explaining_disk_errors(path):
+            text = path.read_text(encoding="utf-8")
+        if text and not text.endswith("\n"):
+            raise csv.Error("its last line is cut off")
+        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except FileNotFoundError as error:
+        raise UserError(f'{path} is missing. Run "silohash evaluate" on the run first.') from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f'{path} is damaged ({error}). Remove it and run "silohash evaluate" again.') from error
+    if not lines or tuple(lines[0]) != COLUMNS:
+        raise UserError(
+            f"{path} does not begin with the columns of a result table ({', '.join(COLUMNS[:4])}, …). "
+            'Remove it and run "silohash evaluate" again.'
+        )
+    return [_result(path, number, line) for number, line in enumerate(lines[1:], start=2)]
+
+
+def _result(path: Path, line_number: int, line: list[str]) -> ResultRow:
+    if len(line) != len(COLUMNS):
+        raise UserError(
+            f"{path}, line {line_number}: {len(line)} columns where there are {len(COLUMNS)}. "
+            'Remove the file and run "silohash evaluate" again.'
+        )
+    values: dict[str, Any] = {}
+    for column, text in zip(fields(ResultRow), line, strict=True):
+        try:
+            values[column.name] = _READERS.get(str(column.type), str)(text)
+            if text not in _CHOICES.get(column.name, (text,)):
+                raise ValueError(text)
+        except ValueError as error:
+            raise UserError(
+                f'{path}, line {line_number}: "{text}" is no {column.name}. '
+                'Remove the file and run "silohash evaluate" again.'
+            ) from error
+    return ResultRow(**values)

@@ -1,0 +1,124 @@
+"""Tables of results: what they print, and what a damaged file says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple
+
+import pytest
+from rich.console import Console
+
+from silohash.report.tables import (
+    COLUMNS,
+    compare,
+    compare_markdown,
+    console,
+    markdown,
+    read_results,
+    write_results,
+)
+from silohash.types import UserError
+from tests.reports import NAN, ROW, row
+
+
+def test_results_come_back_to_the_last_bit(tmp_path):
+    rows = [row(), row(run='a, "b"\nc', value=1 / 3, best=NAN, worst=NAN, task="i2t"), row(low=-0.0, queries=0)]
+    write_results(tmp_path / "results.csv", rows)
+    found = read_results(tmp_path / "results.csv")
+    for before, after in zip(rows, found, strict=True):
+        for a, b in zip(astuple(before), astuple(after), strict=True):
+            assert type(a) is type(b)
+            assert a == b or (math.isnan(a) and math.isnan(b))
+
+
+def test_no_results_are_a_table_without_lines(tmp_path):
+    write_results(tmp_path / "results.csv", [])
+    assert read_results(tmp_path / "results.csv") == []
+    assert (tmp_path / "results.csv").read_text().startswith("run,dataset,")
+
+
+def damaged(change):
+    def write(path):
+        write_results(path, [row(), row()])
+        path.write_text(change(path.read_text()))
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        (lambda path: None, "is missing"),
+        (lambda path: path.write_text(""), "does not begin with the columns"),
+        (lambda path: path.write_bytes(b"\xff\xfe\x00"), "is damaged"),
+        (damaged(lambda text: text.replace("evaluation", "evalution")), "does not begin with the columns"),
+        (damaged(lambda text: text[:-40] + "\n"), "line 3: .* columns where there are 21"),
+        (damaged(lambda text: text.replace("1994", "many", 1)), 'line 2: "many" is no queries'),
+        (damaged(lambda text: text.replace("0.69", "high", 1)), 'line 2: "high" is no low'),
+        (damaged(lambda text: text.replace("GG", "QQ", 1)), 'line 2: "QQ" is no evaluation'),
+        (damaged(lambda text: text.replace("t2i", "t2x", 1)), 'line 2: "t2x" is no task'),
+        (damaged(lambda text: text[:-2]), "its last line is cut"),
+        (damaged(lambda text: text.replace("fedcafe", '"fedcafe"x', 1)), "is damaged"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path, write, says):
+    path = tmp_path / "results.csv"
+    write(path)
+    with pytest.raises(UserError, match=says) as error:
+        read_results(path)
+    assert str(path) in str(error.value)
+    assert "silohash evaluate" in str(error.value)
+
+
+def test_columns_are_the_fields_in_order():
+    assert COLUMNS[:3] == ("run", "dataset", "protocol")
+    assert COLUMNS[-1] == "code_version"
+    assert len(COLUMNS) == len(astuple(ROW))
+
+
+def test_markdown_has_value_interval_ties_and_prior():
+    lines = markdown([row()]).splitlines()
+    assert lines[2] == (
+        "| GG | t2i | 64 | mAP@all | 0.712 | 0.690–0.730 | 0.660–0.750 | 0.170 | 1,994 (+12 without a relevant item) |"
+    )
+    assert lines[1].startswith("| --- | --- | --- | --- | ---: |")
+
+
+def test_markdown_in_points():
+    text = markdown([row(best=NAN, worst=NAN)], percent=True)
+    assert "| 71.2 | 69.0–73.0 | – | 17.0 |" in text
+
+
+def test_run_is_named_where_there_are_several():
+    assert "| run |" not in markdown([row()])
+    assert "| a\\|b | GG |" in markdown([row(), row(run="a|b")])
+
+
+def test_console_shows_every_row():
+    table = console([row(), row(run="fedavg", value=0.5)], percent=True, title="Results")
+    output = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    output.print(table)
+    text = output.export_text()
+    output.file.close()
+    assert "71.2" in text
+    assert "50.0" in text
+    assert "fedavg" in text
+
+
+def test_comparison_leads_and_settles():
+    rows = [
+        row(run="a", value=0.7, low=0.69, high=0.71),
+        row(run="b", value=0.6, low=0.59, high=0.61),
+        row(run="a", task="i2t", value=0.5, low=0.48, high=0.52),
+        row(run="b", task="i2t", value=0.51, low=0.49, high=0.53),
+        row(run="a", measure="P@10", value=0.5),
+        row(run="c", task="i2i", value=0.5),
+        row(run="a", task="i2i", value=0.5),
+        row(run="b", task="i2i", value=NAN),
+    ]
+    table = compare(rows)
+    assert table.runs == ("a", "b", "c")
+    assert [table.leader(line) for line in range(4)] == [0, 1, None, None]
+    assert [table.settled(line) for line in range(4)] == [True, False, False, False]
+    text = compare_markdown(rows)
+    assert "**0.700** (0.690–0.710) | 0.600 (0.590–0.610) | – |" in text
