@@ -18,7 +18,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 help: ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: $(STAMP) ## train three small silos, index, search and write a report, without any download
+demo: $(STAMP) ## train five silos together, compare, index, search and write a report
 	$(BIN)/silohash demo
 
 test: $(STAMP) ## run the tests; each takes less than a minute
