@@ -127,4 +127,6 @@ def test_print_is_light_whatever_the_screen(browser, report):
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(252, 253, 251)"
     assert not page.locator("nav").is_visible()
+    page.set_viewport_size({"width": 690, "height": 1000})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 690, "wider than a sheet of A4"
     page.close()

@@ -302,7 +302,8 @@ def _series(number: int, points: int) -> dict[str, Any]:
     """Returns how a series is drawn: its colour, marker and dash differ from the others'."""
     return {
         "color": SERIES[number % len(SERIES)],
-        "marker": _MARKERS[number % len(_MARKERS)] if points <= 40 else "",
+        "marker": _MARKERS[number % len(_MARKERS)],
+        "markevery": 1 if points <= 40 else points // 10,
         "linestyle": _DASHES[number % len(_DASHES)],
     }
 
