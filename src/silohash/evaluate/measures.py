@@ -98,9 +98,9 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 _FORM = re.compile(r"(?P<name>\w+)@(?P<cutoff>\w+)(\[(?P<options>[^\[\]]*)\])?")
 
 
-def describe() -> tuple[Description, ...]:
-    """Returns name, forms, meaning and options of every measure."""
-    return DESCRIPTIONS
+def describe() -> list[dict[str, Any]]:
+    """Returns of every measure its ``name``, ``forms``, ``meaning`` and ``options``, ready for JSON."""
+    return [description._asdict() for description in DESCRIPTIONS]
 
 
 @dataclass(frozen=True)

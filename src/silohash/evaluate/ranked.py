@@ -38,7 +38,7 @@ def average_precision(gains: Gains, cutoff: int | None, denominator: Denominator
 
 def hits(gains: Gains, cutoff: int | None) -> Values:
     """Returns the number of relevant items among the first ``cutoff``, ``(Q,)`` float64."""
-    return np.count_nonzero(gains[:, :cutoff], axis=1).astype(np.float64)
+    return np.asarray((gains[:, :cutoff] > 0).sum(1), np.float64)
 
 
 def ndcg(gains: Gains, cutoff: int | None, gain: Gain) -> Values:

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from silohash.evaluate.significance import bootstrap_interval, paired_bootstrap
+from silohash.types import UserError
+
+VALUES = np.random.default_rng(0).random(400)
+
+
+def test_the_interval_is_that_of_the_normal_approximation():
+    low, high = bootstrap_interval(VALUES, seed=0)
+    spread = 1.96 * VALUES.std() / np.sqrt(400)
+    assert (low, high) == pytest.approx((VALUES.mean() - spread, VALUES.mean() + spread), abs=0.15 * spread)
+
+
+def test_the_same_seed_draws_the_same():
+    assert bootstrap_interval(VALUES, seed=4) == bootstrap_interval(VALUES, seed=4)
+    assert bootstrap_interval(VALUES, seed=4) != bootstrap_interval(VALUES, seed=5)
+    other = VALUES + np.random.default_rng(1).normal(0, 0.3, 400)
+    assert paired_bootstrap(VALUES, other, seed=4) == paired_bootstrap(VALUES, other, seed=4)
+
+
+def test_a_higher_level_is_wider():
+    low, high = bootstrap_interval(VALUES, seed=0, level=0.99)
+    inner_low, inner_high = bootstrap_interval(VALUES, seed=0, level=0.5)
+    assert low < inner_low < inner_high < high
+
+
+def test_equal_values_leave_no_doubt_and_no_values_leave_no_interval():
+    assert bootstrap_interval(np.full(10, 0.25), seed=0) == (0.25, 0.25)
+    assert np.isnan(bootstrap_interval([], seed=0)).all()
+
+
+def test_the_paired_test_tells_a_difference_from_noise():
+    noise = np.random.default_rng(2).normal(0, 0.1, 400)
+    assert paired_bootstrap(VALUES, VALUES + 0.05 + noise, seed=0) == pytest.approx(1 / 2001)
+    assert paired_bootstrap(VALUES, VALUES + noise - noise.mean(), seed=0) > 0.9
+    assert paired_bootstrap(VALUES, VALUES, seed=0) == 1.0
+
+
+def test_p_values_of_equal_methods_are_spread_evenly():
+    generator = np.random.default_rng(3)
+    p_values = [
+        paired_bootstrap(generator.random(60), generator.random(60), seed, resamples=400) for seed in range(200)
+    ]
+    assert 0.02 <= np.mean(np.array(p_values) < 0.1) <= 0.2
+
+
+def test_figures_of_other_queries_are_refused():
+    with pytest.raises(UserError, match="3 and of 2 queries"):
+        paired_bootstrap([1, 2, 3], [1, 2], seed=0)
+    with pytest.raises(UserError, match="between 0 and 1"):
+        bootstrap_interval(VALUES, seed=0, level=95)

@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+
+from silohash.evaluate import ties
+from silohash.evaluate.relevance import Pairs, Relevance
+from silohash.evaluate.ties import Histogram, average_precision, histogram
+from silohash.types import UserError
+from tests.unit.evaluate.rankings import average_precision as plain_average_precision
+from tests.unit.evaluate.rankings import counts_of, over_orders, pack, random_groups
+
+
+def task(bits, queries=5, items=4500, classes=70, rate=0.05, seed=0):
+    generator = np.random.default_rng([seed, bits])
+    query_signs = generator.integers(0, 2, (queries, bits), dtype=np.uint8)
+    signs = generator.integers(0, 2, (items, bits), dtype=np.uint8)
+    signs[: items // 100] = query_signs[0]
+    signs[items // 100 : items // 50] = 1 - query_signs[1]
+    labels = [(generator.random((count, classes)) < rate).astype(np.uint8) for count in (queries, items)]
+    return query_signs, signs, *labels
+
+
+def counted_plainly(query_signs, signs, gains):
+    distance = (query_signs[:, None] != signs[None]).sum(2)
+    counts = np.zeros((len(query_signs), query_signs.shape[1] + 1, gains.max() + 1), np.int64)
+    for query in range(len(query_signs)):
+        np.add.at(counts[query], (distance[query], gains[query]), 1)
+    return counts
+
+
+@pytest.mark.parametrize("bits", [8, 12, 16, 24, 48, 64, 100, 127, 128, 200, 255, 256])
+def test_counts_equal_a_plain_count_at_every_length(bits):
+    query_signs, signs, query_labels, labels = task(bits)
+    shared = query_labels.astype(int) @ labels.T.astype(int)
+    relevance = Relevance(query_labels, labels)
+    found = histogram(pack(query_signs), pack(signs), relevance, bits)
+    np.testing.assert_array_equal(found.counts, counted_plainly(query_signs, signs, (shared > 0).astype(int)))
+    graded = histogram(pack(query_signs), pack(signs), relevance, bits, graded=True).counts
+    expected = counted_plainly(query_signs, signs, shared)
+    np.testing.assert_array_equal(graded[:, :, : expected.shape[2]], expected)
+    assert not graded[:, :, expected.shape[2] :].any()
+
+
+@pytest.mark.parametrize("bits", [16, 128, 256])
+def test_counts_of_pairs(bits):
+    query_signs, signs, _, _ = task(bits)
+    pairs = Pairs(5, 4500, np.array([0, 0, 4, 1]), np.array([3, 4499, 7, 50]))
+    gains = np.zeros((5, 4500), int)
+    gains[pairs.query_rows, pairs.database_rows] = 1
+    found = histogram(pack(query_signs), pack(signs), pairs, bits)
+    np.testing.assert_array_equal(found.counts, counted_plainly(query_signs, signs, gains))
+
+
+@pytest.mark.parametrize("word", [np.uint16, np.uint32, np.uint64])
+def test_the_width_of_the_words_does_not_matter(word):
+    query_signs, signs, query_labels, labels = task(64, items=200)
+    relevance = Relevance(query_labels, labels)
+    wide = histogram(pack(query_signs).view(word), pack(signs).view(word), relevance, 64)
+    np.testing.assert_array_equal(wide.counts, histogram(pack(query_signs), pack(signs), relevance, 64).counts)
+
+
+def test_collapsed_codes_do_not_overflow():
+    items = 70_000
+    labels = np.ones((items, 1), np.uint8)
+    codes = np.zeros((items, 1), np.uint64)
+    found = histogram(codes[:1], codes, Relevance(labels[:1], labels), 64)
+    assert found.counts[0, 0].tolist() == [0, items]
+    assert found.counts.sum() == items
+
+
+def test_threads_change_nothing(monkeypatch):
+    monkeypatch.setattr(ties, "WORTH_THREADS", 0)
+    query_signs, signs, query_labels, labels = task(32, queries=150)
+    one, two = (
+        histogram(pack(query_signs), pack(signs), Relevance(query_labels, labels), 32, threads=threads)
+        for threads in (1, 2)
+    )
+    np.testing.assert_array_equal(one.counts, two.counts)
+    assert one.items.sum(1).tolist() == [4500] * 150
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_merged_silos_equal_the_pool(graded):
+    query_signs, signs, query_labels, labels = task(16)
+    codes = pack(signs)
+
+    def of(rows):
+        return histogram(pack(query_signs), codes[rows], Relevance(query_labels, labels[rows]), 16, graded=graded)
+
+    silos = np.array_split(np.random.default_rng(1).permutation(4500), [10, 1300, 4499])
+    merged = of(silos[0]) + of(silos[1]) + of(silos[2]) + of(silos[3])
+    pooled = of(np.arange(4500))
+    np.testing.assert_array_equal(merged.counts, pooled.counts)
+    np.testing.assert_array_equal(average_precision(merged).expected, average_precision(pooled).expected)
+
+
+def test_histograms_of_other_codes_are_not_added():
+    with pytest.raises(UserError, match="16 bits"):
+        Histogram(np.zeros((1, 17, 2), np.int64)) + Histogram(np.zeros((1, 33, 2), np.int64))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_average_precision_equals_the_mean_over_all_orders(seed):
+    groups = random_groups(np.random.default_rng(seed))
+    found = average_precision(Histogram(counts_of(groups)))
+    expected = over_orders(lambda ranking: plain_average_precision(ranking, len(ranking), "all"), groups)
+    np.testing.assert_allclose([value[0] for value in found], expected, rtol=0, atol=1e-12)
+
+
+def test_the_closed_form_holds_its_digits_far_down_a_long_ranking():
+    counts = np.zeros((1, 3, 2), np.int64)
+    counts[0, 0, 0] = 1_000_000
+    counts[0, 1] = [0, 2]
+    found = average_precision(Histogram(counts)).expected[0]
+    assert found == pytest.approx((1 / 1_000_001 + 2 / 1_000_002) / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("query_words", "database_words", "bits", "said"),
+    [
+        (np.zeros((2, 1), np.uint64), np.zeros((3, 1), np.uint64), 64, "codes of 2 queries"),
+        (np.zeros((1, 1), np.uint64), np.zeros((3, 2), np.uint64), 64, "128 bits"),
+        (np.zeros((1, 1), np.uint16), np.zeros((3, 1), np.uint64), 64, "16 bits"),
+        (np.zeros((1, 1), np.int64), np.zeros((3, 1), np.uint64), 64, "int64"),
+        (np.zeros((1, 1), np.uint64), np.full((3, 1), 1 << 20, np.uint64), 16, "beyond their length of 16"),
+        (np.zeros((1, 1), np.uint16), np.full((3, 1), 1 << 12, np.uint16), 12, "beyond their length of 12"),
+        (np.zeros((1, 5), np.uint64), np.zeros((3, 5), np.uint64), 300, "1 to 256 bits"),
+    ],
+)
+def test_codes_that_do_not_fit_are_refused(query_words, database_words, bits, said):
+    relevance = Relevance(np.ones((1, 1), np.uint8), np.ones((3, 1), np.uint8))
+    with pytest.raises(UserError, match=said):
+        histogram(query_words, database_words, relevance, bits)
+
+
+def test_an_empty_database_is_refused():
+    none = np.zeros((0, 1), np.uint64)
+    with pytest.raises(UserError, match="0 items"):
+        histogram(
+            np.zeros((1, 1), np.uint64), none, Relevance(np.ones((1, 1), np.uint8), np.ones((0, 1), np.uint8)), 64
+        )
