@@ -14,6 +14,7 @@ from silohash.types import UserError
 
 USER_ERROR = 2
 INTERRUPTED = 130
+INTERRUPTION = "silohash: interrupted. What was finished is kept; a training goes on with: silohash resume RUN"
 
 app = typer.Typer(
     name="silohash",
@@ -54,8 +55,12 @@ def main() -> None:
         talk(f"silohash: {error}")
         sys.exit(USER_ERROR)
     except KeyboardInterrupt:
-        talk("silohash: interrupted. What was finished is kept; a training goes on with: silohash resume RUN")
+        talk(INTERRUPTION)
         sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # typer's own answer to Ctrl-C, which says nothing
+            talk(INTERRUPTION)
+        raise
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,16 @@ def answer(text: str) -> None:
 
 
 def answer_json(content: dict[str, Any]) -> None:
-    """Prints one JSON document on standard output."""
-    typer.echo(json.dumps({"schema": SCHEMA, **content}, ensure_ascii=False, indent=1, default=str))
+    """Prints one JSON document on standard output; a figure that there is not (NaN) is null."""
+    typer.echo(json.dumps({"schema": SCHEMA, **_finite(content)}, ensure_ascii=False, indent=1, default=str))
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401  any JSON value
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def console(*, err: bool = True) -> Console:

@@ -63,12 +63,12 @@ class Message:
             "kind": self.kind,
             "sender": self.sender,
             "round": self.round,
-            "weights": dict(self.weights),
-            "counts": dict(self.counts),
+            "weights": {name: float(value) for name, value in self.weights.items()},
+            "counts": {name: int(value) for name, value in self.counts.items()},
             "scalars": {name: repr(float(value)) for name, value in self.scalars.items()},
             "notes": dict(self.notes),
         }
-        arrays = {name: np.ascontiguousarray(array) for name, array in self.arrays().items()}
+        arrays = {name: np.asarray(array, order="C") for name, array in self.arrays().items()}
         return save(arrays, metadata={"silohash": json.dumps(header)})
 
     @staticmethod
@@ -80,15 +80,15 @@ class Message:
         """
         try:
             header = json.loads(_metadata(content)["silohash"])
-            sections: dict[str, Arrays] = {section: {} for section in SECTIONS}
-            for name, about in deserialize(content):  # type: ignore[no-untyped-call]
-                section, _, rest = name.partition("/")
-                sections[section][rest] = _array(about)
             if header["schema"] > SCHEMA_VERSION:
                 raise UserError(
                     f"A message of schema {header['schema']} arrived and this silohash reads up to {SCHEMA_VERSION}. "
                     "Bring every party to the same version."
                 )
+            sections: dict[str, Arrays] = {section: {} for section in SECTIONS}
+            for name, about in deserialize(content):  # type: ignore[no-untyped-call]
+                section, _, rest = name.partition("/")
+                sections[section][rest] = _array(about)
             return Message(
                 kind=header["kind"],
                 sender=header["sender"],

@@ -156,7 +156,7 @@ class FederatedMethod:
         return Message(kind="broadcast", sender="server", round=round, params=server.params, extras=server.extras)
 
     def init_silo(self, context: SiloContext) -> None:
-        """Hook 4, silo, once before its first round: what it will keep."""
+        """Hook 4, silo, before its first round (and as long as it keeps nothing): what it will keep."""
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Hook 5, silo: installs parameters; returns the phases that the round trains."""
@@ -176,11 +176,19 @@ class FederatedMethod:
         return {}
 
     def silo_statistics(self, context: SiloContext) -> Arrays:
-        """Hook 9, silo: additive statistics for an optional first exchange; empty for none."""
+        """Hook 9, silo, after training: additive statistics for an optional first exchange; empty for none.
+
+        A silo that gives some waits: the server adds them up over silos, and `silo_update` is called with what
+        `merge_statistics` made of the sums among ``context.payload.extras``. The trained model, ``mean_loss``,
+        ``steps_taken`` and what the silo keeps are as training left them; working tensors and auxiliary networks are gone.
+        """
         return {}
 
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
-        """Hook 9, server: what is made of the summed statistics and sent back as extras."""
+        """Hook 9, server: what is made of the summed statistics and sent back as extras.
+
+        `aggregate` finds them among the server's extras, where they stay unless it takes them out.
+        """
         return {}
 
     def silo_update(self, context: SiloContext) -> Message:

@@ -55,7 +55,7 @@ def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
         if state.best_server is not None:
             if before.get("best_round") == state.best_round and "best_server" in before.get("digests", {}):
                 for name in ("best_server", "best_silos"):
-                    (new / f"{name}.safetensors").hardlink_to(folder / f"{name}.safetensors")
+                    _link(folder / f"{name}.safetensors", new / f"{name}.safetensors")
                     digests[name] = before["digests"][name]
             else:
                 digests["best_server"] = _write_server(new / "best_server.safetensors", state.best_server)
@@ -113,6 +113,14 @@ def _recover(folder: Path) -> None:
         if (beside / "state.json").exists():
             shutil.move(str(beside), str(folder))
             return
+
+
+def _link(before: Path, path: Path) -> None:
+    """Puts a file of the checkpoint before into the new one; a copy where the disk knows no links."""
+    try:
+        path.hardlink_to(before)
+    except OSError:
+        shutil.copyfile(before, path)
 
 
 def _write_server(path: Path, server: ServerState) -> str:

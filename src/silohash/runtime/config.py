@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -22,6 +22,9 @@ class Section(BaseModel):
     """A table of the config; frozen, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+_Section = TypeVar("_Section", bound=Section)
 
 
 class DataConfig(Section):
@@ -210,7 +213,8 @@ def load_config(source: Path | Mapping[str, Any], overrides: Sequence[str] = ())
     """Reads a config.
 
     Args:
-        source: a TOML file, or what one would hold. Paths in a file are relative to it.
+        source: a TOML file, or what one would hold. A data path in a file is relative to the file, any other to the
+            working directory.
         overrides: ``section.key=value``, as on the command line; the value is read as TOML, else as a string.
 
     Raises:
@@ -220,6 +224,9 @@ def load_config(source: Path | Mapping[str, Any], overrides: Sequence[str] = ())
     value = _read_toml(source) if isinstance(source, Path) else json.loads(json.dumps(source, default=str))
     for override in overrides:
         _override(value, override)
+    data = value.get("data")
+    if isinstance(data, dict) and isinstance(data.get("path"), str):
+        data["path"] = str(Path(data["path"]).resolve())
     try:
         config = RunConfig.model_validate(value)
     except ValidationError as error:
@@ -229,6 +236,18 @@ def load_config(source: Path | Mapping[str, Any], overrides: Sequence[str] = ())
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     return config
+
+
+def checked(section: type[_Section], value: Mapping[str, Any], *, where: str) -> _Section:
+    """Returns one table of a config.
+
+    Raises:
+        UserError: if a value is wrong; ``where`` names the table.
+    """
+    try:
+        return section.model_validate(value)
+    except ValidationError as error:
+        raise UserError(_explain(error, prefix=where, known=list(section.model_fields))) from error
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

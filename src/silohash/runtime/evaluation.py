@@ -12,7 +12,8 @@ name      model                       queries          database
 ========  ==========================  ===============  =====================================
 
 GG and GL are only given for methods with a global model, PL and PG only for those with personal ones. XS is what a search
-across silos does; where all silos deploy the global model it is GG. An item that several silos hold counts once.
+across silos does; where all silos deploy the global model it is GG. There an item that several silos hold counts once,
+by the code of the first.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from silohash.evaluate.significance import bootstrap_interval
 from silohash.evaluate.ties import histogram
 from silohash.index.codes import Words
 from silohash.registry import suggestion
-from silohash.runtime.config import EvaluateConfig
+from silohash.runtime.config import EvaluateConfig, checked
 from silohash.runtime.encoder import GLOBAL
 from silohash.runtime.prepared import vectors
 from silohash.runtime.run import Run
@@ -93,7 +94,7 @@ def evaluate_run(run: Run, **instead: Sequence[str] | None) -> Figures:
         UserError: if the run has no model, or its archive no labels, queries or database.
     """
     given = {name: tuple(value) for name, value in instead.items() if value}
-    settings = EvaluateConfig.model_validate({**run.config.evaluate.model_dump(), **given})
+    settings = checked(EvaluateConfig, {**run.config.evaluate.model_dump(), **given}, where="evaluate")
     return Evaluator(run, settings).figures()
 
 
@@ -117,13 +118,10 @@ class Evaluator:
         for name, rows in (("query", self.queries), ("database", self.database)):
             if not len(rows):
                 raise UserError(f'Archive "{archive.card.name}" has no item in "{name}" to evaluate with.')
-        self.silo_of = np.full(len(archive), -1)
-        self.holds = {modality: np.zeros(len(archive), bool) for modality in MODALITIES}
-        for number, silo in reversed(list(enumerate(run.partition.silos))):
-            self.silo_of[silo.rows] = number
+        self.owner = {modality: np.full(len(archive), -1) for modality in MODALITIES}
+        for number in reversed(range(len(run.partition.silos))):
             for modality in MODALITIES:
-                held = silo.has_image if modality == "image" else silo.has_text
-                self.holds[modality][silo.rows] = archive.has(modality)[silo.rows] & held
+                self.owner[modality][self.rows_of(number, modality)] = number
 
     def figures(self) -> Figures:
         """Returns every figure that the settings ask for and the method can give."""
@@ -162,13 +160,17 @@ class Evaluator:
         """The silos that deploy a model of their own."""
         return [name for name in self.run.model.weights if name != GLOBAL]
 
+    def rows_of(self, number: int, modality: Modality) -> Rows:
+        """Returns the archive rows of which a silo holds the modality."""
+        silo = self.run.partition.silos[number]
+        held = silo.has_image if modality == "image" else silo.has_text
+        return silo.rows[self.run.archive.has(modality)[silo.rows] & held]
+
     def parts(self, evaluation: Evaluation, task: Task) -> Iterator[Part]:
         """Yields the parts of an evaluation; none if the method has no such model."""
         asking, asked = query_modality(task), database_modality(task)
-        queries, database = (
-            self.queries[self.holds[asking][self.queries]],
-            self.database[self.holds[asked][self.database]],
-        )
+        queries = self.queries[self.owner[asking][self.queries] >= 0]
+        database = self.database[self.owner[asked][self.database] >= 0]
         if (evaluation in {"GG", "GL"} and self.personal) or (evaluation in {"PL", "PG"} and not self.personal):
             return
         if evaluation in {"GG", "PG"}:
@@ -180,8 +182,8 @@ class Evaluator:
                 yield self._part(name, queries, stored, database, asking)
         else:
             for number, silo in enumerate(self.run.partition.silos):
-                own_queries = queries[self.silo_of[queries] == number]
-                own_items = database[self.silo_of[database] == number]
+                own_queries = np.intersect1d(queries, self.rows_of(number, asking))
+                own_items = np.intersect1d(database, self.rows_of(number, asked))
                 if len(own_queries) and len(own_items):
                     name = self.run.model.deployed_by(silo.name)
                     yield self._part(name, own_queries, self.words(name, asked, own_items), own_items, asking)
@@ -195,7 +197,7 @@ class Evaluator:
         names = [self.run.model.deployed_by(silo.name) for silo in self.run.partition.silos]
         words = self.words(names[0], modality, rows).copy()
         for number, name in enumerate(names):
-            own = self.silo_of[rows] == number
+            own = self.owner[modality][rows] == number
             words[own] = self.words(name, modality, rows[own])
         return words
 
@@ -280,8 +282,10 @@ def _together(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -
     """
     if same_queries:
         return np.asarray(np.mean(parts, axis=0))
-    total = sum(len(part) for part in parts)
-    return np.concatenate([part * (total / (len(parts) * len(part))) for part in parts if len(part)])
+    filled = [part for part in parts if len(part)]
+    total = sum(len(part) for part in filled)
+    weighted = [part * (total / (len(filled) * len(part))) for part in filled]
+    return np.concatenate(weighted) if weighted else np.zeros(0)
 
 
 def _curve(task: Task, parts: Sequence[Part], bits: int) -> Curve:

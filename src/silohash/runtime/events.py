@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from silohash.files import explaining_disk_errors
+from silohash.files import explaining_disk_errors, write_text
 from silohash.types import UserError
 
 
@@ -79,8 +79,7 @@ class JsonLines:
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
         """Keeps the lines of earlier rounds."""
         kept = [json.dumps(asdict(record)) for record in read_rounds(self.path) if record.round < first_round]
-        with explaining_disk_errors(self.path):
-            self.path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        write_text(self.path, "".join(line + "\n" for line in kept))
 
     def round(self, record: RoundRecord) -> None:
         """Appends a line."""

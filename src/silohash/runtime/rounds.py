@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, RoundRecord, SiloRecord
 from silohash.runtime.runner import Runner, SiloTask
 from silohash.runtime.silo import SiloResult
-from silohash.types import UserError
+from silohash.types import Arrays, UserError
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,16 @@ class RoundSettings:
     seed: int = 0
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """What an optional first exchange of statistics leaves: a result a silo, the merged extras, the bytes it took."""
+
+    results: list[SiloResult]
+    extras: Arrays = field(default_factory=dict)
+    uplink_bytes: int = 0
+    downlink_bytes: int = 0
+
+
 def run_rounds(
     state: RunState,
     *,
@@ -55,7 +65,8 @@ def run_rounds(
         runner: trains silos, here or in worker processes.
         settings: how many rounds and who takes part.
         observers: who is told of each round.
-        save: called with the state after each round, before the observers; an interruption loses at most one round.
+        save: called with the state after each round, behind the observers: a round that is saved has been recorded. An
+            interruption loses at most one round.
 
     Returns:
         The state after the last round.
@@ -70,7 +81,9 @@ def run_rounds(
             SiloTask("train", silo, federated.broadcast(state.server, silo, round=number), state.silos.get(silo, {}))
             for silo in taking_part
         ]
-        results = list(runner.run(tasks))
+        trained = list(runner.run(tasks))
+        exchange = exchange_statistics(trained, tasks, state.server, federated=federated, runner=runner)
+        results = exchange.results
         rejected = {result.silo: refusal(result, state.server) for result in results}
         usable = [result for result in results if rejected[result.silo] is None]
         if not usable:
@@ -81,7 +94,10 @@ def run_rounds(
         state = replace(
             state,
             round=number + 1,
-            server=federated.aggregate(state.server, [result.update for result in usable]),
+            server=federated.aggregate(
+                replace(state.server, extras={**state.server.extras, **exchange.extras}),
+                [result.update for result in usable],
+            ),
             silos={**state.silos, **{result.silo: result.kept for result in usable}},
         )
         score = validation_score(runner, federated, state, settings) if settings.validate else None
@@ -90,11 +106,56 @@ def run_rounds(
             state = replace(
                 state, best_score=score, best_round=number, best_server=state.server, best_silos=dict(state.silos)
             )
-        save(state)
-        record = _record(number, started, tasks, results, rejected, score, settings, federated, best=best)
+        record = _record(number, started, tasks, exchange, rejected, score, settings, federated, best=best)
         for observer in observers:
             observer.round(record)
+        save(state)
     return state
+
+
+def exchange_statistics(
+    results: list[SiloResult],
+    tasks: Sequence[SiloTask],
+    server: ServerState,
+    *,
+    federated: FederatedMethod,
+    runner: Runner,
+) -> Exchange:
+    """Lets silos that sent statistics end their round with what the server makes of the sums; a silo's own are not seen.
+
+    Args:
+        results: of the training, in silo order; those of kind ``statistics`` wait, the others are done.
+        tasks: the training's, one a result.
+        server: the server's state.
+        federated: the federated method.
+        runner: ends the round, here or in worker processes.
+
+    Returns:
+        A result a silo and the merged extras; nothing is merged if no silo waits.
+    """
+    asked = {task.silo: task.broadcast for task in tasks}
+    waiting = [r for r in results if r.update.kind == "statistics" and refusal(r, server) is None]
+    if not waiting:
+        return Exchange(results)
+    sums: Arrays = {}
+    for result in waiting:
+        for name, array in result.update.sums.items():
+            sums[name] = sums[name] + array if name in sums else array
+    extras = federated.merge_statistics(server, sums)
+    ends = [
+        SiloTask("finish", r.silo, replace(asked[r.silo], extras={**asked[r.silo].extras, **extras}), r.kept)
+        for r in waiting
+    ]
+    ended = {
+        first.silo: replace(first, update=last.update, kept=last.kept, seconds=first.seconds + last.seconds)
+        for first, last in zip(waiting, runner.run(ends), strict=True)
+    }
+    return Exchange(
+        results=[ended.get(result.silo, result) for result in results],
+        extras=extras,
+        uplink_bytes=sum(result.update.size_bytes() for result in waiting),
+        downlink_bytes=sum(array.nbytes for array in extras.values()) * len(waiting),
+    )
 
 
 def participants(settings: RoundSettings, round: int) -> list[int]:  # noqa: A002  the field's word
@@ -151,7 +212,7 @@ def _record(
     number: int,
     started: float,
     tasks: Sequence[SiloTask],
-    results: Sequence[SiloResult],
+    exchange: Exchange,
     rejected: Mapping[int, str | None],
     score: float | None,
     settings: RoundSettings,
@@ -159,6 +220,7 @@ def _record(
     *,
     best: bool,
 ) -> RoundRecord:
+    results = exchange.results
     terms: dict[str, list[tuple[float, int]]] = {}
     for result in results:
         for name, value in {**result.terms, "loss": result.loss}.items():
@@ -182,8 +244,8 @@ def _record(
             )
             for result in results
         ],
-        uplink_bytes=sum(result.update.size_bytes() for result in results),
-        downlink_bytes=sum(_downlink_bytes(task.broadcast, federated) for task in tasks),
+        uplink_bytes=exchange.uplink_bytes + sum(result.update.size_bytes() for result in results),
+        downlink_bytes=exchange.downlink_bytes + sum(_downlink_bytes(task.broadcast, federated) for task in tasks),
         warnings=[f"{settings.silos[result.silo]}: {warning}" for result in results for warning in result.warnings],
     )
 

@@ -11,14 +11,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Literal, Protocol
+from typing import IO, Literal, Protocol, get_args
 
 from silohash.exchange.message import Message
 from silohash.runtime.silo import SiloResult
 from silohash.types import Arrays, UserError
 
-TaskKind = Literal["train", "validate", "deploy"]
-TASK_KINDS: dict[str, TaskKind] = {"train": "train", "validate": "validate", "deploy": "deploy"}
+TaskKind = Literal["train", "finish", "validate", "deploy"]
+TASK_KINDS: dict[str, TaskKind] = {kind: kind for kind in get_args(TaskKind)}
 LENGTH_BYTES = 8
 
 
@@ -27,8 +27,8 @@ class SiloTask:
     """What a silo is to do.
 
     Attributes:
-        kind: to ``train`` for a round, to ``validate`` the model that it would deploy on its own held-back queries, or to
-            ``deploy``: to return that model.
+        kind: to ``train`` for a round, to ``finish`` one that waited for merged statistics, to ``validate`` the model that
+            it would deploy on its own held-back queries, or to ``deploy``: to return that model.
         silo: its number.
         broadcast: what the server sent.
         kept: what the silo kept from its last round.
@@ -203,8 +203,11 @@ def decode_result(message: Message) -> SiloResult:
     """Reads what `encode_result` made.
 
     Raises:
-        UserError: if the worker reports a failure.
+        UserError: if the worker reports something that the user can put right.
+        RuntimeError: if it reports anything else; with the worker's own traceback.
     """
+    if "crash" in message.notes:
+        raise RuntimeError(f"A worker process failed:\n{message.notes['crash']}")
     if "failure" in message.notes:
         raise UserError(message.notes["failure"])
     about = json.loads(message.notes["result"])

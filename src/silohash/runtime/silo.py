@@ -18,12 +18,15 @@ from torch import Tensor, nn
 
 from silohash import seeds
 from silohash.exchange.message import Message
-from silohash.federated.base import Adapted, FederatedMethod, SiloContext
+from silohash.federated.base import Adapted, FederatedMethod, SiloContext, install, params_of
 from silohash.local.base import LocalMethod, SiloData, SiloState
 from silohash.types import Arrays, Phase, Step, Terms
 
 OptimizerName = Literal["adam", "adamw", "sgd"]
 Precision = Literal["float32", "bfloat16"]
+
+TRAINED = "trained"
+"""Prefix of what a silo keeps while it waits for merged statistics."""
 
 
 @dataclass(frozen=True)
@@ -102,23 +105,64 @@ def train_silo(context: SiloContext, federated: FederatedMethod, settings: Train
     """
     started = time.perf_counter()
     with seeds.torch_globally(settings.seed, "training", silo=context.silo, round=context.round):
-        if not context.state.kept and context.round == 0:
+        if not context.state.kept:
             federated.init_silo(context)
         means: dict[str, float] = {}
         phases = federated.begin_round(context)
         for phase in phases if len(context.data) else []:
             means = _run_phase(phase, context, federated, settings)
         context.mean_loss = means.pop("loss", float("nan"))
-        update = federated.silo_update(context)
+        statistics = federated.silo_statistics(context)
+        update = _statistics(context, statistics) if statistics else federated.silo_update(context)
+    kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
     return SiloResult(
         silo=context.silo,
         update=update,
-        kept={name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()},
+        kept=kept | _trained(context) if statistics else kept,
         loss=context.mean_loss,
         terms=means,
         seconds=time.perf_counter() - started,
         warnings=tuple(context.local.warnings(means)) if means else (),
     )
+
+
+def finish_silo(context: SiloContext, federated: FederatedMethod, settings: TrainSettings) -> SiloResult:
+    """Ends a round that waited for the silos' merged statistics, which now stand among the broadcast's extras.
+
+    Args:
+        context: as for `train_silo`, its kept arrays those of the result that held the statistics.
+        federated: the federated method.
+        settings: as for `train_silo`.
+
+    Returns:
+        The update for the server and what the silo keeps; the record is that of the first result.
+    """
+    started = time.perf_counter()
+    trained = context.kept(TRAINED)
+    install(context.model, {n.removeprefix("model/"): a for n, a in trained.items() if n.startswith("model/")})
+    context.steps_taken = {n.removeprefix("steps/"): int(a) for n, a in trained.items() if n.startswith("steps/")}
+    context.mean_loss = float(trained["loss"])
+    context.state.kept = {n: t for n, t in context.state.kept.items() if not n.startswith(f"{TRAINED}/")}
+    with seeds.torch_globally(settings.seed, "finishing", silo=context.silo, round=context.round):
+        update = federated.silo_update(context)
+    kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
+    return SiloResult(context.silo, update, kept, context.mean_loss, terms={}, seconds=time.perf_counter() - started)
+
+
+def _statistics(context: SiloContext, statistics: Arrays) -> Message:
+    """Returns the message of an optional first exchange."""
+    return Message(
+        kind="statistics", sender=context.data.name, round=context.round, sums=statistics,
+        counts={"items": len(context.data)},
+    )  # fmt: skip
+
+
+def _trained(context: SiloContext) -> Arrays:
+    """Returns what `finish_silo` needs to know of the training, as arrays that the silo keeps until then."""
+    trained = {f"model/{name}": array.copy() for name, array in params_of(context.model).items()}
+    trained |= {f"steps/{name}": np.asarray(count) for name, count in context.steps_taken.items()}
+    trained["loss"] = np.asarray(context.mean_loss if math.isfinite(context.mean_loss) else 0.0)
+    return {f"{TRAINED}/{name}": array for name, array in trained.items()}
 
 
 def _run_phase(
@@ -174,7 +218,7 @@ def batches(context: SiloContext, phase: Phase, settings: TrainSettings, epoch: 
     )
     rows = np.arange(len(context.data)) if phase.rows is None else np.asarray(phase.rows)
     order = torch.from_numpy(generator.permutation(rows)).to(context.data.has_image.device)
-    whole = max(1, math.ceil(len(order) / settings.batch - 0.25))
+    whole = max(1, math.ceil(len(order) / settings.batch - 0.25)) if len(order) else 0
     for number in range(whole):
         last = number == whole - 1
         yield order[number * settings.batch : None if last else (number + 1) * settings.batch]

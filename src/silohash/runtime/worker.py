@@ -21,7 +21,7 @@ from silohash.local.base import SiloData, outputs_of
 from silohash.runtime.config import RunConfig
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.runner import SiloTask, decode_task, encode_result, read_frame, write_frame
-from silohash.runtime.silo import SiloResult, TrainSettings, make_context, train_silo
+from silohash.runtime.silo import SiloResult, TrainSettings, finish_silo, make_context, train_silo
 from silohash.types import Task, UserError, database_modality, query_modality
 
 
@@ -45,7 +45,7 @@ class Worker:
         self.data: dict[int, tuple[SiloData, SiloData]] = {}
 
     def do(self, task: SiloTask) -> SiloResult:
-        """Trains a silo, or scores what it would deploy on its own validation queries."""
+        """Trains a silo, scores what it would deploy on its own validation queries, or returns that."""
         if task.silo not in self.data:
             self.data[task.silo] = self.prepared.silo(task.silo, self.device)
         train, validation = self.data[task.silo]
@@ -63,6 +63,8 @@ class Worker:
         )
         if task.kind == "train":
             return train_silo(context, self.federated, self.settings)
+        if task.kind == "finish":
+            return finish_silo(context, self.federated, self.settings)
         with seeds.torch_globally(config.seed, "deploy", silo=task.silo, round=task.broadcast.round):
             self.federated.personalize(context)
         if task.kind == "validate":
@@ -171,8 +173,8 @@ def main() -> None:
         try:
             answer = encode_result(worker.do(decode_task(Message.decode(frame))))
         except Exception as error:
-            said = str(error) if isinstance(error, UserError) else traceback.format_exc()
-            answer = Message(kind="failure", sender="worker", round=-1, notes={"failure": said}).encode()
+            notes = {"failure": str(error)} if isinstance(error, UserError) else {"crash": traceback.format_exc()}
+            answer = Message(kind="failure", sender="worker", round=-1, notes=notes).encode()
         try:
             write_frame(answers, answer)
         except BrokenPipeError:
