@@ -40,6 +40,7 @@ def popcount(_context, word):  # noqa: ANN001, ANN201, ARG001
     """Number of set bits of a 64-bit word."""
 
     def generate(_context, builder, _signature, values):  # noqa: ANN001, ANN202
+        """Emits the instruction."""
         return builder.ctpop(values[0])
 
     return types.uint64(types.uint64), generate

@@ -123,14 +123,13 @@ def check_words(words: Words, bits: int) -> Words:
 
 def to_bytes(words: Words, bits: int) -> CodeBytes:
     """Returns packed codes as ``(N, bytes)`` uint8, without the padding of words."""
-    flat = check_words(words, bits).view(np.uint8)
-    return flat.reshape(len(words), -1)[:, : byte_count(bits)]
+    return check_words(words, bits).view(np.uint8)[:, : byte_count(bits)]
 
 
 def from_bytes(packed: CodeBytes, bits: int) -> Words:
     """Returns the ``(N, W)`` words of what `to_bytes` gave."""
     words = np.zeros((len(packed), word_count(bits)), word_type(bits))
-    words.view(np.uint8).reshape(len(packed), -1)[:, : byte_count(bits)] = packed
+    words.view(np.uint8)[:, : byte_count(bits)] = packed
     return words
 
 

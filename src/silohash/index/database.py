@@ -249,9 +249,9 @@ def explaining_database_errors(path: Path) -> Iterator[None]:
             raise UserError(
                 f"The index {path} is being changed by another program. Try again when it is done."
             ) from error
-        if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
-            raise UserError(f"The index {path} may not be written or opened ({error}). Check its folder.") from error
-        if code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}:
+        if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR}:
+            raise UserError(f"The index {path} could not be read or written ({error}). Check its folder.") from error
+        if code == sqlite3.SQLITE_FULL:
             with explaining_disk_errors(path):
                 raise OSError(errno.ENOSPC, str(error)) from error
         raise damaged(path, str(error)) from error

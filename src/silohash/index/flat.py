@@ -155,6 +155,7 @@ class FlatIndex:
             return answer
 
         def fill(start: int) -> None:
+            """Answers some of the queries."""
             some = slice(start, start + step)
             scratch = np.empty(kernels.BLOCK_CODES, self._distance_type)
             slots, distances, left_out = kernels.nearest(blocks, len(slot_keys), queries[some], depth, alive, scratch)

@@ -20,8 +20,11 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 BLOCK_CODES = 2048
+GROUP_WORDS = 8
 
+Alive = npt.NDArray[np.uint8] | None
 Blocks = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.signedinteger[Any]]
 Buffer = npt.NDArray[np.unsignedinteger[Any]]
 
 
@@ -29,6 +32,7 @@ def _emit_byte_distance(_context: Any, _left: Any, _right: Any) -> Any:  # noqa:
     """Tells numba how to count the bits in which two bytes differ: one instruction, where the processor has it."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:  # noqa: ANN401
+        """Emits the instructions."""
         return builder.ctpop(builder.xor(*values))
 
     return types.uint8(types.uint8, types.uint8), generate
@@ -40,10 +44,15 @@ _byte_distance: Any = intrinsic(_emit_byte_distance)
 @njit(cache=True, nogil=True)
 def _measure(block: Blocks, query: Blocks, distances: Buffer) -> Any:  # noqa: ANN401  a number of the buffer's type
     """Writes the distances of a block's codes ``(bytes, codes)`` to a query ``(bytes,)``; returns the lowest."""
-    first, byte = block[0], query[0]
-    for i in range(len(distances)):
-        distances[i] = _byte_distance(first[i], byte)
-    for w in range(1, len(block)):
+    distances[:] = 0
+    fours = len(block) // 4 * 4
+    for w in range(0, fours, 4):
+        row0, row1, row2, row3 = block[w], block[w + 1], block[w + 2], block[w + 3]
+        byte0, byte1, byte2, byte3 = query[w], query[w + 1], query[w + 2], query[w + 3]
+        for i in range(len(distances)):
+            left = _byte_distance(row0[i], byte0) + _byte_distance(row1[i], byte1)
+            distances[i] += left + _byte_distance(row2[i], byte2) + _byte_distance(row3[i], byte3)
+    for w in range(fours, len(block)):
         row, byte = block[w], query[w]
         for i in range(len(distances)):
             distances[i] += _byte_distance(row[i], byte)
@@ -55,11 +64,10 @@ def _measure(block: Blocks, query: Blocks, distances: Buffer) -> Any:  # noqa: A
 
 
 @njit(cache=True, nogil=True)
-def _keep(k: int, distance: Any, slot: int, state: Any, counts: Any, slots: Any, stored: Any) -> None:  # noqa: ANN401
-    """Takes one item into a query's state: ``filled, nearer than the cut, cut``."""
-    counts[distance] += 1
-    if distance == state[2]:
-        return
+def _keep(
+    k: int, distance: np.int64, slot: int, state: Numbers, counts: Numbers, slots: Numbers, stored: Numbers
+) -> None:
+    """Stores an item nearer than the cut; ``state`` is how many are stored, how many are nearer, the cut."""
     if state[0] == len(slots):
         kept = 0
         for i in range(len(slots)):
@@ -76,7 +84,9 @@ def _keep(k: int, distance: Any, slot: int, state: Any, counts: Any, slots: Any,
 
 
 @njit(cache=True, nogil=True)
-def _ordered(k: int, state: Any, counts: Any, slots: Any, stored: Any, out: Any, out_distances: Any) -> Any:  # noqa: ANN401
+def _ordered(
+    k: int, state: Numbers, counts: Numbers, slots: Numbers, stored: Numbers, out: Numbers, out_distances: Numbers
+) -> Any:  # noqa: ANN401  a number
     """Writes the stored items in order of (distance, slot); returns how many at the cut are left out."""
     cut, start = state[2], 0
     left_out = max(0, state[1] + counts[cut] - k)
@@ -93,7 +103,47 @@ def _ordered(k: int, state: Any, counts: Any, slots: Any, stored: Any, out: Any,
 
 
 @njit(cache=True, nogil=True)
-def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Any, distances: Buffer) -> Any:  # noqa: ANN401
+def _admit(
+    first: int,
+    count: int,
+    k: int,
+    alive: Alive,
+    distances: Buffer,
+    state: Numbers,
+    counts: Numbers,
+    slots: Numbers,
+    stored: Numbers,
+) -> None:
+    """Takes the items of a block (slots ``first`` on) that lie within the cut into a query's state."""
+    eight = distances.view(np.uint64)
+    lanes = len(distances) // len(eight)
+    highest = 1 << (64 // lanes - 1)
+    ones = np.uint64(0xFFFFFFFFFFFFFFFF) // np.uint64(2 * highest - 1)
+    tops = ones * np.uint64(highest)
+    for group in range(0, len(eight), GROUP_WORDS):
+        bar = ones * np.uint64(min(state[2] + 1, highest))
+        beyond = tops
+        for word in range(group, group + GROUP_WORDS):
+            beyond &= (eight[word] | tops) - bar
+        if beyond == tops:
+            continue
+        for word in range(group, group + GROUP_WORDS):
+            if ((eight[word] | tops) - bar) & tops == tops:
+                continue
+            start = word * lanes
+            for place in range(start, start + lanes):
+                distance, slot = np.int64(distances[place]), first + place
+                if distance > state[2] or slot >= count:
+                    continue
+                if alive is not None and alive[slot] == 0:
+                    continue
+                counts[distance] += 1
+                if distance < state[2]:
+                    _keep(k, distance, slot, state, counts, slots, stored)
+
+
+@njit(cache=True, nogil=True)
+def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, distances: Buffer) -> Any:  # noqa: ANN401
     """Finds the k nearest codes of each query.
 
     Args:
@@ -110,36 +160,17 @@ def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Any, dis
     total, farthest = len(queries), 8 * queries.shape[1] + 1
     room = min(count, 4 * k)
     slots, stored = np.empty((total, room), np.int64), np.empty((total, room), np.int32)
-    counts = np.zeros((total, farthest + 1), np.int64)
-    states = np.zeros((total, 3), np.int64)
+    counts, states = np.zeros((total, farthest + 1), np.int64), np.zeros((total, 3), np.int64)
     states[:, 2] = farthest
-    eight = distances.view(np.uint64)
-    lanes = len(distances) // len(eight)
-    lane_bits = 64 // lanes
-    ones = np.uint64(0xFFFFFFFFFFFFFFFF) // np.uint64((1 << lane_bits) - 1)
-    tops = ones << np.uint64(lane_bits - 1)
     for block in range(len(blocks)):
-        for query in range(total):
-            state = states[query]
-            if _measure(blocks[block], queries[query], distances) > state[2]:
-                continue
-            for group in range(len(eight)):
-                bar = ones * np.uint64(min(state[2] + 1, 1 << (lane_bits - 1)))
-                if ((eight[group] | tops) - bar) & tops == tops:
-                    continue
-                for i in range(group * lanes, group * lanes + lanes):
-                    slot = block * len(distances) + i
-                    if distances[i] > state[2] or slot >= count:
-                        continue
-                    if alive is not None and alive[slot] == 0:
-                        continue
-                    _keep(k, np.int64(distances[i]), slot, state, counts[query], slots[query], stored[query])
+        for q in range(total):
+            if _measure(blocks[block], queries[q], distances) <= states[q, 2]:
+                first = block * len(distances)
+                _admit(first, count, k, alive, distances, states[q], counts[q], slots[q], stored[q])
     found, found_distances = np.full((total, k), -1, np.int64), np.full((total, k), -1, np.int32)
     left_out = np.zeros(total, np.int64)
-    for query in range(total):
-        left_out[query] = _ordered(
-            k, states[query], counts[query], slots[query], stored[query], found[query], found_distances[query]
-        )
+    for q in range(total):
+        left_out[q] = _ordered(k, states[q], counts[q], slots[q], stored[q], found[q], found_distances[q])
     return found, found_distances, left_out
 
 

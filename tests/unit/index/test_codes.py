@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+
+from silohash.index.codes import Codes, check_words, from_bytes, pack, to_bytes, unpack, word_count, word_type
+from silohash.types import UserError
+
+
+def test_bit_order_and_the_sign_of_zero():
+    values = np.full((1, 12), -1.0)
+    values[0, [0, 9]] = [0.0, 2.5]
+    assert pack(values).tolist() == [[1 + 2**9]]
+    assert pack(-np.zeros((1, 8))).tolist() == [[255]]
+
+
+@pytest.mark.parametrize(
+    ("bits", "name", "words"),
+    [(8, "uint16", 1), (16, "uint16", 1), (17, "uint32", 1), (33, "uint64", 1), (65, "uint64", 2)],
+)
+def test_words_by_length(bits, name, words):
+    assert word_type(bits).name == name
+    assert word_count(bits) == words
+
+
+@pytest.mark.parametrize("bits", [0, 7, 257])
+def test_unsupported_lengths(bits):
+    with pytest.raises(UserError, match="8 to 256"):
+        pack(np.ones((2, bits)))
+
+
+def test_nan_has_no_sign():
+    values = np.ones((3, 16))
+    values[2, 5] = np.nan
+    with pytest.raises(UserError, match="item 2"):
+        pack(values)
+
+
+def test_integers_and_empty_tables_pack():
+    assert unpack(pack(np.array([[1, -1] * 4])), 8).tolist() == [[1, -1] * 4]
+    assert pack(np.empty((0, 64))).shape == (0, 1)
+
+
+def test_other_widths_are_refused():
+    words = pack(np.ones((2, 64)))
+    for bad in (words[0], words.astype(np.uint32), np.hstack([words, words]), words.astype(np.float64)):
+        with pytest.raises(UserError, match="another number of bits"):
+            check_words(bad, 64)
+    with pytest.raises(UserError, match="beyond bit 48"):
+        check_words(words, 48)
+
+
+def test_bytes_drop_the_padding():
+    words = pack(np.random.default_rng(0).normal(size=(5, 24)))
+    assert to_bytes(words, 24).shape == (5, 3)
+    assert (from_bytes(to_bytes(words, 24), 24) == words).all()
+
+
+def test_codes_take_and_signs():
+    signs = np.where(np.random.default_rng(0).random((4, 20)) < 0.5, -1, 1)
+    codes = Codes(pack(signs), 20, np.array(list("abcd")), "text", "digest")
+    assert len(codes) == 4
+    assert (codes.take(np.array([2, 0])).signs() == signs[[2, 0]]).all()
+    with pytest.raises(UserError, match="3 ids"):
+        Codes(pack(signs), 20, np.array(list("abc")), "text", "digest")

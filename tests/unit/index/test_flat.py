@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+
+from silohash.index.codes import pack
+from silohash.index.flat import FlatIndex
+from silohash.index.kernels import BLOCK_CODES
+from silohash.types import UserError
+
+
+def signs(count, bits, seed=0, chance=0.5):
+    return np.where(np.random.default_rng(seed).random((count, bits)) < chance, -1, 1)
+
+
+def expected(queries, database, k):
+    """Distances and rows of the k nearest by a full table in int64, ties by row, and the ties left out."""
+    distances = (database.shape[1] - queries @ database.T) // 2
+    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    cut = np.take_along_axis(distances, order[:, -1:], axis=1)
+    return order, np.take_along_axis(distances, order, axis=1), (distances <= cut).sum(axis=1) - k
+
+
+@pytest.mark.parametrize("bits", [8, 13, 16, 24, 32, 64, 128, 248, 249, 256])
+@pytest.mark.parametrize("k", [1, 100, 3000])
+def test_equals_the_full_table(bits, k):
+    database, queries = signs(2 * BLOCK_CODES + 77, bits), signs(70, bits, 1)
+    queries[0], queries[1] = database[-1], -database[5]
+    index = FlatIndex(bits)
+    index.add(np.arange(len(database)), pack(database))
+    found = index.search(pack(queries), k)
+    rows, distances, ties = expected(queries, database, k)
+    assert (found.keys == rows).all()
+    assert (found.distances == distances).all()
+    assert (found.ties_at_cut == ties).all()
+
+
+@pytest.mark.parametrize("bits", [128, 256])
+def test_opposite_codes_lie_all_bits_apart(bits):
+    index = FlatIndex(bits)
+    index.add(np.arange(2), pack(np.vstack([np.ones(bits), -np.ones(bits)])))
+    found = index.search(pack(np.ones((1, bits))), 2)
+    assert found.distances.tolist() == [[0, bits]]
+    assert index.search_radius(pack(np.ones((1, bits))), bits - 1)[0].keys.tolist() == [[0]]
+
+
+def test_the_farthest_first_order_still_finds_the_nearest():
+    """Every item is nearer than all before it, so that the store of candidates overflows again and again."""
+    database = np.ones((60 * 64, 64))
+    for row in range(len(database)):
+        database[row, : 63 - row // 60] = -1
+    index = FlatIndex(64)
+    index.add(np.arange(len(database)), pack(database))
+    found = index.search(pack(np.ones((1, 64))), 7)
+    assert found.keys[0].tolist() == list(range(3780, 3787))
+    assert found.ties_at_cut.tolist() == [53]
+
+
+def test_threads_change_nothing():
+    database, queries = signs(3000, 32), pack(signs(150, 32, 1))
+    one, two = FlatIndex(32), FlatIndex(32, threads=2)
+    for index in (one, two):
+        index.add(np.arange(3000), pack(database))
+    assert (one.search(queries, 20).keys == two.search(queries, 20).keys).all()
+
+
+def test_few_items_and_none():
+    query = pack(signs(2, 64))
+    index = FlatIndex(64)
+    empty = index.search(query, 3)
+    assert empty.keys.tolist() == [[-1] * 3] * 2
+    assert empty.distances.tolist() == [[-1] * 3] * 2
+    assert empty.ties_at_cut.tolist() == [0, 0]
+    assert [answer.keys.shape for answer in index.search_radius(query, 64)] == [(1, 0)] * 2
+    index.add(np.array([4]), query[:1])
+    assert index.search(query[:1], 3).keys.tolist() == [[4, -1, -1]]
+    assert index.search(query[:0], 3).keys.shape == (0, 3)
+    assert index.search(query[:1], 3, allowed=np.array([], np.int64)).keys.tolist() == [[-1, -1, -1]]
+
+
+def test_replaced_removed_and_added_again():
+    words = pack(signs(6, 64))
+    index = FlatIndex(64)
+    index.add(np.array([10, 30, 20]), words[:3])
+    index.add(np.array([20, 15]), words[3:5])
+    assert index.keys.tolist() == [10, 15, 20, 30]
+    assert (index.words(np.array([20, 15, 10])) == words[[3, 4, 0]]).all()
+    assert index.remove(np.array([20, 20, 99])) == 1
+    assert index.search(words[3:4], 1).distances[0, 0] > 0
+    with pytest.raises(UserError, match="Key 20"):
+        index.words(np.array([20]))
+    index.add(np.array([20]), words[5:6])
+    assert index.search(words[5:6], 1).keys.tolist() == [[20]]
+    assert len(index) == 4
+
+
+def test_tombstones_are_swept_out():
+    index = FlatIndex(64)
+    index.add(np.arange(10 * BLOCK_CODES), pack(signs(10 * BLOCK_CODES, 64)))
+    before = index.memory_bytes
+    index.remove(np.arange(9 * BLOCK_CODES))
+    assert len(index) == BLOCK_CODES
+    assert index.memory_bytes < before / 9
+
+
+@pytest.mark.parametrize("share", [0.004, 0.5])
+def test_filters_narrow_and_wide(share):
+    database, queries = signs(5000, 64), signs(5, 64, 1)
+    index = FlatIndex(64)
+    index.add(np.arange(5000) * 3, pack(database))
+    index.remove(np.arange(0, 300, 3))
+    kept = np.random.default_rng(2).random(4900) < share
+    rows, distances, ties = expected(queries, database[100:][kept], 4)
+    for allowed in (kept, index.keys[kept][::-1]):
+        found = index.search(pack(queries), 4, allowed=allowed)
+        assert (found.keys == index.keys[kept][rows]).all()
+        assert (found.distances == distances).all()
+        assert (found.ties_at_cut == ties).all()
+
+
+def test_memory_of_a_million_codes():
+    index = FlatIndex(64)
+    for start in range(0, 1_000_000, 100_000):
+        index.add(np.arange(start, start + 100_000), np.zeros((100_000, 1), np.uint64))
+    assert index.memory_bytes <= 1_000_000 * (8 + 8) * 1.1
+
+
+def test_mistakes_are_explained():
+    index, words = FlatIndex(64), pack(signs(2, 64))
+    for mistake, message in (
+        (lambda: index.search(words, 0), "k = 0"),
+        (lambda: index.search(pack(signs(1, 32)), 1), "64 bits"),
+        (lambda: index.search_radius(words, -1), "-1"),
+        (lambda: index.add(np.array([1]), words), "one key"),
+        (lambda: index.add(np.array([1, 1]), words), "Key 1 is given twice"),
+        (lambda: index.add(np.array([-1, 1]), words), "-1"),
+        (lambda: index.search(words, 1, allowed=np.ones(3, bool)), "one bool an item"),
+        (lambda: FlatIndex(64, threads=0), "one thread"),
+        (lambda: FlatIndex(300), "256"),
+    ):
+        with pytest.raises(UserError, match=message):
+            mistake()

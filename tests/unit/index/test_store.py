@@ -1,0 +1,282 @@
+import importlib.util
+import json
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from silohash.index import database
+from silohash.index.base import FORMAT_VERSION, IndexManifest
+from silohash.index.codes import Codes, pack
+from silohash.index.store import Store
+from silohash.types import UserError
+
+MANIFEST = IndexManifest("digest-of-the-model", 64, "image")
+
+
+def words(count, seed=0, bits=64):
+    return pack(np.random.default_rng(seed).normal(size=(count, bits)))
+
+
+def names(count, prefix="item"):
+    return [f"{prefix}-{number}" for number in range(count)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "silo" / "image.sqlite"
+
+
+def filled(path, count=50):
+    with Store.create(path, MANIFEST) as store:
+        store.add(names(count), words(count), [json.dumps({"caption": name}) for name in names(count)])
+    return path
+
+
+def test_items_come_back_after_opening_again(path):
+    with Store.open(filled(path)) as store:
+        assert store.manifest == IndexManifest("digest-of-the-model", 64, "image", count=50)
+        assert len(store) == 50
+        found = store.load().search(words(50), 1)
+        assert found.distances.max() == 0
+        assert store.item_ids(found.keys[:, 0]) == names(50)
+        assert store.payloads(found.keys[[3, 3, 1], 0]) == [{"caption": f"item-{n}"} for n in (3, 3, 1)]
+        assert store.keys_of(["item-7", "item-2"]).tolist() == [7, 2]
+
+
+def test_an_id_that_is_there_is_replaced(path):
+    with Store.open(filled(path)) as store:
+        keys = store.add(["item-3", "new"], words(2, seed=1))
+        assert len(store) == 51
+        assert store.payloads(keys) == [{}, {}]
+        assert store.keys_of(["item-3"])[0] == keys[0]
+        index = store.load()
+        assert index.search(words(2, seed=1), 1).keys[:, 0].tolist() == keys.tolist()
+        assert index.search(words(50)[3:4], 1).distances[0, 0] > 0
+        with pytest.raises(UserError, match="no item with key 3"):
+            store.item_ids(np.array([3]))
+
+
+def test_removal_passes_over_the_unknown(path):
+    with Store.open(filled(path)) as store:
+        assert store.remove(["item-1", "item-1", "nobody"]) == 1
+        assert store.remove(["item-1"]) == 0
+        assert len(store) == len(store.load()) == 49
+        with pytest.raises(UserError, match="item-1"):
+            store.keys_of(["item-1"])
+
+
+def test_compaction_keeps_the_answers_and_frees_the_disk(path):
+    with Store.create(path, MANIFEST) as store:
+        store.add(None, words(200_000))
+        store.remove([str(key) for key in range(0, 200_000, 2)])
+        before = store.load()
+    size = path.stat().st_size
+    with Store.open(path) as store:
+        store.compact()
+        after = store.load()
+        assert (before.keys == after.keys).all()
+        assert (before.words(before.keys) == after.words(after.keys)).all()
+        assert path.stat().st_size < size / 2
+        assert store.add(None, words(1)).tolist() == [200_000]
+
+
+@pytest.mark.parametrize("bits", [8, 24, 100])
+def test_keys_serve_as_ids(path, bits):
+    with Store.create(path, IndexManifest("d", bits, "text")) as store:
+        keys = store.add(None, words(5, bits=bits))
+        assert store.item_ids(keys[[4, 0]]) == ["4", "0"]
+        assert store.keys_of(["3"]).tolist() == [3]
+        assert store.remove(["3", "03", "x", "99", "-1"]) == 1
+        for bad in ("3", "03", "5"):
+            with pytest.raises(UserError, match="There is no item"):
+                store.keys_of([bad])
+        with pytest.raises(UserError, match="no item with key 3"):
+            store.item_ids(np.array([3]))
+        with pytest.raises(UserError, match="in the same way"):
+            store.add(["a"], words(1, bits=bits))
+        kept = store.add(None, words(1, bits=bits), ['{"a": 1}'])
+        assert store.item_ids(kept) == ["5"]
+        assert store.payloads(np.array([5, 0])) == [{"a": 1}, {}]
+
+
+def test_faulty_additions_change_nothing(path):
+    with Store.open(filled(path)) as store:
+        for ids, count, payload, message in (
+            (["a", "a"], 2, None, "twice"),
+            (["a"], 2, None, "1 ids"),
+            (["a", ""], 2, None, "cannot be"),
+            (["a", "b\ud800"], 2, None, "cannot be"),
+            (["a", "b"], 2, ["{}"], "1 payloads"),
+            (["a", "b"], 2, ["{}", "[1]"], "item 1 is no JSON object"),
+            (["a", "b"], 2, ["{}", "{"], "item 1 is no JSON object"),
+            (None, 2, None, "in the same way"),
+        ):
+            with pytest.raises(UserError, match=message):
+                store.add(ids, words(count), payload)
+        with pytest.raises(UserError, match="64 bits"):
+            store.add(["a"], words(1, bits=32))
+        assert store.add([], words(0)).tolist() == []
+        assert len(store) == len(store.load()) == 50
+
+
+def test_an_id_twice_across_entries_of_the_log(path, monkeypatch):
+    monkeypatch.setattr("silohash.index.store.ENTRY_ROWS", 4)
+    with Store.open(filled(path)) as store:
+        with pytest.raises(UserError, match="twice"):
+            store.add([*names(6, "new"), "new-0"], words(7))
+        assert len(store.load()) == 50
+        store.add(names(7, "new"), words(7))
+        assert len(store.load()) == 57
+
+
+def test_only_codes_of_the_same_model(path):
+    def codes(digest, bits=64, modality="image"):
+        return Codes(words(1, bits=bits), bits, np.array(["x"]), modality, digest)
+
+    with Store.create(path, MANIFEST) as store:
+        assert store.add_codes(codes(MANIFEST.model_digest)).tolist() == [0]
+        for other, message in (
+            (codes("another"), "cannot be compared"),
+            (codes(MANIFEST.model_digest, bits=32), "32"),
+            (codes(MANIFEST.model_digest, modality="text"), "text codes"),
+        ):
+            with pytest.raises(UserError, match=message):
+                store.add_codes(other)
+
+
+def test_missing_foreign_and_existing_files(path, tmp_path):
+    with pytest.raises(UserError, match="no index"):
+        Store.open(path)
+    filled(path)
+    with pytest.raises(UserError, match="already"):
+        Store.create(path, MANIFEST)
+    other = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(other)
+    connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    for content in (None, b"", b"just some text" * 100):
+        if content is not None:
+            other.write_bytes(content)
+        with pytest.raises(UserError, match=r"no silohash index|damaged"):
+            Store.open(other)
+
+
+def test_a_newer_format_is_refused(path):
+    connection = sqlite3.connect(filled(path))
+    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION + 1}")
+    connection.close()
+    with pytest.raises(UserError, match="newer silohash"):
+        Store.open(path)
+    with pytest.raises(UserError, match="newer silohash"):
+        IndexManifest("d", 64, "image", format_version=FORMAT_VERSION + 1)
+
+
+def everything(path):
+    with Store.open(path) as store:
+        index = store.load()
+        keys = index.keys
+        return index.words(keys).tolist(), store.item_ids(keys), store.payloads(keys), store.manifest
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9])
+def test_a_truncated_file_is_refused(path, share):
+    filled(path, 400)
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(UserError):
+        everything(path)
+
+
+def test_a_flipped_bit_never_changes_an_answer(path):
+    """Any bit of the file: the answer is the same, or the file is refused in a sentence."""
+    filled(path)
+    whole, expected = path.read_bytes(), everything(path)
+    generator, refused = np.random.default_rng(5), 0
+    for place in generator.integers(0, len(whole), 150):
+        content = bytearray(whole)
+        content[place] ^= 1 << int(generator.integers(8))
+        path.write_bytes(bytes(content))
+        try:
+            assert everything(path) == expected
+        except UserError:
+            refused += 1
+    assert refused > 5
+
+
+def test_a_removed_entry_of_the_log_is_noticed(path):
+    with Store.open(filled(path)) as store:
+        store.remove(["item-0"])
+    for entry in (1, 2):
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("BEGIN")
+        connection.execute("DELETE FROM log WHERE entry = ?", (entry,))
+        connection.execute("COMMIT")
+        connection.close()
+        with Store.open(path) as store, pytest.raises(UserError, match="damaged"):
+            store.load()
+
+
+def test_a_full_disk_leaves_the_old_state(path):
+    with Store.open(filled(path)) as store:
+        pages = store._database.connection.execute("PRAGMA page_count").fetchone()[0]
+        store._database.connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+        with pytest.raises(UserError, match="disk is full"):
+            store.add(names(30_000, "more"), words(30_000))
+        assert len(store) == len(store.load()) == 50
+    assert len(everything(path)[1]) == 50
+
+
+def test_a_killed_writer_leaves_the_old_state(path):
+    filled(path)
+    program = f"""
+import os, numpy as np
+from pathlib import Path
+from silohash.index.store import Store
+store = Store.open(Path({str(path)!r}))
+with store._database.change():
+    store._database.append(np.array([50]), np.zeros((1, 8), np.uint8))
+    os._exit(9)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+    assert len(everything(path)[1]) == 50
+    with Store.open(path) as store:
+        assert store.add(["later"], words(1)).tolist() == [50]
+
+
+def test_creation_that_fails_leaves_nothing(path, monkeypatch):
+    monkeypatch.setattr(database, "SCHEMA", "CREATE TABLE head (content TEXT); NONSENSE;")
+    with pytest.raises(UserError):
+        Store.create(path, MANIFEST)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_two_stores_of_one_file_see_each_other(path):
+    with Store.open(filled(path)) as one, Store.open(path) as other:
+        one.add(["x"], words(1))
+        assert other.add(["y"], words(1)).tolist() == [51]
+        assert len(one.load()) == 52
+        assert len(one) == 52
+
+
+def test_engines(path, monkeypatch):
+    with Store.open(filled(path)) as store:
+        with pytest.raises(UserError, match="annoy"):
+            store.load("annoy")
+        present = importlib.util.find_spec
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "numba" else present(name))
+        pytest.importorskip("faiss")
+        assert type(store.load()).__name__ == "FaissIndex"
+        assert len(store.load()) == 50
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(UserError, match="not installed"):
+            store.load("faiss")
+
+
+def test_a_manifest_in_json_and_damaged(path):
+    assert IndexManifest.from_json(MANIFEST.to_json()) == MANIFEST
+    with pytest.raises(UserError, match="damaged"):
+        IndexManifest.from_json({"bits": 3})
+    with pytest.raises(UserError, match="sound"):
+        IndexManifest("d", 64, "sound")
