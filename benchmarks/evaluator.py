@@ -30,7 +30,7 @@ from silohash.seeds import numpy_generator  # noqa: E402
 
 QUERIES, ITEMS, CLASSES = 2_100, 193_734, 21
 GOAL_SECONDS, GOAL_NUMPY, GOAL_TORCH, GOAL_THREADS = 0.2, 50.0, 100.0, 1.7
-TRIALS = 7
+TRIALS = 5
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ PLANES_AT_ONCE = 16
 """Planes that one pass of the adders takes: the number of a code's planes is padded to a multiple of it."""
 DISTANCE_PLANES = 9
 RELEVANT_PLANE = 7
-"""Where the relevance stands in an item's byte, for codes of at most 127 bits."""
+"""Where the relevance stands in an item's byte, for codes of at most 128 bits."""
 SPAN_BLOCKS = 16
 """Blocks that one query takes before the next: they stay in the second-level cache, and the 16-bit pair counts cannot
 overflow (32,768 pairs)."""
@@ -150,11 +150,29 @@ def _fold(table: npt.NDArray[np.uint16], values: npt.NDArray[np.int64], counts: 
 
 
 @compiled
-def _mark(labels: Words, start: np.uint64, planes: Words, plane: int) -> None:
-    """Adds a label's items to those that a plane marks."""
-    to = _word(plane * LANES)
+def _mark(labels: Words, start: np.uint64, counter: Words) -> None:
+    """Adds a label's items to those that the counter's first plane marks as relevant."""
     for i in range(LANES):
-        planes[to + _word(i)] |= labels[start + _word(i)]
+        counter[i] |= labels[start + _word(i)]
+
+
+@compiled
+def _set_relevant(counter: Words, distance: Words) -> tuple[int, int]:
+    """Puts the relevance in the place of the plane of weight 128, which only a distance of 128 sets.
+
+    Returns how many items at that distance are not relevant, and how many are; their bytes now say a distance of 0.
+    """
+    other, relevant, any_far = 0, 0, _word(0)
+    for i in range(LANES):
+        any_far |= distance[i + RELEVANT_PLANE * LANES]
+    if any_far:
+        for i in range(LANES):
+            far = distance[i + RELEVANT_PLANE * LANES]
+            other += _ones_of(far & ~counter[i])
+            relevant += _ones_of(far & counter[i])
+    for i in range(LANES):
+        distance[i + RELEVANT_PLANE * LANES] = counter[i]
+    return other, relevant
 
 
 @compiled
@@ -172,9 +190,10 @@ def _count_label(labels: Words, start: np.uint64, counter: Words) -> None:
 def _keep_level(counter: Words, level: int, distance: Words) -> tuple[int, int]:
     """Clears the distances of items that do not share exactly `level` labels.
 
-    Returns how many items were kept, and how many of them have a distance of 256, whose byte is 0.
+    Returns how many items were cleared, and how many of the kept ones have a distance of 256: the bytes of all of these say
+    a distance of 0.
     """
-    kept, far = 0, 0
+    cleared, far = 0, 0
     for i in range(LANES):
         mask = _ONES
         for plane in range(COUNTER_PLANES):
@@ -182,9 +201,9 @@ def _keep_level(counter: Words, level: int, distance: Words) -> tuple[int, int]:
             mask &= held if (level >> plane) & 1 else ~held
         for plane in range(DISTANCE_PLANES):
             distance[i + plane * LANES] &= mask
-        kept += _ones_of(mask)
+        cleared += _ones_of(~mask)
         far += _ones_of(distance[i + 8 * LANES])
-    return kept, far
+    return cleared, far
 
 
 @compiled
@@ -213,12 +232,13 @@ def count_bytes(
         flips: ``(Q, planes)`` uint64, all ones where the query's bit is set.
         label_planes: ``(blocks, label planes, LANES)`` uint64.
         query_labels: ``(Q, most)`` int64, each query's labels, filled up with -1.
-        level: -1: the byte is the distance, plus 128 for an item that shares a label (at most 127 bits);
+        level: -1: the byte is the distance, plus 128 for an item that shares a label (at most 128 bits);
             otherwise the byte is the distance of items that share exactly so many labels, and 0 for the others.
         graded: whether shared labels are counted; otherwise the level is 1 for one and more.
         values: ``(v,)`` int64, the bytes that can occur, ascending.
-        counts: ``(Q, 258)`` int64, added to: counts of the bytes; how many items had another level (they were counted as
-            0); how many had the distance 256 (counted as 0).
+        counts: ``(Q, 258)`` int64, added to: counts of the bytes, and of two kinds of items whose bytes wrongly say a
+            distance of 0. With a level: those of another level, and those at a distance of 256. Without: those at a
+            distance of 128, first the ones that are not relevant, then the relevant ones.
     """
     blocks, bits, label_bits = planes.shape[0], planes.shape[1], label_planes.shape[1]
     flat, flat_labels, flat_flips = planes.reshape(-1), label_planes.reshape(-1), flips.reshape(-1)
@@ -239,16 +259,16 @@ def count_bytes(
                     if label < 0:
                         break
                     at = _word((block * label_bits + label) * LANES)
-                    if level < 0:
-                        _mark(flat_labels, at, distance, RELEVANT_PLANE)
-                    elif not graded:
-                        _mark(flat_labels, at, counter, 0)
-                    else:
+                    if graded:
                         _count_label(flat_labels, at, counter)
-                if level >= 0:
-                    kept, far = _keep_level(counter, level, distance)
-                    counts[query, 256] += BLOCK_ITEMS - kept
-                    counts[query, 257] += far
+                    else:
+                        _mark(flat_labels, at, counter)
+                if level < 0:
+                    other, relevant = _set_relevant(counter, distance)
+                else:
+                    other, relevant = _keep_level(counter, level, distance)
+                counts[query, 256] += other
+                counts[query, 257] += relevant
                 _to_bytes(distance, items)
                 _count_pairs(pairs, table)
             _fold(table, values, counts[query])

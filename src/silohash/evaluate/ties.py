@@ -33,8 +33,8 @@ Precise = npt.NDArray[np.longdouble]
 
 QUERIES_AT_ONCE = 64
 WORTH_THREADS = 10_000_000
-MARKED_BITS = 127
-"""Longest code whose distance leaves one bit of a byte free to mark the relevant items."""
+MARKED_BITS = 128
+"""Longest code whose distance leaves one bit of a byte free to mark the relevant items (but for the distance 128 itself)."""
 
 
 class TieValues(NamedTuple):
@@ -191,10 +191,11 @@ def _count(
     flips[:, :bits] = np.where(set_bits[:, :bits], ~np.uint64(0), np.uint64(0))
     graded, levels = most_shared is not None, max(1, most_shared or 1) + 1
     marked = not graded and bits <= MARKED_BITS
-    distances = np.arange(min(bits, 255) + 1)
+    distances = np.arange(min(bits, 127 if marked else 255) + 1)
     values = np.concatenate([distances, 128 + distances]) if marked else distances
 
     def count(rows: slice, level: int) -> Counts:
+        """Counts for some queries; the compiled loop lets go of the interpreter's lock."""
         found = np.zeros((len(flips[rows]), 258), np.int64)
         kernels.count_bytes(planes, flips[rows], label_planes, labels[rows], level, graded, values, found)
         return found
@@ -209,14 +210,22 @@ def _count(
     counts = np.zeros((len(queries), bits + 1, levels), np.int64)
     for (rows, level), part in zip(tasks, found, strict=True):
         if marked:
-            counts[rows, :, 0], counts[rows, :, 1] = part[:, : bits + 1], part[:, 128 : 129 + bits]
-            continue
-        counts[rows, : len(distances), level] = part[:, : len(distances)]
-        counts[rows, 0, level] -= part[:, 256] + part[:, 257]
-        counts[rows, -1, level] += part[:, 257]
+            _put(counts[rows, :, 0], part[:, :128], part[:, 256])
+            _put(counts[rows, :, 1], part[:, 128:256], part[:, 257])
+        else:
+            _put(counts[rows, :, level], part[:, :256], part[:, 257])
+            counts[rows, 0, level] -= part[:, 256]
     filled_up = planes.shape[0] * kernels.BLOCK_ITEMS - len(database)
     counts[np.arange(len(queries)), set_bits.sum(1, dtype=np.int64), 0] -= filled_up
     return counts
+
+
+def _put(counts: Counts, found: Counts, farthest: Counts) -> None:
+    """Writes counts by distance, and moves the items at the greatest distance there from 0, as which they were counted."""
+    width = min(counts.shape[1], found.shape[1])
+    counts[:, :width] = found[:, :width]
+    counts[:, 0] -= farthest
+    counts[:, -1] += farthest
 
 
 def _threads() -> int:

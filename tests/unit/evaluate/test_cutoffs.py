@@ -8,7 +8,7 @@ from tests.unit.evaluate import rankings
 DENOMINATORS = ["retrieved", "min", "first-k-relevant", "all"]
 
 
-def agrees(found, figure, groups):
+def check_agrees(found, figure, groups):
     expected = rankings.over_orders(figure, groups)
     np.testing.assert_allclose([value[0] for value in found], expected, rtol=0, atol=1e-12)
 
@@ -20,7 +20,7 @@ def test_average_precision_of_each_convention_equals_the_mean_over_all_orders(de
     for _ in range(40):
         groups = rankings.random_groups(generator)
         found = average_precision_at(Histogram(rankings.counts_of(groups)), cutoff, denominator)
-        agrees(found, lambda ranking: rankings.average_precision(ranking, cutoff, denominator), groups)
+        check_agrees(found, lambda ranking: rankings.average_precision(ranking, cutoff, denominator), groups)
 
 
 def test_the_conventions_differ_as_published():
@@ -57,8 +57,8 @@ def test_hits_and_success_equal_the_mean_over_all_orders(cutoff):
     for _ in range(40):
         groups = rankings.random_groups(generator)
         counts = Histogram(rankings.counts_of(groups))
-        agrees(hits(counts, cutoff), lambda ranking: sum(ranking[:cutoff]), groups)
-        agrees(success(counts, cutoff), lambda ranking: float(any(ranking[:cutoff])), groups)
+        check_agrees(hits(counts, cutoff), lambda ranking: sum(ranking[:cutoff]), groups)
+        check_agrees(success(counts, cutoff), lambda ranking: float(any(ranking[:cutoff])), groups)
 
 
 @pytest.mark.parametrize("gain", ["linear", "exponential"])
@@ -69,4 +69,4 @@ def test_ndcg_equals_the_mean_over_all_orders(gain, cutoff):
     for _ in range(25):
         groups = rankings.random_groups(generator, levels=4, most_items=7)
         found = ndcg(Histogram(rankings.counts_of(groups, levels=4)), cutoff, gain)
-        agrees(found, lambda ranking: rankings.ndcg(ranking, cutoff, worth), groups)
+        check_agrees(found, lambda ranking: rankings.ndcg(ranking, cutoff, worth), groups)
