@@ -71,7 +71,7 @@ class DCMHParams(MethodParams):
     """Whether similar and dissimilar pairs weigh the same, however many of each there are."""
     normalization: Literal["mean", "paper"] = "mean"
     """`mean`: means a pair and a bit; `paper`: the paper's sums divided by N and B."""
-    anchors: int = Field(default=4096, ge=1)
+    anchors: int = Field(default=1024, ge=1)
     """At most so many remembered items are compared with a batch, drawn anew each epoch."""
 
 
@@ -169,7 +169,7 @@ class DCMH:
         state.buffers = {str(modality): codes for modality, codes in outputs.items()}
         state.buffers |= {f"has_{modality}": data.has(modality) for modality in outputs}
         state.buffers["labels"] = data.labels
-        state.buffers["share"] = _share_of_similar(data.labels)
+        state.buffers["share"] = mean_similarity(data.labels, graded=self.params.similarity == "graded")
         self.end_epoch(model, data, state)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
@@ -235,7 +235,7 @@ def _remembered(state: SiloState, modality: Modality, rows: Tensor) -> Tensor:
     return values if bool(has.all()) else torch.where(has.unsqueeze(1), values, state.buffers[modality][rows])
 
 
-def _share_of_similar(labels: Tensor, *, most: int = 2048) -> Tensor:
-    """Returns the mean similarity over pairs of (at most ``most``, evenly spaced) items, within [0.001, 0.999]."""
+def mean_similarity(labels: Tensor, *, graded: bool, most: int = 2048) -> Tensor:
+    """Returns the mean similarity over pairs of (at most ``most``, evenly spaced) items, within [0.05, 0.95]."""
     sample = labels[:: max(1, len(labels) // most)]
-    return similarity(sample, sample, graded=False).mean().clamp(1e-3, 1 - 1e-3)
+    return similarity(sample, sample, graded=graded).mean().clamp(0.05, 0.95)

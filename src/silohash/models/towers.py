@@ -61,24 +61,27 @@ def mlp(spec: TowerSpec) -> nn.Module:
 
 
 def conv(spec: TowerSpec) -> nn.Module:
-    """Returns a small convolutional network, ``(B, c, h, w) -> (B, hidden)``, for pictures of 8 to 64 pixels.
+    """Returns a small convolutional network, ``(B, c, h, w) -> (B, hidden)``, for pictures of 16 to 64 pixels.
 
-    Each block halves the picture. Group normalisation: batch statistics of silos that hold different classes do not mix.
+    The first layer looks at patches of 5 x 5 in steps of 4, which costs a fifth of what three layers of steps of 2 cost;
+    each further layer halves the picture, down to 4 x 4. No batch statistics: those of silos with different classes do not
+    mix.
 
     Raises:
         UserError: if the pictures are too small or too large.
     """
     channels, height, width = spec.shape
-    if not 8 <= min(height, width) <= max(height, width) <= 64:
-        raise UserError(f"The convolutional tower takes pictures of 8 to 64 pixels; features.image.size gave {height}.")
-    layers: list[nn.Module] = []
-    size, before = min(height, width), channels
-    for after in (32, 64, 128, 128):
-        if size < 8:
-            break
-        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.GroupNorm(8, after), nn.ReLU()]
-        height, width, size, before = (height + 1) // 2, (width + 1) // 2, (size + 1) // 2, after
-    layers += [nn.Flatten(), nn.Linear(before * height * width, spec.hidden), nn.ReLU(), nn.Dropout(spec.dropout)]
+    if not 16 <= min(height, width) <= max(height, width) <= 64:
+        raise UserError(
+            f"The convolutional tower takes pictures of 16 to 64 pixels, and these have {max(height, width)}. "
+            "Set features.image.size."
+        )
+    layers: list[nn.Module] = [nn.Conv2d(channels, 32, 5, stride=4, padding=2), nn.ReLU()]
+    height, width, maps = -(-height // 4), -(-width // 4), 32
+    while max(height, width) > 4:
+        layers += [nn.Conv2d(maps, 2 * maps, 3, stride=2, padding=1), nn.ReLU()]
+        height, width, maps = (height + 1) // 2, (width + 1) // 2, 2 * maps
+    layers += [nn.Flatten(), nn.Linear(maps * height * width, spec.hidden), nn.ReLU(), nn.Dropout(spec.dropout)]
     return nn.Sequential(*layers)
 
 
