@@ -194,7 +194,7 @@ class FederatedMethod:
     def silo_update(self, context: SiloContext) -> Message:
         """Hook 10, silo: what goes to the server."""
         shared = set(self.shared_parameters(context.model))
-        params = {name: array.copy() for name, array in params_of(context.model).items() if name in shared}
+        params = {name: array for name, array in params_of(context.model).items() if name in shared}
         weights = {group: self.weight(context, group) for group in sorted({group_of(name) for name in params})}
         return Message(
             kind="update", sender=context.data.name, round=context.round, params=params, weights=weights,
@@ -237,12 +237,12 @@ class Adapted(nn.Module):
 
 
 def params_of(model: nn.Module) -> Arrays:
-    """Returns a model's parameters and buffers as arrays that share its memory where they can."""
-    return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
+    """Returns copies of a model's parameters and buffers: training on does not change them."""
+    return {name: to_array(tensor).copy() for name, tensor in model.state_dict().items()}
 
 
 def to_array(tensor: Tensor) -> np.ndarray:
-    """Returns a tensor's values as an array on the CPU."""
+    """Returns a tensor's values as an array on the CPU, which shares its memory where it can."""
     array: np.ndarray = tensor.detach().cpu().numpy()
     return array
 

@@ -159,7 +159,7 @@ def _statistics(context: SiloContext, statistics: Arrays) -> Message:
 
 def _trained(context: SiloContext) -> Arrays:
     """Returns what `finish_silo` needs to know of the training, as arrays that the silo keeps until then."""
-    trained = {f"model/{name}": array.copy() for name, array in params_of(context.model).items()}
+    trained = {f"model/{name}": array for name, array in params_of(context.model).items()}
     trained |= {f"steps/{name}": np.asarray(count) for name, count in context.steps_taken.items()}
     trained["loss"] = np.asarray(context.mean_loss if math.isfinite(context.mean_loss) else 0.0)
     return {f"{TRAINED}/{name}": array for name, array in trained.items()}

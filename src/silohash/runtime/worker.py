@@ -69,8 +69,8 @@ class Worker:
             self.federated.personalize(context)
         if task.kind == "validate":
             return self._validate(context, validation)
-        params = {name: array.copy() for name, array in params_of(self.model).items()}
-        return _answer(context, Message(kind="model", sender=train.name, round=context.round, params=params))
+        model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
+        return _answer(context, model)
 
     def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:
         model = Adapted(self.model, self.federated, context.payload.extras)
