@@ -42,10 +42,14 @@ _byte_distance: Any = intrinsic(_emit_byte_distance)
 
 
 @njit(cache=True, nogil=True)
-def _measure(block: Blocks, query: Blocks, distances: Buffer) -> Any:  # noqa: ANN401  a number of the buffer's type
-    """Writes the distances of a block's codes ``(bytes, codes)`` to a query ``(bytes,)``; returns the lowest."""
+def _measure(block: Blocks, query: Blocks, fresh: bool, distances: Buffer) -> Any:  # noqa: ANN401  a number
+    """Writes the distances of a block's codes ``(bytes, codes)`` to a query ``(bytes,)``; returns the lowest.
+
+    A fresh block comes from memory: its rows are read one after another, which the processor foresees. From the cache,
+    four rows at a time are faster.
+    """
     distances[:] = 0
-    fours = len(block) // 4 * 4
+    fours = 0 if fresh else len(block) // 4 * 4
     for w in range(0, fours, 4):
         row0, row1, row2, row3 = block[w], block[w + 1], block[w + 2], block[w + 3]
         byte0, byte1, byte2, byte3 = query[w], query[w + 1], query[w + 2], query[w + 3]
@@ -164,7 +168,7 @@ def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, d
     states[:, 2] = farthest
     for block in range(len(blocks)):
         for q in range(total):
-            if _measure(blocks[block], queries[q], distances) <= states[q, 2]:
+            if _measure(blocks[block], queries[q], q == 0, distances) <= states[q, 2]:
                 first = block * len(distances)
                 _admit(first, count, k, alive, distances, states[q], counts[q], slots[q], stored[q])
     found, found_distances = np.full((total, k), -1, np.int64), np.full((total, k), -1, np.int32)
@@ -178,4 +182,4 @@ def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, d
 def measure_all(blocks: Blocks, query: Blocks, distances: Buffer) -> None:
     """Writes the distance of every code to a query ``(bytes,)`` into ``(blocks, BLOCK_CODES)``."""
     for block in range(len(blocks)):
-        _measure(blocks[block], query, distances[block])
+        _measure(blocks[block], query, True, distances[block])
