@@ -1,0 +1,281 @@
+"""Tiny archives, configs and runs for tests of the loop: a run of these takes a fraction of a second."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+
+from silohash.exchange.message import Message
+from silohash.federated.base import FederationInfo
+from silohash.local.base import SiloData
+from silohash.models.towers import ModelSpec, TowerSpec
+from silohash.runtime import experiment
+from silohash.runtime.checkpoint import RunState
+from silohash.runtime.config import RunConfig, load_config
+from silohash.runtime.events import Observer, RoundRecord
+from silohash.runtime.prepared import Prepared
+from silohash.runtime.rounds import RoundSettings, run_rounds
+from silohash.runtime.run import Run
+from silohash.runtime.runner import (
+    InProcess,
+    SiloTask,
+    decode_result,
+    decode_task,
+    encode_result,
+    encode_task,
+)
+from silohash.runtime.silo import SiloResult
+from silohash.runtime.worker import Worker
+
+WORDS = ("parrot", "harbour", "violin", "glacier", "kitchen", "tram", "orchard", "desert")
+WIDTH = 16
+BITS = 16
+
+
+def labels_of(count: int, classes: int = 6, *, seed: int = 0, single: bool = False) -> np.ndarray:
+    """Returns ``(count, classes)`` multi-hot labels, one or up to three a row."""
+    generator = np.random.default_rng(seed)
+    labels = np.zeros((count, classes), np.uint8)
+    labels[np.arange(count), generator.integers(0, classes, count)] = 1
+    if not single:
+        labels |= (generator.random((count, classes)) < 0.15).astype(np.uint8)
+    return labels
+
+
+def views_of(labels: np.ndarray, width: int = WIDTH, *, seed: int, noise: float = 0.5) -> np.ndarray:
+    """Returns ``(count, width)`` float32 vectors that follow the labels."""
+    mixing = np.random.default_rng(seed).normal(size=(labels.shape[1], width))
+    noises = np.random.default_rng(seed + 1).normal(size=(len(labels), width))
+    return (labels @ mixing + noise * noises).astype(np.float32)
+
+
+def write_archive(
+    folder: Path, *, count: int = 120, single: bool = False, image: str | None = "given", text: str | None = "given",
+    seed: int = 0,
+) -> Path:  # fmt: skip
+    """Writes a folder that the folder reader understands; a sixth asks, the rest is database and trained on.
+
+    Args:
+        image: ``"given"`` for ``image.npy``, or None.
+        text: ``"given"`` for ``text.npy`` with captions beside, ``"words"`` for strings, or None.
+        single: whether every item has one label only.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    labels = labels_of(count, seed=seed, single=single)
+    rows = []
+    for number, row in enumerate(labels):
+        words = " ".join(WORDS[column] for column in np.flatnonzero(row))
+        rows.append(
+            {
+                "id": f"item-{number:03d}",
+                "text": f"{words} number {number}" if text else "",
+                "labels": "|".join(WORDS[column] for column in np.flatnonzero(row)),
+                "split": "query" if number % 6 == 0 else "train",
+                "place": f"place-{number % 3}",
+            }
+        )
+    write_metadata(folder, rows)
+    if image == "given":
+        np.save(folder / "image.npy", views_of(labels, seed=seed + 10))
+    if text == "given":
+        np.save(folder / "text.npy", views_of(labels, seed=seed + 20))
+    return folder
+
+
+def write_metadata(folder: Path, rows: list[dict[str, str]]) -> None:
+    """Writes ``metadata.csv``."""
+    with (folder / "metadata.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def tiny(archive: Path, **sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a small config's tables; ``sections`` go over its own, key by key."""
+    value: dict[str, dict[str, Any]] = {
+        "data": {"path": str(archive)},
+        "model": {"hidden": 16, "dropout": 0.1},
+        "partition": {"kind": "iid", "silos": 3},
+        "local": {"name": "dcmh", "bits": BITS},
+        "federated": {"name": "fedavg", "rounds": 3, "local_epochs": 2},
+        "train": {"batch": 16, "learning_rate": 0.005, "device": "cpu", "threads": 1},
+        "evaluate": {"measures": ["mAP@all", "P@5"], "validation": 0.2},
+    }
+    for name, section in sections.items():
+        value[name] = {**value.get(name, {}), **section}
+    return value
+
+
+def tiny_config(archive: Path, **sections: Mapping[str, Any]) -> RunConfig:
+    """Returns `tiny` as a config."""
+    return load_config(tiny(archive, **sections))
+
+
+def write_config(path: Path, archive: Path, **sections: Mapping[str, Any]) -> Path:
+    """Writes `tiny` as a TOML file."""
+    path.write_text(tiny_config(archive, **sections).to_toml(), encoding="utf-8")
+    return path
+
+
+def train(archive: Path, out: Path, *observers: Observer, **sections: Mapping[str, Any]) -> Run:
+    """Trains a tiny run."""
+    return experiment.train(tiny_config(archive, **sections), out, observers=observers)
+
+
+def silo_data(
+    count: int = 40, *, classes: int = 6, single: bool = False, image: bool = True, text: bool = True, seed: int = 0
+) -> SiloData:
+    """Returns a silo's pairs."""
+    labels = labels_of(count, classes, seed=seed, single=single)
+    return SiloData(
+        name="silo",
+        image=torch.from_numpy(views_of(labels, seed=10)) if image else None,
+        text=torch.from_numpy(views_of(labels, seed=20)) if text else None,
+        labels=torch.from_numpy(labels).float(),
+        has_image=torch.full((count,), image),
+        has_text=torch.full((count,), text),
+    )
+
+
+def model_spec(*, image: bool = True, text: bool = True, classes: int = 6, dropout: float = 0.0) -> ModelSpec:
+    """Returns towers that fit `silo_data`."""
+    tower = TowerSpec("mlp", (WIDTH,), hidden=16, dropout=dropout)
+    return ModelSpec({name: tower for name, there in (("image", image), ("text", text)) if there}, classes=classes)
+
+
+def same_files(first: Path, second: Path) -> bool:
+    """Tells whether two folders hold the same files, byte for byte."""
+    names = [sorted(path.relative_to(folder) for path in folder.rglob("*")) for folder in (first, second)]
+    if names[0] != names[1] or not names[0]:
+        return False
+    return all(
+        (first / name).is_dir() or (first / name).read_bytes() == (second / name).read_bytes() for name in names[0]
+    )
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command answered, what it said beside, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    def document(self) -> Any:
+        """Returns the one JSON document on standard output; NaN is no JSON."""
+
+        def refuse(constant: str) -> None:
+            raise AssertionError(f"{constant} is no JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+
+def silohash(*arguments: object) -> Said:
+    """Runs a command of the command line in this process."""
+    from silohash.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["silohash", *map(str, arguments)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+def prepared(
+    sizes: Sequence[int] = (30, 20, 10), *, validation: int = 6, image: bool = True, text: bool = True,
+    single: bool = False, **sections: Mapping[str, Any],
+) -> Prepared:  # fmt: skip
+    """Returns training inputs of made-up silos of some sizes, without an archive."""
+    config = load_config(tiny(Path("none"), **sections))
+    total = sum(sizes) + validation * len(sizes)
+    data = silo_data(total, single=single, image=image, text=text)
+    arrays = {"labels": data.labels, "has_image": data.has_image, "has_text": data.has_text}
+    arrays |= {name: values for name, values in (("image", data.image), ("text", data.text)) if values is not None}
+    return Prepared(
+        config=config,
+        spec=model_spec(image=image, text=text),
+        silos=[(f"silo-{number}", size, validation) for number, size in enumerate(sizes)],
+        arrays={name: array.numpy() for name, array in arrays.items()},
+    )
+
+
+class Wire:
+    """A runner that sends every task and result through bytes, as worker processes do."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
+        for task in tasks:
+            read = decode_task(Message.decode(encode_task(task)))
+            yield decode_result(Message.decode(encode_result(self.worker.do(read))))
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Records:
+    """An observer that keeps every round's record."""
+
+    def __init__(self) -> None:
+        self.records: list[RoundRecord] = []
+
+    def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
+        self.first_round = first_round
+
+    def round(self, record: RoundRecord) -> None:
+        self.records.append(record)
+
+    def finish(self) -> None:
+        self.finished = True
+
+
+def first_state(inputs: Prepared, worker: Worker) -> RunState:
+    """Returns the state before the first round."""
+    info = FederationInfo(
+        silos=len(inputs.silos), classes=inputs.spec.classes, bits=inputs.config.local.bits,
+        total_rounds=inputs.config.federated.rounds,
+    )  # fmt: skip
+    return RunState(round=0, server=inputs.config.federated_method.init_server(worker.model, info))
+
+
+def run_loop(
+    inputs: Prepared, *observers: Observer, wire: bool = False, state: RunState | None = None, stop: int | None = None,
+    fraction: float = 1.0, validate: bool = True,
+) -> RunState:  # fmt: skip
+    """Runs the rounds of made-up silos in this process, up to round ``stop``."""
+    torch.set_num_threads(1)
+    worker = Worker(inputs, torch.device("cpu"))
+    settings = RoundSettings(
+        rounds=stop or inputs.config.federated.rounds, silos=[name for name, _, _ in inputs.silos], fraction=fraction,
+        validate=validate, seed=inputs.config.seed,
+    )  # fmt: skip
+    return run_rounds(
+        state or first_state(inputs, worker), federated=inputs.config.federated_method,
+        runner=Wire(worker) if wire else InProcess(worker), settings=settings, observers=observers,
+    )  # fmt: skip
+
+
+def same_arrays(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> bool:
+    """Tells whether two mappings hold the same arrays, bit for bit."""
+    return set(first) == set(second) and all(
+        array.dtype == second[name].dtype and array.tobytes() == second[name].tobytes() for name, array in first.items()
+    )

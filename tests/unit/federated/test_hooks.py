@@ -1,0 +1,184 @@
+"""One loop carries a method that fills every hook: their order, what each is given, and that state is a value."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.federated import FEDERATED_METHODS
+from silohash.runtime.checkpoint import load_checkpoint, save_checkpoint
+from silohash.runtime.worker import Worker
+from silohash.types import UserError
+from tests.runs import Records, first_state, prepared, run_loop, same_arrays, train, write_archive
+from tests.unit.federated.everything import CALLS, PRIVATE, SEEN
+
+NAME = {"name": "everything"}
+SIZES = (30, 20, 10)
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FEDERATED_METHODS.table, "everything", "tests.unit.federated.everything:Everything")  # type: ignore[arg-type]
+    CALLS.clear()
+    SEEN.clear()
+
+
+def inputs(**federated: object):
+    return prepared(SIZES, federated={"rounds": 2, "local_epochs": 2, **NAME, **federated})
+
+
+def hooks() -> list[str]:
+    """The hooks in the order of their calls, repetitions in a row once."""
+    return [name for name, _ in itertools.groupby(name for name, _ in CALLS if not name.startswith("shared"))]
+
+
+def test_order_of_the_hooks() -> None:
+    run_loop(inputs(rounds=1))
+    training = ["auxiliary_step", "regularizer"]
+    order = hooks()
+    assert order[:3] == ["init_server", "broadcast", "init_silo"]
+    assert order[3:7] == ["begin_round", "auxiliary_step", *training[::-1]]
+    ends = [name for name in order if name not in {*training, "silo_update_state"}]
+    silo = ["init_silo", "begin_round", "silo_statistics"]
+    update = ["silo_update"] * 3
+    assert ends == [
+        "init_server", "broadcast", *silo * 3, "merge_statistics", *update, "aggregate", "broadcast", "personalize",
+    ]  # fmt: skip
+    assert [silo for name, silo in CALLS if name == "begin_round"] == [0, 1, 2]
+    assert SEEN["sent_to"] == [0, 1, 2]
+
+
+def test_phases_see_their_rows_and_only_the_second_is_regularized() -> None:
+    run_loop(inputs(rounds=1))
+    silos = [silo for name, silo in CALLS if name == "auxiliary_step"]
+    rows = [row for row, silo in zip(SEEN["rows"], silos, strict=True) if silo == 0]
+    # 30 items in batches of 16: 15 private rows in one batch; then two batches in each of two epochs; two steps each
+    assert len(rows) == 2 * (1 + 2 * 2)
+    assert sorted(rows[0]) == list(range(15))
+    assert sorted(rows[2] + rows[4]) == sorted(rows[6] + rows[8]) == list(range(30))
+    assert sum(call == ("regularizer", 0) for call in CALLS) == 2 * 2 * 2
+    assert SEEN["steps"][0] == {"image": 5, "text": 5}
+
+
+def test_own_network_is_stepped_and_terms_are_told() -> None:
+    listener = Records()
+    run_loop(inputs(rounds=1), listener)
+    assert all(moved > 0.01 for moved in SEEN["critic"])
+    (record,) = listener.records
+    assert set(record.terms) == {"likelihood", "quantization", "balance", "pull"}
+    weights = {"likelihood": 1.0, "quantization": 0.3, "balance": 0.1, "pull": 0.5}
+    assert record.loss == pytest.approx(sum(weights[name] * value for name, value in record.terms.items()), rel=1e-4)
+
+
+def test_statistics_are_summed_merged_and_sent_back_before_the_updates() -> None:
+    listener = Records()
+    state = run_loop(inputs(rounds=1), listener)
+    (sums,) = SEEN["sums"]
+    assert sums["count"] == sum(SIZES)
+    merged = (0.01 * sums["total"] / sums["count"]).astype(np.float32)
+    assert np.abs(merged).max() > 0
+    assert all(np.array_equal(memory, merged) for memory in [*SEEN["memory"], *SEEN["merged"]])
+    assert np.array_equal(state.server.extras["memory"], merged)
+    assert state.server.private["rounds"] == 1
+    assert all(np.isfinite(SEEN["loss"]))
+    assert SEEN["loss"] == [silo.loss for silo in listener.records[0].silos]
+
+
+def test_traffic_counts_both_exchanges() -> None:
+    listener = Records()
+    state = run_loop(inputs(rounds=1), listener)
+    (record,) = listener.records
+    shared = sum(array.nbytes for name, array in state.server.params.items() if not name.startswith(PRIVATE))
+    memory = state.server.extras["memory"].nbytes
+    assert record.uplink_bytes == 3 * (shared + 8 + 8 + memory + 4)
+    everything = sum(array.nbytes for array in state.server.params.values())
+    assert record.downlink_bytes == 3 * (everything + memory + 8 + memory)
+
+
+def test_a_silo_whose_statistics_are_not_finite_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.unit.federated.everything import Everything
+
+    whole = Everything.silo_statistics
+
+    def broken(self, context):
+        found = whole(self, context)
+        return {**found, "count": np.asarray(np.nan)} if context.silo == 1 else found
+
+    monkeypatch.setattr(Everything, "silo_statistics", broken)
+    listener = Records()
+    state = run_loop(inputs(rounds=1), listener)
+    assert [silo.rejected for silo in listener.records[0].silos] == [
+        None,
+        "sums/count holds NaN or infinite values",
+        None,
+    ]
+    assert SEEN["sums"][0]["count"] == 40
+    assert SEEN["updates"] == [["silo-0", "silo-2"]]
+    assert set(state.silos) == {0, 2}
+
+
+def test_parts_that_do_not_travel_stay_in_the_silo() -> None:
+    state = run_loop(inputs())
+    for silo in range(3):
+        kept = state.silos[silo]
+        assert {name for name in kept if not name.startswith("private/")} == {"own/visits"}
+        assert kept["own/visits"] == 2
+        assert {name.split("/")[1] for name in kept if name.startswith("private/")} >= {f"{PRIVATE}.0.weight"}
+    first, second = (state.silos[silo][f"private/{PRIVATE}.0.weight"] for silo in (0, 1))
+    assert not np.array_equal(first, second)
+
+
+def test_a_silo_that_first_takes_part_late_is_made_ready() -> None:
+    listener = Records()
+    state = run_loop(inputs(rounds=6), listener, fraction=1 / 3, validate=False)
+    first_rounds: dict[str, int] = {}
+    for record in listener.records:
+        first_rounds.setdefault(record.silos[0].silo, record.round)
+    assert max(first_rounds.values()) > 0
+    readied = [silo for name, silo in CALLS if name == "init_silo"]
+    assert sorted(readied) == sorted(state.silos)
+    assert len(readied) == len(first_rounds)
+
+
+def test_through_bytes_it_is_the_same() -> None:
+    plain, wired = run_loop(inputs()), run_loop(inputs(), wire=True)
+    assert same_arrays(plain.server.params, wired.server.params)
+    assert same_arrays(plain.server.extras, wired.server.extras)
+    assert plain.silos.keys() == wired.silos.keys()
+    assert all(same_arrays(plain.silos[silo], wired.silos[silo]) for silo in plain.silos)
+    assert plain.best_score == wired.best_score
+
+
+def test_going_on_from_a_checkpoint_is_the_same(tmp_path) -> None:
+    whole = run_loop(inputs(rounds=4))
+    half = run_loop(inputs(rounds=4), stop=2)
+    save_checkpoint(tmp_path / "checkpoint", half, "digest")
+    resumed = run_loop(inputs(rounds=4), state=load_checkpoint(tmp_path / "checkpoint", "digest"))
+    assert same_arrays(whole.server.params, resumed.server.params)
+    assert same_arrays(whole.server.private, resumed.server.private)
+    assert all(same_arrays(whole.silos[silo], resumed.silos[silo]) for silo in whole.silos)
+    assert (whole.best_round, whole.best_score) == (resumed.best_round, resumed.best_score)
+
+
+def test_only_what_travels_is_averaged() -> None:
+    state = run_loop(inputs(rounds=1))
+    start = first_state(inputs(), Worker(inputs(), torch.device("cpu"))).server.params
+    same = {name: np.array_equal(array, start[name]) for name, array in state.server.params.items()}
+    assert {name for name, unmoved in same.items() if unmoved} == {f"{PRIVATE}.0.weight", f"{PRIVATE}.0.bias"}
+
+
+def test_a_run_deploys_a_model_a_silo_with_its_extras(tmp_path) -> None:
+    archive = write_archive(tmp_path / "archive")
+    run = train(archive, tmp_path / "run", federated={**NAME, "rounds": 2})
+    model = run.model
+    assert set(model.weights) == {"global", "silo-1", "silo-2", "silo-3"}
+    assert all(set(weights.extras) == {"memory"} for weights in model.weights.values())
+    digests = {model.encoder(name).digest for name in model.weights}
+    assert len(digests) == 4
+    weights = {**model.weights, "silo-1": replace(model.weights["silo-1"], extras={})}
+    with pytest.raises(UserError, match='The model "silo-1" lacks memory'):
+        replace(model, weights=weights).encoder("silo-1")

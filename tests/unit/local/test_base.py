@@ -1,0 +1,71 @@
+"""A silo's data and what is run over all of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from silohash.local import LOCAL_METHODS
+from silohash.local.base import MethodParams, outputs_of, signs
+from silohash.models.towers import HashNet
+from tests.runs import model_spec, silo_data
+
+
+def test_batch_takes_rows_in_order() -> None:
+    data = silo_data(10)
+    batch = data.batch(torch.tensor([4, 1]))
+    assert torch.equal(batch.image, data.image[[4, 1]])
+    assert torch.equal(batch.text, data.text[[4, 1]])
+    assert torch.equal(batch.labels, data.labels[[4, 1]])
+    assert batch.row.tolist() == [4, 1]
+
+
+def test_whole_number_pixels_are_centred_and_divided() -> None:
+    pixels = torch.randint(0, 256, (3, 1, 4, 4), dtype=torch.uint8)
+    mean, deviation = torch.tensor([100.0]).reshape(1, 1, 1), torch.tensor([50.0]).reshape(1, 1, 1)
+    data = replace(silo_data(3), image=pixels, pixel_mean=mean, pixel_deviation=deviation)
+    assert torch.allclose(data.batch(torch.arange(3)).image, (pixels.float() - 100) / 50)
+    assert data.image.dtype == torch.uint8
+
+
+def test_counts() -> None:
+    data = silo_data(10, text=False)
+    assert (data.count("image"), data.count("text"), len(data)) == (10, 0, 10)
+    assert torch.equal(data.class_counts(), data.labels.sum(0))
+    assert len(replace(data, labels=None).class_counts()) == 0
+
+
+def test_outputs_of_runs_in_evaluation_mode_in_any_block_and_restores_the_mode() -> None:
+    torch.manual_seed(0)
+    model = HashNet(model_spec(dropout=0.5), 8).train()
+    data = replace(silo_data(10), has_text=torch.arange(10) < 6)
+    whole, blocks = outputs_of(model, data), outputs_of(model, data, batch=3)
+    assert model.training
+    assert torch.allclose(whole["image"], blocks["image"], atol=1e-6)
+    assert (whole["text"][6:] == 0).all()
+    assert (whole["text"][:6] != 0).any()
+    assert not whole["image"].requires_grad
+
+
+def test_signs_of_zero_is_one_and_keeps_the_type() -> None:
+    found = signs(torch.tensor([-0.0, 0.0, -1e-30], dtype=torch.float64))
+    assert found.tolist() == [1.0, 1.0, -1.0]
+    assert found.dtype == torch.float64
+
+
+def test_parameters_refuse_unknown_names() -> None:
+    with pytest.raises(ValueError, match="extra"):
+        MethodParams(quantisation=1.0)
+
+
+@pytest.mark.parametrize("name", LOCAL_METHODS.names())
+def test_every_method_has_a_card_and_presets(name: str) -> None:
+    kind, card = LOCAL_METHODS.resolve(name), LOCAL_METHODS.card(name)
+    assert card.key == name
+    assert card.summary
+    assert "recommended" in kind.presets
+    assert kind.needs_labels == card.supervised
+    for preset in kind.presets.values():
+        kind(kind.Params(**preset))

@@ -1,0 +1,280 @@
+"""DCMH: every formula against explicit loops in float64, its gradient, its collapse, its edges."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.local.base import SiloState, signs
+from silohash.local.dcmh import (
+    DCMH,
+    DCMHParams,
+    balance,
+    mean_similarity,
+    pair_likelihood,
+    pair_weights,
+    quantization,
+    similarity,
+)
+from silohash.types import Outputs, Step
+from tests.runs import model_spec, silo_data
+
+IMAGE = Step("image", ("image.",), ("image",))
+TEXT = Step("text", ("text.",), ("text",))
+
+
+def made_up(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape))
+
+
+def labels(count: int, seed: int = 0) -> torch.Tensor:
+    """Multi-hot labels of five kinds; the first row has none."""
+    drawn = torch.from_numpy((np.random.default_rng(seed).random((count, 5)) < 0.3).astype(np.float64))
+    drawn[0] = 0.0
+    return drawn
+
+
+def paper(**more: object) -> DCMH:
+    return DCMH(DCMHParams(**{**DCMH.presets["paper"], **more}))
+
+
+def ready(method: DCMH, data, bits: int = 8) -> tuple[torch.nn.Module, SiloState]:
+    """A model and the state at the start of a phase, in float64."""
+    torch.manual_seed(0)
+    model = method.build(model_spec(image=data.image is not None, text=data.text is not None), bits)
+    state = SiloState()
+    method.init_state(model, data, state)
+    return model, state
+
+
+def test_similarity_equals_loops() -> None:
+    rows, others = labels(7), labels(9, seed=1)
+    binary, graded = similarity(rows, others, graded=False), similarity(rows, others, graded=True)
+    for i in range(7):
+        for j in range(9):
+            shared = sum(float(rows[i, c] * others[j, c]) for c in range(5))
+            lengths = math.sqrt(float(rows[i].sum()) * float(others[j].sum()))
+            assert binary[i, j] == float(shared > 0)
+            assert float(graded[i, j]) == pytest.approx(shared / lengths if lengths else 0.0, abs=1e-12)
+
+
+def test_pair_likelihood_equals_loops_and_is_stable() -> None:
+    codes, others, similar = made_up(6, 8), made_up(9, 8, seed=1), torch.rand(6, 9, dtype=torch.float64)
+    found = pair_likelihood(codes, others, similar)
+    for i in range(6):
+        for j in range(9):
+            theta = 0.5 * sum(float(codes[i, k] * others[j, k]) for k in range(8))
+            assert float(found[i, j]) == pytest.approx(
+                math.log1p(math.exp(theta)) - float(similar[i, j]) * theta, abs=1e-10
+            )
+    huge = pair_likelihood(1e3 * torch.ones(1, 8), torch.ones(1, 8), torch.ones(1, 1))
+    assert torch.isfinite(huge).all()
+    assert torch.allclose(pair_likelihood(0 * codes, others, similar), torch.tensor(math.log(2), dtype=torch.float64))
+
+
+def test_pair_weights_give_each_kind_of_pair_half_of_the_loss() -> None:
+    similar = similarity(labels(20), labels(30, seed=1), graded=False)
+    weights = pair_weights(similar, float(similar.mean()))
+    assert float((weights * similar).sum()) == pytest.approx(0.5 * similar.numel())
+    assert float((weights * (1 - similar)).sum()) == pytest.approx(0.5 * similar.numel())
+    for i in range(20):
+        for j in range(30):
+            share = float(similar.mean())
+            assert float(weights[i, j]) == pytest.approx(0.5 / share if similar[i, j] else 0.5 / (1 - share))
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_mean_similarity_equals_loops_and_stays_away_from_the_ends(graded: bool) -> None:
+    drawn = labels(12)
+    sums = [float(similarity(drawn[i : i + 1], drawn[j : j + 1], graded=graded)) for i in range(12) for j in range(12)]
+    assert float(mean_similarity(drawn, graded=graded)) == pytest.approx(sum(sums) / 144)
+    alike, unlike = torch.ones(4, 1), torch.eye(100)
+    assert 0 < float(mean_similarity(unlike, graded=graded)) < float(mean_similarity(alike, graded=graded)) < 1
+
+
+def test_quantization_and_balance_equal_loops() -> None:
+    codes = made_up(6, 8)
+    targets = signs(made_up(6, 8, seed=1))
+    drift, means = quantization(codes, targets), balance(codes)
+    for k in range(8):
+        assert float(means[k]) == pytest.approx((sum(float(codes[i, k]) for i in range(6)) / 6) ** 2)
+        for i in range(6):
+            assert float(drift[i, k]) == pytest.approx((float(targets[i, k]) - float(codes[i, k])) ** 2)
+
+
+def paper_loss(state: SiloState, codes: torch.Tensor, rows: torch.Tensor, gamma: float, eta: float) -> float:
+    """Equation (1) for a batch of the image network, with loops; divided by N and B as the reference does."""
+    count, bits = state.buffers["image"].shape
+    known = state.buffers["labels"]
+    total = 0.0
+    for place, i in enumerate(rows.tolist()):
+        for j in range(count):
+            theta = 0.5 * sum(float(codes[place, k] * state.buffers["text"][j, k]) for k in range(bits))
+            alike = float((known[i] * known[j]).sum() > 0)
+            total += math.log1p(math.exp(-abs(theta))) + max(theta, 0.0) - alike * theta
+        total += gamma * sum(float((state.buffers["code"][i, k] - codes[place, k]) ** 2) for k in range(bits))
+    for k in range(bits):
+        column = sum(float(state.buffers["image"][i, k]) for i in range(count) if i not in rows.tolist())
+        total += eta * (column + sum(float(codes[place, k]) for place in range(len(rows)))) ** 2
+    return total / (count * len(rows))
+
+
+@pytest.mark.parametrize(("gamma", "eta"), [(1.0, 1.0), (0.3, 0.7)])
+def test_paper_preset_is_equation_1_divided_by_items_and_batch(gamma: float, eta: float) -> None:
+    method = paper(quantization_weight=gamma, balance_weight=eta)
+    data = silo_data(12)
+    _, state = ready(method, data)
+    rows = torch.tensor([7, 0, 3, 11])
+    codes = made_up(4, 8, seed=5).float()
+    outputs = Outputs(feature={}, logit={"image": codes}, code={"image": codes})
+    terms = method.terms(IMAGE, outputs, data.batch(rows), state)
+    assert set(terms) == {"likelihood", "quantization", "balance"}
+    total = sum(weight * float(value) for weight, value in terms.values())
+    assert total == pytest.approx(paper_loss(state, codes.double(), rows, gamma, eta), rel=1e-5)
+
+
+def test_gradient_of_the_paper_preset_is_the_analytic_one() -> None:
+    """For all items in one batch: dJ/dF_i = 1/2 sum_j (sigma(theta_ij) - s_ij) G_j + 2 gamma (F_i - B_i) + 2 eta F'1."""
+    gamma, eta = 0.6, 0.2
+    method = paper(quantization_weight=gamma, balance_weight=eta)
+    data = silo_data(15)
+    _, state = ready(method, data)
+    state.buffers = {n: b.double() if b.is_floating_point() else b for n, b in state.buffers.items()}
+    codes = made_up(15, 8, seed=3).requires_grad_()
+    outputs = Outputs(feature={}, logit={"image": codes}, code={"image": codes})
+    terms = method.terms(IMAGE, outputs, data.batch(torch.arange(15)), state)
+    sum(weight * value for weight, value in terms.values()).backward()
+    with torch.no_grad():
+        text, known = state.buffers["text"], state.buffers["labels"]
+        alike = ((known @ known.T) > 0).double()
+        expected = 0.5 * (torch.sigmoid(0.5 * codes @ text.T) - alike) @ text
+        expected += 2 * gamma * (codes - state.buffers["code"]) + 2 * eta * codes.sum(0)
+    assert torch.allclose(codes.grad * 15 * 15, expected, atol=1e-10)
+
+
+def test_recommended_preset_takes_means() -> None:
+    method, data = DCMH(DCMHParams()), silo_data(20)
+    _, state = ready(method, data)
+    rows = torch.arange(5, 15)
+    codes = made_up(10, 8).float()
+    terms = method.terms(TEXT, Outputs({}, {"text": codes}, {"text": codes}), data.batch(rows), state)
+    known = state.buffers["labels"]
+    alike = similarity(known[rows], known, graded=True)
+    weights = pair_weights(alike, float(state.buffers["share"]))
+    likelihood = (pair_likelihood(codes, state.buffers["image"], alike) * weights).mean()
+    assert float(terms["likelihood"][1]) == pytest.approx(float(likelihood), rel=1e-5)
+    assert float(terms["quantization"][1]) == pytest.approx(
+        float((state.buffers["code"][rows] - codes).square().mean())
+    )
+    assert float(terms["balance"][1]) == pytest.approx(float(codes.mean(0).square().mean()))
+    assert {name: weight for name, (weight, _) in terms.items()} == {
+        "likelihood": 1.0, "quantization": method.params.quantization_weight, "balance": method.params.balance_weight,
+    }  # fmt: skip
+
+
+def test_presets_differ_as_documented() -> None:
+    assert set(DCMH.presets) == {"recommended", "paper"}
+    assert paper().params.similarity == "any"
+    assert paper().params.normalization == "paper"
+    assert not paper().params.class_balance
+    assert DCMHParams() == DCMHParams(**DCMH.presets["recommended"])
+
+
+def test_codes_aim_at_the_sign_of_both_networks_outputs() -> None:
+    method, data = DCMH(DCMHParams()), silo_data(10)
+    model, state = ready(method, data)
+    model.eval()
+    outputs = model(data.batch(torch.arange(10)))
+    assert torch.equal(state.buffers["code"], signs(outputs.code["image"] + outputs.code["text"]))
+    assert signs(torch.zeros(1)).item() == 1.0
+
+
+def test_record_remembers_the_batch_and_end_epoch_renews_the_codes() -> None:
+    method, data = DCMH(DCMHParams()), silo_data(10)
+    model, state = ready(method, data)
+    rows, codes = torch.tensor([2, 5]), torch.full((2, 8), 9.0)
+    before = state.buffers["image"].clone()
+    method.record(IMAGE, Outputs({}, {}, {"image": codes}), data.batch(rows), state)
+    assert torch.equal(state.buffers["image"][rows], codes)
+    rest = [0, 1, 3, 4, 6, 7, 8, 9]
+    assert torch.equal(state.buffers["image"][rest], before[rest])
+    method.end_epoch(model, data, state)
+    assert (state.buffers["code"][rows] == 1).all()
+
+
+def test_anchors_are_drawn_anew_and_no_more_than_asked() -> None:
+    method, data = DCMH(DCMHParams(anchors=6)), silo_data(40)
+    model, state = ready(method, data)
+    first = state.buffers["anchors"].clone()
+    method.end_epoch(model, data, state)
+    assert len(first.unique()) == len(state.buffers["anchors"].unique()) == 6
+    assert not torch.equal(first, state.buffers["anchors"])
+
+
+def test_warns_of_a_collapse_at_ln_2_and_not_otherwise() -> None:
+    assert "collapsed" in paper().warnings({"likelihood": math.log(2)})[0]
+    assert paper().warnings({"likelihood": math.log(2) - 0.01}) == []
+    assert paper().warnings({}) == []
+    assert DCMH(DCMHParams()).warnings({"likelihood": math.log(2)}) == []
+
+
+def test_one_modality_is_compared_with_itself() -> None:
+    method, data = DCMH(DCMHParams()), silo_data(10, text=False)
+    model, state = ready(method, data)
+    assert [step.name for step in method.steps(model)] == ["image"]
+    codes = made_up(10, 8).float()
+    terms = method.terms(IMAGE, Outputs({}, {}, {"image": codes}), data.batch(torch.arange(10)), state)
+    alike = similarity(data.labels, data.labels, graded=True)
+    weights = pair_weights(alike, float(state.buffers["share"]))
+    expected = (pair_likelihood(codes, state.buffers["image"], alike) * weights).mean()
+    assert float(terms["likelihood"][1]) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_items_without_the_modality_teach_nothing_and_are_compared_by_what_they_have() -> None:
+    method, whole = DCMH(DCMHParams()), silo_data(10)
+    has_text = torch.ones(10, dtype=torch.bool)
+    has_text[:4] = False
+    data = replace(whole, has_text=has_text, text=whole.text * has_text.unsqueeze(1))
+    _, state = ready(method, data)
+    assert (state.buffers["text"][:4] == 0).all()
+    codes = made_up(10, 8).float()
+    batch = data.batch(torch.arange(10))
+    everything = method.terms(TEXT, Outputs({}, {}, {"text": codes}), batch, state)
+    other = codes.clone()
+    other[:4] = 100.0
+    assert all(
+        torch.equal(value, method.terms(TEXT, Outputs({}, {}, {"text": other}), batch, state)[name][1])
+        for name, (_, value) in everything.items()
+    )
+    assert method.terms(TEXT, Outputs({}, {}, {"text": codes[:4]}), data.batch(torch.arange(4)), state) == {}
+    remembered = torch.where(has_text.unsqueeze(1), state.buffers["text"], state.buffers["image"])
+    alike = similarity(data.labels, data.labels, graded=True)
+    weights = pair_weights(alike, float(state.buffers["share"]))
+    expected = (pair_likelihood(codes, remembered, alike) * weights).mean()
+    terms = method.terms(IMAGE, Outputs({}, {}, {"image": codes}), batch, state)
+    assert float(terms["likelihood"][1]) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("preset", ["recommended", "paper"])
+@pytest.mark.parametrize("case", ["one item", "one class", "no labels at all", "a class that nobody has"])
+def test_gradients_are_finite(preset: str, case: str) -> None:
+    method = DCMH(DCMHParams(**DCMH.presets[preset]))
+    data = silo_data(1 if case == "one item" else 12, single=True)
+    if case == "one class":
+        data = replace(data, labels=torch.eye(6)[torch.zeros(12, dtype=torch.long)])
+    elif case == "no labels at all":
+        data = replace(data, labels=torch.zeros_like(data.labels))
+    elif case == "a class that nobody has":
+        data = replace(data, labels=torch.nn.functional.pad(data.labels, (0, 1)))
+    model, state = ready(method, data)
+    batch = data.batch(torch.arange(len(data)))
+    for step in method.steps(model):
+        terms = method.terms(step, model(batch, step.modalities), batch, state)
+        sum(weight * value for weight, value in terms.values()).backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    assert all(gradient is not None and torch.isfinite(gradient).all() for gradient in gradients)
+    assert any(gradient.abs().max() > 0 for gradient in gradients)

@@ -1,0 +1,191 @@
+"""Checkpoints: whole or as before, checked when they are read."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silohash import files
+from silohash.federated.base import ServerState
+from silohash.runtime import checkpoint
+from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
+from silohash.types import UserError
+from tests.runs import same_arrays
+
+DIGEST = "abc"
+
+
+def state(number: int = 3, *, best: int | None = 1) -> RunState:
+    def server(value: float) -> ServerState:
+        return ServerState(
+            params={"image.hash.weight": np.full((2, 3), value, np.float32), "steps": np.asarray(7)},
+            extras={"memory": np.full(4, value)},
+            private={"bank/a": np.arange(3, dtype=np.int8)},
+        )
+
+    silos = {0: {"model/image.hash.weight": np.ones((2, 3), np.float32)}, 11: {"own": np.asarray(2.5)}}
+    if best is None:
+        return RunState(number, server(number), silos)
+    return RunState(number, server(number), silos, 0.1 + best, best, server(best), {0: {"own": np.asarray(best)}})
+
+
+def same(first: RunState, second: RunState) -> bool:
+    plain = [(s.round, s.best_score, s.best_round, sorted(s.silos), sorted(s.best_silos)) for s in (first, second)]
+    servers = [(first.server, second.server)]
+    if first.best_server is not None and second.best_server is not None:
+        servers.append((first.best_server, second.best_server))
+    elif first.best_server is not second.best_server:
+        return False
+    silos = [
+        (a[name], b[name])
+        for a, b in ((first.silos, second.silos), (first.best_silos, second.best_silos))
+        for name in a
+    ]
+    return plain[0] == plain[1] and all(
+        same_arrays(a, b)
+        for a, b in silos + [(getattr(x, n), getattr(y, n)) for x, y in servers for n in checkpoint.SECTIONS]
+    )
+
+
+@pytest.mark.parametrize("best", [None, 0, 2])
+def test_round_trip(tmp_path: Path, best: int | None) -> None:
+    folder = tmp_path / "checkpoint"
+    assert not has_checkpoint(folder)
+    save_checkpoint(folder, state(best=best), DIGEST)
+    assert has_checkpoint(folder)
+    assert same(load_checkpoint(folder, DIGEST), state(best=best))
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_chosen_is_the_best_round_or_the_last() -> None:
+    server, silos, number = state(3, best=1).chosen()
+    assert (server.params["image.hash.weight"][0, 0], silos[0]["own"], number) == (1, 1, 1)
+    server, silos, number = state(3, best=None).chosen()
+    assert (server.params["image.hash.weight"][0, 0], number) == (3, 2)
+    assert set(silos) == {0, 11}
+
+
+def test_best_round_is_written_once_and_still_there_when_links_are_not_to_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "checkpoint"
+    save_checkpoint(folder, state(2, best=1), DIGEST)
+    inode = (folder / "best_server.safetensors").stat().st_ino
+    save_checkpoint(folder, state(3, best=1), DIGEST)
+    assert (folder / "best_server.safetensors").stat().st_ino == inode
+    assert same(load_checkpoint(folder, DIGEST), state(3, best=1))
+
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    save_checkpoint(folder, state(4, best=1), DIGEST)
+    assert same(load_checkpoint(folder, DIGEST), state(4, best=1))
+    save_checkpoint(folder, state(5, best=4), DIGEST)
+    assert same(load_checkpoint(folder, DIGEST), state(5, best=4))
+
+
+def test_other_config(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "checkpoint", state(), DIGEST)
+    with pytest.raises(UserError, match=r"belongs to another config \(digest abc, now xyz\)"):
+        load_checkpoint(tmp_path / "checkpoint", "xyz")
+
+
+def test_newer_version(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "checkpoint", state(), DIGEST)
+    about = tmp_path / "checkpoint" / "state.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "format_version": 2}))
+    with pytest.raises(UserError, match="newer silohash. Upgrade"):
+        load_checkpoint(tmp_path / "checkpoint", DIGEST)
+
+
+@pytest.mark.parametrize("name", ["server", "silos", "best_server", "best_silos"])
+def test_truncated_missing_and_replaced_files(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "checkpoint"
+    save_checkpoint(folder, state(), DIGEST)
+    path = folder / f"{name}.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) - 5])
+    with pytest.raises(UserError, match=rf"{name}\.safetensors is damaged or truncated"):
+        load_checkpoint(folder, DIGEST)
+    path.unlink()
+    with pytest.raises(UserError, match=rf"{name}\.safetensors is missing"):
+        load_checkpoint(folder, DIGEST)
+    altered = bytearray(content)
+    altered[-1] ^= 1
+    path.write_bytes(bytes(altered))
+    with pytest.raises(UserError, match="not the file that the checkpoint names"):
+        load_checkpoint(folder, DIGEST)
+
+
+def test_truncated_state(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "checkpoint", state(), DIGEST)
+    about = tmp_path / "checkpoint" / "state.json"
+    about.write_text(about.read_text()[:40])
+    with pytest.raises(UserError, match=r"state\.json is damaged"):
+        load_checkpoint(tmp_path / "checkpoint", DIGEST)
+    with pytest.raises(UserError, match="is missing"):
+        load_checkpoint(tmp_path / "elsewhere", DIGEST)
+
+
+@pytest.mark.parametrize("at", ["server.safetensors", "silos.safetensors", "state.json"])
+def test_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    folder = tmp_path / "checkpoint"
+    save_checkpoint(folder, state(2), DIGEST)
+    sync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if at in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(UserError, match="The disk is full: .* nothing was left half-written"):
+        save_checkpoint(folder, state(3), DIGEST)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+    assert same(load_checkpoint(folder, DIGEST), state(2))
+
+
+@pytest.mark.parametrize("kept", ["before", "none"])
+def test_kill_between_the_two_renames_loses_nothing(tmp_path: Path, kept: str) -> None:
+    """A kill after the old checkpoint was moved aside, before the new one took its place."""
+    folder = tmp_path / "checkpoint"
+    save_checkpoint(folder, state(2), DIGEST)
+    save_checkpoint(tmp_path / "new", state(3), DIGEST)
+    folder.rename(tmp_path / ".checkpoint.77.88.old")
+    if kept == "none":
+        for path in (tmp_path / ".checkpoint.77.88.old").iterdir():
+            path.unlink()
+        (tmp_path / ".checkpoint.77.88.old").rmdir()
+    (tmp_path / "new").rename(tmp_path / ".checkpoint.77.88.part")
+    assert has_checkpoint(folder)
+    assert same(load_checkpoint(folder, DIGEST), state(3))
+
+
+def test_kill_before_the_new_one_was_whole_leaves_the_one_before(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    save_checkpoint(folder, state(2), DIGEST)
+    (tmp_path / ".checkpoint.77.88.part").mkdir()
+    (tmp_path / ".checkpoint.77.88.part" / "server.safetensors").write_bytes(b"half")
+    assert same(load_checkpoint(folder, DIGEST), state(2))
+    save_checkpoint(folder, state(3), DIGEST)
+    assert same(load_checkpoint(folder, DIGEST), state(3))
+
+
+def test_first_checkpoint_cut_off_is_none(tmp_path: Path) -> None:
+    (tmp_path / ".checkpoint.77.88.part").mkdir()
+    assert not has_checkpoint(tmp_path / "checkpoint")
+
+
+def test_what_is_saved_is_as_it_was_then(tmp_path: Path) -> None:
+    before = state(2)
+    save_checkpoint(tmp_path / "checkpoint", before, DIGEST)
+    before.server.params["image.hash.weight"][:] = 99
+    assert same(load_checkpoint(tmp_path / "checkpoint", DIGEST), state(2))
+    assert replace(before, round=9).round == 9

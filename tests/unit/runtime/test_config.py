@@ -1,0 +1,240 @@
+"""Configs: what is refused and how it is said, overrides, TOML and back, what the digest covers."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from silohash.registry import suggestion
+from silohash.runtime.config import EvaluateConfig, RunConfig, checked, load_config, to_toml
+from silohash.runtime.template import config_template
+from silohash.types import UserError
+
+GLYPHS = {"data": {"name": "glyphs"}}
+
+
+def said(section: str | None, **values: object) -> str:
+    """The sentence that a config is refused with."""
+    config = {**GLYPHS, **values} if section is None else {**GLYPHS, section: {**GLYPHS.get(section, {}), **values}}
+    with pytest.raises(UserError) as error:
+        load_config(config)
+    text = str(error.value)
+    assert text.startswith("the config: ")
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("section", "typed", "meant"),
+    [
+        (None, "fedrated", "federated"),
+        ("data", "nam", "name"),
+        ("features", "imag", "image"),
+        ("model", "hiden", "hidden"),
+        ("local", "bit", "bits"),
+        ("local", "quantisation_weight", "quantization_weight"),
+        ("federated", "round", "rounds"),
+        ("federated", "weightin", "weighting"),
+        ("train", "learning_rat", "learning_rate"),
+        ("evaluate", "mesures", "measures"),
+    ],
+)
+def test_unknown_key_names_the_nearest(section: str | None, typed: str, meant: str) -> None:
+    text = said(section, **{typed: {} if section is None else 1})
+    key = typed if section is None else f"{section}.{typed}"
+    assert f'unknown key "{key}" (did you mean "{meant}"?)' in text
+    assert "known: " in text
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "part"),
+    [
+        ("train", "batch", "many", "valid integer, unable to parse string as an integer (got 'many')"),
+        ("train", "batch", 1, "greater than or equal to 2 (got 1)"),
+        ("train", "learning_rate", 0, "greater than 0 (got 0)"),
+        ("train", "optimizer", "adm", "'adam', 'adamw' or 'sgd' (got 'adm')"),
+        ("train", "precision", "float16", "'float32' or 'bfloat16'"),
+        ("federated", "rounds", 0, "greater than or equal to 1 (got 0)"),
+        ("federated", "fraction", 1.5, "less than or equal to 1 (got 1.5)"),
+        ("federated", "weighting", "sizes", "federated.weighting: input should be 'examples' or 'uniform'"),
+        ("local", "bits", 7, "local.bits: input should be greater than or equal to 8 (got 7)"),
+        ("local", "bits", 257, "less than or equal to 256 (got 257)"),
+        ("local", "anchors", 0, "local.anchors: "),
+        ("model", "dropout", 1.0, "less than 1 (got 1.0)"),
+        ("evaluate", "evaluations", ["GG", "GX"], '"GX" is none of GG, GL, PL, PG, XS'),
+        ("evaluate", "tasks", ["i2v"], '"i2v" is none of i2t, t2i, i2i, t2t'),
+        ("evaluate", "measures", ["mPA@all"], "mPA"),
+        ("evaluate", "validation", 1, "less than 1 (got 1)"),
+        (None, "seed", -1, "seed: input should be greater than or equal to 0 (got -1)"),
+        (None, "train", 5, "train: input should be a valid dictionary"),
+    ],
+)
+def test_wrong_value_is_named_with_what_was_seen(section: str | None, key: str, value: object, part: str) -> None:
+    assert part in said(section, **{key: value})
+
+
+def test_methods_and_presets_that_there_are_not() -> None:
+    assert '"dcmj" (did you mean "dcmh"?)' in said("local", name="dcmj")
+    assert '"fedavgg" (did you mean "fedavg"?)' in said("federated", name="fedavgg")
+    assert 'local.preset: dcmh has no preset "papre" (did you mean "paper"?)' in said("local", preset="papre")
+    assert 'federated.preset: fedavg has no preset "paper"' in said("federated", preset="paper")
+
+
+def test_data_has_one_source() -> None:
+    with pytest.raises(UserError, match="give either name"):
+        load_config({"data": {}})
+    with pytest.raises(UserError, match="give either name"):
+        load_config({"data": {"name": "glyphs", "path": "x"}})
+    with pytest.raises(UserError, match=r"\[data\] is missing. Add it"):
+        load_config({})
+
+
+def test_preset_sets_what_is_not_given() -> None:
+    paper = load_config({**GLYPHS, "local": {"name": "dcmh", "preset": "paper", "balance_weight": 0.5}}).local_method
+    assert paper.params.normalization == "paper"
+    assert paper.params.balance_weight == 0.5
+    assert load_config(GLYPHS).local_method.params.normalization == "mean"
+
+
+def test_config_is_frozen() -> None:
+    config = load_config(GLYPHS)
+    with pytest.raises(ValueError, match="frozen"):
+        config.seed = 3
+    with pytest.raises(ValueError, match="frozen"):
+        config.train.batch = 3
+
+
+@pytest.mark.parametrize(
+    ("override", "section", "key", "value"),
+    [
+        ("federated.rounds=5", "federated", "rounds", 5),
+        (" federated.rounds =5", "federated", "rounds", 5),
+        ("train.learning_rate=1e-2", "train", "learning_rate", 0.01),
+        ("train.decay=false", "train", "decay", False),
+        ("train.device=cpu", "train", "device", "cpu"),
+        ('train.device="cpu"', "train", "device", "cpu"),
+        ('evaluate.measures=["P@5", "R@5"]', "evaluate", "measures", ("P@5", "R@5")),
+        ("partition.kind=dirichlet", "partition", "kind", "dirichlet"),
+        ("features.image={ size = 24 }", "features", "image", {"size": 24}),
+        ("features.image.size=24", "features", "image", {"size": 24}),
+    ],
+)
+def test_set(override: str, section: str, key: str, value: object) -> None:
+    assert getattr(getattr(load_config(GLYPHS, [override]), section), key) == value
+
+
+def test_set_of_the_seed_and_of_parameters() -> None:
+    config = load_config(GLYPHS, ["seed=7", "partition.beta=0.5", "local.anchors=9"])
+    assert config.seed == 7
+    assert config.partition.parameters() == {"beta": 0.5}
+    assert config.local_method.params.anchors == 9
+
+
+@pytest.mark.parametrize("override", ["federated.rounds", "=5", "federated.=5", ".rounds=5"])
+def test_set_of_another_form(override: str) -> None:
+    with pytest.raises(UserError, match=r"not of the form section\.key=value"):
+        load_config(GLYPHS, [override])
+
+
+def test_set_below_what_is_no_table() -> None:
+    with pytest.raises(UserError, match='"seed" is no table'):
+        load_config({**GLYPHS, "seed": 1}, ["seed.x=5"])
+    with pytest.raises(UserError, match="did you mean"):
+        load_config(GLYPHS, ["fedrated.rounds=5"])
+
+
+def test_toml_round_trip(tmp_path: Path) -> None:
+    config = load_config(
+        {
+            "seed": 3,
+            "data": {
+                "path": str(tmp_path / 'a "quoted" \\ folder'),
+                "options": {"labels": "colour", "deep": {"x": [1, 2]}},
+            },
+            "features": {"text": {"kind": "tfidf", "buckets": 64, "vocabulary": ["é", "b"]}},
+            "partition": {"kind": "dirichlet", "silos": 4, "beta": 1e-7, "minimum": 3},
+            "local": {"preset": "paper", "anchors": 5},
+            "train": {"decay": False},
+            "evaluate": {"measures": ["mAP@50[denominator=retrieved,ties=index]"], "ignore_labels": ["a=b", "[c]"]},
+        }
+    )
+    path = tmp_path / "config.toml"
+    path.write_text(config.to_toml(), encoding="utf-8")
+    read = load_config(path)
+    assert read == config
+    assert read.digest() == config.digest()
+    assert read.to_toml() == config.to_toml()
+
+
+def test_toml_of_odd_keys_and_values() -> None:
+    value = {"a b": 1, "plain-key": {"ünder": True, "x.y": [0.1, "z\n"]}, "big": 1e300, "whole": 2.0, "empty": []}
+    assert tomllib.loads(to_toml(value)) == value
+
+
+def test_data_path_is_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recipes").mkdir()
+    file = tmp_path / "recipes" / "run.toml"
+    file.write_text('[data]\npath = "../pictures"\n', encoding="utf-8")
+    monkeypatch.chdir("/")
+    assert load_config(file).data.path == tmp_path / "pictures"
+
+
+def test_data_path_from_elsewhere_is_relative_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_config({"data": {"path": "pictures"}}).data.path == tmp_path / "pictures"
+    file = tmp_path / "elsewhere.toml"
+    file.write_text('[data]\npath = "x"\n', encoding="utf-8")
+    assert load_config(file, ["data.path=pictures"]).data.path == tmp_path / "pictures"
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="There is no config file .* Make one: silohash new"):
+        load_config(tmp_path / "none.toml")
+    with pytest.raises(UserError, match="is a folder"):
+        load_config(tmp_path)
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[data\n")
+    with pytest.raises(UserError, match=r"broken\.toml is no TOML: .*line 1"):
+        load_config(broken)
+    broken.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="is no TOML"):
+        load_config(broken)
+
+
+def test_digest_ignores_the_machine_and_nothing_else() -> None:
+    digest = load_config(GLYPHS).digest()
+    for same in ("train.workers=4", "train.threads=3", "train.device=cpu"):
+        assert load_config(GLYPHS, [same]).digest() == digest, same
+    others = ("seed=1", "local.bits=32", "local.anchors=3", "federated.rounds=3", "partition.silos=2", "train.batch=64",
+              "train.precision=bfloat16", "model.hidden=64", "evaluate.validation=0.2", "features.image.size=24")  # fmt: skip
+    digests = {load_config(GLYPHS, [other]).digest() for other in others}
+    assert len(digests | {digest}) == len(others) + 1
+    assert len(digest) == 12
+
+
+def test_one_table_by_itself() -> None:
+    assert checked(EvaluateConfig, {"measures": ["P@3"]}, where="evaluate").measures == ("P@3",)
+    with pytest.raises(UserError, match=r"evaluate\.measures: .*mPA"):
+        checked(EvaluateConfig, {"measures": ["mPA"]}, where="evaluate")
+
+
+def test_template_is_a_config_with_every_key(tmp_path: Path) -> None:
+    file = tmp_path / "new.toml"
+    text = config_template(file, local="dcmh", federated="fedavg", data=str(tmp_path / "pictures"))
+    assert text.startswith(f"# silohash train {file} --out runs/new\n")
+    file.write_text(text, encoding="utf-8")
+    config = load_config(file)
+    assert config.data.path == tmp_path / "pictures"
+    assert config.model_copy(update={"data": None}) == RunConfig(data=config.data).model_copy(update={"data": None})
+    for name in ("anchors", "balance_weight", "weighting", "rounds", "validation", "clip_norm"):
+        assert f"{name} = " in text
+
+
+def test_template_for_a_method_that_there_is_not(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean"):
+        config_template(tmp_path / "new.toml", local="dcmm", federated="fedavg", data="glyphs")
+    assert suggestion("x", []) == ""
