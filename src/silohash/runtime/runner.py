@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -133,7 +134,8 @@ class WorkerProcesses:
         self.threads.shutdown(wait=False, cancel_futures=True)
         for process in self.processes:
             if process.stdin is not None:
-                process.stdin.close()
+                with suppress(OSError):  # a worker that has died leaves a broken pipe
+                    process.stdin.close()
         for process in self.processes:
             try:
                 process.wait(timeout=2)

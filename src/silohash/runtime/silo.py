@@ -212,7 +212,7 @@ def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainSetting
 
 
 def batches(context: SiloContext, phase: Phase, settings: TrainSettings, epoch: int) -> Iterator[Tensor]:
-    """Yields the rows of each batch of one pass, shuffled; a last batch of less than a quarter joins the one before."""
+    """Yields the rows of each batch of one pass, shuffled; a last batch of at most a quarter joins the one before."""
     generator = seeds.numpy_generator(
         settings.seed, f"batches/{phase.name}/{epoch}", silo=context.silo, round=context.round
     )

@@ -42,15 +42,10 @@ def same(first: RunState, second: RunState) -> bool:
         servers.append((first.best_server, second.best_server))
     elif first.best_server is not second.best_server:
         return False
-    silos = [
-        (a[name], b[name])
-        for a, b in ((first.silos, second.silos), (first.best_silos, second.best_silos))
-        for name in a
-    ]
-    return plain[0] == plain[1] and all(
-        same_arrays(a, b)
-        for a, b in silos + [(getattr(x, n), getattr(y, n)) for x, y in servers for n in checkpoint.SECTIONS]
-    )
+    pairs = [(getattr(a, name), getattr(b, name)) for a, b in servers for name in checkpoint.SECTIONS]
+    for ours, theirs in ((first.silos, second.silos), (first.best_silos, second.best_silos)):
+        pairs += [(ours[silo], theirs[silo]) for silo in ours]
+    return plain[0] == plain[1] and all(same_arrays(a, b) for a, b in pairs)
 
 
 @pytest.mark.parametrize("best", [None, 0, 2])
@@ -101,7 +96,7 @@ def test_newer_version(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "checkpoint", state(), DIGEST)
     about = tmp_path / "checkpoint" / "state.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "format_version": 2}))
-    with pytest.raises(UserError, match="newer silohash. Upgrade"):
+    with pytest.raises(UserError, match=r"newer silohash\. Upgrade"):
         load_checkpoint(tmp_path / "checkpoint", DIGEST)
 
 
@@ -141,12 +136,12 @@ def test_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pyt
     sync = os.fsync
 
     def full(descriptor: int) -> None:
-        if at in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if at in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
             raise OSError(errno.ENOSPC, "No space left on device")
         sync(descriptor)
 
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(UserError, match="The disk is full: .* nothing was left half-written"):
+    with pytest.raises(UserError, match=r"The disk is full: .* nothing was left half-written"):
         save_checkpoint(folder, state(3), DIGEST)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
     assert same(load_checkpoint(folder, DIGEST), state(2))

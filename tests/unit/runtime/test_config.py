@@ -192,7 +192,7 @@ def test_data_path_from_elsewhere_is_relative_to_the_working_directory(
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="There is no config file .* Make one: silohash new"):
+    with pytest.raises(UserError, match=r"There is no config file .* Make one: silohash new"):
         load_config(tmp_path / "none.toml")
     with pytest.raises(UserError, match="is a folder"):
         load_config(tmp_path)
@@ -209,8 +209,10 @@ def test_digest_ignores_the_machine_and_nothing_else() -> None:
     digest = load_config(GLYPHS).digest()
     for same in ("train.workers=4", "train.threads=3", "train.device=cpu"):
         assert load_config(GLYPHS, [same]).digest() == digest, same
-    others = ("seed=1", "local.bits=32", "local.anchors=3", "federated.rounds=3", "partition.silos=2", "train.batch=64",
-              "train.precision=bfloat16", "model.hidden=64", "evaluate.validation=0.2", "features.image.size=24")  # fmt: skip
+    others = (
+        *("seed=1", "local.bits=32", "local.anchors=3", "federated.rounds=3", "partition.silos=2", "train.batch=64"),
+        *("train.precision=bfloat16", "model.hidden=64", "evaluate.validation=0.2", "features.image.size=24"),
+    )
     digests = {load_config(GLYPHS, [other]).digest() for other in others}
     assert len(digests | {digest}) == len(others) + 1
     assert len(digest) == 12

@@ -1,0 +1,222 @@
+"""The loop over rounds and silos: who takes part, what is refused, what is recorded, which round is chosen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.runtime.rounds import RoundSettings, participants, refusal, round_half_up, run_rounds
+from silohash.runtime.runner import InProcess
+from silohash.runtime.worker import Worker
+from silohash.types import UserError
+from tests.runs import Records, first_state, prepared, run_loop, same_arrays
+
+
+class Spoiling:
+    """A worker that spoils what one silo returns."""
+
+    def __init__(self, worker: Worker, silos: set[int], spoil) -> None:
+        self.worker, self.silos, self.spoil = worker, silos, spoil
+
+    def do(self, task):
+        result = self.worker.do(task)
+        return self.spoil(result) if task.kind == "train" and task.silo in self.silos else result
+
+
+def with_params(result, **changes):
+    params = {**result.update.params, **changes}
+    return replace(result, update=replace(result.update, params=params))
+
+
+def nan(result):
+    broken = result.update.params["image.hash.weight"].copy()
+    broken[0, 0] = np.nan
+    return with_params(result, **{"image.hash.weight": broken})
+
+
+def infinite(result):
+    return with_params(result, **{"text.hash.bias": np.full(16, np.inf, np.float32)})
+
+
+def shape(result):
+    return with_params(result, **{"image.hash.weight": np.zeros((2, 2), np.float32)})
+
+
+def stranger(result):
+    return with_params(result, **{"audio.hash.weight": np.zeros(2, np.float32)})
+
+
+def negative(result):
+    return replace(result, update=replace(result.update, weights={"image": -1.0, "text": 3.0}))
+
+
+def endless(result):
+    return replace(result, update=replace(result.update, weights={"image": math.nan, "text": 3.0}))
+
+
+def own(result):
+    return replace(result, kept={"model/x": np.array([np.nan])})
+
+
+def sums(result):
+    return replace(result, update=replace(result.update, sums={"count": np.array([np.inf])}))
+
+
+REFUSALS = [
+    (nan, "params/image.hash.weight holds NaN or infinite values"),
+    (infinite, "params/text.hash.bias holds NaN or infinite values"),
+    (shape, "image.hash.weight has shape (2, 2), the global model (16, 16)"),
+    (stranger, "audio.hash.weight is no parameter of the global model"),
+    (negative, "its weights are {'image': -1.0, 'text': 3.0}"),
+    (endless, "its weights are {'image': nan, 'text': 3.0}"),
+    (own, "its own model/x holds NaN or infinite values"),
+    (sums, "sums/count holds NaN or infinite values"),
+]
+
+
+def spoiled(inputs, silos: set[int], spoil, *observers, rounds: int = 1):
+    worker = Worker(inputs, torch.device("cpu"))
+    settings = RoundSettings(rounds=rounds, silos=[name for name, _, _ in inputs.silos])
+    return run_rounds(
+        first_state(inputs, worker), federated=inputs.config.federated_method,
+        runner=InProcess(Spoiling(worker, silos, spoil)), settings=settings, observers=observers,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "reason"), REFUSALS, ids=[spoil.__name__ for spoil, _ in REFUSALS])
+def test_a_silo_whose_update_cannot_be_used_is_named_and_left_out(spoil, reason: str) -> None:
+    inputs, listener = prepared((30, 20, 10), federated={"rounds": 1}), Records()
+    state = spoiled(inputs, {1}, spoil, listener)
+    assert [silo.rejected for silo in listener.records[0].silos] == [None, reason, None]
+    assert [silo.silo for silo in listener.records[0].silos] == ["silo-0", "silo-1", "silo-2"]
+    assert 1 not in state.silos
+    without = spoiled(inputs, {1}, nan)
+    assert same_arrays(state.server.params, without.server.params)
+    assert all(np.isfinite(array).all() for array in state.server.params.values())
+    assert not same_arrays(state.server.params, run_loop(inputs).server.params)
+
+
+def test_a_round_in_which_no_silo_can_be_used_ends_the_run_with_advice() -> None:
+    saved = []
+    inputs = prepared((10, 10), federated={"rounds": 1})
+    worker = Worker(inputs, torch.device("cpu"))
+    with pytest.raises(UserError, match=r"Round 1: no silo's parameters could be used .*train\.learning_rate"):
+        run_rounds(
+            first_state(inputs, worker), federated=inputs.config.federated_method,
+            runner=InProcess(Spoiling(worker, {0, 1}, nan)),
+            settings=RoundSettings(rounds=1, silos=["silo-0", "silo-1"]), save=saved.append,
+        )  # fmt: skip
+    assert saved == []
+
+
+def test_good_updates_are_not_refused() -> None:
+    inputs = prepared((10,))
+    worker = Worker(inputs, torch.device("cpu"))
+    server = first_state(inputs, worker).server
+    from silohash.runtime.runner import SiloTask
+
+    result = worker.do(SiloTask("train", 0, inputs.config.federated_method.broadcast(server, 0, round=0)))
+    assert refusal(result, server) is None
+    assert refusal(replace(result, kept={"count": np.array([3])}), server) is None
+
+
+@pytest.mark.parametrize(("fraction", "count"), [(1.0, 10), (0.5, 5), (0.25, 3), (0.24, 2), (0.01, 1), (0.95, 10)])
+def test_participants(fraction: float, count: int) -> None:
+    settings = RoundSettings(rounds=9, silos=[str(number) for number in range(10)], fraction=fraction)
+    drawn = [participants(settings, number) for number in range(9)]
+    assert all(len(set(silos)) == count and silos == sorted(silos) for silos in drawn)
+    assert drawn == [participants(settings, number) for number in range(9)]
+    if count < 10:
+        assert len({tuple(silos) for silos in drawn}) > 1
+        assert drawn != [participants(replace(settings, seed=1), number) for number in range(9)]
+        if count > 1:
+            assert set().union(*drawn) == set(range(10))
+
+
+def test_halves_go_up() -> None:
+    assert [round_half_up(value) for value in (0.5, 1.5, 2.5, 2.4)] == [1, 2, 3, 2]
+
+
+def test_silos_that_do_not_take_part_are_not_in_the_record_and_keep_what_they_had() -> None:
+    inputs, listener = prepared((10, 10, 10, 10), federated={"name": "local", "rounds": 3}), Records()
+    before = None
+    for stop in (1, 2, 3):
+        state = run_loop(inputs, listener, state=before, stop=stop, fraction=0.5)
+        there = {int(silo.silo[-1]) for silo in listener.records[-1].silos}
+        assert len(there) == 2
+        if before is not None:
+            for silo in set(before.silos) - there:
+                assert same_arrays(before.silos[silo], state.silos[silo])
+            for silo in set(before.silos) & there:
+                assert not same_arrays(before.silos[silo], state.silos[silo])
+        before = state
+
+
+def test_record_of_a_round() -> None:
+    inputs, listener = prepared((30, 20, 10), federated={"rounds": 2}), Records()
+    state = run_loop(inputs, listener)
+    model = sum(array.nbytes for array in state.server.params.values())
+    for number, record in enumerate(listener.records):
+        assert record.round == number
+        assert [silo.items for silo in record.silos] == [30, 20, 10]
+        assert record.loss == pytest.approx(sum(silo.items * silo.loss for silo in record.silos) / 60)
+        assert record.uplink_bytes == record.downlink_bytes == 3 * model
+        assert 0 < record.validation < 1
+        assert record.seconds > 0
+
+
+def test_validation_picks_the_round_not_the_last() -> None:
+    inputs, listener = prepared(federated={"rounds": 4}), Records()
+    scores = iter([0.2, 0.9, 0.9, 0.5])
+
+    def scored(result):
+        return replace(result, update=replace(result.update, scalars={"score": score}, counts={"queries": 5}))
+
+    worker = Worker(inputs, torch.device("cpu"))
+
+    class Scoring:
+        def run(self, tasks):
+            nonlocal score
+            tasks = list(tasks)
+            if tasks[0].kind == "validate":
+                score = next(scores)
+                return [scored(worker.do(task)) for task in tasks]
+            return [worker.do(task) for task in tasks]
+
+        def close(self) -> None: ...
+
+    score, states = 0.0, []
+    state = run_rounds(
+        first_state(inputs, worker), federated=inputs.config.federated_method, runner=Scoring(),
+        settings=RoundSettings(rounds=4, silos=["a", "b", "c"]), observers=[listener], save=states.append,
+    )  # fmt: skip
+    assert [record.best for record in listener.records] == [True, True, False, False]
+    assert (state.best_round, state.best_score) == (1, 0.9)
+    assert same_arrays(state.chosen()[0].params, states[1].server.params)
+    assert not same_arrays(state.server.params, states[1].server.params)
+
+
+def test_without_validation_the_last_round_is_taken() -> None:
+    inputs, listener = prepared(validation=0), Records()
+    state = run_loop(inputs, listener, validate=True)
+    assert [record.validation for record in listener.records] == [None, None, None]
+    assert [record.best for record in listener.records] == [True, True, True]
+    assert state.chosen()[2] == 2
+    assert same_arrays(state.chosen()[0].params, state.server.params)
+
+
+def test_a_round_is_recorded_before_it_is_saved() -> None:
+    inputs, order = prepared((10,), federated={"rounds": 2}), []
+    worker = Worker(inputs, torch.device("cpu"))
+    listener = Records()
+    listener.round = lambda record: order.append(("record", record.round))
+    run_rounds(
+        first_state(inputs, worker), federated=inputs.config.federated_method, runner=InProcess(worker),
+        settings=RoundSettings(rounds=2, silos=["a"]), observers=[listener],
+        save=lambda state: order.append(("save", state.round - 1)),
+    )  # fmt: skip
+    assert order == [("record", 0), ("save", 0), ("record", 1), ("save", 1)]
