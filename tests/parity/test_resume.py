@@ -1,0 +1,110 @@
+"""A run that was stopped and resumed is the run that was not: model, figures and records."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from silohash.federated import FEDERATED_METHODS
+from silohash.runtime import experiment
+from silohash.runtime.evaluation import evaluate_run
+from silohash.runtime.events import read_rounds
+from silohash.runtime.run import Run
+from tests.runs import Records, same_files, tiny_config, train, write_archive, write_config
+
+ROUNDS = 4
+
+
+class Stopping(Records):
+    """Ends the process's training in the middle of a round, as Ctrl-C would."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def round(self, record) -> None:
+        super().round(record)
+        if record.round == self.at:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_archive(tmp_path_factory.mktemp("data") / "archive", count=90)
+
+
+def rounds_of(run: Run) -> list[dict]:
+    """Records without what depends on the clock."""
+    silos = [[replace(silo, seconds=0.0) for silo in record.silos] for record in run.rounds()]
+    return [asdict(replace(r, seconds=0.0, silos=s)) for r, s in zip(run.rounds(), silos, strict=True)]
+
+
+def figures_of(run: Run) -> list[dict]:
+    return [asdict(replace(row, run="")) for row in evaluate_run(run).rows]
+
+
+def same(first: Run, second: Run) -> bool:
+    return (
+        same_files(first.model_folder, second.model_folder)
+        and same_files(first.checkpoint, second.checkpoint)
+        and rounds_of(first) == rounds_of(second)
+        and figures_of(first) == figures_of(second)
+    )
+
+
+@pytest.mark.parametrize("name", FEDERATED_METHODS.names())
+def test_stopped_twice_and_resumed(archive: Path, tmp_path: Path, name: str) -> None:
+    sections = {"federated": {"name": name, "rounds": ROUNDS, "fraction": 0.6}}
+    whole = train(archive, tmp_path / "whole", **sections)
+    stopped = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        train(archive, stopped, Stopping(at=1), **sections)
+    assert not Run(stopped).model_folder.exists()
+    with pytest.raises(KeyboardInterrupt):
+        experiment.resume(stopped, observers=[Stopping(at=2)])
+    listener = Records()
+    resumed = experiment.resume(stopped, observers=[listener])
+    assert listener.first_round == 2
+    assert same(whole, resumed)
+
+
+def test_stopped_before_the_first_checkpoint(archive: Path, tmp_path: Path) -> None:
+    whole = train(archive, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(archive, tmp_path / "stopped", Stopping(at=0))
+    assert not Run(tmp_path / "stopped").checkpoint.exists()
+    assert same(whole, experiment.resume(tmp_path / "stopped"))
+
+
+def test_resuming_a_finished_run_changes_nothing(archive: Path, tmp_path: Path) -> None:
+    run = train(archive, tmp_path / "run")
+    before = {p: p.read_bytes() for p in run.folder.rglob("*") if p.is_file()}
+    experiment.resume(run.folder)
+    assert {p: p.read_bytes() for p in run.folder.rglob("*") if p.is_file()} == before
+
+
+def test_killed_process_is_resumed(archive: Path, tmp_path: Path) -> None:
+    """SIGKILL, which nothing can catch, at whatever moment it falls."""
+    sections = {"federated": {"rounds": 40, "local_epochs": 4}}
+    config = write_config(tmp_path / "run.toml", archive, **sections)
+    command = [sys.executable, "-m", "silohash.cli", "train", str(config), "--out", str(tmp_path / "killed")]
+    with subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=dict(os.environ)
+    ) as process:
+        records, deadline = tmp_path / "killed" / "rounds.jsonl", time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None:
+            if records.exists() and records.read_text().count("\n") >= 2:
+                break
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    done = len(read_rounds(records))
+    assert 2 <= done < 40
+    assert same(train(archive, tmp_path / "whole", **sections), experiment.resume(tmp_path / "killed"))
+    assert Run(tmp_path / "killed").config == tiny_config(archive, **sections)

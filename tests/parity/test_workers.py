@@ -1,0 +1,38 @@
+"""Two worker processes give the bits that one process gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from silohash.files import digest_file
+from silohash.runtime.evaluation import evaluate_run
+from silohash.types import UserError
+from tests.runs import same_files, train, write_archive
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_archive(tmp_path_factory.mktemp("data") / "archive", count=90)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "local"])
+def test_two_workers_equal_one(archive: Path, tmp_path: Path, name: str) -> None:
+    federated = {"name": name, "rounds": 2}
+    one = train(archive, tmp_path / "one", federated=federated)
+    two = train(archive, tmp_path / "two", federated=federated, train={"workers": 2})
+    assert same_files(one.checkpoint, two.checkpoint)
+    weights = [sorted(run.model_folder.glob("*.safetensors")) for run in (one, two)]
+    assert [(path.name, digest_file(path)) for path in weights[0]] == [(p.name, digest_file(p)) for p in weights[1]]
+    assert len(weights[0]) == (3 if name == "fedavg" else 6)
+    assert [row.value for row in evaluate_run(one).rows] == [row.value for row in evaluate_run(two).rows]
+    assert one.config.digest() == two.config.digest()
+    assert not (two.folder / ".inputs").exists()
+
+
+def test_what_a_worker_cannot_do_is_said_as_in_one_process(archive: Path, tmp_path: Path) -> None:
+    sections = {"train": {"workers": 2, "learning_rate": 1e30, "optimizer": "sgd"}, "federated": {"rounds": 2}}
+    with pytest.raises(UserError, match=r"no silo's parameters could be used .*Lower train\.learning_rate"):
+        train(archive, tmp_path / "run", **sections)
+    assert not (tmp_path / "run" / ".inputs").exists()

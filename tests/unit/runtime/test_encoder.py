@@ -1,0 +1,129 @@
+"""The trained model on disk, and its codes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silohash.files import read_arrays, write_arrays
+from silohash.runtime.encoder import TrainedModel, Weights
+from silohash.runtime.run import Run
+from silohash.types import MODALITIES, UserError
+from tests.runs import BITS, same_arrays, train, write_archive
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("encoder")
+    return train(write_archive(folder / "archive", text="words"), folder / "run", federated={"rounds": 1})
+
+
+@pytest.mark.parametrize("modality", MODALITIES)
+def test_round_trip_gives_the_same_codes_bit_for_bit(run: Run, tmp_path: Path, modality) -> None:
+    rows = run.archive.split("database")
+    before = run.model.encoder().codes(run.archive, rows, modality)
+    run.model.save(tmp_path / "model")
+    read = TrainedModel.load(tmp_path / "model")
+    after = read.encoder().codes(run.archive, rows, modality)
+    assert before.model_digest == after.model_digest
+    assert np.array_equal(before.words, after.words)
+    assert (after.bits, after.modality, list(after.ids)) == (BITS, modality, list(run.archive.ids[rows]))
+    assert same_arrays(run.model.weights["global"].params, read.weights["global"].params)
+    assert read.config == run.config
+    assert read.round == run.model.round
+
+
+def test_digest_changes_with_any_weight_and_with_what_comes_before_the_tower(run: Run) -> None:
+    model = run.model
+    digests = {model.encoder().digest}
+    weights = model.weights["global"]
+    for name in weights.params:
+        params = {key: array.copy() for key, array in weights.params.items()}
+        params[name].reshape(-1)[-1] += 1e-3
+        digests.add(replace(model, weights={"global": Weights(params, {})}).encoder().digest)
+    assert len(digests) == 1 + len(weights.params)
+    given = model.featurisers["image"]
+    shifted = replace(given, summed={**given.summed, "sum": given.summed["sum"] + 1})
+    digests.add(replace(model, featurisers={**model.featurisers, "image": shifted}).encoder().digest)
+    extra = replace(model, weights={"global": Weights(weights.params, {"memory": np.zeros(2)})})
+    digests.add(extra.encoder().digest)
+    assert len(digests) == 3 + len(weights.params)
+    assert model.encoder().digest == TrainedModel.load(run.model_folder).encoder().digest
+
+
+@pytest.mark.parametrize("modality", MODALITIES)
+def test_one_query_is_coded_as_the_archive_is(run: Run, modality) -> None:
+    encoder = run.model.encoder()
+    rows = run.archive.split("query")[:4]
+    codes = encoder.codes(run.archive, rows, modality)
+    for place, row in enumerate(rows):
+        one = encoder.encode(run.archive.values(modality)[row], modality)
+        assert np.array_equal(one.words, codes.words[place : place + 1])
+        assert one.model_digest == codes.model_digest
+    none = encoder.codes(run.archive, rows[:0], modality)
+    assert none.words.shape == (0, codes.words.shape[1])
+
+
+def test_queries_of_the_wrong_kind(run: Run) -> None:
+    encoder = run.model.encoder()
+    with pytest.raises(UserError, match="16"):
+        encoder.encode(np.zeros(7, np.float32), "image")
+    with pytest.raises(UserError):
+        encoder.encode("words", "image")
+    with pytest.raises(UserError):
+        encoder.encode(np.zeros(16, np.float32), "text")
+
+
+def test_models_that_there_are_not(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match='The run has no model "north"; it has: global'):
+        run.model.encoder("north")
+    assert run.model.deployed_by("north") == "global"
+    assert not run.model.personalized
+    spec = replace(run.model.spec, towers={"text": run.model.spec.towers["text"]})
+    params = {n: a for n, a in run.model.weights["global"].params.items() if n.startswith("text.")}
+    texts = {"text": run.model.featurisers["text"]}
+    only = replace(run.model, spec=spec, featurisers=texts, weights={"global": Weights(params, {})}).encoder()
+    with pytest.raises(UserError, match="trained without image; it encodes text only"):
+        only.encode(np.zeros(16, np.float32), "image")
+    with pytest.raises(UserError, match=r"has no trained model yet\. Run: silohash resume"):
+        TrainedModel.load(tmp_path / "model")
+
+
+def test_damaged_folders(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    run.model.save(folder)
+    about = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**about, "format_version": 2}))
+    with pytest.raises(UserError, match="written by a newer silohash"):
+        TrainedModel.load(folder)
+    (folder / "model.json").write_text("{")
+    with pytest.raises(UserError, match=r"model\.json is damaged"):
+        TrainedModel.load(folder)
+    run.model.save(folder)
+    for path in sorted(folder.glob("*.safetensors")):
+        content = path.read_bytes()
+        path.write_bytes(content[:-9])
+        with pytest.raises(UserError, match=rf"{path.name} is damaged or truncated"):
+            TrainedModel.load(folder)
+        path.write_bytes(content)
+    assert TrainedModel.load(folder).encoder().digest == run.model.encoder().digest
+
+
+def test_files_of_a_model(run: Run) -> None:
+    names = sorted(path.name for path in run.model_folder.iterdir())
+    assert names == ["features-image.safetensors", "features-text.safetensors", "model.json", "weights-000.safetensors"]
+    arrays, _ = read_arrays(run.model_folder / "weights-000.safetensors")
+    assert {name.split("/")[0] for name in arrays} == {"params"}
+
+
+def test_weights_of_another_shape_are_not_installed(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    run.model.save(folder)
+    arrays, _ = read_arrays(folder / "weights-000.safetensors")
+    write_arrays(folder / "weights-000.safetensors", {**arrays, "params/image.hash.bias": np.zeros(5, np.float32)})
+    with pytest.raises(RuntimeError, match="size"):
+        TrainedModel.load(folder).encoder()

@@ -1,0 +1,244 @@
+"""Figures of tiny runs against the same computed with loops over codes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from silohash.data.partition import SiloRows
+from silohash.evaluate.measures import Measure, PerQuery
+from silohash.index.codes import unpack
+from silohash.runtime import evaluation
+from silohash.runtime.evaluation import Evaluator, evaluate_run
+from silohash.runtime.run import Run
+from silohash.types import UserError, database_modality, query_modality
+from tests.runs import BITS, train, write_archive
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory):
+    return tmp_path_factory.mktemp("evaluation")
+
+
+@pytest.fixture(scope="module")
+def archive(folder):
+    return write_archive(folder / "archive", count=90)
+
+
+@pytest.fixture(scope="module")
+def shared(folder, archive) -> Run:
+    """A run of which all silos deploy one model."""
+    return train(archive, folder / "fedavg")
+
+
+@pytest.fixture(scope="module")
+def alone(folder, archive) -> Run:
+    """A run of which every silo deploys its own."""
+    return train(archive, folder / "local", federated={"name": "local"})
+
+
+@pytest.fixture(scope="module")
+def nested(folder, archive) -> Run:
+    """Silos that hold all, two thirds and a third of the same items."""
+    return train(archive, folder / "nested", partition={"kind": "nested"}, federated={"name": "local"})
+
+
+def signs(run: Run, name: str, modality, rows) -> np.ndarray:
+    return unpack(run.model.encoder(name).codes(run.archive, rows, modality).words, BITS).astype(int)
+
+
+def expected_precision(distances: np.ndarray, relevant: np.ndarray) -> float:
+    """The mean average precision over all orders of tied items, group by group."""
+    found = seen = total = 0.0
+    for distance in sorted(set(distances.tolist())):
+        group = relevant[distances == distance]
+        size, hits = len(group), float(group.sum())
+        for place in range(1, size + 1):
+            earlier = (place - 1) * (hits - 1) / (size - 1) if size > 1 else 0.0
+            total += hits / size * (found + 1 + earlier) / (seen + place) if hits else 0.0
+        found, seen = found + hits, seen + size
+    return total / relevant.sum() if relevant.any() else 0.0
+
+
+def mean_precision(run: Run, queries, items, query_codes, item_codes, ignore=()) -> float:
+    labels = np.delete(run.archive.labels, list(ignore), axis=1).astype(int)
+    scores = []
+    for query, code in zip(queries, query_codes, strict=True):
+        distances = (BITS - item_codes @ code) // 2
+        scores.append(expected_precision(distances, (labels[items] @ labels[query]) > 0))
+    return float(np.mean(scores))
+
+
+def value(run: Run, kind: str, task: str, **more) -> float:
+    rows = evaluate_run(run, evaluations=[kind], tasks=[task], measures=["mAP@all"], **more).rows
+    (row,) = rows
+    assert row.worst <= row.value <= row.best
+    assert row.low <= row.value <= row.high
+    return row.value
+
+
+@pytest.mark.parametrize("task", ["i2t", "t2i", "i2i", "t2t"])
+def test_gg_of_a_shared_model(shared: Run, task) -> None:
+    queries, items = shared.archive.split("query"), shared.archive.split("database")
+    asking, asked = (signs(shared, "global", of(task), rows) for of, rows in
+                     ((query_modality, queries), (database_modality, items)))  # fmt: skip
+    found = value(shared, "GG", task)
+    assert found == pytest.approx(mean_precision(shared, queries, items, asking, asked), abs=1e-9)
+    assert value(shared, "XS", task) == found
+
+
+def test_gl_of_a_shared_model(shared: Run) -> None:
+    scores = []
+    for silo in shared.partition.silos:
+        queries, items = silo.split(shared.archive, "query"), silo.split(shared.archive, "database")
+        asking, asked = signs(shared, "global", "image", queries), signs(shared, "global", "text", items)
+        scores.append(mean_precision(shared, queries, items, asking, asked))
+    assert value(shared, "GL", "i2t") == pytest.approx(np.mean(scores), abs=1e-9)
+
+
+def test_pg_pl_and_xs_of_models_of_their_own(alone: Run) -> None:
+    archive, silos = alone.archive, alone.partition.silos
+    queries, items = archive.split("query"), archive.split("database")
+    stored = np.zeros((len(archive), BITS), int)
+    everywhere, here = [], []
+    for silo in silos:
+        own_queries, own = silo.split(archive, "query"), silo.split(archive, "database")
+        stored[own] = signs(alone, silo.name, "text", own)
+        asking = signs(alone, silo.name, "image", queries)
+        everywhere.append(mean_precision(alone, queries, items, asking, signs(alone, silo.name, "text", items)))
+        here.append(mean_precision(alone, own_queries, own, signs(alone, silo.name, "image", own_queries), stored[own]))
+    across = [
+        mean_precision(alone, queries, items, signs(alone, silo.name, "image", queries), stored[items])
+        for silo in silos
+    ]
+    assert value(alone, "PG", "i2t") == pytest.approx(np.mean(everywhere), abs=1e-9)
+    assert value(alone, "PL", "i2t") == pytest.approx(np.mean(here), abs=1e-9)
+    assert value(alone, "XS", "i2t") == pytest.approx(np.mean(across), abs=1e-9)
+    assert value(alone, "XS", "i2t") != value(alone, "PG", "i2t")
+
+
+def test_figures_that_a_method_cannot_give_are_left_out(shared: Run, alone: Run) -> None:
+    everything = ["GG", "GL", "PL", "PG", "XS"]
+    assert {row.evaluation for row in evaluate_run(shared, evaluations=everything).rows} == {"GG", "GL", "XS"}
+    assert {row.evaluation for row in evaluate_run(alone, evaluations=everything).rows} == {"PL", "PG", "XS"}
+
+
+def test_ignored_labels_make_nothing_relevant(shared: Run) -> None:
+    archive = shared.archive
+    ignored = [0, 2]
+    rest = np.delete(archive.labels, ignored, axis=1).any(axis=1)
+    queries, items = (rows[rest[rows]] for rows in (archive.split("query"), archive.split("database")))
+    asking, asked = signs(shared, "global", "image", queries), signs(shared, "global", "text", items)
+    found = value(shared, "GG", "i2t", ignore_labels=[archive.label_names[column] for column in ignored])
+    assert found == pytest.approx(mean_precision(shared, queries, items, asking, asked, ignored), abs=1e-9)
+    assert len(queries) < len(archive.split("query"))
+    (row,) = evaluate_run(shared, evaluations=["GG"], tasks=["i2t"], measures=["P@5"], ignore_labels=["parrot"]).rows
+    assert row.protocol.endswith(", without parrot")
+    assert row.queries <= len(archive.split("query"))
+
+
+def test_overlapping_silos_each_have_their_own_and_an_item_counts_once_across(nested: Run) -> None:
+    archive, silos = nested.archive, nested.partition.silos
+    assert not nested.partition.disjoint
+    queries, items = archive.split("query"), archive.split("database")
+    here = []
+    for silo in silos:
+        own_queries, own = silo.split(archive, "query"), silo.split(archive, "database")
+        assert len(own_queries)
+        codes = (signs(nested, silo.name, "image", own_queries), signs(nested, silo.name, "text", own))
+        here.append(mean_precision(nested, own_queries, own, *codes))
+    assert value(nested, "PL", "i2t") == pytest.approx(np.mean(here), abs=1e-9)
+    stored = np.zeros((len(archive), BITS), int)
+    for silo in reversed(silos):
+        own = silo.split(archive, "database")
+        stored[own] = signs(nested, silo.name, "text", own)
+    held = np.unique(np.concatenate([silo.rows for silo in silos]))
+    queries, items = np.intersect1d(queries, held), np.intersect1d(items, held)
+    across = [
+        mean_precision(nested, queries, items, signs(nested, s.name, "image", queries), stored[items]) for s in silos
+    ]
+    assert value(nested, "XS", "i2t") == pytest.approx(np.mean(across), abs=1e-9)
+
+
+def test_what_a_silo_was_not_given_is_neither_asked_nor_found(shared: Run) -> None:
+    first, *rest = shared.partition.silos
+    parts = replace(shared.partition, silos=(SiloRows(first.name, first.rows, has_text=False), *rest))
+    run = Run(shared.folder)
+    run.__dict__.update(partition=parts, archive=shared.archive)
+    others = np.concatenate([silo.rows for silo in rest])
+    queries = shared.archive.split("query")
+    items = np.intersect1d(shared.archive.split("database"), others)
+    asking, asked = signs(shared, "global", "image", queries), signs(shared, "global", "text", items)
+    assert value(run, "GG", "i2t") == pytest.approx(mean_precision(shared, queries, items, asking, asked), abs=1e-9)
+    local = evaluate_run(run, evaluations=["GL"], tasks=["i2t"], measures=["mAP@all"]).rows[0]
+    assert local.queries == sum(len(silo.split(shared.archive, "query")) for silo in rest)
+
+
+def test_rows_say_what_was_measured(shared: Run) -> None:
+    rows = evaluate_run(shared).rows
+    assert [(row.evaluation, row.task, row.measure) for row in rows] == [
+        (kind, task, measure) for kind in ("GG", "XS") for task in ("i2t", "t2i") for measure in ("mAP@all", "P@5")
+    ]
+    row = rows[0]
+    assert (row.run, row.dataset, row.partition, row.local, row.federated) == (
+        "fedavg",
+        "archive",
+        "iid-3",
+        "dcmh",
+        "fedavg",
+    )
+    assert (row.bits, row.seed, row.queries, row.config_digest) == (BITS, 0, 15, shared.config.digest())
+    labels = shared.archive.labels.astype(int)
+    pairs = labels[shared.archive.split("query")] @ labels[shared.archive.split("database")].T > 0
+    assert row.prior == pytest.approx(pairs.mean())
+    assert row.queries_without_relevant == int((~pairs.any(axis=1)).sum())
+
+
+def test_curves_are_precision_and_recall_by_radius(shared: Run) -> None:
+    curves = evaluate_run(shared, evaluations=["GG"], tasks=["i2t"]).curves
+    (curve,) = curves
+    assert len(curve.precision) == BITS + 1
+    assert curve.recall[-1] == pytest.approx(1.0)
+    assert curve.precision[-1] == pytest.approx(curve.prior, abs=0.02)
+    written = replace(curve, precision=np.array([math.nan, 1.0])).to_json()
+    assert written["precision"] == [None, 1.0]
+
+
+def test_silos_without_a_counted_query_do_not_lower_the_mean(shared: Run) -> None:
+    def part(values: list[float]) -> PerQuery:
+        array = np.array(values)
+        return PerQuery(array, array, array, np.ones(len(values), bool), 0, 0.5)
+
+    settings = shared.config.evaluate
+    row = Evaluator(shared, settings)._row(
+        "GL", "i2t", Measure.parse("mAP@all"), [part([0.5, 0.7]), part([]), part([0.2])]
+    )
+    assert row.value == pytest.approx((0.6 + 0.2) / 2)
+    none = Evaluator(shared, settings)._row("GL", "i2t", Measure.parse("mAP@all"), [part([])])
+    assert math.isnan(none.value)
+    assert none.queries == 0
+
+
+def test_refusals(shared: Run, folder) -> None:
+    with pytest.raises(UserError, match=r"evaluate\.measures: .*mPA"):
+        evaluate_run(shared, measures=["mPA@all"])
+    with pytest.raises(UserError, match='"GX" is none of'):
+        evaluate_run(shared, evaluations=["GX"])
+    with pytest.raises(UserError, match=r'no label "parot" \(did you mean "parrot"\?\)'):
+        evaluate_run(shared, ignore_labels=["parot"])
+    unlabelled = Run(shared.folder)
+    unlabelled.__dict__["archive"] = replace(shared.archive, labels=None, label_names=())
+    with pytest.raises(UserError, match="has no labels, so nothing says which item is relevant"):
+        evaluate_run(unlabelled)
+    nobody = Run(shared.folder)
+    nobody.__dict__["archive"] = replace(
+        shared.archive, splits={**shared.archive.splits, "query": np.zeros(0, np.int64)}
+    )
+    with pytest.raises(UserError, match='no item in "query"'):
+        evaluate_run(nobody)
+    with pytest.raises(UserError, match="is no run"):
+        evaluate_run(Run(folder / "nowhere"))
+    assert evaluation.GLOBAL in shared.model.weights

@@ -1,0 +1,186 @@
+"""A run from config to model: its folder, what stops it, and what it leaves when it is stopped."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.files import read_json
+from silohash.index.store import Store
+from silohash.runtime import experiment
+from silohash.runtime.config import load_config
+from silohash.runtime.indexing import index_run
+from silohash.runtime.run import Run, runs
+from silohash.runtime.worker import choose_device, set_threads, validation_score
+from silohash.types import UserError
+from tests.runs import Records, silo_data, tiny_config, train, write_archive
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_archive(tmp_path_factory.mktemp("data") / "archive", text="words")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Run:
+    return train(archive, tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_folder_of_a_run(run: Run, archive: Path) -> None:
+    names = {path.name for path in run.folder.iterdir()}
+    assert names == {"config.toml", "environment.json", "partition.json", "rounds.jsonl", "checkpoint", "model"}
+    config = load_config(run.config_path)
+    assert config == tiny_config(archive)
+    about = read_json(run.folder / "environment.json")
+    assert about["config_digest"] == config.digest()
+    assert about["packages"]["torch"] == torch.__version__.split("+")[0] or about["packages"]["torch"]
+    assert [record.round for record in run.rounds()] == [0, 1, 2]
+    assert len(run.partition.silos) == 3
+    best = [record.round for record in run.rounds() if record.best][-1]
+    assert run.model.round == best
+    assert run.name == "run"
+    assert [found.folder for found in runs([run.folder])] == [run.folder]
+
+
+def test_observers_hear_of_every_round_and_of_the_end(archive: Path, tmp_path: Path) -> None:
+    listener, said = Records(), []
+    config = tiny_config(archive, federated={"rounds": 2})
+    experiment.train(config, tmp_path / "run", observers=[listener], say=said.append)
+    assert (listener.first_round, len(listener.records), listener.finished) == (0, 2, True)
+    assert said == []
+    again = Records()
+    experiment.resume(tmp_path / "run", observers=[again])
+    assert (again.first_round, again.records) == (2, [])
+
+
+def test_folder_that_holds_a_run_is_left_alone(run: Run, archive: Path) -> None:
+    before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"already holds a run\. Go on with it: silohash resume"):
+        train(archive, run.folder)
+    assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("sections", "part"),
+    [
+        ({"data": {"options": {"lables": "x"}}}, 'no option "lables" \\(did you mean "labels"'),
+        ({"partition": {"kind": "dirichlett"}}, "dirichlet"),
+        ({"partition": {"beta": 0.5}}, "beta"),
+        ({"partition": {"silos": 5000}}, "5,?000"),
+        ({"features": {"image": {"kind": "pixels"}}}, "image"),
+        ({"features": {"text": {"bukets": 3}}}, "buckets"),
+        ({"train": {"device": "cuda:77"}}, r'train\.device = "cuda:77" is not there'),
+    ],
+)
+def test_what_must_be_put_right_first_leaves_no_run(archive: Path, tmp_path: Path, sections, part: str) -> None:
+    with pytest.raises(UserError, match=part):
+        train(archive, tmp_path / "run", **sections)
+    assert not (tmp_path / "run").exists()
+
+
+def test_archive_that_has_changed_since(archive: Path, tmp_path: Path) -> None:
+    own = write_archive(tmp_path / "archive", count=60)
+    run = train(own, tmp_path / "run", federated={"rounds": 1})
+    with (own / "metadata.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    rows[3]["id"] = "another"
+    from tests.runs import write_metadata
+
+    write_metadata(own, rows)
+    with pytest.raises(UserError, match="was not made for the items of"):
+        experiment.resume(run.folder)
+
+
+def test_folder_that_is_no_run(tmp_path: Path) -> None:
+    for call in (experiment.resume, lambda folder: runs([folder]), lambda folder: Run(folder).config):
+        with pytest.raises(UserError, match=r"is no run: it has no config\.toml. Train one: silohash train"):
+            call(tmp_path)
+
+
+def test_skipped_rows_are_said(tmp_path: Path) -> None:
+    own = write_archive(tmp_path / "archive", count=60)
+    values = np.load(own / "image.npy")
+    values[7, 2] = np.nan
+    np.save(own / "image.npy", values)
+    said: list[str] = []
+    experiment.train(tiny_config(own, federated={"rounds": 1}), tmp_path / "run", say=said.append)
+    assert len(said) == 1
+    assert said[0].startswith("skipped: metadata.csv, row 9: image.npy holds NaN")
+
+
+def test_indexes_hold_every_silos_database(run: Run) -> None:
+    counts = index_run(run)
+    assert sum(counts.values()) == len(run.archive.split("database"))
+    for silo in run.partition.silos:
+        for modality in ("image", "text"):
+            with Store.open(run.index_folder / silo.name / f"{modality}.sqlite") as store:
+                items = silo.split(run.archive, "database")
+                assert len(store) == len(items)
+                assert store.manifest.model_digest == run.model.encoder().digest
+                keys = store.keys_of([str(name) for name in run.archive.ids[items]])
+                (payload,) = store.payloads(keys[:1])
+                assert payload["labels"] == run.archive.labels_of(int(items[0]))
+                assert payload["caption"] == run.archive.caption(int(items[0]))
+    before = sorted(path.name for path in run.index_folder.iterdir())
+    index_run(run)
+    assert sorted(path.name for path in run.index_folder.iterdir()) == before
+
+
+def test_more_items_become_one_more_silo(run: Run, tmp_path: Path) -> None:
+    from silohash.data.folder import read_folder
+
+    more = read_folder(write_archive(tmp_path / "more", count=30, text="words", seed=5))
+    assert index_run(run, more) == {"more": 25}
+    same = read_folder(write_archive(tmp_path / run.partition.silos[0].name, count=30, text="words"))
+    with pytest.raises(UserError, match=r"as one of the run's silos is\. Rename its folder"):
+        index_run(run, same)
+
+
+def test_validation_score_is_the_mean_over_both_tasks() -> None:
+    from silohash.evaluate.measures import Measure, evaluate
+    from silohash.evaluate.relevance import Relevance
+    from silohash.index.codes import pack
+    from silohash.local import LOCAL_METHODS
+    from silohash.local.base import outputs_of
+    from tests.runs import model_spec
+
+    kind = LOCAL_METHODS.resolve("dcmh")
+    torch.manual_seed(0)
+    model = kind(kind.Params()).build(model_spec(), 16)
+    database, queries = silo_data(40), silo_data(10, seed=1)
+    words = [{m: pack(v.numpy()) for m, v in outputs_of(model, data).items()} for data in (queries, database)]
+    relevance = Relevance(*(data.labels.numpy().astype(np.uint8) for data in (queries, database)))
+    scores = [
+        evaluate(Measure.parse("mAP@all"), words[0][a], words[1][b], relevance, 16).value.mean()
+        for a, b in (("image", "text"), ("text", "image"))
+    ]
+    assert validation_score(model, database, queries, 16) == pytest.approx(np.mean(scores))
+    nobody = silo_data(1)
+    none = {n: getattr(nobody, n)[:0] for n in ("image", "text", "labels", "has_image", "has_text")}
+    from dataclasses import replace
+
+    assert np.isnan(validation_score(model, database, replace(nobody, **none), 16))
+    assert np.isnan(validation_score(model, database, replace(queries, labels=None), 16))
+
+
+def test_devices_and_threads(archive: Path) -> None:
+    assert choose_device("cpu").type == "cpu"
+    assert choose_device("auto").type in {"cpu", "cuda", "mps"}
+    with pytest.raises(UserError, match='"nonsense" is not there'):
+        choose_device("nonsense")
+    set_threads(tiny_config(archive, train={"threads": 1}))
+    assert torch.get_num_threads() == 1
+    cores = len(os.sched_getaffinity(0))
+    set_threads(tiny_config(archive, train={"threads": 0, "workers": 2}))
+    assert torch.get_num_threads() == max(1, cores // 2)
+    set_threads(tiny_config(archive, train={"threads": 1}))
+
+
+def test_checkpoint_tells_the_round(run: Run) -> None:
+    assert json.loads((run.checkpoint / "state.json").read_text())["round"] == 3

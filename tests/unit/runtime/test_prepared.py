@@ -1,0 +1,178 @@
+"""Training inputs: which items each silo trains on and holds back, vectors, and the files that workers map."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.data.partition import SiloRows, partition
+from silohash.features import featuriser
+from silohash.local.base import SiloData
+from silohash.runtime.experiment import prepare_run
+from silohash.runtime.prepared import (
+    Prepared,
+    fit_featurisers,
+    input_scale,
+    pixel_statistics,
+    prepare,
+    training_silos,
+    vectors,
+)
+from silohash.types import UserError
+from tests.archives import made_up_archive
+from tests.runs import same_arrays, tiny_config
+
+CPU = torch.device("cpu")
+
+
+def config(tmp_path, **sections):
+    return tiny_config(tmp_path, **sections)
+
+
+def silos_of(archive, tmp_path, *, kind: str = "iid", **sections):
+    given = config(tmp_path, **sections)
+    parts = partition(archive, kind, 3, 0)
+    return training_silos(archive, parts, given), parts, given
+
+
+def test_training_items_are_split_and_never_asked(tmp_path) -> None:
+    archive = made_up_archive(200)
+    silos, parts, _ = silos_of(archive, tmp_path)
+    train = set(archive.split("train").tolist())
+    for silo, part in zip(silos, parts.silos, strict=True):
+        ours = set(silo.train.tolist()) | set(silo.validation.tolist())
+        assert ours == set(part.rows.tolist()) & train
+        assert not set(silo.train.tolist()) & set(silo.validation.tolist())
+        assert len(silo.validation) == int(0.2 * len(ours))
+        assert not ours & set(archive.split("query").tolist())
+    again, _, _ = silos_of(archive, tmp_path)
+    assert all(np.array_equal(a.validation, b.validation) for a, b in zip(silos, again, strict=True))
+    without, _, _ = silos_of(archive, tmp_path, evaluate={"validation": 0})
+    assert not any(len(silo.validation) for silo in without)
+
+
+def test_silo_of_three_items_trains_on_all(tmp_path) -> None:
+    archive = made_up_archive(40)
+    parts = partition(archive, "iid", 2, 0)
+    few = archive.split("train")[:3]
+    rest = np.setdiff1d(archive.split("train"), few)
+    small = replace(parts, silos=(SiloRows("small", few), SiloRows("large", rest)))
+    silos = training_silos(archive, small, config(tmp_path, evaluate={"validation": 0.5}))
+    assert (len(silos[0].train), len(silos[0].validation)) == (3, 0)
+    assert len(silos[1].validation) == len(rest) // 2
+
+
+def test_pooled_silo_trains_on_the_same_items_as_all_together(tmp_path) -> None:
+    archive = made_up_archive(200)
+    silos, parts, _ = silos_of(archive, tmp_path)
+    (pooled,) = training_silos(archive, parts, config(tmp_path, federated={"name": "centralized"}))
+    assert np.array_equal(pooled.train, np.sort(np.concatenate([silo.train for silo in silos])))
+    assert np.array_equal(pooled.validation, np.sort(np.concatenate([silo.validation for silo in silos])))
+    lacking = replace(parts, silos=(replace(parts.silos[0], has_text=False), *parts.silos[1:]))
+    with pytest.raises(UserError, match=r"Pooled training .*partition\.missing_text"):
+        training_silos(archive, lacking, config(tmp_path, federated={"name": "centralized"}))
+
+
+def test_nothing_to_train_on(tmp_path) -> None:
+    archive = made_up_archive(60)
+    empty = replace(archive, splits={**archive.splits, "train": np.zeros(0, np.int64)})
+    parts = partition(archive, "iid", 3, 0)
+    with pytest.raises(UserError, match='has no items in the split "train"'):
+        training_silos(empty, parts, config(tmp_path))
+
+
+def test_featurisers_are_fitted_to_the_sums_of_what_silos_train_on(tmp_path) -> None:
+    archive = made_up_archive(200, text="features")
+    silos, _, _ = silos_of(archive, tmp_path)
+    unfitted = {m: featuriser(m, archive.values(m), {}) for m in ("image", "text")}
+    fitted = fit_featurisers(archive, silos, unfitted)
+    rows = np.concatenate([silo.train for silo in silos])
+    values = archive.image[rows].astype(np.float64)
+    expected = (archive.image - values.mean(0)) / values.std(0)
+    assert np.allclose(fitted["image"].transform(archive.image, np.arange(200)), expected, atol=1e-4)
+    without = [replace(silo, has_image=number > 0) for number, silo in enumerate(silos)]
+    others = np.concatenate([silo.train for silo in silos[1:]])
+    fewer = fit_featurisers(archive, without, unfitted)["image"].transform(archive.image, np.arange(200))
+    values = archive.image[others].astype(np.float64)
+    assert np.allclose(fewer, (archive.image - values.mean(0)) / values.std(0), atol=1e-4)
+    with pytest.raises(UserError, match="No silo has a training item with image"):
+        fit_featurisers(archive, [replace(silo, has_image=False) for silo in silos], unfitted)
+
+
+def inputs(archive, tmp_path, *, lacking: bool = False, **sections) -> tuple[Prepared, list]:
+    given = config(tmp_path, **sections)
+    parts = partition(archive, "iid", 3, 0)
+    if lacking:
+        parts = replace(parts, silos=(replace(parts.silos[0], has_text=False), *parts.silos[1:]))
+    return prepare_run(archive, parts, given)[0], training_silos(archive, parts, given)
+
+
+def test_silos_get_their_own_rows_in_order(tmp_path) -> None:
+    archive = made_up_archive(200)
+    prepared, silos = inputs(archive, tmp_path, lacking=True)
+    assert prepared.silos == [(silo.name, len(silo.train), len(silo.validation)) for silo in silos]
+    for number, silo in enumerate(silos):
+        train, validation = prepared.silo(number, CPU)
+        for data, rows in ((train, silo.train), (validation, silo.validation)):
+            assert isinstance(data, SiloData)
+            assert np.array_equal(data.labels.numpy(), archive.labels[rows].astype(np.float32))
+            assert data.has_text.tolist() == [number > 0] * len(rows)
+            assert bool((data.text == 0).all()) == (number == 0)
+            assert data.has_image.all()
+
+
+def test_round_trip_through_mapped_files(tmp_path) -> None:
+    archive = made_up_archive(100, image="pictures")
+    prepared, _ = inputs(archive, tmp_path, features={"image": {"kind": "pixels", "size": 16}}, data={"path": "x y"})
+    (tmp_path / "inputs").mkdir()
+    prepared.save(tmp_path / "inputs")
+    read = Prepared.load(tmp_path / "inputs")
+    assert read.config == prepared.config
+    assert read.spec == prepared.spec
+    assert read.silos == prepared.silos
+    assert same_arrays(read.arrays, prepared.arrays)
+    assert read.arrays["image"].dtype == np.uint8
+    first, again = prepared.silo(1, CPU)[0], read.silo(1, CPU)[0]
+    batch, same = (data.batch(torch.arange(5)).image for data in (first, again))
+    assert torch.equal(batch, same)
+    assert abs(float(batch.mean())) < 1
+
+
+def test_towers_fit_the_vectors(tmp_path) -> None:
+    archive = made_up_archive(100, image="pictures")
+    prepared, _ = inputs(
+        archive, tmp_path, features={"image": {"kind": "pixels", "size": 16}, "text": {"kind": "tfidf", "buckets": 64}}
+    )
+    towers = prepared.spec.towers
+    assert (towers["image"].kind, towers["image"].shape, towers["image"].scale) == ("conv", (3, 16, 16), 1.0)
+    assert (towers["text"].kind, towers["text"].shape, towers["text"].scale) == ("mlp", (64,), 2.0)
+    assert towers["image"].hidden == 16
+    assert prepared.spec.classes == 6
+    given = made_up_archive(100, text=None)
+    assert list(inputs(given, tmp_path)[0].spec.towers) == ["image"]
+    assert pixel_statistics({}) == {}
+    assert input_scale(featuriser("image", given.image, {})) == 1.0
+
+
+def test_vectors_of_rows_that_lack_the_modality_are_zero(tmp_path) -> None:
+    archive = made_up_archive(60)
+    silos, _, _ = silos_of(archive, tmp_path)
+    fitted = fit_featurisers(archive, silos, {"image": featuriser("image", archive.image, {})})["image"]
+    rows, has = np.array([5, 1, 9]), np.array([True, False, True])
+    found = vectors(archive, fitted, rows, has)
+    assert (found[1] == 0).all()
+    assert np.array_equal(found[[0, 2]], vectors(archive, fitted, rows[[0, 2]], np.ones(2, bool)))
+
+
+def test_methods_that_need_what_is_not_there(tmp_path, monkeypatch) -> None:
+    archive = made_up_archive(60, labelled=False)
+    with pytest.raises(UserError, match='"dcmh" learns from labels and archive "made-up" has none'):
+        inputs(archive, tmp_path)
+    one = made_up_archive(60, text=None)
+    silos, _, given = silos_of(one, tmp_path)
+    monkeypatch.setattr(type(given.federated_method), "min_modalities", 2)
+    with pytest.raises(UserError, match='"fedavg" needs 2 modalities and archive "made-up" has 1'):
+        prepare(one, silos, {"image": featuriser("image", one.image, {})}, given)
