@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash import __version__
+from silohash.data.archive import Archive
 from silohash.evaluate.curves import precision_recall
 from silohash.evaluate.measures import Measure, PerQuery, evaluate_all
 from silohash.evaluate.relevance import Relevance
@@ -98,6 +99,32 @@ def evaluate_run(run: Run, **instead: Sequence[str] | None) -> Figures:
     return Evaluator(run, settings).figures()
 
 
+def check_settings(archive: Archive, modalities: Sequence[Modality], settings: EvaluateConfig) -> None:
+    """Checks, before a training takes its time, that what is to be measured can be.
+
+    Raises:
+        UserError: if the archive has no such label, or the model will not have the modalities of any task.
+    """
+    measurable_tasks(settings.tasks, modalities)
+    for name in settings.ignore_labels:
+        _label(name, archive.label_names)
+
+
+def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> list[Task]:
+    """Returns the tasks for which a model has the modalities.
+
+    Raises:
+        UserError: if there is none.
+    """
+    found = [task for task in tasks if {query_modality(task), database_modality(task)} <= set(modalities)]
+    if not found:
+        raise UserError(
+            f"The model has {' and '.join(modalities)} only, so none of the tasks {', '.join(tasks)} can be measured. "
+            "Set evaluate.tasks."
+        )
+    return found
+
+
 class Evaluator:
     """One run's codes of all queries and database items, and the figures that follow."""
 
@@ -128,12 +155,7 @@ class Evaluator:
         measures = [Measure.parse(text) for text in self.settings.measures]
         rows: list[ResultRow] = []
         curves: list[Curve] = []
-        tasks = [t for t in self.settings.tasks if {query_modality(t), database_modality(t)} <= set(self.modalities)]
-        if not tasks:
-            raise UserError(
-                f"The model has {' and '.join(self.modalities)} only, so none of the tasks {', '.join(self.settings.tasks)} "
-                "can be measured. Set evaluate.tasks."
-            )
+        tasks = measurable_tasks(self.settings.tasks, self.modalities)
         for evaluation in self.settings.evaluations:
             for task in tasks:
                 parts = list(self.parts(evaluation, task))

@@ -22,6 +22,7 @@ from silohash.files import explaining_disk_errors
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.runtime.config import RunConfig
 from silohash.runtime.encoder import TrainedModel, deployed_weights
+from silohash.runtime.evaluation import check_settings
 from silohash.runtime.events import JsonLines, Observer
 from silohash.runtime.prepared import Prepared, fit_featurisers, prepare, training_silos
 from silohash.runtime.rounds import RoundSettings, run_rounds
@@ -57,6 +58,7 @@ def train(config: RunConfig, folder: Path, *, observers: Sequence[Observer] = ()
         archive, config.partition.kind, config.partition.silos, config.seed, **config.partition.parameters()
     )
     prepared, featurisers = prepare_run(archive, parts, config)
+    check_settings(archive, tuple(featurisers), config.evaluate)
     run.create(config, parts, environment(config))
     _train(run, prepared, featurisers, observers)
     return run

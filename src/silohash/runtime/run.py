@@ -95,6 +95,7 @@ class Run:
         Raises:
             UserError: if the archive is no longer the one that the partition was made for.
         """
+        _ = self.config
         partition = Partition.from_json(read_json(self.folder / "partition.json"))
         partition.check(self.archive)
         return partition
@@ -102,6 +103,7 @@ class Run:
     @cached_property
     def model(self) -> TrainedModel:
         """The trained model."""
+        _ = self.config
         return TrainedModel.load(self.model_folder)
 
     def rounds(self) -> list[RoundRecord]:

@@ -15,6 +15,7 @@ from silohash.files import read_json
 from silohash.index.store import Store
 from silohash.runtime import experiment
 from silohash.runtime.config import load_config
+from silohash.runtime.evaluation import evaluate_run
 from silohash.runtime.indexing import index_run
 from silohash.runtime.run import Run, runs
 from silohash.runtime.worker import choose_device, set_threads, validation_score
@@ -75,6 +76,7 @@ def test_folder_that_holds_a_run_is_left_alone(run: Run, archive: Path) -> None:
         ({"partition": {"silos": 5000}}, "5,?000"),
         ({"features": {"image": {"kind": "pixels"}}}, "image"),
         ({"features": {"text": {"bukets": 3}}}, "buckets"),
+        ({"evaluate": {"ignore_labels": ["parot"]}}, 'no label "parot" \\(did you mean "parrot"'),
         ({"train": {"device": "cuda:77"}}, r'train\.device = "cuda:77" is not there'),
     ],
 )
@@ -101,6 +103,18 @@ def test_folder_that_is_no_run(tmp_path: Path) -> None:
     for call in (experiment.resume, lambda folder: runs([folder]), lambda folder: Run(folder).config):
         with pytest.raises(UserError, match=r"is no run: it has no config\.toml. Train one: silohash train"):
             call(tmp_path)
+
+
+@pytest.mark.parametrize(("there", "task"), [("image", "i2i"), ("text", "t2t")])
+def test_one_modality_alone(tmp_path: Path, there: str, task: str) -> None:
+    own = write_archive(tmp_path / "archive", count=60, **{"image": None, "text": None, there: "given"})
+    with pytest.raises(UserError, match=rf"has {there} only, so none of the tasks i2t, t2i .*Set evaluate\.tasks"):
+        train(own, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    run = train(own, tmp_path / "run", evaluate={"tasks": [task, "i2t"]})
+    assert {row.task for row in evaluate_run(run).rows} == {task}
+    assert index_run(run)
+    assert {path.name for path in run.index_folder.glob("*/*.sqlite")} == {f"{there}.sqlite"}
 
 
 def test_skipped_rows_are_said(tmp_path: Path) -> None:
