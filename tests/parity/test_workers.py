@@ -8,7 +8,6 @@ import pytest
 
 from silohash.files import digest_file
 from silohash.runtime.evaluation import evaluate_run
-from silohash.types import UserError
 from tests.runs import same_files, train, write_archive
 
 
@@ -29,10 +28,3 @@ def test_two_workers_equal_one(archive: Path, tmp_path: Path, name: str) -> None
     assert [row.value for row in evaluate_run(one).rows] == [row.value for row in evaluate_run(two).rows]
     assert one.config.digest() == two.config.digest()
     assert not (two.folder / ".inputs").exists()
-
-
-def test_what_a_worker_cannot_do_is_said_as_in_one_process(archive: Path, tmp_path: Path) -> None:
-    sections = {"train": {"workers": 2, "learning_rate": 1e30, "optimizer": "sgd"}, "federated": {"rounds": 2}}
-    with pytest.raises(UserError, match=r"no silo's parameters could be used .*Lower train\.learning_rate"):
-        train(archive, tmp_path / "run", **sections)
-    assert not (tmp_path / "run" / ".inputs").exists()

@@ -116,7 +116,7 @@ class TrainConfig(Section):
     """Made anew every round."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Of the first round."""
-    decay: bool = True
+    decay: bool = False
     """Whether the learning rate falls to a tenth over the rounds, on a half cosine."""
     weight_decay: float = Field(default=1e-4, ge=0)
     """Of the optimiser."""

@@ -14,7 +14,7 @@ from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, RoundRecord, SiloRecord
-from silohash.runtime.runner import Runner, SiloTask
+from silohash.runtime.runner import Runner, SiloTask, TaskKind
 from silohash.runtime.silo import SiloResult
 from silohash.types import Arrays, UserError
 
@@ -76,11 +76,7 @@ def run_rounds(
     """
     for number in range(state.round, settings.rounds):
         started = time.perf_counter()
-        taking_part = participants(settings, number)
-        tasks = [
-            SiloTask("train", silo, federated.broadcast(state.server, silo, round=number), state.silos.get(silo, {}))
-            for silo in taking_part
-        ]
+        tasks = tasks_of("train", participants(settings, number), state, federated)
         trained = list(runner.run(tasks))
         exchange = exchange_statistics(trained, tasks, state.server, federated=federated, runner=runner)
         results = exchange.results
@@ -111,6 +107,14 @@ def run_rounds(
             observer.round(record)
         save(state)
     return state
+
+
+def tasks_of(kind: TaskKind, silos: Sequence[int], state: RunState, federated: FederatedMethod) -> list[SiloTask]:
+    """Returns a task a silo: what it is sent in the round that comes next, and what it kept."""
+    return [
+        SiloTask(kind, silo, federated.broadcast(state.server, silo, round=state.round), kept=state.silos.get(silo, {}))
+        for silo in silos
+    ]
 
 
 def exchange_statistics(
@@ -197,12 +201,7 @@ def validation_score(
 
     Every silo ranks its own training items for its own held-back queries; only the score and the count leave it.
     """
-    tasks = [
-        SiloTask(
-            "validate", silo, federated.broadcast(state.server, silo, round=state.round), state.silos.get(silo, {})
-        )
-        for silo in range(len(settings.silos))
-    ]
+    tasks = tasks_of("validate", range(len(settings.silos)), state, federated)
     scores = [(result.update.scalars["score"], result.update.counts["queries"]) for result in runner.run(tasks)]
     total = sum(queries for _, queries in scores)
     return sum(score * queries for score, queries in scores if queries) / total if total else None

@@ -47,7 +47,7 @@ class TrainSettings:
     optimizer: OptimizerName = "adam"
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
-    decay: bool = True
+    decay: bool = False
     clip_norm: float = 0.0
     precision: Precision = "float32"
     seed: int = 0
@@ -228,9 +228,9 @@ def learning_rate(settings: TrainSettings, round: int, total_rounds: int) -> flo
     """Returns a round's learning rate: a half cosine from the first round's to a tenth of it.
 
     Example:
-        >>> learning_rate(TrainSettings(learning_rate=1.0), 0, 10)
+        >>> learning_rate(TrainSettings(learning_rate=1.0, decay=True), 0, 10)
         1.0
-        >>> round(learning_rate(TrainSettings(learning_rate=1.0), 9, 10), 6)
+        >>> round(learning_rate(TrainSettings(learning_rate=1.0, decay=True), 9, 10), 6)
         0.1
     """
     if not settings.decay or total_rounds < 2:
