@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +12,6 @@ import pytest
 from PIL import Image
 
 from silohash import files
-from silohash.runtime.config import load_config
 from silohash.runtime.indexing import index_run
 from silohash.runtime.run import Run
 from tests.runs import Said, silohash, train, write_archive, write_config, write_metadata
@@ -372,53 +367,3 @@ def test_folder_that_may_not_be_written(archive: Path, tmp_path: Path) -> None:
     assert_refused(
         silohash("train", config, "--out", tmp_path / "file" / "out"), "may not be written", "another folder"
     )
-
-
-# --- answers ---
-
-
-def test_json_is_one_document_and_nothing_else(run: Run, tmp_path: Path, archive: Path) -> None:
-    config = write_config(tmp_path / "run.toml", archive, **QUICK)
-    commands = [
-        ("train", config, "--out", tmp_path / "out", "--json"),
-        ("resume", tmp_path / "out", "--json"),
-        ("evaluate", tmp_path / "out", "--json"),
-        ("index", tmp_path / "out", "--json"),
-        ("search", tmp_path / "out", "parrot", "--json"),
-        ("partition", config, "--json"),
-        ("data", "check", archive, "--json"),
-        ("list", "--json"),
-        ("doctor", "--json"),
-    ]
-    for command in commands:
-        said = silohash(*command)
-        assert said.code == 0, said
-        assert said.document()["schema"] == 1, command
-    found = silohash("search", tmp_path / "out", "parrot", "-k", 3, "--json").document()
-    assert len(found["hits"]) == 3
-    assert set(found["hits"][0]) >= {"id", "silo", "distance_bits", "caption", "labels"}
-
-
-def test_ctrl_c_leaves_a_resumable_run(archive: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "run.toml", archive, federated={"rounds": 200, "local_epochs": 4})
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "silohash.cli", "train", str(config), "--out", str(out)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
-    ) as process:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and process.poll() is None:
-            if (out / "checkpoint" / "state.json").exists():
-                break
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        said, beside = process.communicate(timeout=60)
-    assert process.returncode == 130, beside
-    assert said == ""
-    assert "Traceback" not in beside
-    assert "interrupted" in beside.splitlines()[-1]
-    assert "silohash resume" in beside.splitlines()[-1]
-    assert [path.name for path in out.iterdir() if path.name.endswith((".part", ".old"))] == []
-    done = len(Run(out).rounds())
-    assert 1 <= done < 200
-    assert Run(out).config == load_config(config)
