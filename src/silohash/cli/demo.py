@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from silohash.runtime.run import Run
     from silohash.types import Modality, ResultRow
 
+OVERRIDES = {"pooled": ("train.workers=1", "train.threads=0")}
+"""One silo has no use for two workers: it gets both cores."""
+
 METHODS = {"federated": "fedavg", "alone": "local", "pooled": "centralized"}
-TEXT_QUESTION = "chess knight"
-PICTURE_QUESTION = "rightwards double arrow"
+TEXT_QUESTION = "playing card ace of hearts"
+SEEN_CHARACTER = "rightwards double arrow"
+UNSEEN_CHARACTER = "leftwards arrow with hook"
 ANSWERS = 6
 
 
@@ -42,7 +46,9 @@ def demo(
         from silohash.runtime.config import load_config
 
         configs = {
-            name: load_config(recipe("demo.toml"), [*(set_ or []), f'federated.name="{method}"'])
+            name: load_config(
+                recipe("demo.toml"), [f'federated.name="{method}"', *OVERRIDES.get(name, ()), *(set_ or [])]
+            )
             for name, method in METHODS.items()
         }
         archive = open_demo_archive(configs["federated"])
@@ -139,23 +145,20 @@ def _search(run: Run, archive: Archive) -> None:
     nodes = open_nodes(run.index_folder)
     questions: list[tuple[str, Value, Modality, Modality]] = [
         (f'By words: "{TEXT_QUESTION}"', TEXT_QUESTION, "text", "image"),
-        picture_question(archive, "database", "By a picture"),
-        picture_question(archive, "query", "By a picture of a character that no silo trained on"),
+        picture_question(archive, "train", SEEN_CHARACTER, "By a picture"),
+        picture_question(archive, "query", UNSEEN_CHARACTER, "By a picture of a character that no silo trained on"),
     ]
     for title, value, asked_by, target in questions:
         answer(f"\n{title}")
         print_hits(ask_run(run, value, asked_by, target, k=ANSWERS, nodes=nodes))
 
 
-def picture_question(archive: Archive, split: str, title: str) -> tuple[str, Value, Modality, Modality]:
-    """Returns a question by the picture of an arrow of a split: the one that is asked for by name, or the first."""
+def picture_question(archive: Archive, split: str, name: str, title: str) -> tuple[str, Value, Modality, Modality]:
+    """Returns a question by the picture of a split's character of some name; of its first where the name is not there."""
     from silohash.runtime.indexing import shown
 
     rows = archive.split(split)
-    names = [archive.caption(int(row)) for row in rows]
-    wanted = [row for row, name in zip(rows, names, strict=True) if name == PICTURE_QUESTION]
-    arrows = [row for row, name in zip(rows, names, strict=True) if "arrow" in name]
-    row = int((wanted or arrows or list(rows))[0])
+    row = int(next((row for row in rows if archive.caption(int(row)) == name), rows[0]))
     pictures = archive.pictures()
     assert pictures is not None  # noqa: S101  the archive is made of pictures
     return f"{title}: {shown(archive, row)}", pictures.picture(row), "image", "text"

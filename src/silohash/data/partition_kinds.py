@@ -266,8 +266,15 @@ def own_shares(
     settings: Settings,
     generator: np.random.Generator,
 ) -> Shares:
-    """Returns class k whole to silo k."""
-    return np.eye(len(sizes), silos)
+    """Returns class k to silo k, but for the share ``mixed`` of it, which all silos get alike.
+
+    Raises:
+        UserError: unless ``mixed`` lies within 0 and 1.
+    """
+    mixed = settings["mixed"]
+    if isinstance(mixed, bool) or not isinstance(mixed, int | float) or not 0 <= mixed <= 1:
+        raise UserError(f"[partition] mixed is {mixed!r}; it must be a share from 0 (each its own) to 1 (all alike).")
+    return (1 - mixed) * np.eye(len(sizes), silos) + mixed / silos
 
 
 def dirichlet_shares(
@@ -356,7 +363,7 @@ KINDS: Mapping[str, Kind] = {
         "by the values of a column",
         values_of_column,
         own_shares,
-        {"column": None, "groups": None},
+        {"column": None, "groups": None, "mixed": 0.0},
         drawn=False,
     ),
     "pseudo": Kind(

@@ -22,7 +22,9 @@ Differs from the paper: image and text steps alternate batch by batch, not epoch
 networks' own outputs at the start of every round (they would be stale after an aggregation), not from noise; batches are a
 pass over the data, not draws with replacement. Preset ``paper`` keeps the paper's sums and weights (and, on data with many
 dissimilar pairs, its collapse). Preset ``recommended`` takes means a pair and a bit, so that one set of weights serves silos
-of every size, balances similar against dissimilar pairs, and grades similarity by the share of common labels.
+of every size, balances similar against dissimilar pairs, and grades similarity by the share of common labels. A further
+term of ours, off unless ``pair_weight`` is given, tells an item's own partner from others of the same labels: it finds the
+one thing that is asked for sooner, and costs a few points of mAP by labels.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ CARD = MethodCard(
         "image and text steps alternate batch by batch",
         "remembered outputs are computed anew at the start of every round",
         "preset recommended: means instead of sums, pair classes balanced, similarity graded by common labels",
+        "an optional contrastive term of ours for own pairs",
     ),
 )
 
@@ -61,7 +64,7 @@ CARD = MethodCard(
 class DCMHParams(MethodParams):
     """Parameters of DCMH."""
 
-    quantization_weight: float = Field(default=0.3, ge=0)
+    quantization_weight: float = Field(default=0.1, ge=0)
     """gamma: pulls outputs towards the codes."""
     balance_weight: float = Field(default=0.1, ge=0)
     """eta: pulls the mean of every bit towards zero."""
@@ -71,6 +74,10 @@ class DCMHParams(MethodParams):
     """Whether similar and dissimilar pairs weigh the same, however many of each there are."""
     normalization: Literal["mean", "paper"] = "mean"
     """`mean`: means a pair and a bit; `paper`: the paper's sums divided by N and B."""
+    pair_weight: float = Field(default=0.0, ge=0)
+    """Pulls each item's code to its own partner's and away from the batch's other partners; not in the paper."""
+    pair_temperature: float = Field(default=0.2, gt=0)
+    """Of the pair term: the lower, the more the nearest wrong partners count."""
     anchors: int = Field(default=1024, ge=1)
     """At most so many remembered items are compared with a batch, drawn anew each epoch."""
 
@@ -130,6 +137,22 @@ def balance(codes: Tensor) -> Tensor:
     return codes.mean(0).square()
 
 
+def pair_contrast(codes: Tensor, partners: Tensor, temperature: float) -> Tensor:
+    """Returns how poorly each item's own partner stands out among the batch's partners, ``(B,)``.
+
+    The cross-entropy of picking the own partner by cosine. Not in the paper: labels alone make all items of one label alike,
+    and whoever asks for one thing wants that thing first.
+
+    Args:
+        codes: ``(B, K)`` outputs of the network that learns.
+        partners: ``(B, K)`` remembered outputs of the other modality for the same items.
+        temperature: by which cosines are divided.
+    """
+    cosines = F.normalize(codes, dim=1) @ F.normalize(partners, dim=1).T
+    own = torch.arange(len(codes), device=codes.device)
+    return F.cross_entropy(cosines / temperature, own, reduction="none")
+
+
 class DCMH:
     """Deep Cross-Modal Hashing, over one or two modalities.
 
@@ -145,6 +168,7 @@ class DCMH:
             "similarity": "any",
             "class_balance": False,
             "normalization": "paper",
+            "pair_weight": 0.0,
             "anchors": 1_000_000,
         },
     }
@@ -189,7 +213,12 @@ class DCMH:
             likelihood = likelihood * pair_weights(similar, float(state.buffers["share"]))
         drift = quantization(codes, state.buffers["code"][rows])
         if self.params.normalization == "mean":
-            return self._terms(likelihood.mean(), drift.mean(), balance(codes).mean())
+            terms = self._terms(likelihood.mean(), drift.mean(), balance(codes).mean())
+            if self.params.pair_weight and len(rows) > 1:
+                partners = _remembered(state, modality, rows)
+                contrast = pair_contrast(codes, partners, self.params.pair_temperature)
+                terms["pair"] = (self.params.pair_weight, contrast.mean())
+            return terms
         pairs = len(anchors) * len(rows)
         rest = state.buffers[modality].sum(0) - state.buffers[modality][rows].sum(0)
         return self._terms(likelihood.sum() / pairs, drift.sum() / pairs, (rest + codes.sum(0)).square().sum() / pairs)

@@ -24,7 +24,7 @@ def open_nodes(folder: Path, policy: Policy | None = None) -> list[SiloNode]:
         UserError: if there is none, or one is damaged.
     """
     nodes = []
-    for silo in sorted(folder.iterdir()) if folder.is_dir() else []:
+    for silo in sorted(folder.glob("[!.]*")):
         stores: dict[Modality, Store] = {}
         for modality in MODALITIES:
             path = silo / f"{modality}.sqlite"

@@ -1,0 +1,258 @@
+"""What training costs: the loop over its bare steps, the steps over the machine, bfloat16, a second worker.
+
+Run: ``python benchmarks/training.py`` (coco18 features where ``SILOHASH_DATA`` has them, else drawn numbers of that shape).
+Each claim prints a ratio of things measured side by side in this run, and its goal.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from silohash.data.archive import Archive, ArchiveCard
+from silohash.data.partition import partition
+from silohash.federated.base import FederationInfo, install
+from silohash.local.base import SiloData, SiloState
+from silohash.runtime.checkpoint import RunState, save_checkpoint
+from silohash.runtime.config import RunConfig, load_config
+from silohash.runtime.experiment import prepare_run
+from silohash.runtime.prepared import Prepared
+from silohash.runtime.rounds import RoundSettings, run_rounds
+from silohash.runtime.run import archive_of
+from silohash.runtime.runner import InProcess, WorkerProcesses
+from silohash.runtime.silo import autocast, make_optimizer
+from silohash.runtime.worker import Worker, train_settings
+from silohash.types import UserError
+
+SILOS = 10
+EPOCHS = 2
+REPEATS = 5
+CONFIG: dict[str, Any] = {
+    "data": {"name": "coco18"},
+    "features": {"text": {"kind": "tfidf", "buckets": 2048}},
+    "model": {"hidden": 1024},
+    "partition": {"kind": "iid", "silos": SILOS},
+    "local": {"name": "dcmh", "bits": 64},
+    "federated": {"name": "fedavg", "rounds": 100, "local_epochs": EPOCHS},
+    "train": {"batch": 128, "threads": 1, "decay": False},
+    "evaluate": {"validation": 0.0},
+}
+
+
+def main() -> None:
+    """Measures every claim and prints it."""
+    config = load_config(CONFIG)
+    archive = coco18_or_drawn(config)
+    parts = partition(archive, "iid", SILOS, 0)
+    prepared, _ = prepare_run(archive, parts, config)
+    torch.set_num_threads(1)
+    print(f"{archive.card.name}: {SILOS} silos of {prepared.silos[0][1]} pairs, {EPOCHS} epochs a round, one thread")
+    overhead(prepared)
+    matrix_share(prepared)
+    bfloat16(prepared)
+    workers(prepared)
+
+
+def report(claim: str, ratio: float, goal: str, *, met: bool) -> None:
+    """Prints one claim."""
+    print(f"{claim:72} {ratio:6.2f}   goal {goal:8} {'met' if met else 'NOT MET'}", flush=True)
+
+
+def coco18_or_drawn(config: RunConfig) -> Archive:
+    """Returns coco18, or numbers of its shape."""
+    try:
+        return archive_of(config)
+    except UserError as error:
+        print(f"{error} Drawn numbers of coco18's shape instead.", file=sys.stderr)
+    generator = np.random.default_rng(0)
+    count = 5_000
+    words = np.array([" ".join(f"w{w}" for w in row) for row in generator.integers(0, 1200, (count, 8))])
+    return Archive(
+        ids=np.arange(count).astype(np.str_),
+        image=generator.random((count, 1280), dtype=np.float32),
+        text=words,
+        labels=(generator.random((count, 18)) < 0.1).astype(np.uint8)
+        | np.eye(18, dtype=np.uint8)[np.arange(count) % 18],
+        label_names=tuple(f"label {c}" for c in range(18)),
+        splits={"query": np.arange(1_000), "database": np.arange(1_000, count), "train": np.arange(1_000, count)},
+        card=ArchiveCard(name="drawn", source="", licence=""),
+    )
+
+
+def side_by_side(*tasks: Callable[[], object]) -> list[float]:
+    """Returns the median seconds of each task, run in turn so that a slow minute falls on all of them."""
+    for task in tasks:
+        task()
+    seconds: list[list[float]] = [[] for _ in tasks]
+    for _ in range(REPEATS):
+        for task, found in zip(tasks, seconds, strict=True):
+            started = time.perf_counter()
+            task()
+            found.append(time.perf_counter() - started)
+    return [statistics.median(found) for found in seconds]
+
+
+def overhead(prepared: Prepared) -> None:
+    """The federated loop, checkpoint included, against the same steps written out plainly."""
+    config = prepared.config
+    federated = config.federated_method
+    worker = Worker(prepared, torch.device("cpu"))
+    settings = RoundSettings(rounds=100, silos=[name for name, _, _ in prepared.silos], validate=False)
+    info = FederationInfo(silos=SILOS, classes=prepared.spec.classes, bits=config.local.bits, total_rounds=100)
+    state = RunState(round=0, server=federated.init_server(worker.model, info))
+    data = [prepared.silo(number, torch.device("cpu"))[0] for number in range(SILOS)]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def loop() -> None:
+            one = RoundSettings(rounds=1, silos=settings.silos, validate=False)
+            run_rounds(
+                state,
+                federated=federated,
+                runner=InProcess(worker),
+                settings=one,
+                save=lambda after: save_checkpoint(Path(folder) / "checkpoint", after, "benchmark"),
+            )
+
+        def bare() -> None:
+            for silo in data:
+                install(worker.model, state.server.params)
+                plain_training(worker, silo)
+
+        federated_seconds, bare_seconds = side_by_side(loop, bare)
+    ratio = federated_seconds / bare_seconds
+    report("a round of the federated loop / its bare training steps", ratio, "<= 1.05", met=ratio <= 1.05)
+
+
+def plain_training(worker: Worker, silo: SiloData) -> None:
+    """The steps of one silo's round, without hooks, records, messages or aggregation."""
+    settings = train_settings(worker.prepared.config)
+    local, model, state = worker.local, worker.model.train(), SiloState()
+    steps = local.steps(model)
+    optimizers = [
+        make_optimizer([p for n, p in model.named_parameters() if n.startswith(step.parameters)], settings, 1e-3)
+        for step in steps
+    ]
+    local.init_state(model, silo, state)
+    for _ in range(EPOCHS):
+        for rows in torch.randperm(len(silo)).split(settings.batch):
+            batch = silo.batch(rows)
+            for step, optimizer in zip(steps, optimizers, strict=True):
+                with autocast(settings.precision, rows.device):
+                    outputs = model(batch, step.modalities)
+                terms = local.terms(step, outputs, batch, state)
+                loss = torch.stack([weight * value for weight, value in terms.values()]).sum()
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+                local.record(step, outputs, batch, state)
+        local.end_epoch(model, silo, state)
+
+
+def step_of(prepared: Prepared, *, hidden: int, precision: str, batch: int) -> tuple[Callable[[], None], int]:
+    """Returns one training step of both towers, and its floating-point operations in matrix products."""
+    changed = {"model": {"hidden": hidden}, "train": {"batch": batch, "precision": precision}}
+    config = load_config({**prepared.config.to_json(), **_merged(prepared.config.to_json(), changed)})
+    towers = {name: type(spec)(**{**spec.__dict__, "hidden": hidden}) for name, spec in prepared.spec.towers.items()}
+    spec = type(prepared.spec)(towers=towers, classes=prepared.spec.classes)
+    worker = Worker(type(prepared)(config, spec, prepared.silos, prepared.arrays), torch.device("cpu"))
+    everything = pooled(prepared)
+    state, settings = SiloState(), train_settings(config)
+    worker.local.init_state(worker.model, everything, state)
+    steps = worker.local.steps(worker.model)
+    optimizers = [
+        make_optimizer([p for n, p in worker.model.named_parameters() if n.startswith(step.parameters)], settings, 1e-3)
+        for step in steps
+    ]
+    rows = torch.arange(batch)
+    pairs = everything.batch(rows)
+
+    def step_once() -> None:
+        for step, optimizer in zip(steps, optimizers, strict=True):
+            with autocast(settings.precision, rows.device):
+                outputs = worker.model(pairs, step.modalities)
+            terms = worker.local.terms(step, outputs, pairs, state)
+            loss = torch.stack([weight * value for weight, value in terms.values()]).sum()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            worker.local.record(step, outputs, pairs, state)
+
+    anchors = len(state.buffers["anchors"])
+    bits = config.local.bits
+    operations = 0
+    for tower in towers.values():
+        operations += 2 * 2 * batch * tower.shape[0] * hidden + 3 * 2 * batch * hidden * bits
+        operations += 2 * 2 * batch * anchors * bits + 2 * batch * anchors * prepared.spec.classes
+    return step_once, operations
+
+
+def _merged(config: dict[str, Any], changed: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {name: {**config[name], **values} for name, values in changed.items()}
+
+
+def pooled(prepared: Prepared) -> SiloData:
+    """Returns all silos' pairs as one silo's."""
+    one = Prepared(prepared.config, prepared.spec, [("all", len(prepared.arrays["labels"]), 0)], prepared.arrays)
+    return one.silo(0, torch.device("cpu"))[0]
+
+
+def matrix_share(prepared: Prepared) -> None:
+    """Training steps against the rate of the machine's own matrix product, of the step's largest shape."""
+    hidden, batch, width = 4096, 512, prepared.spec.towers["image"].shape[0]
+    step, operations = step_of(prepared, hidden=hidden, precision="float32", batch=batch)
+    left, right = torch.randn(batch, width), torch.randn(width, hidden)
+    out = torch.empty(batch, hidden)
+
+    def product() -> None:
+        for _ in range(8):
+            torch.mm(left, right, out=out)
+
+    step_seconds, product_seconds = side_by_side(step, product)
+    rate, roof = operations / step_seconds, 8 * 2 * batch * width * hidden / product_seconds
+    share = rate / roof
+    report(
+        f"training steps / matrix products ({rate / 1e9:.0f} of {roof / 1e9:.0f} GFLOP/s, hidden {hidden}, batch {batch})",
+        share, ">= 0.60", met=share >= 0.6,
+    )  # fmt: skip
+
+
+def bfloat16(prepared: Prepared) -> None:
+    """The same step in bfloat16."""
+    full, _ = step_of(prepared, hidden=4096, precision="float32", batch=512)
+    half, _ = step_of(prepared, hidden=4096, precision="bfloat16", batch=512)
+    full_seconds, half_seconds = side_by_side(full, half)
+    ratio = full_seconds / half_seconds
+    report("float32 step / bfloat16 step", ratio, ">= 2", met=ratio >= 2)
+
+
+def workers(prepared: Prepared) -> None:
+    """A round in one process against two worker processes of one thread each."""
+    federated = prepared.config.federated_method
+    worker = Worker(prepared, torch.device("cpu"))
+    info = FederationInfo(silos=SILOS, classes=prepared.spec.classes, bits=64, total_rounds=100)
+    state = RunState(round=0, server=federated.init_server(worker.model, info))
+    settings = RoundSettings(rounds=1, silos=[name for name, _, _ in prepared.silos], validate=False)
+    with tempfile.TemporaryDirectory() as folder:
+        prepared.save(Path(folder))
+        two = WorkerProcesses(Path(folder), 2)
+        try:
+            seconds = side_by_side(
+                lambda: run_rounds(state, federated=federated, runner=InProcess(worker), settings=settings),
+                lambda: run_rounds(state, federated=federated, runner=two, settings=settings),
+            )
+        finally:
+            two.close()
+    ratio = seconds[0] / seconds[1]
+    report("a round with one worker / with two", ratio, ">= 1.6", met=ratio >= 1.6)
+
+
+if __name__ == "__main__":
+    main()
