@@ -80,6 +80,7 @@ class SiloData:
         """Returns the same silo with some of its rows."""
 
         def some(values: Tensor | None) -> Tensor | None:
+            """Returns the rows of a column that may be missing."""
             return None if values is None else values.index_select(0, rows)
 
         return replace(

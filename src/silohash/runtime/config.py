@@ -328,6 +328,7 @@ def to_toml(value: Mapping[str, Any]) -> str:
     lines: list[str] = []
 
     def write(table: Mapping[str, Any], prefix: str) -> None:
+        """Adds a table's own keys, then the tables in it."""
         plain = {k: v for k, v in table.items() if not isinstance(v, Mapping)}
         nested = {k: v for k, v in table.items() if isinstance(v, Mapping) and v}
         if prefix and (plain or not nested):

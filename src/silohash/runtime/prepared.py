@@ -149,9 +149,11 @@ class Prepared:
 
     def _data(self, name: str, rows: slice, device: torch.device) -> SiloData:
         def tensor(key: str) -> torch.Tensor | None:
+            """Returns the rows of an array, or None where there is no such array."""
             return torch.from_numpy(np.array(self.arrays[key][rows])).to(device) if key in self.arrays else None
 
         def whole(key: str) -> torch.Tensor | None:
+            """Returns a whole array, or None where there is no such array."""
             return torch.from_numpy(np.array(self.arrays[key])).to(device) if key in self.arrays else None
 
         has_image, has_text = tensor("has_image"), tensor("has_text")

@@ -84,11 +84,13 @@ class _Means:
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, value: Tensor) -> None:
+        """Adds one value of a term."""
         value = value.detach()
         self.sums[name] = self.sums[name] + value if name in self.sums else value
         self.counts[name] = self.counts.get(name, 0) + 1
 
     def values(self) -> dict[str, float]:
+        """Returns the mean of each term."""
         return {name: float(total) / self.counts[name] for name, total in self.sums.items()}
 
 
