@@ -147,6 +147,27 @@ def test_a_column_gives_a_silo_a_value_and_spreads_the_rest():
     assert set(archive.columns["place"][three.silos[2].rows]) == {"east/west", "centre", "sea"}
 
 
+def test_a_column_may_be_mixed():
+    archive = made_up_archive(4000)
+    own = {
+        silo.name: str(archive.columns["place"][silo.rows[0]])
+        for silo in partition(archive, "column", None, 0, column="place").silos
+    }
+    for mixed in (0.4, 1.0):
+        made = partition(archive, "column", None, 0, column="place", mixed=mixed)
+        assert sum(len(silo.rows) for silo in made.silos) == len(archive)
+        for silo in made.silos:
+            total = int((archive.columns["place"] == own[silo.name]).sum())
+            held = int((archive.columns["place"][silo.rows] == own[silo.name]).sum())
+            assert held == pytest.approx((1 - mixed + mixed / len(made.silos)) * total, abs=8)
+
+
+@pytest.mark.parametrize("mixed", [-0.1, 1.5, "half", True])
+def test_a_column_refuses_a_share_that_is_none(mixed):
+    with pytest.raises(UserError, match="mixed"):
+        partition(made_up_archive(200), "column", None, 0, column="place", mixed=mixed)
+
+
 def test_groups_of_values():
     archive = made_up_archive(1000)
     groups = {"land": ["north", "south"], "water": ["sea"], "other": ["*"]}

@@ -15,6 +15,7 @@ from silohash.local.dcmh import (
     DCMHParams,
     balance,
     mean_similarity,
+    pair_contrast,
     pair_likelihood,
     pair_weights,
     quantization,
@@ -121,6 +122,24 @@ def paper_loss(state: SiloState, codes: torch.Tensor, rows: torch.Tensor, gamma:
         column = sum(float(state.buffers["image"][i, k]) for i in range(count) if i not in rows.tolist())
         total += eta * (column + sum(float(codes[place, k]) for place in range(len(rows)))) ** 2
     return total / (count * len(rows))
+
+
+def test_pair_contrast_equals_loops() -> None:
+    codes, partners = made_up(5, 8, seed=1), made_up(5, 8, seed=2)
+    found = pair_contrast(codes, partners, 0.3)
+    for i in range(5):
+        near = [
+            math.exp(float(codes[i] @ partners[j] / (codes[i].norm() * partners[j].norm())) / 0.3) for j in range(5)
+        ]
+        assert float(found[i]) == pytest.approx(-math.log(near[i] / sum(near)), abs=1e-12)
+
+
+@pytest.mark.parametrize(("weight", "there"), [(0.0, False), (0.5, True)])
+def test_pair_term_is_there_only_if_asked_for(weight: float, there: bool) -> None:
+    method, data = DCMH(DCMHParams(pair_weight=weight)), silo_data(24)
+    model, state = ready(method, data)
+    batch = data.batch(torch.arange(12))
+    assert ("pair" in method.terms(IMAGE, model(batch, ("image",)), batch, state)) is there
 
 
 @pytest.mark.parametrize(("gamma", "eta"), [(1.0, 1.0), (0.3, 0.7)])

@@ -112,7 +112,7 @@ def test_config_is_frozen() -> None:
         ("federated.rounds=5", "federated", "rounds", 5),
         (" federated.rounds =5", "federated", "rounds", 5),
         ("train.learning_rate=1e-2", "train", "learning_rate", 0.01),
-        ("train.decay=false", "train", "decay", False),
+        ("train.decay=true", "train", "decay", True),
         ("train.device=cpu", "train", "device", "cpu"),
         ('train.device="cpu"', "train", "device", "cpu"),
         ('evaluate.measures=["P@5", "R@5"]', "evaluate", "measures", ("P@5", "R@5")),

@@ -73,7 +73,7 @@ def test_batches_of_a_phase_with_rows_of_its_own() -> None:
 
 
 def test_learning_rate_falls_to_a_tenth_on_a_half_cosine() -> None:
-    settings = TrainSettings(learning_rate=2.0)
+    settings = TrainSettings(learning_rate=2.0, decay=True)
     rates = [learning_rate(settings, number, 5) for number in range(5)]
     for number, rate in enumerate(rates):
         assert rate == pytest.approx(0.2 + 1.8 * (1 + np.cos(np.pi * number / 4)) / 2)
