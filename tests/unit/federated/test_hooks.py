@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from silohash.federated import FEDERATED_METHODS
+from silohash.local.dcmh import DCMHParams
 from silohash.runtime.checkpoint import load_checkpoint, save_checkpoint
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
@@ -70,7 +71,13 @@ def test_own_network_is_stepped_and_terms_are_told() -> None:
     assert all(moved > 0.01 for moved in SEEN["critic"])
     (record,) = listener.records
     assert set(record.terms) == {"likelihood", "quantization", "balance", "pull"}
-    weights = {"likelihood": 1.0, "quantization": 0.3, "balance": 0.1, "pull": 0.5}
+    own = DCMHParams()
+    weights = {
+        "likelihood": 1.0,
+        "quantization": own.quantization_weight,
+        "balance": own.balance_weight,
+        "pull": 0.5,
+    }
     assert record.loss == pytest.approx(sum(weights[name] * value for name, value in record.terms.items()), rel=1e-4)
 
 
