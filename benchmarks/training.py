@@ -34,11 +34,11 @@ from silohash.types import UserError
 
 SILOS = 10
 EPOCHS = 2
-REPEATS = 5
+REPEATS = 3
 CONFIG: dict[str, Any] = {
     "data": {"name": "coco18"},
     "features": {"text": {"kind": "tfidf", "buckets": 2048}},
-    "model": {"hidden": 1024},
+    "model": {"hidden": 512},
     "partition": {"kind": "iid", "silos": SILOS},
     "local": {"name": "dcmh", "bits": 64},
     "federated": {"name": "fedavg", "rounds": 100, "local_epochs": EPOCHS},
