@@ -19,7 +19,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 ORDER = (
     *("types", "seeds", "registry", "files"),
     *("index", "evaluate", "data", "features", "models", "exchange", "local", "federated"),
-    *("runtime", "search", "report", "service", "cli"),
+    *("runtime", "search", "report", "study", "service", "cli"),
 )
 NEVER_TORCH = ("index", "evaluate", "search")
 WITHOUT_TORCH = ("types", "seeds", "registry", "files", "data", "features", *NEVER_TORCH, "cli")
