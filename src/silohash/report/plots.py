@@ -1,44 +1,18 @@
-"""Plots as SVG text for a page: they take their colours from the page, so that they suit light, dark and paper.
-
-Every colour is written as ``var(--name, #fallback)``: a page that sets the variables recolours the plot, a file on its
-own shows the fallback. The series' colours can be told apart by the colour-blind (Okabe and Ito's set, darkened where
-it was too pale for thin lines), and each series has its own marker and dash beside.
-"""
+"""Plots as SVG text for a page: they take their colours from the page, so that they suit light, dark and paper."""
 
 from __future__ import annotations
 
-import io
-import re
-import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
-from xml.etree import ElementTree
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from silohash.files import digest_bytes
-
-INK, SOFT, LINE, ACCENT = "#15211e", "#4d5b58", "#d5dcd9", "#0a6b62"
-SERIES = ("#0072b2", "#c24e00", "#007a5a", "#a8437f", "#8a6a00", "#4a4f9c")
-COLOURS = {
-    INK: "ink",
-    SOFT: "ink-soft",
-    LINE: "line",
-    ACCENT: "accent",
-    **{colour: f"series-{number}" for number, colour in enumerate(SERIES, start=1)},
-}
-"""Colour -> the page's variable for it."""
+from silohash.report.style import ACCENT, LINE, SOFT, drawing, legend, name_panel, page_svg, series, short
 
 MOST_LABELS = 30
 MOST_SILOS_WITH_NUMBERS = 16
@@ -50,40 +24,6 @@ TASK_WORDS: Mapping[str, str] = {
     "t2i": "A text finds pictures",
     "i2i": "A picture finds pictures",
     "t2t": "A text finds texts",
-}
-_SVG = "http://www.w3.org/2000/svg"
-ElementTree.register_namespace("", _SVG)
-ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-_MARKERS = ("o", "s", "^", "D", "v", "P")
-_DASHES = ("-", "--", "-.", ":")
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "text.color": INK,
-    "axes.edgecolor": LINE,
-    "axes.labelcolor": SOFT,
-    "axes.titlecolor": INK,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "axes.titlepad": 10.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": LINE,
-    "grid.linewidth": 0.6,
-    "xtick.color": LINE,
-    "ytick.color": LINE,
-    "xtick.labelcolor": SOFT,
-    "ytick.labelcolor": SOFT,
-    "xtick.major.size": 0.0,
-    "ytick.major.size": 0.0,
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 4.0,
 }
 
 
@@ -155,13 +95,13 @@ def round_curves(curves: Sequence[RoundCurve], *, measure: str = "validation", n
     """
     names = names or [curve.name for curve in curves]
     validated = any(np.isfinite(curve.validations).any() for curve in curves)
-    with _drawing(7.2, 2.9) as figure:
+    with drawing(7.2, 2.9) as figure:
         axes = figure.subplots(1, 2 if validated else 1, squeeze=False)[0]
-        _panel(axes[0], "Training loss", "round", "")
+        name_panel(axes[0], "Training loss", "round", "")
         if validated:
-            _panel(axes[1], f"Validation: {measure}", "round", "")
+            name_panel(axes[1], f"Validation: {measure}", "round", "")
         for curve in curves:
-            look = _series(names.index(curve.name), len(curve.rounds))
+            look = series(names.index(curve.name), len(curve.rounds))
             axes[0].plot(curve.rounds, curve.losses, **look)
             if curve.validations and validated:
                 axes[1].plot(curve.rounds, curve.validations, **look)
@@ -170,38 +110,53 @@ def round_curves(curves: Sequence[RoundCurve], *, measure: str = "validation", n
                 axes[1].plot(curve.best_round, kept, "o", ms=11, mfc="none", mec=look["color"], mew=1.4)
         for panel in axes:
             panel.xaxis.get_major_locator().set_params(integer=True)
-        _legend(figure, names, {curve.name for curve in curves})
-        return _svg(figure, "Loss and validation over the rounds", [curve.name for curve in curves])
+        legend(figure, names, {curve.name for curve in curves})
+        return page_svg(figure, "Loss and validation over the rounds", [curve.name for curve in curves])
 
 
 def label_map(table: LabelTable) -> str:
     """Draws which silo holds which labels: the stronger a cell's colour, the more of its label's items it holds."""
     shown = table.shown()
+    with drawing(7.2, label_map_height(table)) as figure:
+        label_cells(figure.subplots(), table)
+        return page_svg(figure, "Items of each label in each silo", [*table.silos, *(table.labels[c] for c in shown)])
+
+
+def label_map_height(table: LabelTable) -> float:
+    """Returns how many inches high the map of a table is."""
+    return 0.62 + 0.25 * len(table.shown()) + (0.5 if _turned(table) else 0.0)
+
+
+def label_cells(axes: Axes, table: LabelTable) -> None:
+    """Draws the map's cells into axes of their own, the silos' names on top, the labels' at the left."""
+    shown, turned = table.shown(), _turned(table)
     counts = table.counts[:, shown]
     share = counts / np.maximum(counts.sum(axis=0, keepdims=True), 1)
     silos = len(table.silos)
-    turned = silos > 8 or max(map(len, table.silos), default=0) * silos > 80
-    with _drawing(7.2, 0.62 + 0.25 * len(shown) + (0.5 if turned else 0.0)) as figure:
-        axes = figure.subplots()
-        axes.grid(visible=False)
-        axes.spines[:].set_visible(False)
-        column, line = (places.ravel() for places in np.indices(counts.shape))
-        corners = np.array([(0.02, 0.04), (0.98, 0.04), (0.98, 0.96), (0.02, 0.96)])
-        cells = np.stack([column, line], axis=1)[:, None] + corners
-        axes.add_collection(PolyCollection(cells, facecolors=to_rgba(LINE, 0.35), linewidths=0), autolim=False)
-        strength = np.tile(to_rgba(ACCENT), (len(cells), 1))
-        strength[:, 3] = STRONGEST * share.ravel()
-        axes.add_collection(PolyCollection(cells, facecolors=strength, linewidths=0), autolim=False)
-        for s, c in np.ndindex(*counts.shape) if silos <= MOST_SILOS_WITH_NUMBERS else ():
-            number = axes.text(s + 0.5, c + 0.5, f"{counts[s, c]:,}", ha="center", va="center_baseline", fontsize=7.5)
-            number.set_in_layout(False)
-        axes.set(xlim=(0, silos), ylim=(len(shown), 0))
-        axes.set_xticks(
-            np.arange(silos) + 0.5, table.silos, rotation=35 if turned else 0, ha="left" if turned else "center"
-        )
-        axes.set_yticks(np.arange(len(shown)) + 0.5, [_short(table.labels[c], 28) for c in shown])
-        axes.xaxis.tick_top()
-        return _svg(figure, "Items of each label in each silo", [*table.silos, *(table.labels[c] for c in shown)])
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    column, line = (places.ravel() for places in np.indices(counts.shape))
+    corners = np.array([(0.02, 0.04), (0.98, 0.04), (0.98, 0.96), (0.02, 0.96)])
+    cells = np.stack([column, line], axis=1)[:, None] + corners
+    axes.add_collection(PolyCollection(cells, facecolors=to_rgba(LINE, 0.35), linewidths=0), autolim=False)
+    strength = np.tile(to_rgba(ACCENT), (len(cells), 1))
+    strength[:, 3] = STRONGEST * share.ravel()
+    axes.add_collection(PolyCollection(cells, facecolors=strength, linewidths=0), autolim=False)
+    for s, c in np.ndindex(*counts.shape) if silos <= MOST_SILOS_WITH_NUMBERS else ():
+        number = axes.text(s + 0.5, c + 0.5, f"{counts[s, c]:,}", ha="center", va="center_baseline", fontsize=7.5)
+        number.set_in_layout(False)
+    axes.set(xlim=(0, silos), ylim=(len(shown), 0))
+    axes.set_xticks(
+        np.arange(silos) + 0.5, table.silos, rotation=35 if turned else 0, ha="left" if turned else "center"
+    )
+    axes.set_yticks(np.arange(len(shown)) + 0.5, [short(table.labels[c], 28) for c in shown])
+    axes.xaxis.tick_top()
+
+
+def _turned(table: LabelTable) -> bool:
+    """Tells whether the silos' names need to be turned to stand beside each other."""
+    silos = len(table.silos)
+    return silos > 8 or max(map(len, table.silos), default=0) * silos > 80
 
 
 def precision_recall(curves: Sequence[RadiusCurve], *, names: Sequence[str] = ()) -> str:
@@ -214,21 +169,23 @@ def precision_recall(curves: Sequence[RadiusCurve], *, names: Sequence[str] = ()
     tasks = [(task, list(members)) for task, members in groupby(sorted(curves, key=lambda c: c.task), lambda c: c.task)]
     drawn = {curve.name for curve in curves}
     names = names or list(dict.fromkeys(curve.name for curve in curves))
-    with _drawing(7.2, 3.2) as figure:
+    with drawing(7.2, 3.2) as figure:
         panels = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
         for panel, (task, members) in zip(panels, tasks, strict=True):
-            _panel(panel, f"{TASK_WORDS.get(task, task)} ({task})", "recall", "precision" if panel is panels[0] else "")
+            name_panel(
+                panel, f"{TASK_WORDS.get(task, task)} ({task})", "recall", "precision" if panel is panels[0] else ""
+            )
             panel.set(xlim=(-0.02, 1.02), ylim=(0, 1.03))
             for curve in members:
-                panel.plot(curve.recall, curve.precision, **_series(names.index(curve.name), len(curve.recall)))
+                panel.plot(curve.recall, curve.precision, **series(names.index(curve.name), len(curve.recall)))
                 if len(drawn) == 1:
                     _name_radii(panel, curve)
             priors = {round(curve.prior, 6) for curve in members if curve.prior is not None}
             for prior in priors:
                 panel.axhline(prior, color=SOFT, lw=1.0, ls=(0, (1, 2)))
                 panel.text(0.0, prior + 0.015, "by chance", ha="left", va="bottom", fontsize=7.5, color=SOFT)
-        _legend(figure, names, drawn)
-        return _svg(figure, "Precision and recall within each radius", [*names, *(task for task, _ in tasks)])
+        legend(figure, names, drawn)
+        return page_svg(figure, "Precision and recall within each radius", [*names, *(task for task, _ in tasks)])
 
 
 def _name_radii(panel: Axes, curve: RadiusCurve) -> None:
@@ -292,81 +249,3 @@ def bit_strip(code: str, against: str | None = None) -> str:
     )
     size = f'viewBox="0 -2 {4 * len(code) - 1} 13" preserveAspectRatio="none"'
     return f'<svg class="bits" {size} role="img" aria-label="{words}">{paths}</svg>'
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _series(number: int, points: int) -> dict[str, Any]:
-    """Returns how a series is drawn: its colour, marker and dash differ from the others'."""
-    return {
-        "color": SERIES[number % len(SERIES)],
-        "marker": _MARKERS[number % len(_MARKERS)],
-        "markevery": 1 if points <= 40 else points // 10,
-        "linestyle": _DASHES[number % len(_DASHES)],
-    }
-
-
-def _panel(axes: Axes, title: str, across: str, up: str) -> None:
-    axes.set_title(title)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    axes.margins(x=0.03, y=0.1)
-
-
-def _legend(figure: Figure, names: Sequence[str], drawn: Collection[str]) -> None:
-    """Names the drawn series below the panels, if there is more than one."""
-    if len(drawn) < 2:
-        return
-    shown = [(Line2D([], [], **_series(n, 1)), _short(name, 40)) for n, name in enumerate(names) if name in drawn]
-    handles, texts = zip(*shown, strict=True)
-    figure.legend(handles, texts, loc="outside lower left", ncols=len(shown) if len(shown) < 5 else 3)
-
-
-@contextmanager
-def _drawing(width_inches: float, height_inches: float) -> Iterator[Figure]:
-    """Yields a figure in the house's style; the style holds only inside the block."""
-    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure = Figure(figsize=(width_inches, height_inches), layout="constrained")
-        FigureCanvasSVG(figure)
-        yield figure
-
-
-def _svg(figure: Figure, title: str, salt: Sequence[str]) -> str:
-    """Returns a figure as an SVG element to stand in a page.
-
-    Args:
-        figure: the figure.
-        title: what it shows, for those who cannot see it.
-        salt: what makes this figure's inner names differ from another's on the page.
-    """
-    stream = io.BytesIO()
-    matplotlib.rcParams["svg.hashsalt"] = digest_bytes("\0".join([title, *salt]).encode())
-    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    root = ElementTree.fromstring(stream.getvalue())  # noqa: S314  matplotlib's own words, not a stranger's
-    for element in list(root.iter()):
-        for child in list(element):
-            if child.tag in {f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"}:
-                element.remove(child)
-        if re.fullmatch(r"[A-Za-z0-9.]+_\d+", element.get("id", "")):
-            del element.attrib["id"]
-        if "style" in element.attrib:
-            element.set("style", _with_variables(re.sub(r"font-family: [^;]*(; |$)", "", element.attrib["style"])))
-    width, height = (round(inches * 96) for inches in figure.get_size_inches())
-    root.attrib |= {
-        "class": "plot",
-        "role": "img",
-        "aria-label": title,
-        "width": str(width),
-        "height": str(height),
-    }
-    return re.sub(r">\n\s*<", ">\n<", ElementTree.tostring(root, encoding="unicode")).strip()
-
-
-def _with_variables(style: str) -> str:
-    """Returns a style whose colours are the page's variables."""
-    for colour, name in COLOURS.items():
-        style = style.replace(colour, f"var(--{name}, {colour})")
-    return style

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from silohash.report.plots import (
-    COLOURS,
     LabelTable,
     RadiusCurve,
     RoundCurve,
@@ -20,6 +19,7 @@ from silohash.report.plots import (
     precision_recall,
     round_curves,
 )
+from silohash.report.style import COLOURS
 from tests.reports import NAN
 
 ODD = 'a & b <c> "$x$" _hidden 例'

@@ -1,0 +1,183 @@
+"""How plots look: colours, series, panels, and the two forms in which a figure leaves: in a page, or as a file.
+
+Every colour in a page is written as ``var(--name, #fallback)``: a page that sets the variables recolours the plot, a file
+on its own shows the fallback. The series' colours can be told apart by the colour-blind (Okabe and Ito's set, darkened
+where it was too pale for thin lines), and each series has its own marker and dash beside.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from silohash.files import digest_bytes, write_bytes
+from silohash.types import UserError
+
+INK, SOFT, LINE, ACCENT = "#15211e", "#4d5b58", "#d5dcd9", "#0a6b62"
+SERIES = ("#0072b2", "#c24e00", "#007a5a", "#a8437f", "#8a6a00", "#4a4f9c")
+COLOURS = {
+    INK: "ink",
+    SOFT: "ink-soft",
+    LINE: "line",
+    ACCENT: "accent",
+    **{colour: f"series-{number}" for number, colour in enumerate(SERIES, start=1)},
+}
+"""Colour -> the page's variable for it."""
+
+PNG_DOTS_AN_INCH = 200
+
+_SVG = "http://www.w3.org/2000/svg"
+ElementTree.register_namespace("", _SVG)
+ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+_DASHES = ("-", "--", "-.", ":")
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.color": INK,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": SOFT,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.titlepad": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.labelcolor": SOFT,
+    "ytick.labelcolor": SOFT,
+    "xtick.major.size": 0.0,
+    "ytick.major.size": 0.0,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.0,
+}
+
+
+def short(text: str, most: int) -> str:
+    """Returns a text of at most that many characters, cut with an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def series(number: int, points: int) -> dict[str, Any]:
+    """Returns how a series is drawn: its colour, marker and dash differ from the others'."""
+    return {
+        "color": SERIES[number % len(SERIES)],
+        "marker": _MARKERS[number % len(_MARKERS)],
+        "markevery": 1 if points <= 40 else points // 10,
+        "linestyle": _DASHES[number % len(_DASHES)],
+    }
+
+
+def name_panel(axes: Axes, title: str, across: str, up: str) -> None:
+    """Gives a panel its title and the names of its axes."""
+    axes.set_title(title)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.margins(x=0.03, y=0.1)
+
+
+def legend(figure: Figure, names: Sequence[str], drawn: Collection[str]) -> None:
+    """Names the drawn series below the panels, if there is more than one."""
+    if len(drawn) < 2:
+        return
+    shown = [(Line2D([], [], **series(n, 1)), short(name, 40)) for n, name in enumerate(names) if name in drawn]
+    handles, texts = zip(*shown, strict=True)
+    figure.legend(handles, texts, loc="outside lower left", ncols=len(shown) if len(shown) < 5 else 3)
+
+
+@contextmanager
+def drawing(width_inches: float, height_inches: float) -> Iterator[Figure]:
+    """Yields a figure in the house's style; the style holds only inside the block."""
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure = Figure(figsize=(width_inches, height_inches), layout="constrained")
+        FigureCanvasSVG(figure)
+        yield figure
+
+
+def page_svg(figure: Figure, title: str, salt: Sequence[str]) -> str:
+    """Returns a figure as an SVG element to stand in a page.
+
+    Args:
+        figure: the figure.
+        title: what it shows, for those who cannot see it.
+        salt: what makes this figure's inner names differ from another's on the page.
+    """
+    stream = io.BytesIO()
+    matplotlib.rcParams["svg.hashsalt"] = digest_bytes("\0".join([title, *salt]).encode())
+    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    root = ElementTree.fromstring(stream.getvalue())  # noqa: S314  matplotlib's own words, not a stranger's
+    for element in list(root.iter()):
+        for child in list(element):
+            if child.tag in {f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"}:
+                element.remove(child)
+        if re.fullmatch(r"[A-Za-z0-9.]+_\d+", element.get("id", "")):
+            del element.attrib["id"]
+        if "style" in element.attrib:
+            element.set("style", _with_variables(re.sub(r"font-family: [^;]*(; |$)", "", element.attrib["style"])))
+    width, height = (round(inches * 96) for inches in figure.get_size_inches())
+    root.attrib |= {
+        "class": "plot",
+        "role": "img",
+        "aria-label": title,
+        "width": str(width),
+        "height": str(height),
+    }
+    return re.sub(r">\n\s*<", ">\n<", ElementTree.tostring(root, encoding="unicode")).strip()
+
+
+def save_figure(figure: Figure, path: Path, title: str) -> None:
+    """Writes a figure as a file of its own; the same figure gives the same bytes.
+
+    Args:
+        figure: the figure.
+        path: ends in ``.svg`` (letters as outlines, so that it looks the same everywhere) or ``.png``.
+        title: what it shows; stands in the file for those who cannot see it.
+
+    Raises:
+        UserError: if the name ends otherwise, or the file cannot be written.
+    """
+    stream = io.BytesIO()
+    if path.suffix.lower() == ".svg":
+        matplotlib.rcParams["svg.hashsalt"] = digest_bytes(title.encode())
+        matplotlib.rcParams["svg.fonttype"] = "path"
+        figure.savefig(
+            stream, format="svg", facecolor="white", metadata={"Date": None, "Creator": None, "Title": title}
+        )
+    elif path.suffix.lower() == ".png":
+        FigureCanvasAgg(figure)
+        figure.savefig(
+            stream, format="png", dpi=PNG_DOTS_AN_INCH, facecolor="white", metadata={"Software": None, "Title": title}
+        )
+    else:
+        raise UserError(f'"{path}" ends in neither .svg nor .png, the two forms in which a plot is written.')
+    write_bytes(path, stream.getvalue())
+
+
+def _with_variables(style: str) -> str:
+    """Returns a style whose colours are the page's variables."""
+    for colour, name in COLOURS.items():
+        style = style.replace(colour, f"var(--{name}, {colour})")
+    return style
