@@ -15,7 +15,7 @@ A method fills the hooks in which it differs. It never loops over silos, epochs 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from silohash.exchange.message import Message
 from silohash.federated.averaging import weighted_average
-from silohash.local.base import LocalMethod, MethodParams, SiloData, SiloState
+from silohash.local.base import LocalMethod, MethodParams, Part, SiloData, SiloState, outputs_of
 from silohash.models.towers import group_of
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, Phase, Terms
 
@@ -70,6 +70,8 @@ class SiloContext:
         state: what the silo keeps.
         payload: the broadcast.
         auxiliary: networks of the method's own (a discriminator), trained by `auxiliary_step`'s terms.
+        step_norm: by how many learning rates so many steps of the run's optimiser move a parameter under a constant unit
+            gradient.
         steps_taken: optimiser steps of this round, a step name.
         mean_loss: mean loss of the last epoch.
         valid_score: the silo's own validation score of the broadcast model, or NaN.
@@ -85,6 +87,7 @@ class SiloContext:
     state: SiloState
     payload: Message
     generator: torch.Generator
+    step_norm: Callable[[int], float] = float
     auxiliary: dict[str, nn.Module] = field(default_factory=dict)
     steps_taken: dict[str, int] = field(default_factory=dict)
     mean_loss: float = float("nan")
@@ -100,6 +103,22 @@ class SiloContext:
         """A frozen copy of the silo's own model after its last round, or None before it has one."""
         kept = self.kept("model")
         return frozen_copy(self.model, kept) if kept else None
+
+    def own_outputs(self, model: nn.Module, part: Part = "logit") -> dict[Modality, Tensor]:
+        """Returns what a frozen model says of all own items, ``(n, H)`` or ``(n, K)`` a modality; computed once a round.
+
+        Args:
+            model: `global_model`, `previous_model` or another that does not change within the round.
+            part: ``feature``, ``logit`` or ``code``.
+        """
+        key = (id(model), part)
+        if key not in self._frozen:
+            self._frozen[key] = outputs_of(model, self.data, part=part)
+        return self._frozen[key]
+
+    @cached_property
+    def _frozen(self) -> dict[tuple[int, Part], dict[Modality, Tensor]]:
+        return {}
 
     def kept(self, prefix: str) -> Arrays:
         """Returns what the silo keeps under a prefix, as arrays."""
@@ -124,6 +143,7 @@ class FederatedMethod:
         shares_parameters: whether parameters travel.
         personalized: whether each silo deploys a model of its own.
         codes_comparable: whether codes of different silos may be ranked together.
+        class_head: whether towers need a classifier over their outputs.
         encode_extras: names of the extras that encoding needs.
         pooled: whether all silos' data are trained on as one (no federation: the upper bound).
     """
@@ -137,15 +157,22 @@ class FederatedMethod:
     shares_parameters: ClassVar[bool] = True
     personalized: ClassVar[bool] = False
     codes_comparable: ClassVar[bool] = True
+    class_head: ClassVar[bool] = False
     encode_extras: ClassVar[tuple[str, ...]] = ()
     pooled: ClassVar[bool] = False
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
         self.params = params
 
+    @property
+    def auxiliary_learning_rate(self) -> float | None:
+        """The learning rate of the auxiliary networks; None for that of the model."""
+        return None
+
     def shared_parameters(self, model: nn.Module) -> list[str]:
-        """Hook 1, both sides: names of the parameters and buffers that travel."""
-        return list(model.state_dict())
+        """Hook 1, both sides: names of the parameters and buffers that silos send."""
+        fixed = fixed_buffers(model)
+        return [name for name in model.state_dict() if name not in fixed]
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Hook 2, server: the state before the first round."""
@@ -163,8 +190,13 @@ class FederatedMethod:
         install(context.model, context.payload.params)
         return [Phase(name="train", model=context.model, epochs=context.epochs)]
 
-    def adapt_outputs(self, outputs: Outputs, extras: Arrays) -> Outputs:
-        """Hook 6, silo, pure: changes the towers' outputs; encoding uses it too."""
+    def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
+        """Hook 6, silo, pure: changes the towers' outputs; encoding uses it too.
+
+        Args:
+            outputs: what the towers say.
+            extras: what the server sent beside the parameters, on the model's device.
+        """
         return outputs
 
     def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
@@ -224,7 +256,8 @@ class Adapted(nn.Module):
         super().__init__()
         self.model = model
         self.method = method
-        self.extras = extras
+        device = next(model.parameters()).device
+        self.extras = {name: torch.from_numpy(np.array(array)).to(device) for name, array in extras.items()}
 
     @property
     def modalities(self) -> tuple[Modality, ...]:
@@ -239,6 +272,18 @@ class Adapted(nn.Module):
 def params_of(model: nn.Module) -> Arrays:
     """Returns copies of a model's parameters and buffers: training on does not change them."""
     return {name: to_array(tensor).copy() for name, tensor in model.state_dict().items()}
+
+
+def fixed_buffers(model: nn.Module) -> set[str]:
+    """Returns the names of buffers that no silo changes, as the mean picture of a pretrained network.
+
+    A module names its own in ``fixed_buffers``. The server sends them down with the model; no silo sends them back.
+    """
+    return {
+        f"{prefix}.{name}" if prefix else name
+        for prefix, module in model.named_modules()
+        for name in getattr(module, "fixed_buffers", ())
+    }
 
 
 def to_array(tensor: Tensor) -> np.ndarray:

@@ -1,0 +1,269 @@
+"""CNN-F (also VGG-F): the picture network of the older hashing papers, with the authors' weights where the user has them.
+
+================  ==============================  ==============
+layer             what                            output
+================  ==============================  ==============
+``conv1``         11 x 11, step 4; ReLU; LRN      64 x 54 x 54
+``pool1``         3 x 3, step 2, one more row     64 x 27 x 27
+                  and column right and below
+``conv2``         5 x 5, border 2; ReLU; LRN      256 x 27 x 27
+``pool2``         3 x 3, step 2                   256 x 13 x 13
+``conv3..5``      3 x 3, border 1; ReLU           256 x 13 x 13
+``pool5``         3 x 3, step 2                   256 x 6 x 6
+``fc6``, ``fc7``  6 x 6 and 1 x 1; ReLU           4096
+================  ==============================  ==============
+
+Source: Chatfield, Simonyan, Vedaldi, Zisserman, "Return of the Devil in the Details", BMVC 2014, table 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from silohash.types import Arrays, UserError
+
+Normalisation = Literal["matconvnet", "legacy-port"]
+Orientation = Literal["normal", "legacy-port"]
+
+SIDE_PIXELS = 224
+WIDTH = 4096
+TRAINED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")
+"""The layers that have weights, in order."""
+
+NORMALISED_LAYERS = 2
+HINT = 'It should be "imagenet-vgg-f.mat" from the pretrained models of MatConvNet.'
+
+
+def local_response(kind: Normalisation) -> nn.LocalResponseNorm:
+    """Returns the normalisation over neighbouring maps.
+
+    ``matconvnet`` is ``x / (2 + 1e-4 * sum over 5 neighbours of x^2) ** 0.75``; torch divides its factor by the number of
+    neighbours, which is why 5e-4 stands here. ``legacy-port`` is what ports of hashing papers run with these weights
+    instead (two neighbours, torch's own factor): not CNN-F, but what their figures were made with.
+
+    Raises:
+        UserError: if there is no such normalisation.
+    """
+    if kind not in get_args(Normalisation):
+        raise UserError(f'[features] lrn is "{kind}"; it must be one of: {", ".join(get_args(Normalisation))}.')
+    if kind == "legacy-port":
+        return nn.LocalResponseNorm(2, k=2)
+    return nn.LocalResponseNorm(5, alpha=5e-4, beta=0.75, k=2)
+
+
+class CNNF(nn.Module):
+    """The network up to ``fc7`` after its ReLU.
+
+    The mean picture is a buffer, so that a model that was saved, sent or rebuilt subtracts it too; `fixed_buffers` keeps it
+    out of what silos train and average.
+
+    Args:
+        lrn: the normalisation, see `local_response`.
+        maps: how many maps ``conv1`` and the other convolutions give; smaller ones make a smaller network of the same form.
+        width: how many numbers ``fc6`` and ``fc7`` give.
+    """
+
+    fixed_buffers: ClassVar[tuple[str, ...]] = ("mean",)
+
+    def __init__(
+        self, *, lrn: Normalisation = "matconvnet", maps: tuple[int, int] = (64, 256), width: int = WIDTH
+    ) -> None:
+        super().__init__()
+        first, more = maps
+        self.width = width
+        self.normalise = local_response(lrn)
+        self.conv1 = nn.Conv2d(3, first, 11, stride=4)
+        self.conv2 = nn.Conv2d(first, more, 5, padding=2)
+        self.conv3 = nn.Conv2d(more, more, 3, padding=1)
+        self.conv4 = nn.Conv2d(more, more, 3, padding=1)
+        self.conv5 = nn.Conv2d(more, more, 3, padding=1)
+        self.fc6 = nn.Conv2d(more, width, 6)
+        self.fc7 = nn.Conv2d(width, width, 1)
+        self.pool = nn.MaxPool2d(3, stride=2)
+        self.mean: Tensor
+        self.register_buffer("mean", torch.zeros(3, SIDE_PIXELS, SIDE_PIXELS))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Returns ``(B, width)``, at least 0.
+
+        Args:
+            pixels: ``(B, 3, 224, 224)`` red, green and blue from 0 to 255, uint8 or float.
+        """
+        maps = self.normalise(functional.relu(self.conv1(pixels.to(self.mean.dtype) - self.mean)))
+        maps = self.pool(
+            functional.pad(maps, (0, 1, 0, 1))
+        )  # nothing is below 0 here, so that a border of 0 never wins
+        maps = self.pool(self.normalise(functional.relu(self.conv2(maps))))
+        for layer in (self.conv3, self.conv4, self.conv5):
+            maps = functional.relu(layer(maps))
+        maps = functional.relu(self.fc6(self.pool(maps)))
+        return functional.relu(self.fc7(maps)).flatten(1)
+
+
+def load_cnnf(
+    path: Path, *, lrn: Normalisation = "matconvnet", orientation: Orientation = "normal", net: CNNF | None = None
+) -> CNNF:
+    """Returns CNN-F with the weights of a file of MatConvNet.
+
+    Args:
+        path: the user's ``imagenet-vgg-f.mat``, of any age.
+        lrn: the normalisation, see `local_response`.
+        orientation: how pictures will come: ``normal``, or with width and height exchanged, as some files of community
+            features hold them (``legacy-port``).
+        net: the network to fill; a new one of full size by default.
+
+    Raises:
+        UserError: if the file is missing, damaged, of another network, or lacks something.
+    """
+    found = read_weights(path, orientation)
+    filled = CNNF(lrn=lrn) if net is None else net
+    state = filled.state_dict()
+    for name, array in found.items():
+        if tuple(array.shape) != tuple(state[name].shape):
+            raise UserError(
+                f'{path}: "{name}" has the shape {array.shape}, and CNN-F has {tuple(state[name].shape)} there. {HINT}'
+            )
+    filled.load_state_dict({name: torch.from_numpy(array) for name, array in found.items()})
+    return filled.eval()
+
+
+def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
+    """Reads a file of MatConvNet by the names of its fields, wherever they stand.
+
+    Returns:
+        ``mean (3, 224, 224)`` and, for each layer of `TRAINED`, ``weight (out, in, h, w)`` and ``bias (out,)``; float32.
+
+    Raises:
+        UserError: if the file is missing, damaged, of another network, or lacks something.
+    """
+    if orientation not in get_args(Orientation):
+        raise UserError(
+            f'[features] orientation is "{orientation}"; it must be one of: {", ".join(get_args(Orientation))}.'
+        )
+    content = _open(path)
+    if "layers" not in content:
+        raise UserError(f'{path} has no "layers"; it holds: {", ".join(sorted(content)) or "nothing"}. {HINT}')
+    layers = [_Struct(layer, f"{path}: layer {number}") for number, layer in enumerate(np.ravel(content["layers"]), 1)]
+    _check_kind(path, layers)
+    swapped = orientation == "legacy-port"
+    by_name = {layer.text("name"): layer for layer in layers}
+    found: Arrays = {"mean": _mean(path, content, swapped=swapped)}
+    for name in TRAINED:
+        if name not in by_name:
+            raise UserError(f'{path} has no layer "{name}"; it has: {", ".join(by_name)}. {HINT}')
+        filters, biases = _filters_and_biases(by_name[name])
+        if filters.ndim != 4:
+            raise UserError(
+                f'{path}: the filters of "{name}" have the shape {filters.shape}; four sizes are needed. {HINT}'
+            )
+        order = (3, 2, 1, 0) if swapped else (3, 2, 0, 1)
+        found[f"{name}.weight"] = np.ascontiguousarray(_float32(filters).transpose(order))
+        found[f"{name}.bias"] = _float32(biases).reshape(-1)
+    return found
+
+
+class _Struct:
+    """A struct of MATLAB: its fields by name."""
+
+    def __init__(self, value: Any, called: str) -> None:  # noqa: ANN401  whatever scipy read
+        found = np.asarray(value)
+        if found.dtype.names is None or found.size != 1:
+            raise UserError(f"{called} is no struct. {HINT}")
+        self.called = called
+        self._value = found.reshape(-1)[0]
+        self.names: tuple[str, ...] = found.dtype.names
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """Returns a field.
+
+        Raises:
+            UserError: if there is no such field.
+        """
+        if name not in self.names:
+            raise UserError(f'{self.called} has no field "{name}"; it has: {", ".join(self.names)}. {HINT}')
+        return np.asarray(self._value[name])
+
+    def text(self, name: str) -> str:
+        """Returns a field that is a word; an empty word where there is none."""
+        found = self.array(name).reshape(-1) if name in self.names else np.zeros(0)
+        return str(found[0]) if found.size else ""
+
+    def struct(self, name: str) -> _Struct:
+        """Returns a field that is a struct itself."""
+        return _Struct(self.array(name), f'{self.called}, "{name}"')
+
+
+def _open(path: Path) -> Mapping[str, Any]:
+    try:
+        from scipy.io import loadmat
+    except ImportError as error:
+        raise UserError(
+            f"{path} is a file of MATLAB, for which scipy is needed: pip install 'silohash[matlab]'"
+        ) from error
+    if not path.is_file():
+        raise UserError(f"There are no weights of CNN-F at {path}. {HINT}")
+    try:
+        content = loadmat(path, struct_as_record=True, squeeze_me=False, appendmat=False)
+    except NotImplementedError as error:
+        raise UserError(f"{path} is a file of MATLAB 7.3, which these weights never were. {HINT}") from error
+    except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
+        raise UserError(f"{path} cannot be read as a file of MATLAB ({error}). {HINT}") from error
+    return {name: value for name, value in content.items() if not name.startswith("__")}
+
+
+def _check_kind(path: Path, layers: list[_Struct]) -> None:
+    kinds = [layer.text("type") for layer in layers]
+    normalised = sum(kind in {"lrn", "normalize"} for kind in kinds)
+    if "bnorm" in kinds or normalised != NORMALISED_LAYERS:
+        seen = "batch normalisation" if "bnorm" in kinds else f"{normalised} local response normalisations"
+        raise UserError(
+            f"{path} has {seen}; CNN-F has two local response normalisations and no batch normalisation. "
+            f'("imagenet-matconvnet-vgg-f.mat" is another network.) {HINT}'
+        )
+
+
+def _filters_and_biases(layer: _Struct) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    if "weights" not in layer.names:
+        return layer.array("filters"), layer.array("biases")
+    cell = layer.array("weights").reshape(-1)
+    if len(cell) < 2:
+        raise UserError(f'{layer.called}: "weights" has {len(cell)} parts; filters and biases are needed. {HINT}')
+    return np.asarray(cell[0]), np.asarray(cell[1])
+
+
+def _mean(path: Path, content: Mapping[str, Any], *, swapped: bool) -> npt.NDArray[np.float32]:
+    about = next(_normalisations(path, content), None)
+    if about is None:
+        raise UserError(
+            f'{path} has neither "normalization" nor "meta.normalization", where the mean picture stands. {HINT}'
+        )
+    mean = _float32(about.array("averageImage"))
+    if mean.size == 3:
+        return np.ascontiguousarray(np.broadcast_to(mean.reshape(3, 1, 1), (3, SIDE_PIXELS, SIDE_PIXELS)))
+    if mean.shape != (SIDE_PIXELS, SIDE_PIXELS, 3):
+        raise UserError(
+            f'{path}: "averageImage" has the shape {mean.shape}; it should be ({SIDE_PIXELS}, {SIDE_PIXELS}, 3). {HINT}'
+        )
+    return np.ascontiguousarray(mean.transpose((2, 1, 0) if swapped else (2, 0, 1)))
+
+
+def _normalisations(path: Path, content: Mapping[str, Any]) -> Iterator[_Struct]:
+    """Yields the struct ``normalization`` of the older files, or of the newer ones, where it stands in ``meta``."""
+    if "normalization" in content:
+        yield _Struct(content["normalization"], f'{path}: "normalization"')
+    if "meta" in content:
+        meta = _Struct(content["meta"], f'{path}: "meta"')
+        if "normalization" in meta.names:
+            yield meta.struct("normalization")
+
+
+def _float32(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    return np.asarray(array, np.float32)

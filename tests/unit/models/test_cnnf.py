@@ -1,0 +1,253 @@
+"""CNN-F: its form, its arithmetic against plain numpy, and its weights from files of every age."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+
+from silohash.federated.base import FederatedMethod, params_of
+from silohash.local.base import MethodParams
+from silohash.models.cnnf import CNNF, TRAINED, load_cnnf, local_response, read_weights
+from silohash.types import UserError
+
+SMALL: dict[str, Any] = {"maps": (3, 5), "width": 6}
+
+
+def small(seed: int = 0, **options: Any) -> CNNF:
+    """Returns a narrow CNN-F whose layers keep their inputs alive, so that few outputs are zero."""
+    generator = np.random.default_rng(seed)
+    net = CNNF(**SMALL, **options)
+    with torch.no_grad():
+        for name, tensor in net.state_dict().items():
+            values = generator.normal(size=tuple(tensor.shape)) / np.sqrt(max(1, tensor[0].numel()))
+            tensor.copy_(torch.from_numpy(values + (0.05 if name.endswith("bias") else 0.0)))
+        net.mean.copy_(torch.from_numpy(generator.uniform(90, 140, (3, 224, 224))))
+    return net.eval()
+
+
+def pictures(count: int = 2, seed: int = 0) -> torch.Tensor:
+    generator = np.random.default_rng(seed)
+    return torch.from_numpy(generator.integers(0, 256, (count, 3, 224, 224), dtype=np.uint8))
+
+
+def test_the_layers_have_the_published_numbers_of_parameters() -> None:
+    with torch.device("meta"):
+        net = CNNF()
+    counts = {name: sum(p.numel() for p in getattr(net, name).parameters()) for name in TRAINED}
+    assert counts == {
+        "conv1": 23_296, "conv2": 409_856, "conv3": 590_080, "conv4": 590_080, "conv5": 590_080,
+        "fc6": 37_752_832, "fc7": 16_781_312,
+    }  # fmt: skip
+    assert sum(p.numel() for p in net.parameters()) == 56_737_536
+    assert net(torch.zeros(2, 3, 224, 224, device="meta")).shape == (2, 4096)
+
+
+def test_the_maps_have_the_published_sizes() -> None:
+    net = small()
+    seen: dict[str, tuple[int, ...]] = {}
+    for name in TRAINED:
+        getattr(net, name).register_forward_hook(
+            lambda layer, given, made, name=name: seen.update({name: (*given[0].shape[2:], *made.shape[2:])})
+        )
+    net(pictures(1))
+    assert seen == {
+        "conv1": (224, 224, 54, 54), "conv2": (27, 27, 27, 27), "conv3": (13, 13, 13, 13), "conv4": (13, 13, 13, 13),
+        "conv5": (13, 13, 13, 13), "fc6": (6, 6, 1, 1), "fc7": (1, 1, 1, 1),
+    }  # fmt: skip
+
+
+def by_loops(maps: np.ndarray) -> np.ndarray:
+    """Returns the normalisation of MatConvNet: the sum of squares over up to two maps on either side, not their mean."""
+    normalised = np.zeros_like(maps)
+    for item in range(maps.shape[0]):
+        for number in range(maps.shape[1]):
+            neighbours = maps[item, max(0, number - 2) : number + 3]
+            normalised[item, number] = maps[item, number] / (2 + 1e-4 * np.square(neighbours).sum(0)) ** 0.75
+    return normalised
+
+
+def test_the_normalisation_is_that_of_matconvnet() -> None:
+    maps = np.random.default_rng(0).uniform(0, 30, (2, 9, 3, 3))
+    ours = local_response("matconvnet")(torch.from_numpy(maps.astype(np.float32))).numpy()
+    assert np.abs(ours - by_loops(maps)).max() < 2e-6
+    legacy = local_response("legacy-port")(torch.from_numpy(maps.astype(np.float32))).numpy()
+    assert np.abs(legacy - by_loops(maps)).max() > 1
+
+
+def convolved(maps: np.ndarray, layer: torch.nn.Conv2d, *, step: int = 1, border: int = 0) -> np.ndarray:
+    weight, bias = (p.detach().numpy().astype(np.float64) for p in (layer.weight, layer.bias))
+    maps = np.pad(maps, ((0, 0), (0, 0), (border, border), (border, border)))
+    windows = sliding_window_view(maps, weight.shape[2:], axis=(2, 3))[:, :, ::step, ::step]
+    return np.maximum(np.einsum("nchwij,ocij->nohw", windows, weight) + bias[:, None, None], 0)
+
+
+def pooled(maps: np.ndarray) -> np.ndarray:
+    return sliding_window_view(maps, (3, 3), axis=(2, 3))[:, :, ::2, ::2].max(axis=(4, 5))
+
+
+def in_numpy(net: CNNF, pixels: torch.Tensor) -> np.ndarray:
+    maps = by_loops(convolved(pixels.numpy().astype(np.float64) - net.mean.numpy(), net.conv1, step=4))
+    maps = pooled(np.pad(maps, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=-np.inf))
+    maps = pooled(by_loops(convolved(maps, net.conv2, border=2)))
+    for layer in (net.conv3, net.conv4, net.conv5):
+        maps = convolved(maps, layer, border=1)
+    return convolved(convolved(pooled(maps), net.fc6), net.fc7)[:, :, 0, 0]
+
+
+def test_the_outputs_are_those_of_plain_numpy() -> None:
+    net, pixels = small(), pictures()
+    expected = in_numpy(net, pixels)
+    assert (expected > 0).sum() >= 4
+    with torch.no_grad():
+        np.testing.assert_allclose(net(pixels).numpy(), expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(net(pixels).numpy(), net(pixels.float()).numpy())
+
+
+def test_one_number_is_followed_by_hand() -> None:
+    net = CNNF(maps=(1, 1), width=1).eval()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.zero_()
+        net.mean.fill_(100.0)
+        net.conv1.weight[0, 1, 5, 5] = 0.5  # looks at green in the middle of its patch
+        net.conv1.bias.fill_(1.0)
+        net.conv2.weight[0, 0, 2, 2] = 2.0
+        for layer in (net.conv3, net.conv4, net.conv5):
+            layer.weight[0, 0, 1, 1] = 3.0
+        net.fc6.weight[0, 0, 2, 3] = -0.25
+        net.fc6.bias.fill_(200.0)
+        net.fc7.weight.fill_(0.5)
+        net.fc7.bias.fill_(0.125)
+        pixels = torch.full((1, 3, 224, 224), 100.0)
+        pixels[:, 1] = 160.0
+        first = 31.0 / (2 + 1e-4 * 31.0**2) ** 0.75  # (160 - 100) * 0.5 + 1
+        second = 2 * first / (2 + 1e-4 * (2 * first) ** 2) ** 0.75
+        expected = (200.0 - 0.25 * 27 * second) * 0.5 + 0.125
+        assert expected > 0
+        assert net(pixels).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_legacy_normalisation_gives_other_features() -> None:
+    ours, legacy = small(), small(lrn="legacy-port")
+    with torch.no_grad():
+        assert not torch.allclose(ours(pictures()), legacy(pictures()), rtol=1e-2)
+
+
+def test_the_mean_is_saved_but_not_shared() -> None:
+    class Holder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.backbone = CNNF(**SMALL)
+            self.hash = torch.nn.BatchNorm1d(6)
+
+    model = Holder()
+    assert "backbone.mean" in params_of(model)
+    shared = FederatedMethod(MethodParams()).shared_parameters(model)
+    assert set(params_of(model)) - set(shared) == {"backbone.mean"}
+
+
+def write_mat(
+    path: Path, net: CNNF, *, structure: str = "new", fields: str = "weights", mean: np.ndarray | None = None,
+    kinds: Mapping[str, str] | None = None, leave_out: str = "",
+) -> Path:  # fmt: skip
+    """Writes a file as MatConvNet does, its fields in an order of our own."""
+    savemat = pytest.importorskip("scipy.io").savemat
+    layers: list[dict[str, Any]] = []
+    for name in (*TRAINED, "fc8"):
+        if name == leave_out:
+            continue
+        layer = getattr(net, name, net.fc7)
+        filters = layer.weight.detach().numpy().transpose(2, 3, 1, 0)
+        biases = layer.bias.detach().numpy()
+        cell = np.empty((1, 2), object)
+        cell[0, 0], cell[0, 1] = filters, biases.reshape(1, -1)
+        trained = {"weights": cell} if fields == "weights" else {"filters": filters, "biases": biases.reshape(-1, 1)}
+        layers.append({"pad": np.zeros((1, 4)), "type": "conv", "name": name, **trained})
+        if name in {"conv1", "conv2"}:
+            layers.append({"type": "lrn", "param": np.array([[5, 2, 1e-4, 0.75]]), "name": f"norm{name[-1]}"})
+    for layer in layers:
+        layer["type"] = (kinds or {}).get(layer["name"], layer["type"])
+    cells = np.empty((1, len(layers)), object)
+    cells[0, :] = layers
+    picture = net.mean.numpy().transpose(1, 2, 0) if mean is None else mean
+    about = {"interpolation": "bicubic", "averageImage": picture, "keepAspect": 1}
+    tops = {"old": {"normalization": about, "classes": {"name": "tench"}}, "new": {"meta": {"normalization": about}}}
+    savemat(path, {"layers": cells, **tops.get(structure, {})})
+    return path
+
+
+@pytest.mark.parametrize("structure", ["old", "new"])
+@pytest.mark.parametrize("fields", ["weights", "filters"])
+def test_weights_come_back_from_files_of_every_age(tmp_path: Path, structure: str, fields: str) -> None:
+    net = small()
+    path = write_mat(tmp_path / "imagenet-vgg-f.mat", net, structure=structure, fields=fields)
+    again = load_cnnf(path, net=CNNF(**SMALL))
+    for name, tensor in net.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], tensor, rtol=0, atol=0)
+    assert not again.training
+
+
+def test_a_mean_of_three_numbers_holds_everywhere(tmp_path: Path) -> None:
+    path = write_mat(tmp_path / "net.mat", small(), mean=np.array([123.0, 117.0, 104.0], np.float32).reshape(1, 1, 3))
+    mean = read_weights(path)["mean"]
+    assert mean.shape == (3, 224, 224)
+    np.testing.assert_array_equal(mean[:, 7, 200], [123.0, 117.0, 104.0])
+    assert (mean == mean[:, :1, :1]).all()
+
+
+def test_exchanged_pictures_give_the_same_features(tmp_path: Path) -> None:
+    path = write_mat(tmp_path / "net.mat", small())
+    normal = load_cnnf(path, net=CNNF(**SMALL))
+    exchanged = load_cnnf(path, orientation="legacy-port", net=CNNF(**SMALL))
+    pixels = pictures()
+    with torch.no_grad():
+        expected = normal(pixels)
+        torch.testing.assert_close(exchanged(pixels.transpose(2, 3)), expected, rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(exchanged(pixels), expected, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"kinds": {"norm1": "bnorm"}}, "batch normalisation"),
+        ({"kinds": {"norm1": "relu", "norm2": "relu"}}, "0 local response normalisations"),
+        ({"leave_out": "fc6"}, 'no layer "fc6"'),
+        ({"structure": "none"}, "mean picture"),
+        ({"mean": np.zeros((64, 64, 3))}, "averageImage"),
+    ],
+)
+def test_a_file_that_is_another_says_so(tmp_path: Path, change: Mapping[str, Any], says: str) -> None:
+    path = write_mat(tmp_path / "net.mat", small(), **change)
+    with pytest.raises(UserError, match=says) as error:
+        load_cnnf(path, net=CNNF(**SMALL))
+    assert "imagenet-vgg-f.mat" in str(error.value)
+
+
+def test_a_network_of_other_sizes_is_refused(tmp_path: Path) -> None:
+    path = write_mat(tmp_path / "net.mat", small())
+    with pytest.raises(UserError, match=r'"conv1.weight" has the shape \(3, 3, 11, 11\)'):
+        load_cnnf(path, net=CNNF(maps=(4, 5), width=6))
+
+
+def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no weights of CNN-F"):
+        load_cnnf(tmp_path / "imagenet-vgg-f.mat")
+    (tmp_path / "broken.mat").write_bytes(b"not a file of MATLAB at all" * 20)
+    with pytest.raises(UserError, match="cannot be read"):
+        load_cnnf(tmp_path / "broken.mat")
+    pytest.importorskip("scipy.io").savemat(tmp_path / "other.mat", {"features": np.zeros((2, 2))})
+    with pytest.raises(UserError, match='no "layers"; it holds: features'):
+        load_cnnf(tmp_path / "other.mat")
+
+
+def test_settings_that_there_are_not_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="orientation.*must be one of"):
+        load_cnnf(tmp_path / "net.mat", orientation="sideways")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="lrn.*must be one of"):
+        small(lrn="caffe")
