@@ -26,8 +26,8 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure a run: evaluation x task x measure. Without options, results.csv is written anew."""
+    from silohash.report.finish import write_figures
     from silohash.report.tables import console as as_table
-    from silohash.report.tables import write_results
     from silohash.runtime.evaluation import evaluate_run
     from silohash.runtime.run import Run
 
@@ -35,9 +35,10 @@ def evaluate(
     asked = {"measures": measure, "evaluations": evaluation, "tasks": task, "ignore_labels": ignore_label}
     chosen = {name: value for name, value in asked.items() if value}
     with working("Evaluating"):
-        rows = evaluate_run(found, **chosen).rows
+        figures = evaluate_run(found, **chosen)
+    rows = figures.rows
     if not chosen:
-        write_results(found.results_path, rows)
+        write_figures(found, figures)
     if as_json:
         answer_json({"results": [asdict(row) for row in rows]})
     else:

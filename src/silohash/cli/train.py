@@ -100,17 +100,10 @@ def train_run(config: RunConfig, folder: Path, *, tensorboard: bool = False) -> 
 
 def finish(run: Run) -> None:
     """Writes a run's figures and its report."""
-    from silohash.files import write_json
-    from silohash.report.gather import report_data
-    from silohash.report.page import write_report
-    from silohash.report.tables import write_results
-    from silohash.runtime.evaluation import evaluate_run
+    from silohash.report.finish import finish_run
 
     with working("Evaluating"):
-        figures = evaluate_run(run)
-        write_results(run.results_path, figures.rows)
-        write_json(run.curves_path, [curve.to_json() for curve in figures.curves])
-        write_report(report_data([run]), run.report_path)
+        finish_run(run)
 
 
 def observers(run: Run, *, tensorboard: bool) -> list[Observer]:

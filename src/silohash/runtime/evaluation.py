@@ -19,7 +19,7 @@ by the code of the first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +33,7 @@ from silohash.evaluate.measures import Measure, PerQuery, evaluate_all
 from silohash.evaluate.relevance import Relevance
 from silohash.evaluate.significance import bootstrap_interval
 from silohash.evaluate.ties import histogram
+from silohash.files import digest_json
 from silohash.index.codes import Words
 from silohash.registry import suggestion
 from silohash.runtime.config import EvaluateConfig, checked
@@ -50,6 +51,9 @@ from silohash.types import (
     database_modality,
     query_modality,
 )
+
+SAME_QUERIES: tuple[Evaluation, ...] = ("GG", "PG", "XS")
+"""Evaluations in which every model is asked the same queries."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,20 @@ class Curve:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a run measures: a row a figure, and a curve a task."""
+    """What a run measures.
+
+    Attributes:
+        rows: a row a figure.
+        curves: a curve a task.
+        per_query: (evaluation, task, measure) -> ``(Q,)`` float64, a value for each item of the archive's split "query" in
+            its order, NaN for one that is not counted; of GG, PG and XS, where every part asks the same queries.
+        queries: digest of the ids of those items: values of two runs may be set side by side where it is the same.
+    """
 
     rows: list[ResultRow]
     curves: list[Curve]
+    per_query: Mapping[tuple[Evaluation, Task, str], npt.NDArray[np.float64]] = field(default_factory=dict)
+    queries: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,6 +169,7 @@ class Evaluator:
         measures = [Measure.parse(text) for text in self.settings.measures]
         rows: list[ResultRow] = []
         curves: list[Curve] = []
+        per_query: dict[tuple[Evaluation, Task, str], npt.NDArray[np.float64]] = {}
         tasks = measurable_tasks(self.settings.tasks, self.modalities)
         for evaluation in self.settings.evaluations:
             for task in tasks:
@@ -163,9 +178,13 @@ class Evaluator:
                     continue
                 measured = [evaluate_all(measures, *_arguments(part), self.bits) for part in parts]
                 rows += [self._row(evaluation, task, m, [found[m] for found in measured]) for m in measures]
+                if evaluation in SAME_QUERIES:
+                    for m in measures:
+                        per_query[evaluation, task, str(m)] = self._per_query(task, [found[m] for found in measured])
                 if task not in {curve.task for curve in curves}:
                     curves.append(_curve(task, parts, self.bits))
-        return Figures(rows=rows, curves=curves)
+        ids = self.run.archive.ids[self.run.archive.split("query")]
+        return Figures(rows=rows, curves=curves, per_query=per_query, queries=digest_json([str(name) for name in ids]))
 
     @property
     def bits(self) -> int:
@@ -188,10 +207,14 @@ class Evaluator:
         held = silo.has_image if modality == "image" else silo.has_text
         return silo.rows[self.run.archive.has(modality)[silo.rows] & held]
 
+    def asking(self, modality: Modality) -> Rows:
+        """Returns the archive rows of the queries that a silo holds the modality of."""
+        return self.queries[self.owner[modality][self.queries] >= 0]
+
     def parts(self, evaluation: Evaluation, task: Task) -> Iterator[Part]:
         """Yields the parts of an evaluation; none if the method has no such model."""
         asking, asked = query_modality(task), database_modality(task)
-        queries = self.queries[self.owner[asking][self.queries] >= 0]
+        queries = self.asking(asking)
         database = self.database[self.owner[asked][self.database] >= 0]
         if (evaluation in {"GG", "GL"} and self.personal) or (evaluation in {"PL", "PG"} and not self.personal):
             return
@@ -258,9 +281,16 @@ class Evaluator:
             for modality, featuriser in self.run.model.featurisers.items()
         }
 
+    def _per_query(self, task: Task, parts: Sequence[PerQuery]) -> npt.NDArray[np.float64]:
+        rows = self.run.archive.split("query")
+        values = np.full(len(rows), np.nan)
+        counted = [np.where(part.counted, part.value, np.nan) for part in parts]
+        values[np.isin(rows, self.asking(query_modality(task)))] = np.mean(counted, axis=0)
+        return values
+
     def _row(self, evaluation: Evaluation, task: Task, measure: Measure, parts: Sequence[PerQuery]) -> ResultRow:
         config, archive = self.run.config, self.run.archive
-        same_queries = evaluation in {"GG", "PG", "XS"}
+        same_queries = evaluation in SAME_QUERIES
         values, best, worst = (
             _together([getattr(part, name)[part.counted] for part in parts], same_queries=same_queries)
             for name in ("value", "best", "worst")

@@ -23,7 +23,7 @@ class Run:
 
     Attributes:
         folder: holds ``config.toml``, ``environment.json``, ``partition.json``, ``rounds.jsonl``, ``results.csv``,
-            ``curves.json``,
+            ``per_query.safetensors``, ``curves.json``,
             ``checkpoint/``, ``model/``, ``index/<silo>/`` and ``report.html``, each once it is made.
     """
 
@@ -58,6 +58,11 @@ class Run:
     def results_path(self) -> Path:
         """The figures."""
         return self.folder / "results.csv"
+
+    @property
+    def per_query_path(self) -> Path:
+        """Each figure's values query by query."""
+        return self.folder / "per_query.safetensors"
 
     @property
     def curves_path(self) -> Path:

@@ -1,0 +1,42 @@
+"""A run's figures query by query, as a file: what a paired comparison of two runs needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.files import read_arrays, write_arrays
+from silohash.runtime.evaluation import Figures
+from silohash.types import Evaluation, Task, UserError
+
+Key = tuple[Evaluation, Task, str]
+"""(evaluation, task, measure)."""
+
+
+def write_per_query(path: Path, figures: Figures) -> None:
+    """Writes ``per_query.safetensors``: an array ``evaluation/task/measure`` each, and which queries they are of."""
+    arrays = {"/".join(key): values for key, values in figures.per_query.items()}
+    write_arrays(path, arrays, {"queries": figures.queries})
+
+
+def read_per_query(path: Path) -> tuple[Mapping[Key, npt.NDArray[np.float64]], str]:
+    """Reads what `write_per_query` wrote.
+
+    Returns:
+        ``(Q,)`` float64 for each figure, NaN for a query that is not counted; and the digest of the queries' ids.
+
+    Raises:
+        UserError: if the file is missing or damaged.
+    """
+    arrays, about = read_arrays(path)
+    found: dict[Key, npt.NDArray[np.float64]] = {}
+    for name, values in arrays.items():
+        parts = name.split("/", 2)
+        if len(parts) < 3 or values.ndim != 1:
+            raise UserError(f'{path} is damaged: it holds "{name}". Remove it and run "silohash evaluate" on the run.')
+        found[cast(Key, tuple(parts))] = values
+    return found, str(about.get("queries", ""))
