@@ -247,7 +247,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 def test_settings_that_there_are_not_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="orientation.*must be one of"):
+    with pytest.raises(UserError, match=r"orientation.*must be one of"):
         load_cnnf(tmp_path / "net.mat", orientation="sideways")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="lrn.*must be one of"):
+    with pytest.raises(UserError, match=r"lrn.*must be one of"):
         small(lrn="caffe")
