@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.archive import Features, Pictures, Texts
-from silohash.types import Rows
+from silohash.data.archive import Features, Pictures, Texts, is_features
+from silohash.data.packed import PictureFiles
+from silohash.types import Modality, Rows
+
+BLOCK_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,25 @@ class Raw:
     def __len__(self) -> int:
         """Returns how many items there are."""
         return len(self.ids)
+
+    def has(self, modality: Modality) -> npt.NDArray[np.bool_]:
+        """Returns which items have the modality, ``(N,)`` bool.
+
+        A picture file without a name, an empty string and a row without any finite number stand for a missing one.
+        """
+        column = self.image if modality == "image" else self.text
+        if column is None:
+            return np.zeros(len(self), np.bool_)
+        if isinstance(column, PictureFiles):
+            return np.array([bool(name) for name in column.names], np.bool_)
+        if not isinstance(column, np.ndarray):
+            return np.ones(len(self), np.bool_)
+        if not is_features(column):
+            return np.asarray(column != "", np.bool_)
+        there = np.empty(len(self), np.bool_)
+        for start in range(0, len(self), BLOCK_ROWS):
+            there[start : start + BLOCK_ROWS] = np.isfinite(column[start : start + BLOCK_ROWS]).any(axis=1)
+        return there
 
 
 @dataclass(frozen=True)
