@@ -66,6 +66,19 @@ class TrainedModel:
         """Returns the name of the weights that a silo encodes with."""
         return silo if silo in self.weights else GLOBAL
 
+    def shared_name(self) -> str:
+        """Returns the name of the weights with which every silo encodes.
+
+        Raises:
+            UserError: if each silo has its own.
+        """
+        if self.personalized:
+            own = ", ".join(name for name in self.weights if name != GLOBAL)
+            raise UserError(
+                f"Each silo encodes with a model of its own. Name one with --model: {own}; or {GLOBAL}, which none deploys."
+            )
+        return GLOBAL
+
     def encoder(self, name: str = GLOBAL, device: torch.device | None = None) -> Encoder:
         """Returns the encoder of the global model, or of a silo's own.
 
@@ -184,25 +197,32 @@ class Encoder:
                 f"The model was trained without {modality}; it encodes {' and '.join(self.featurisers)} only."
             )
 
-    def _codes(self, values: npt.NDArray[np.generic], modality: Modality, ids: npt.NDArray[np.str_]) -> Codes:
-        tensor = torch.from_numpy(np.array(values)).to(self.device)
-        flags = torch.ones(len(tensor), dtype=torch.bool, device=self.device)
+    def outputs(self, values: npt.NDArray[np.generic], modality: Modality) -> npt.NDArray[np.float32]:
+        """Returns the real numbers whose signs are the codes, ``(n, bits)`` float32, of vectors that the featuriser gave."""
+        if not len(values):
+            return np.zeros((0, self.bits), np.float32)
+        given = torch.from_numpy(np.array(values)).to(self.device)
+        found: npt.NDArray[np.float32] = outputs_of(self.model, self.pairs(given, modality))[modality].cpu().numpy()
+        return found
+
+    def pairs(self, values: torch.Tensor, modality: Modality) -> SiloData:
+        """Returns the featuriser's vectors ``(n, *shape)`` as the model takes them, with nothing of the other modality."""
+        flags = torch.ones(values.shape[0], dtype=torch.bool, device=values.device)
         none = torch.zeros_like(flags)
-        data = SiloData(
+        return SiloData(
             name="query",
-            image=tensor if modality == "image" else None,
-            text=tensor if modality == "text" else None,
+            image=values if modality == "image" else None,
+            text=values if modality == "text" else None,
             labels=None,
             has_image=flags if modality == "image" else none,
             has_text=flags if modality == "text" else none,
             pixel_mean=self.pixels.get("pixel_mean"),
             pixel_deviation=self.pixels.get("pixel_deviation"),
         )
-        if not len(tensor):
-            outputs = np.zeros((0, self.bits), np.float32)
-        else:
-            outputs = outputs_of(self.model, data)[modality].cpu().numpy()
-        return Codes(words=pack(outputs), bits=self.bits, ids=ids, modality=modality, model_digest=self.digest)
+
+    def _codes(self, values: npt.NDArray[np.generic], modality: Modality, ids: npt.NDArray[np.str_]) -> Codes:
+        words = pack(self.outputs(values, modality))
+        return Codes(words=words, bits=self.bits, ids=ids, modality=modality, model_digest=self.digest)
 
 
 def deployed_weights(
