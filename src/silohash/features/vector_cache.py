@@ -1,0 +1,166 @@
+"""Vectors on disk, so that a network sees an item once: however archives grow, share items, or a run is cut off.
+
+A network has a folder, named by the digest of all that decides its vectors. In it lie blocks of vectors with the digests of
+the items' content, each block whole or not there and named by the digest of what it holds; nothing is ever rewritten, and
+several processes may add blocks. A block that is damaged is removed and its items are encoded anew. Where the folder cannot
+be written (a full disk) the work goes on without it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.cache import cache_folder
+from silohash.features.cache import say_on_standard_error
+from silohash.files import digest_arrays, read_arrays, write_arrays
+from silohash.types import Say, UserError
+
+BLOCK_ITEMS = 512
+"""So many items are lost at most when a run is cut off."""
+
+SUFFIX = ".safetensors"
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class VectorCache:
+    """The folder of all networks' vectors.
+
+    Attributes:
+        folder: where networks' folders stand; default ``vectors`` in the folder that ``SILOHASH_CACHE`` names.
+        say: told when a block is damaged, and when the cache cannot be used.
+    """
+
+    folder: Path = field(default_factory=lambda: cache_folder() / "vectors")
+    say: Say = say_on_standard_error
+
+    def of_network(self, key: str, width: int, *, half: bool = False) -> NetworkVectors:
+        """Returns the vectors of one network.
+
+        Args:
+            key: a digest of all that decides the vectors.
+            width: how many numbers a vector has.
+            half: whether vectors are kept in 16 bits.
+        """
+        return NetworkVectors(self.folder / key, width, np.dtype(np.float16 if half else np.float32), self.say)
+
+
+class NetworkVectors:
+    """One network's vectors by the digests of the items' content.
+
+    Vectors that were added and not yet written are kept in memory until a block is full, or `flush` is called.
+
+    Args:
+        folder: where the blocks lie.
+        width: how many numbers a vector has.
+        kept_as: float16 or float32.
+        say: told what is wrong with the folder.
+    """
+
+    def __init__(self, folder: Path, width: int, kept_as: np.dtype[np.floating], say: Say) -> None:
+        self.folder = folder
+        self.width = width
+        self.kept_as = kept_as
+        self.say = say
+        self._places: dict[str, tuple[Path, int]] = {}
+        self._pending: dict[str, npt.NDArray[np.floating]] = {}
+        self._unwritten: dict[str, npt.NDArray[np.floating]] = {}
+        self._writable = True
+        self._lock = threading.RLock()
+        self._seen: set[Path] = set()
+
+    def lacking(self, digests: Sequence[str]) -> list[int]:
+        """Returns the first position of each item of which there is no vector, in order."""
+        with self._lock:
+            self._look()
+            first: dict[str, int] = {}
+            for position, digest in enumerate(digests):
+                if digest not in self._places and digest not in self._pending and digest not in self._unwritten:
+                    first.setdefault(digest, position)
+            return list(first.values())
+
+    def add(self, digests: Sequence[str], vectors: Vectors) -> None:
+        """Adds vectors, ``(n, width)``; every full block is written. In 16 bits, what is too large becomes the largest."""
+        largest = np.finfo(self.kept_as).max
+        kept = np.clip(vectors, -largest, largest).astype(self.kept_as)
+        with self._lock:
+            self._pending.update(zip(digests, kept, strict=True))
+            while len(self._pending) >= BLOCK_ITEMS:
+                self._write(BLOCK_ITEMS)
+
+    def flush(self) -> None:
+        """Writes what is not yet a full block."""
+        with self._lock:
+            if self._pending:
+                self._write(len(self._pending))
+
+    def take(self, digests: Sequence[str]) -> Vectors:
+        """Returns the vectors of some items, ``(n, width)`` float32.
+
+        Raises:
+            KeyError: if there is none of an item: ask `lacking` first.
+        """
+        found = np.empty((len(digests), self.width), np.float32)
+        by_block: dict[Path, list[tuple[int, int]]] = {}
+        with self._lock:
+            for position, digest in enumerate(digests):
+                if digest in self._places:
+                    block, row = self._places[digest]
+                    by_block.setdefault(block, []).append((position, row))
+                else:
+                    found[position] = self._pending[digest] if digest in self._pending else self._unwritten[digest]
+        for block, places in by_block.items():
+            positions, rows = np.array(places).T
+            found[positions] = read_arrays(block)[0]["vectors"][rows]
+        return found
+
+    def _write(self, count: int) -> None:
+        digests = list(self._pending)[:count]
+        vectors = np.stack([self._pending.pop(digest) for digest in digests])
+        if self._writable:
+            raw = np.array([list(bytes.fromhex(digest)) for digest in digests], np.uint8)
+            arrays = {"digests": raw, "vectors": vectors}
+            path = self.folder / f"{digest_arrays(arrays)}{SUFFIX}"
+            try:
+                write_arrays(path, arrays)
+            except (OSError, UserError) as error:
+                self._writable = False
+                self.say(f"Going on without a cache of vectors: {error}")
+            else:
+                self._know(path, digests)
+                return
+        self._unwritten.update(zip(digests, vectors, strict=True))
+
+    def _know(self, block: Path, digests: Sequence[str]) -> None:
+        self._seen.add(block)
+        self._places.update({digest: (block, row) for row, digest in enumerate(digests)})
+
+    def _look(self) -> None:
+        """Reads the blocks that this process has not seen: all of them at first, later those of other processes."""
+        for block in sorted(self.folder.glob(f"*{SUFFIX}")):
+            if block in self._seen:
+                continue
+            self._seen.add(block)
+            digests = self._whole(block)
+            if digests is not None:
+                self._know(block, digests)
+
+    def _whole(self, block: Path) -> list[str] | None:
+        try:
+            arrays, _ = read_arrays(block)
+            if digest_arrays(arrays) == block.stem and arrays["vectors"].shape[1:] == (self.width,):
+                return [bytes(row).hex() for row in arrays["digests"]]
+        except (OSError, UserError, KeyError):
+            pass
+        self.say(f"The vectors in {block} are damaged, and their items are encoded anew.")
+        with suppress(OSError):
+            block.unlink()
+        return None
