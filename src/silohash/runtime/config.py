@@ -265,15 +265,24 @@ def _read_toml(path: Path) -> dict[str, Any]:
     return value
 
 
-def _override(value: dict[str, Any], override: str) -> None:
+def read_override(override: str) -> tuple[str, Any]:
+    """Returns key and value of ``section.key=value``, as on the command line; the value is read as TOML, else as a string.
+
+    Raises:
+        UserError: if it is of another form.
+    """
     key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
+    if not equals or not all(key.strip().split(".")):
         raise UserError(f'--set "{override}" is not of the form section.key=value, for example federated.rounds=5.')
     try:
-        new: Any = tomllib.loads(f"value = {text}")["value"]
+        return key.strip(), tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        new = text
+        return key.strip(), text
+
+
+def _override(value: dict[str, Any], override: str) -> None:
+    key, new = read_override(override)
+    parts = key.split(".")
     for part in parts[:-1]:
         value = value.setdefault(part, {})
         if not isinstance(value, dict):
@@ -333,7 +342,7 @@ def to_toml(value: Mapping[str, Any]) -> str:
         nested = {k: v for k, v in table.items() if isinstance(v, Mapping) and v}
         if prefix and (plain or not nested):
             lines.append(f"\n[{prefix}]" if lines else f"[{prefix}]")
-        lines.extend(f"{_key(k)} = {_scalar(v)}" for k, v in plain.items() if v is not None)
+        lines.extend(f"{_key(k)} = {toml_value(v)}" for k, v in plain.items() if v is not None)
         for name, inner in nested.items():
             write(inner, f"{prefix}.{_key(name)}" if prefix else _key(name))
 
@@ -345,9 +354,13 @@ def _key(name: str) -> str:
     return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else json.dumps(name)
 
 
-def _scalar(value: object) -> str:
+def toml_value(value: object) -> str:
+    """Returns a JSON value as TOML on one line, a table as an inline table; what is unset in a table is left out."""
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_key(name)} = {toml_value(item)}" for name, item in value.items() if item is not None)
+        return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_scalar(item) for item in value)}]"
+        return f"[{', '.join(toml_value(item) for item in value)}]"
     if isinstance(value, float):
         return repr(value)
     return json.dumps(value, ensure_ascii=False)
