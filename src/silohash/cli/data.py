@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from silohash.cli.talk import answer, answer_json, working
+from silohash.cli.talk import answer, answer_json, talk, working
 
 
 def register(app: typer.Typer) -> None:
@@ -54,9 +54,11 @@ def card(archive: Annotated[str, typer.Argument(help="A named archive, or the pa
 def partition(
     config: Annotated[Path, typer.Argument(help="The run's TOML file.")],
     set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value, over the file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it into this file, .svg or .png.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Show how a config spreads its archive over silos."""
+    """Show how a config spreads its archive over silos, and how far their labels lie from one another."""
+    from silohash.data.drift import drift_of
     from silohash.data.partition import partition as spread
     from silohash.runtime.config import load_config
     from silohash.runtime.run import archive_of
@@ -64,7 +66,17 @@ def partition(
     value = load_config(config, set_ or [])
     archive = archive_of(value)
     parts = spread(archive, value.partition.kind, value.partition.silos, value.seed, **value.partition.parameters())
+    drift = drift_of(parts, archive) if archive.labels is not None or plot is not None else None
+    if plot is not None and drift is not None:
+        from silohash.report.partition_plot import draw_partition
+
+        title = f"{archive.card.name}: {parts.kind} over {len(parts)} silos, seed {parts.seed}"
+        draw_partition(drift, archive.label_names, plot, title=title)
+        talk(f"Wrote {plot}")
     if as_json:
-        answer_json({"silos": {silo.name: len(silo.rows) for silo in parts.silos}, "digest": parts.digest()})
-    else:
-        answer(parts.describe(archive))
+        sizes = {silo.name: len(silo.rows) for silo in parts.silos}
+        answer_json({"silos": sizes, "digest": parts.digest(), "drift": drift.to_json() if drift is not None else None})
+        return
+    answer(parts.describe(archive))
+    if drift is not None:
+        answer(f"\n{drift.describe()}")

@@ -23,6 +23,7 @@ from PIL import Image
 from silohash.files import write_text
 from silohash.report import plots, tables
 from silohash.report.plots import TASK_WORDS, LabelTable, RadiusCurve, RoundCurve
+from silohash.report.style import SERIES
 from silohash.types import MethodCard, ResultRow, Task, query_modality
 
 PICTURE_PIXELS = 176
@@ -186,7 +187,7 @@ def render(data: ReportData) -> str:
         comparison=tables.compare(fair_rows(data)) if len(data.runs) > 1 else None,
         unfair=[run for run in data.runs if run.needs_label_at_query],
         cards=list({card.key: card for run in data.runs for card in run.cards}.values()),
-        badge={silo: number % len(plots.SERIES) + 1 for number, silo in enumerate(silos)},
+        badge={silo: number % len(SERIES) + 1 for number, silo in enumerate(silos)},
         fingerprint=_fingerprint(data.digest),
         warnings_by_kind=Counter(warning.kind for warning in data.warnings),
         tasks=TASK_WORDS,

@@ -127,11 +127,19 @@ def label_map_height(table: LabelTable) -> float:
     return 0.62 + 0.25 * len(table.shown()) + (0.5 if _turned(table) else 0.0)
 
 
-def label_cells(axes: Axes, table: LabelTable) -> None:
-    """Draws the map's cells into axes of their own, the silos' names on top, the labels' at the left."""
+def label_cells(axes: Axes, table: LabelTable, *, relative: bool = False) -> None:
+    """Draws the map's cells into axes of their own, the silos' names on top, the labels' at the left.
+
+    Args:
+        axes: where to draw.
+        table: the counts.
+        relative: whether the strongest colour stands for the largest share that there is, not for all of a label.
+    """
     shown, turned = table.shown(), _turned(table)
     counts = table.counts[:, shown]
     share = counts / np.maximum(counts.sum(axis=0, keepdims=True), 1)
+    if relative:
+        share = share / max(float(share.max(initial=0.0)), 1e-12)
     silos = len(table.silos)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
