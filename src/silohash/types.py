@@ -123,6 +123,7 @@ class Phase:
         epochs: passes over the rows.
         rows: the silo's rows that are drawn from; None for all.
         regularize: whether the federated method's terms are added to the local ones.
+        begin: called before the phase, after the one before it has ended.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Phase:
     epochs: int
     rows: Rows | None = None
     regularize: bool = True
+    begin: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,11 @@ class ResultRow:
         best: the measure if every tie fell well; NaN for measures without ties.
         worst: the measure if every tie fell badly.
         prior: the share of relevant items, which is the mAP of random codes.
+        population: how many items the archive's protocol uses; 0 where a file was written without the column.
+        no_hits: what becomes of queries without relevant items: ``zero`` or ``skip``; empty where it was not recorded.
+        query_in_database: whether a query's own item stands in the ranking that it is answered with.
+        database_code: what an item's code is made of: ``one view``, the modality that is searched.
+        round_by: who chose the round: ``validation`` (held-back training items) or ``last``.
     """
 
     run: str
@@ -188,6 +195,11 @@ class ResultRow:
     prior: float
     config_digest: str
     code_version: str
+    population: int = 0
+    no_hits: str = ""
+    query_in_database: bool = False
+    database_code: str = ""
+    round_by: str = ""
 
 
 Say: TypeAlias = Callable[[str], None]

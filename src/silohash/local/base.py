@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -150,6 +150,10 @@ class LocalMethod(Protocol):
         ...
 
 
+Part: TypeAlias = Literal["feature", "logit", "code"]
+"""Which of a model's `Outputs`."""
+
+
 def signs(values: Tensor) -> Tensor:
     """Returns the signs with ``sign(0) = +1``, in the values' type.
 
@@ -161,11 +165,12 @@ def signs(values: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def outputs_of(model: nn.Module, data: SiloData, *, batch: int = 1024) -> dict[Modality, Tensor]:
+def outputs_of(model: nn.Module, data: SiloData, *, part: Part = "code", batch: int = 1024) -> dict[Modality, Tensor]:
     """Runs every tower over all rows in evaluation mode.
 
     Returns:
-        The hash layer's relaxed codes a modality, ``(n, K)``; rows without the modality are zero.
+        The features ``(n, H)``, the hash layer's outputs or the relaxed codes ``(n, K)`` a modality; rows without the
+        modality are zero.
     """
     training = model.training
     model.eval()
@@ -173,7 +178,7 @@ def outputs_of(model: nn.Module, data: SiloData, *, batch: int = 1024) -> dict[M
     for start in range(0, len(data), batch):
         rows = torch.arange(start, min(start + batch, len(data)), device=data.has_image.device)
         pairs = data.batch(rows)
-        for modality, code in model(pairs).code.items():
-            parts.setdefault(modality, []).append(code.float() * pairs.has(modality).unsqueeze(1))
+        for modality, values in getattr(model(pairs), part).items():
+            parts.setdefault(modality, []).append(values.float() * pairs.has(modality).unsqueeze(1))
     model.train(training)
-    return {modality: torch.cat(codes) for modality, codes in parts.items()}
+    return {modality: torch.cat(values) for modality, values in parts.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -35,14 +35,16 @@ class TowerSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What the model must fit: a tower a modality, and how many labels there are."""
+    """What the model must fit: a tower a modality, how many labels there are, and whether towers also predict them."""
 
     towers: Mapping[Modality, TowerSpec]
     classes: int
+    class_head: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Returns the spec as a JSON value."""
-        return {"towers": {name: asdict(spec) for name, spec in self.towers.items()}, "classes": self.classes}
+        towers = {name: asdict(spec) for name, spec in self.towers.items()}
+        return {"towers": towers, "classes": self.classes, "class_head": self.class_head}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> ModelSpec:
@@ -52,7 +54,7 @@ class ModelSpec:
             for modality in MODALITIES
             if modality in value["towers"]
         }
-        return ModelSpec(towers=towers, classes=int(value["classes"]))
+        return ModelSpec(towers=towers, classes=int(value["classes"]), class_head=bool(value.get("class_head")))
 
 
 def mlp(spec: TowerSpec) -> nn.Module:
@@ -116,20 +118,32 @@ class HashNet(nn.Module):
         self.modalities: tuple[Modality, ...] = tuple(m for m in MODALITIES if m in spec.towers)
         for modality in self.modalities:
             self.add_module(modality, Tower(spec.towers[modality], bits))
+        if spec.class_head:  # made last: the towers start alike with it and without it
+            for modality in self.modalities:
+                self.get_submodule(modality).add_module("classifier", nn.Linear(bits, spec.classes))
 
     def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
         """Runs the towers of the modalities that the batch holds (or of those asked for)."""
         feature: dict[Modality, Tensor] = {}
         logit: dict[Modality, Tensor] = {}
         code: dict[Modality, Tensor] = {}
+        class_logit: dict[Modality, Tensor] = {}
         for modality in modalities or self.modalities:
             values = batch.values(modality)
             if values is None or modality not in self.modalities:
                 continue
-            feature[modality], outputs = self.get_submodule(modality)(values)
+            tower = self.get_submodule(modality)
+            feature[modality], outputs = tower(values)
             logit[modality] = outputs.float()
+            if hasattr(tower, "classifier"):
+                class_logit[modality] = tower.get_submodule("classifier")(logit[modality])
             code[modality] = torch.tanh(logit[modality]) if self.relaxation == "tanh" else logit[modality]
-        return Outputs(feature=feature, logit=logit, code=code)
+        return Outputs(feature=feature, logit=logit, code=code, class_logit=class_logit)
+
+
+def hash_layers(names: Iterable[str]) -> list[str]:
+    """Returns which names are parameters of a tower's last layer, ``(H) -> (K)``: what silos must share to agree on bits."""
+    return [name for name in names if name.split(".")[1:2] == ["hash"]]
 
 
 def group_of(name: str) -> str:

@@ -118,7 +118,7 @@ def model_spec(featurisers: Mapping[Modality, Featuriser], classes: int, config:
             dropout=config.model.dropout,
             scale=input_scale(featuriser),
         )
-    return ModelSpec(towers=towers, classes=classes)
+    return ModelSpec(towers=towers, classes=classes, class_head=config.federated_method.class_head)
 
 
 @dataclass(frozen=True)

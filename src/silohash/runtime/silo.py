@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -112,6 +112,8 @@ def train_silo(context: SiloContext, federated: FederatedMethod, settings: Train
         means: dict[str, float] = {}
         phases = federated.begin_round(context)
         for phase in phases if len(context.data) else []:
+            if phase.begin is not None:
+                phase.begin()
             means = _run_phase(phase, context, federated, settings)
         context.mean_loss = means.pop("loss", float("nan"))
         statistics = federated.silo_statistics(context)
@@ -175,7 +177,8 @@ def _run_phase(
     rate = learning_rate(settings, context.round, context.total_rounds)
     optimizers = {step.name: make_optimizer(_moving(model, step), settings, rate) for step in steps}
     auxiliary = [p for network in context.auxiliary.values() for p in network.parameters()]
-    auxiliary_optimizer = make_optimizer(auxiliary, settings, rate) if auxiliary else None
+    auxiliary_rate = federated.auxiliary_learning_rate or rate
+    auxiliary_optimizer = make_optimizer(auxiliary, settings, auxiliary_rate) if auxiliary else None
     adapted = Adapted(model, federated, context.payload.extras)
     context.local.init_state(adapted, context.data, context.state)
     means = _Means()
@@ -249,6 +252,26 @@ def make_optimizer(parameters: list[nn.Parameter], settings: TrainSettings, rate
     return kind(parameters, lr=rate, weight_decay=settings.weight_decay, fused=True)
 
 
+def step_norm(settings: TrainSettings, steps: int) -> float:
+    """Returns by how many learning rates some steps of the optimiser move a parameter under a constant unit gradient.
+
+    Measured by running the optimiser itself on one number: plain steps count 1 each, momentum lets later ones count more.
+
+    Source: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", the norm of
+    a_i.
+
+    Example:
+        >>> round(step_norm(TrainSettings(optimizer="sgd"), 7), 4)
+        23.0467
+    """
+    number = nn.Parameter(torch.zeros((), dtype=torch.float64))
+    optimizer = make_optimizer([number], replace(settings, weight_decay=0.0), 1.0)
+    for _ in range(steps):
+        number.grad = torch.ones_like(number)
+        optimizer.step()
+    return -number.item()
+
+
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """Returns the context in which the towers run: bfloat16 products with float32 weights, or nothing special."""
     if precision == "float32":
@@ -275,7 +298,7 @@ def make_context(
     data: SiloData,
     epochs: int,
     total_rounds: int,
-    seed: int,
+    settings: TrainSettings,
 ) -> SiloContext:
     """Puts together what the hooks of one silo see during one round."""
     return SiloContext(
@@ -288,5 +311,6 @@ def make_context(
         data=data,
         state=silo_state(kept, data.has_image.device),
         payload=broadcast,
-        generator=seeds.torch_generator(seed, "method", silo=silo, round=broadcast.round),
+        generator=seeds.torch_generator(settings.seed, "method", silo=silo, round=broadcast.round),
+        step_norm=lambda steps: step_norm(settings, steps),
     )

@@ -59,7 +59,7 @@ class Worker:
             data=train,
             epochs=config.federated.local_epochs,
             total_rounds=config.federated.rounds,
-            seed=config.seed,
+            settings=self.settings,
         )
         if task.kind == "train":
             return train_silo(context, self.federated, self.settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -74,8 +74,8 @@ class Everything(FederatedMethod):
             Phase("shared", context.model, epochs=context.epochs),
         ]
 
-    def adapt_outputs(self, outputs: Outputs, extras: Arrays) -> Outputs:
-        memory = torch.from_numpy(extras["memory"].copy())
+    def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, torch.Tensor]) -> Outputs:
+        memory = extras["memory"]
         return replace(outputs, code={name: code + memory for name, code in outputs.code.items()})
 
     def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:

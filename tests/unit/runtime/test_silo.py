@@ -34,7 +34,7 @@ def context(data=None, *, round: int = 0, seed: int = 0, dropout: float = 0.0, k
     broadcast = Message("broadcast", "server", round, params=params_of(model))
     return make_context(
         silo=0, broadcast=broadcast, kept=kept or {}, model=model, local=local, data=silo_data() if data is None else data,
-        epochs=epochs, total_rounds=3, seed=seed,
+        epochs=epochs, total_rounds=3, settings=TrainSettings(seed=seed),
     )  # fmt: skip
 
 
