@@ -14,7 +14,7 @@ from silohash.features.base import Value
 from silohash.types import Arrays, Modality
 
 NETWORKS: Mapping[str, str] = {
-    "cnnf": "silohash.features.cnnf:cnnf",
+    "cnnf": "silohash.models.cnnf_features:cnnf",
     "huggingface": "silohash.features.huggingface:huggingface",
 }
 """Every kind of network as module:function, called as ``function(modality, **options) -> Network``.

@@ -1,0 +1,107 @@
+"""Pictures as what CNN-F makes of them: 4096 numbers, the features of the older hashing papers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from silohash.features.base import Value
+from silohash.files import digest_file, digest_json
+from silohash.models.cnnf import CNNF, SIDE_PIXELS, WIDTH, Normalisation, Orientation, load_cnnf
+from silohash.types import Arrays, Modality, UserError
+
+PREPROCESSING = "RGB, 224 x 224 bicubic without crop, 0 to 255, mean picture subtracted"
+
+
+def cnnf(
+    modality: Modality,
+    *,
+    weights: str = "",
+    lrn: Normalisation = "matconvnet",
+    orientation: Orientation = "normal",
+) -> FrozenCNNF:
+    """Returns CNN-F up to the layer ``fc7``, with the user's weights.
+
+    Args:
+        modality: must be ``image``.
+        weights: the user's ``imagenet-vgg-f.mat``.
+        lrn: ``matconvnet``, as the weights were trained; ``legacy-port``, as ports of hashing papers compute it.
+        orientation: ``legacy-port`` for pictures that come with width and height exchanged.
+
+    Raises:
+        UserError: if the modality is another or the weights are not there.
+    """
+    if modality != "image":
+        raise UserError(f'[features.{modality}] kind "cnnf" takes pictures only. Choose another kind.')
+    path = Path(weights).expanduser()
+    if not weights or not path.is_file():
+        what = f'there is no file "{weights}"' if weights else "weights are not given"
+        raise UserError(
+            f'[features.image] kind "cnnf": {what}. Set weights to your "imagenet-vgg-f.mat", one of the pretrained models '
+            "of MatConvNet."
+        )
+    return FrozenCNNF(path, lrn, orientation, digest_file(path))
+
+
+@dataclass(frozen=True)
+class FrozenCNNF:
+    """CNN-F whose weights never change; they are read when the first pictures come.
+
+    Attributes:
+        path: the weights.
+        lrn: the normalisation.
+        orientation: how pictures come.
+        digest: of the weights.
+    """
+
+    path: Path
+    lrn: Normalisation
+    orientation: Orientation
+    digest: str
+
+    modality: ClassVar[Modality] = "image"
+    name: ClassVar[str] = "CNN-F"
+    width: ClassVar[int] = WIDTH
+    smallest_pixels: ClassVar[int] = SIDE_PIXELS
+
+    @property
+    def key(self) -> str:
+        """A digest of all that decides the vectors."""
+        return digest_json(["cnnf", self.digest, "fc7", self.lrn, self.orientation, PREPROCESSING])
+
+    def prepare(self, values: Iterable[Value]) -> Arrays:
+        """Returns ``pixels (n, 3, 224, 224)`` uint8: each whole picture squeezed into the square.
+
+        Raises:
+            UserError: if a value is no picture.
+        """
+        drawn = [_pixels(value) for value in values]
+        return {"pixels": np.stack(drawn) if drawn else np.zeros((0, 3, SIDE_PIXELS, SIDE_PIXELS), np.uint8)}
+
+    def embed(self, batch: Arrays, device: str, *, half: bool) -> npt.NDArray[np.float32]:
+        """Returns ``fc7`` after its ReLU, ``(n, 4096)`` float32; ``half`` computes in bfloat16, on graphics cards only."""
+        kind = torch.device(device).type
+        with torch.inference_mode(), torch.autocast(kind, torch.bfloat16, enabled=half and kind == "cuda"):
+            pixels = torch.from_numpy(np.ascontiguousarray(batch["pixels"])).to(device)
+            found: npt.NDArray[np.float32] = self._net.to(device)(pixels).float().cpu().numpy()
+        return found
+
+    @cached_property
+    def _net(self) -> CNNF:
+        return load_cnnf(self.path, lrn=self.lrn, orientation=self.orientation)
+
+
+def _pixels(value: Value) -> npt.NDArray[np.uint8]:
+    if not isinstance(value, Image.Image):
+        what = "a text" if isinstance(value, str) else "a vector"
+        raise UserError(f"CNN-F takes pictures, and this is {what}. Pass a picture file.")
+    squeezed = value.convert("RGB").resize((SIDE_PIXELS, SIDE_PIXELS), Image.Resampling.BICUBIC)
+    return np.ascontiguousarray(np.asarray(squeezed, np.uint8).transpose(2, 0, 1))
