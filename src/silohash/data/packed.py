@@ -7,13 +7,28 @@ import zipfile
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from PIL import Image
 
+from silohash.data.archive import Pictures
 from silohash.data.pictures import decode
-from silohash.files import digest_file, digest_json
+from silohash.files import digest_bytes, digest_file, digest_json
 from silohash.types import UserError
+
+
+@runtime_checkable
+class PictureContents(Pictures, Protocol):
+    """Pictures of which the files' own bytes can be had."""
+
+    def content(self, row: int) -> bytes:
+        """Returns one picture's file."""
+        ...
+
+    def content_digest(self, row: int) -> str:
+        """Returns a digest of one picture's file, without decoding it."""
+        ...
 
 
 class PackedPictures:
@@ -57,6 +72,10 @@ class PackedPictures:
         position = row - self._starts[shard]
         return self._data[shard][offsets[position] : offsets[position + 1]].tobytes()
 
+    def content_digest(self, row: int) -> str:
+        """Returns a digest of one picture's file."""
+        return digest_bytes(self.content(row))
+
     def picture(self, row: int) -> Image.Image:
         """Decodes one picture (mode ``RGB``).
 
@@ -93,21 +112,40 @@ class PictureFiles:
         """Returns how many items there are."""
         return len(self.names)
 
-    def picture(self, row: int) -> Image.Image:
-        """Decodes one picture (mode ``RGB``).
+    def content(self, row: int) -> bytes:
+        """Returns one picture's file.
 
         Raises:
             UserError: if the item has none, or its file can no longer be read.
         """
         if not self.names[row]:
             raise UserError(f"Item {row} of {self.folder} has no picture. Ask only for items that have one.")
-        path = self.folder / self.names[row]
         try:
-            return decode(path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"{path} can no longer be read ({error}). Restore the file, or open the archive again to leave it out."
-            ) from error
+            return (self.folder / self.names[row]).read_bytes()
+        except OSError as error:
+            raise self._unreadable(row, error) from error
+
+    def content_digest(self, row: int) -> str:
+        """Returns a digest of one picture's file: the known one, else the file is read for it."""
+        known = self._digests[row] if self._digests is not None else ""
+        return known or digest_bytes(self.content(row))
+
+    def picture(self, row: int) -> Image.Image:
+        """Decodes one picture (mode ``RGB``).
+
+        Raises:
+            UserError: if the item has none, or its file can no longer be read.
+        """
+        try:
+            return decode(self.content(row))
+        except ValueError as error:
+            raise self._unreadable(row, error) from error
+
+    def _unreadable(self, row: int, error: Exception) -> UserError:
+        return UserError(
+            f"{self.folder / self.names[row]} can no longer be read ({error}). Restore the file, or open the archive "
+            "again to leave it out."
+        )
 
     def digest(self) -> str:
         """Returns a digest of all files' content."""

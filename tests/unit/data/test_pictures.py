@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from silohash.data.archive import Pictures
-from silohash.data.packed import PackedPictures, PictureFiles, read_npz
+from silohash.data.packed import PackedPictures, PictureContents, PictureFiles, read_npz
 from silohash.data.pictures import GreyPictures, check, decode
+from silohash.files import digest_bytes
 from silohash.types import UserError
 
 
@@ -141,3 +142,28 @@ def test_a_file_that_goes_away_is_named_when_it_is_asked_for(tmp_path):
     with pytest.raises(UserError, match=r"1\.png can no longer be read"):
         pictures.picture(0)
     assert pictures.digest() != digest
+
+
+def test_files_are_known_by_their_content(tmp_path):
+    contents = [written(Image.new("RGB", (8, 8), shade), "JPEG") for shade in ("red", "blue")]
+    for name, content in zip("ab", contents, strict=True):
+        (tmp_path / f"{name}.jpg").write_bytes(content)
+    files = PictureFiles(tmp_path, ["a.jpg", "b.jpg"])
+    assert files.content(1) == contents[1]
+    assert files.content_digest(1) == digest_bytes(contents[1]) != files.content_digest(0)
+    known = PictureFiles(tmp_path / "gone", ["a.jpg", "b.jpg"], ["first", "second"])
+    assert known.content_digest(1) == "second"
+    with pytest.raises(UserError, match="can no longer be read"):
+        known.content(1)
+    pack(tmp_path, [[20], [30]])
+    packed = PackedPictures(tmp_path)
+    assert isinstance(packed, PictureContents)
+    assert isinstance(files, PictureContents)
+    assert packed.content_digest(1) == digest_bytes(packed.content(1)) != packed.content_digest(0)
+
+
+def test_a_jpeg_is_decoded_smaller_where_that_is_enough():
+    content = written(Image.new("RGB", (320, 240)), "JPEG")
+    assert decode(content).size == (320, 240)
+    assert decode(content, at_least_pixels=60).size == (80, 60)
+    assert decode(content, at_least_pixels=200).size == (320, 240)
