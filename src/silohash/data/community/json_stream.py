@@ -1,0 +1,106 @@
+"""JSON files of hundreds of MiB, element by element: memory holds one element and a MiB of text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from silohash.types import UserError
+
+CHUNK = 1 << 20
+LONGEST_VALUE = 1 << 26
+SPACE = re.compile(r"\s*")
+
+
+def members(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yields the members of a JSON object: each element of a list with the list's key, any other value with its key.
+
+    Args:
+        path: a file such as ``{"images": [{...}, {...}], "info": {...}}``, which yields ``("images", {...})`` twice and
+            ``("info", {...})``.
+
+    Raises:
+        UserError: if the file is missing, damaged, or no JSON object.
+    """
+    try:
+        with path.open(encoding="utf-8-sig") as stream:
+            yield from _Window(stream).members()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}). Restore the file.") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged or no JSON object ({error}). Restore the file.") from error
+
+
+class _Window:
+    """A few MiB of a JSON text that move over it."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._text = ""
+        self._at = 0
+        self._ended = False
+        self._decoder = json.JSONDecoder()
+
+    def members(self) -> Iterator[tuple[str, Any]]:
+        self._take("{")
+        while True:
+            key = str(self._value())
+            self._take(":")
+            if self._next() == "[":
+                yield from ((key, element) for element in self._elements())
+            else:
+                yield key, self._value()
+            if self._take(",}") == "}":
+                return
+
+    def _elements(self) -> Iterator[Any]:
+        self._take("[")
+        if self._next() == "]":
+            self._take("]")
+            return
+        while True:
+            yield self._value()
+            if self._take(",]") == "]":
+                return
+
+    def _more(self) -> None:
+        chunk = self._stream.read(max(CHUNK, len(self._text) - self._at))
+        self._ended = not chunk
+        self._text = self._text[self._at :] + chunk
+        self._at = 0
+
+    def _next(self) -> str:
+        """Returns the next character that is no white space, or an empty string at the end."""
+        while True:
+            space = SPACE.match(self._text, self._at)
+            self._at = space.end() if space else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if self._ended:
+                return ""
+            self._more()
+
+    def _take(self, allowed: str) -> str:
+        found = self._next()
+        if not found or found not in allowed:
+            seen = f'"{found}"' if found else "the end of the file"
+            raise ValueError(f"{seen} stands where {' or '.join(allowed)} should")
+        self._at += 1
+        return found
+
+    def _value(self) -> Any:  # noqa: ANN401  any JSON value
+        self._next()
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._at)
+            except json.JSONDecodeError:
+                if self._ended or len(self._text) - self._at > LONGEST_VALUE:
+                    raise
+            else:
+                if end < len(self._text) or self._ended:
+                    self._at = end
+                    return value
+            self._more()
