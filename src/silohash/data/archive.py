@@ -102,6 +102,8 @@ class Archive:
         has_text: ``(N,)`` bool.
         captions: ``(N,)`` strings for people to read, where ``text`` holds features.
         preview: pictures for people to look at, where ``image`` holds features.
+        query_in_database: whether queries may stand in the database as well, which only a protocol that is named for it
+            says; else such an archive is refused.
     """
 
     ids: npt.NDArray[np.str_]
@@ -116,6 +118,7 @@ class Archive:
     has_text: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
     captions: Texts | None = None
     preview: Pictures | None = None
+    query_in_database: bool = False
 
     def __post_init__(self) -> None:
         """Checks that the columns belong together.
@@ -149,7 +152,7 @@ class Archive:
                 raise UserError(f'Archive "{self.card.name}": split "{name}" names rows outside 0..{count - 1}.')
         query = self.splits.get("query")
         database = self.splits.get("database")
-        if query is not None and database is not None:
+        if query is not None and database is not None and not self.query_in_database:
             both = np.intersect1d(query, database)
             if len(both):
                 raise UserError(

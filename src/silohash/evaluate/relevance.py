@@ -61,6 +61,7 @@ class Relevance:
         query_labels: ``(Q, C)`` uint8 multi-hot.
         database_labels: ``(N, C)`` uint8 multi-hot.
         ignore: columns that do not count.
+        left_out: ``(Q,)`` int64, the item that is taken out of each query's ranking (its own), -1 for none; or None.
 
     Example:
         >>> import numpy as np
@@ -76,6 +77,7 @@ class Relevance:
     query_labels: npt.NDArray[np.uint8]
     database_labels: npt.NDArray[np.uint8]
     ignore: tuple[int, ...] = ()
+    left_out: Rows | None = None
 
     def __post_init__(self) -> None:
         if self.query_labels.ndim != 2 or self.database_labels.ndim != 2:
@@ -86,6 +88,14 @@ class Relevance:
         wrong = [column for column in self.ignore if not 0 <= column < classes]
         if wrong:
             raise UserError(f"Label column {wrong[0]} cannot be left out: there are {classes} columns, counted from 0.")
+        own = self.left_out
+        if own is not None and (
+            len(own) != self.queries or own.min(initial=-1) < -1 or own.max(initial=-1) >= self.items
+        ):
+            raise UserError(
+                f"Of {self.queries} queries, {len(own)} name an item to leave out, from {own.min(initial=-1)} to "
+                f"{own.max(initial=-1)}; each names one of {self.items} items, or -1."
+            )
 
     @property
     def queries(self) -> int:
@@ -121,7 +131,19 @@ class Relevance:
 
     def take(self, query_rows: Rows, database_rows: Rows) -> Relevance:
         """Returns the relevance between some queries and some items, as of `rows_with_another_label`."""
-        return Relevance(self.query_labels[query_rows], self.database_labels[database_rows], self.ignore)
+        own = None
+        if self.left_out is not None:
+            place = np.full(self.items + 1, -1)
+            place[database_rows] = np.arange(len(database_rows))
+            own = place[self.left_out[query_rows]]
+        return Relevance(self.query_labels[query_rows], self.database_labels[database_rows], self.ignore, own)
+
+    def shared_with_left_out(self) -> tuple[Rows, npt.NDArray[np.int64]]:
+        """Returns the queries that leave an item out, and how many labels that count they share with it."""
+        own = np.full(self.queries, -1) if self.left_out is None else self.left_out
+        rows = np.flatnonzero(own >= 0)
+        both = self.query_words[rows] & self.database_words[own[rows]]
+        return rows, np.bitwise_count(both).sum(1, dtype=np.int64)
 
     def query_label_lists(self) -> npt.NDArray[np.int64]:
         """Returns each query's labels as positions in `kept`, ``(Q, most)`` int64, filled up with -1."""

@@ -33,6 +33,8 @@ Precise = npt.NDArray[np.longdouble]
 
 QUERIES_AT_ONCE = 64
 WORTH_THREADS = 10_000_000
+LEFT_OUT = np.uint16(65535)
+"""Marks, in place of a relevance, the item that a ranking leaves out."""
 MARKED_BITS = 128
 """Longest code whose distance leaves one bit of a byte free to mark the relevant items (but for the distance 128 itself)."""
 
@@ -160,7 +162,12 @@ def histogram(
         partners = cells.reshape(len(queries), bits + 1)
         return Histogram(np.stack([counts[:, :, 0] - partners, partners], axis=2))
     most = relevance.most_shared() if graded else None
-    return Histogram(_count(queries, database, relevance, bits, most, threads))
+    counts = _count(queries, database, relevance, bits, most, threads)
+    if relevance.left_out is not None:
+        rows, shared = relevance.shared_with_left_out()
+        apart = queries[rows] ^ database[relevance.left_out[rows]]
+        counts[rows, np.bitwise_count(apart).sum(1, dtype=np.int64), shared if graded else np.minimum(shared, 1)] -= 1
+    return Histogram(counts)
 
 
 def check_sizes(queries: Words, database: Words, relevance: Relevance | Pairs) -> None:
@@ -260,12 +267,25 @@ def ranked_gains(
         rows: ``(B,)`` the queries asked for; the answer takes 2 B N bytes.
 
     Returns:
-        ``(B, N)`` uint16, the number of shared labels (1 for a pair, 0 for an item that is not relevant).
+        ``(B, N)`` uint16, the number of shared labels (1 for a pair, 0 for an item that is not relevant); where a query
+        leaves an item out, the others close up and a 0 stands last.
     """
     gains = relevance.gains(rows)
+    own = relevance.left_out if isinstance(relevance, Relevance) else None
+    if own is not None:
+        leaving = np.flatnonzero(own[rows] >= 0)
+        gains[leaving, own[rows[leaving]]] = LEFT_OUT
     ranked = np.empty_like(gains)
     kernels.order_gains(np.ascontiguousarray(query_words[rows]), database_words, bits, gains, ranked)
-    return ranked
+    return ranked if own is None else _without_left_out(ranked)
+
+
+def _without_left_out(ranked: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
+    """Returns the rankings closed up over the item that was left out, a 0 at their end in its place."""
+    kept = ranked != LEFT_OUT
+    closed = np.take_along_axis(ranked, np.argsort(~kept, axis=1, kind="stable"), axis=1)
+    closed[closed == LEFT_OUT] = 0
+    return closed
 
 
 def divided(values: npt.NDArray[np.generic], by: npt.NDArray[np.generic]) -> Values:

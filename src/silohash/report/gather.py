@@ -14,7 +14,7 @@ from silohash.files import read_json
 from silohash.local import LOCAL_METHODS
 from silohash.report.page import ExampleHit, ExampleQuery, MethodRun, ReportData, ReportWarning
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
-from silohash.report.tables import read_results
+from silohash.report.tables import choices, read_results
 from silohash.runtime.indexing import shown
 from silohash.runtime.run import Run
 from silohash.search.hits import Hits
@@ -53,8 +53,10 @@ def facts(run: Run) -> dict[str, str]:
         f"{name} {value}" for name, value in run.partition.params.items() if value not in (None, 0.0)
     )
     environment = read_json(run.folder / "environment.json")
+    measured = read_results(run.results_path)
     return {
         "data": f"{card.name} ({len(run.archive):,} items), protocol {card.protocol}",
+        "measured over": choices(measured[0]) if measured else "nothing",
         "licence of the data": card.licence,
         "partition": f"{run.partition.kind} over {len(run.partition.silos)} silos{f' ({parameters})' if parameters else ''}",
         "local method": f"{config.local.name}, preset {config.local.preset}",

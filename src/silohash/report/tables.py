@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,7 +18,14 @@ from silohash.types import Evaluation, ResultRow, Task, UserError
 COLUMNS = tuple(f.name for f in fields(ResultRow))
 """The columns of ``results.csv``, in order."""
 
-_READERS = {"int": int, "float": float}
+_TRUTHS = {"True": True, "False": False}
+_READERS: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": lambda text: _TRUTHS[text],
+}
+_FIRST_COLUMNS = tuple(f.name for f in fields(ResultRow) if f.default is MISSING)
+"""The columns that every file has; one that was written earlier lacks those of the protocol."""
 _CHOICES = {"evaluation": get_args(Evaluation), "task": get_args(Task)}
 _HEADINGS = (
     "evaluation",
@@ -77,6 +84,22 @@ def cells(row: ResultRow, *, percent: bool = False) -> tuple[str, ...]:
         span(row.worst, row.best, percent=percent),
         number(row.prior, percent=percent),
         queries,
+    )
+
+
+def choices(row: ResultRow) -> str:
+    """Returns in one sentence what the protocol decided, each part of which can move a figure."""
+    if not row.population:
+        return "not recorded"
+    empty = {"zero": "count 0", "skip": "are left out"}.get(row.no_hits, "are not told of")
+    return "; ".join(
+        [
+            f"{row.population:,} items",
+            f"queries without a relevant item {empty}",
+            f"the query's own item is {'' if row.query_in_database else 'not '}in the database",
+            f"database code of {row.database_code}",
+            "last round" if row.round_by == "last" else f"round chosen by {row.round_by}",
+        ]
     )
 
 
@@ -197,27 +220,28 @@ def read_results(path: Path) -> list[ResultRow]:
         raise UserError(f'{path} is missing. Run "silohash evaluate" on the run first.') from error
     except (csv.Error, UnicodeDecodeError) as error:
         raise UserError(f'{path} is damaged ({error}). Remove it and run "silohash evaluate" again.') from error
-    if not lines or tuple(lines[0]) != COLUMNS:
+    if not lines or tuple(lines[0]) not in {COLUMNS, _FIRST_COLUMNS}:
         raise UserError(
             f"{path} does not begin with the columns of a result table ({', '.join(COLUMNS[:4])}, …). "
             'Remove it and run "silohash evaluate" again.'
         )
-    return [_result(path, number, line) for number, line in enumerate(lines[1:], start=2)]
+    count = len(lines[0])
+    return [_result(path, number, line, count) for number, line in enumerate(lines[1:], start=2)]
 
 
-def _result(path: Path, line_number: int, line: list[str]) -> ResultRow:
-    if len(line) != len(COLUMNS):
+def _result(path: Path, line_number: int, line: list[str], count: int) -> ResultRow:
+    if len(line) != count:
         raise UserError(
-            f"{path}, line {line_number}: {len(line)} columns where there are {len(COLUMNS)}. "
+            f"{path}, line {line_number}: {len(line)} columns where there are {count}. "
             'Remove the file and run "silohash evaluate" again.'
         )
     values: dict[str, Any] = {}
-    for column, text in zip(fields(ResultRow), line, strict=True):
+    for column, text in zip(fields(ResultRow)[:count], line, strict=True):
         try:
             values[column.name] = _READERS.get(str(column.type), str)(text)
             if text not in _CHOICES.get(column.name, (text,)):
                 raise ValueError(text)
-        except ValueError as error:
+        except (ValueError, KeyError) as error:
             raise UserError(
                 f'{path}, line {line_number}: "{text}" is no {column.name}. '
                 'Remove the file and run "silohash evaluate" again.'

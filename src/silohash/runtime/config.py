@@ -145,6 +145,10 @@ class EvaluateConfig(Section):
     """Labels that do not make two items relevant; items with no other label are left out."""
     validation: float = Field(default=0.1, ge=0, lt=1)
     """Share of each silo's training items held back to choose the round; 0 takes the last round."""
+    no_hits: Literal["zero", "skip"] = "zero"
+    """Queries without a relevant item count as `zero`, or are left out: `skip`. [empty=...] in a measure goes before."""
+    own_item: Literal["exclude", "count"] = "exclude"
+    """Where a protocol has queries in the database: whether i2i and t2t leave a query's own item out of its ranking."""
 
     @field_validator("evaluations", "tasks", mode="before")
     @classmethod

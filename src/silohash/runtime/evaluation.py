@@ -14,12 +14,16 @@ name      model                       queries          database
 GG and GL are only given for methods with a global model, PL and PG only for those with personal ones. XS is what a search
 across silos does; where all silos deploy the global model it is GG. There an item that several silos hold counts once,
 by the code of the first.
+
+Where a protocol has queries in the database, a query meets its own item. Across modalities that pair counts, as the protocol
+says; within one modality (i2i, t2t) the item would answer itself at distance 0, and is taken out of its own ranking unless
+``own_item = "count"``. The column ``query_in_database`` of a row says whether the own item stood in the ranking.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +58,9 @@ from silohash.types import (
 
 SAME_QUERIES: tuple[Evaluation, ...] = ("GG", "PG", "XS")
 """Evaluations in which every model is asked the same queries."""
+
+DATABASE_CODE = "one view"
+"""An item's code is made of the modality that is searched; codes of both views together would hold the query's modality."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +173,7 @@ class Evaluator:
 
     def figures(self) -> Figures:
         """Returns every figure that the settings ask for and the method can give."""
-        measures = [Measure.parse(text) for text in self.settings.measures]
+        measures = [measure_of(text, self.settings) for text in self.settings.measures]
         rows: list[ResultRow] = []
         curves: list[Curve] = []
         per_query: dict[tuple[Evaluation, Task, str], npt.NDArray[np.float64]] = {}
@@ -220,22 +227,32 @@ class Evaluator:
             return
         if evaluation in {"GG", "PG"}:
             for name in self.personal or [GLOBAL]:
-                yield self._part(name, queries, self.words(name, asked, database), database, asking)
+                yield self._part(name, queries, self.words(name, asked, database), database, task)
         elif evaluation == "XS":
             stored = self._stored(asked, database)
             for name in self.personal or [GLOBAL]:
-                yield self._part(name, queries, stored, database, asking)
+                yield self._part(name, queries, stored, database, task)
         else:
             for number, silo in enumerate(self.run.partition.silos):
                 own_queries = np.intersect1d(queries, self.rows_of(number, asking))
                 own_items = np.intersect1d(database, self.rows_of(number, asked))
                 if len(own_queries) and len(own_items):
                     name = self.run.model.deployed_by(silo.name)
-                    yield self._part(name, own_queries, self.words(name, asked, own_items), own_items, asking)
+                    yield self._part(name, own_queries, self.words(name, asked, own_items), own_items, task)
 
-    def _part(self, name: str, queries: Rows, database_words: Words, database: Rows, asking: Modality) -> Part:
-        relevance = Relevance(self.labels[queries], self.labels[database], self.ignore)
-        return Part(self.words(name, asking, queries), database_words, relevance)
+    def meets_own_item(self, task: Task) -> bool:
+        """Tells whether a query's own item stands in the ranking that it is answered with."""
+        across = query_modality(task) != database_modality(task)
+        return self.run.archive.query_in_database and (across or self.settings.own_item == "count")
+
+    def _part(self, name: str, queries: Rows, database_words: Words, database: Rows, task: Task) -> Part:
+        own = None
+        if self.run.archive.query_in_database and not self.meets_own_item(task):
+            place = np.full(len(self.labels), -1)
+            place[database] = np.arange(len(database))
+            own = place[queries]
+        relevance = Relevance(self.labels[queries], self.labels[database], self.ignore, own)
+        return Part(self.words(name, query_modality(task), queries), database_words, relevance)
 
     def _stored(self, modality: Modality, rows: Rows) -> Words:
         """Returns the codes that the silos' own indexes hold: each item's by the model that its silo deploys."""
@@ -319,7 +336,18 @@ class Evaluator:
             prior=float(np.mean([part.prior for part in parts])),
             config_digest=config.digest(),
             code_version=__version__,
+            population=len(archive),
+            no_hits=measure.empty,
+            query_in_database=self.meets_own_item(task),
+            database_code=DATABASE_CODE,
+            round_by="validation" if config.evaluate.validation > 0 else "last",
         )
+
+
+def measure_of(text: str, settings: EvaluateConfig) -> Measure:
+    """Returns a measure as a user types it; what it does not say of queries without relevant items, the settings say."""
+    measure = Measure.parse(text)
+    return measure if "empty=" in text.replace(" ", "") else replace(measure, empty=settings.no_hits)
 
 
 def _arguments(part: Part) -> tuple[Words, Words, Relevance]:

@@ -40,6 +40,13 @@ def archive(**changes: Any) -> Archive:
     return Archive(**(values | changes))
 
 
+def test_queries_stand_in_the_database_only_where_that_is_said() -> None:
+    splits = {"query": np.array([0]), "database": np.array([0, 1]), "train": np.array([1])}
+    with pytest.raises(UserError, match="found as its own answer"):
+        archive(splits=splits)
+    assert archive(splits=splits, query_in_database=True).split("database").tolist() == [0, 1]
+
+
 def test_archive_answers_what_it_holds() -> None:
     toy = archive()
     assert len(toy) == 4

@@ -138,3 +138,44 @@ def test_an_empty_database_is_refused():
         histogram(
             np.zeros((1, 1), np.uint64), none, Relevance(np.ones((1, 1), np.uint8), np.ones((0, 1), np.uint8)), 64
         )
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_the_querys_own_item_leaves_its_ranking(graded):
+    signs = np.random.default_rng(2).integers(0, 2, (60, 16), dtype=np.uint8)
+    labels = (np.random.default_rng(3).random((60, 5)) < 0.4).astype(np.uint8)
+    own = np.array([7, -1, 59, 0])
+    asking = np.array([7, 20, 59, 3])
+    relevance = Relevance(labels[asking], labels, ignore=(1,), left_out=own)
+    found = histogram(pack(signs[asking]), pack(signs), relevance, 16, graded=graded)
+    for query, item in enumerate(own):
+        rows = np.delete(np.arange(60), item) if item >= 0 else np.arange(60)
+        rest = Relevance(labels[asking[query : query + 1]], labels[rows], ignore=(1,))
+        alone = histogram(pack(signs[asking[query : query + 1]]), pack(signs[rows]), rest, 16, graded=graded)
+        levels = alone.counts.shape[2]
+        np.testing.assert_array_equal(found.counts[query, :, :levels], alone.counts[0])
+    everything = histogram(pack(signs[asking]), pack(signs), Relevance(labels[asking], labels), 16)
+    assert everything.items.sum(1).tolist() == [60] * 4
+
+
+def test_the_querys_own_item_leaves_a_ranking_in_the_order_of_the_database():
+    signs = np.random.default_rng(2).integers(0, 2, (30, 8), dtype=np.uint8)
+    labels = (np.random.default_rng(3).random((30, 5)) < 0.4).astype(np.uint8)
+    words = ties.to_words(pack(signs), 8)
+    relevance = Relevance(labels[:4], labels, left_out=np.array([0, 1, -1, 3]))
+    found = ties.ranked_gains(words[:4], words, relevance, 8, np.array([0, 2, 3]))
+    for line, query in zip(found, (0, 2, 3), strict=True):
+        rows = np.arange(30) if query == 2 else np.delete(np.arange(30), query)
+        rest = Relevance(labels[query : query + 1], labels[rows])
+        alone = ties.ranked_gains(words[query : query + 1], words[rows], rest, 8, np.array([0]))[0]
+        assert line.tolist() == [*alone, *([] if query == 2 else [0])]
+
+
+def test_an_item_that_is_not_there_cannot_leave_a_ranking():
+    labels = np.ones((2, 1), np.uint8)
+    for wrong in (np.array([0]), np.array([0, 2]), np.array([-2, 0])):
+        with pytest.raises(UserError, match="name an item to leave out"):
+            Relevance(labels, labels, left_out=wrong)
+    kept = Relevance(labels, labels, left_out=np.array([1, 0])).take(np.array([1, 0]), np.array([0]))
+    assert kept.left_out is not None
+    assert kept.left_out.tolist() == [0, -1]

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from silohash.report.tables import (
     COLUMNS,
+    choices,
     compare,
     compare_markdown,
     console,
@@ -29,6 +30,25 @@ def test_results_come_back_to_the_last_bit(tmp_path):
         for a, b in zip(astuple(before), astuple(after), strict=True):
             assert type(a) is type(b)
             assert a == b or (math.isnan(a) and math.isnan(b))
+
+
+def test_a_file_written_before_the_protocol_had_columns_is_read(tmp_path):
+    path = tmp_path / "results.csv"
+    write_results(path, [row()])
+    lines = [line.split(",")[:21] for line in path.read_text().splitlines()]
+    path.write_text("".join(",".join(line) + "\n" for line in lines))
+    (found,) = read_results(path)
+    assert (found.value, found.population, found.no_hits, found.query_in_database) == (row().value, 0, "", False)
+    assert choices(found) == "not recorded"
+
+
+def test_the_choices_of_the_protocol_stand_in_a_sentence():
+    one = row(population=20_015, no_hits="zero", query_in_database=True, database_code="one view", round_by="last")
+    assert choices(one) == (
+        "20,015 items; queries without a relevant item count 0; the query's own item is in the database; "
+        "database code of one view; last round"
+    )
+    assert "are left out" in choices(row(population=3, no_hits="skip", round_by="validation"))
 
 
 def test_no_results_are_a_table_without_lines(tmp_path):
@@ -52,9 +72,10 @@ def damaged(change):
         (lambda path: path.write_text(""), "does not begin with the columns"),
         (lambda path: path.write_bytes(b"\xff\xfe\x00"), "is damaged"),
         (damaged(lambda text: text.replace("evaluation", "evalution")), "does not begin with the columns"),
-        (damaged(lambda text: text[:-40] + "\n"), "line 3: .* columns where there are 21"),
+        (damaged(lambda text: text[:-40] + "\n"), "line 3: .* columns where there are 26"),
         (damaged(lambda text: text.replace("1994", "many", 1)), 'line 2: "many" is no queries'),
         (damaged(lambda text: text.replace("0.69", "high", 1)), 'line 2: "high" is no low'),
+        (damaged(lambda text: text.replace(",False,", ",maybe,", 1)), 'line 2: "maybe" is no query_in_database'),
         (damaged(lambda text: text.replace("GG", "QQ", 1)), 'line 2: "QQ" is no evaluation'),
         (damaged(lambda text: text.replace("t2i", "t2x", 1)), 'line 2: "t2x" is no task'),
         (damaged(lambda text: text[:-2]), "its last line is cut"),
@@ -72,7 +93,14 @@ def test_damaged_files_are_named(tmp_path, write, says):
 
 def test_columns_are_the_fields_in_order():
     assert COLUMNS[:3] == ("run", "dataset", "protocol")
-    assert COLUMNS[-1] == "code_version"
+    assert COLUMNS[20:] == (
+        "code_version",
+        "population",
+        "no_hits",
+        "query_in_database",
+        "database_code",
+        "round_by",
+    )
     assert len(COLUMNS) == len(astuple(ROW))
 
 

@@ -197,6 +197,77 @@ def test_rows_say_what_was_measured(shared: Run) -> None:
     assert row.queries_without_relevant == int((~pairs.any(axis=1)).sum())
 
 
+def test_rows_say_what_the_protocol_decided(shared: Run) -> None:
+    row = evaluate_run(shared).rows[0]
+    assert (row.population, row.no_hits, row.query_in_database) == (90, "zero", False)
+    assert (row.database_code, row.round_by) == ("one view", "validation")
+    config = shared.config.evaluate
+    other = Run(shared.folder)
+    other.__dict__["config"] = shared.config.model_copy(
+        update={"evaluate": config.model_copy(update={"validation": 0})}
+    )
+    assert evaluate_run(other).rows[0].round_by == "last"
+
+
+def without_hits(shared: Run, no_hits: str) -> Run:
+    """Returns the run with a query that shares no label with any item."""
+    queries = shared.archive.split("query")
+    labels = shared.archive.labels.copy()
+    labels[queries[0]] = 0
+    run = Run(shared.folder)
+    evaluate = shared.config.evaluate.model_copy(update={"no_hits": no_hits})
+    run.__dict__.update(
+        archive=replace(shared.archive, labels=labels),
+        config=shared.config.model_copy(update={"evaluate": evaluate}),
+        partition=shared.partition,
+    )
+    return run
+
+
+def test_queries_without_hits_count_as_zero_or_are_left_out(shared: Run) -> None:
+    asked = {"evaluations": ["GG"], "tasks": ["i2t"], "measures": ["mAP@all"]}
+    (zero,) = evaluate_run(without_hits(shared, "zero"), **asked).rows
+    (skip,) = evaluate_run(without_hits(shared, "skip"), **asked).rows
+    assert zero.queries_without_relevant == skip.queries_without_relevant == 1
+    assert (zero.queries, skip.queries) == (15, 14)
+    assert zero.value == pytest.approx(skip.value * 14 / 15)
+    assert (zero.no_hits, skip.no_hits) == ("zero", "skip")
+    assert (zero.measure, skip.measure) == ("mAP@all", "mAP@all[empty=skip]")
+    said = {**asked, "measures": ["mAP@all[empty=zero]"]}
+    assert evaluate_run(without_hits(shared, "skip"), **said).rows[0].value == zero.value
+
+
+def test_where_queries_stand_in_the_database_their_own_item_is_told_of(shared: Run) -> None:
+    splits = shared.archive.splits
+    queries, items = splits["query"], np.union1d(splits["query"], splits["database"])
+    run = Run(shared.folder)
+    run.__dict__.update(
+        archive=replace(shared.archive, splits={**splits, "database": items}, query_in_database=True),
+        partition=shared.partition,
+    )
+    asking, asked = (
+        signs(shared, "global", modality, rows) for modality, rows in (("image", queries), ("text", items))
+    )
+    assert value(run, "GG", "i2t") == pytest.approx(mean_precision(shared, queries, items, asking, asked), abs=1e-9)
+    codes = signs(shared, "global", "image", items)
+    scores = []
+    for query, code in zip(queries, asking, strict=True):
+        others = items != query
+        scores.append(mean_precision(shared, [query], items[others], [code], codes[others]))
+    assert value(run, "GG", "i2i") == pytest.approx(np.mean(scores), abs=1e-9)
+    config = run.config
+    run.__dict__["config"] = config.model_copy(
+        update={"evaluate": config.evaluate.model_copy(update={"own_item": "count"})}
+    )
+    assert value(run, "GG", "i2i") == pytest.approx(mean_precision(shared, queries, items, asking, codes), abs=1e-9)
+    assert value(run, "GG", "i2i") > np.mean(scores)
+    kinds = {row.task: row.query_in_database for row in evaluate_run(run, tasks=["i2t", "i2i"]).rows}
+    assert kinds == {"i2t": True, "i2i": True}
+    run.__dict__["config"] = config
+    kinds = {row.task: row.query_in_database for row in evaluate_run(run, tasks=["i2t", "i2i"]).rows}
+    assert kinds == {"i2t": True, "i2i": False}
+
+
 def test_curves_are_precision_and_recall_by_radius(shared: Run) -> None:
     curves = evaluate_run(shared, evaluations=["GG"], tasks=["i2t"]).curves
     (curve,) = curves
