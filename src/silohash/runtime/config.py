@@ -17,6 +17,9 @@ from silohash.local import LOCAL_METHODS
 from silohash.registry import Registry, suggestion
 from silohash.types import EVALUATIONS, TASKS, Evaluation, Task, UserError
 
+DECIDING_NOTHING = ("workers", "threads", "device")
+"""Keys of ``[train]`` that say how a run is computed, not what it is."""
+
 
 class Section(BaseModel):
     """A table of the config; frozen, unknown keys refused."""
@@ -204,7 +207,7 @@ class RunConfig(Section):
     def digest(self) -> str:
         """Returns a digest of what decides the figures: not of workers, threads and device."""
         value = self.to_json()
-        for name in ("workers", "threads", "device"):
+        for name in DECIDING_NOTHING:
             value["train"].pop(name)
         return digest_json(value)[:12]
 
