@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import struct
 import threading
 import zipfile
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -16,6 +19,9 @@ from silohash.data.archive import Pictures
 from silohash.data.pictures import decode
 from silohash.files import digest_bytes, digest_file, digest_json
 from silohash.types import UserError
+
+LOCAL_HEADER = "<26xHH"
+"""What stands before a file in a zip archive: its last two numbers are the lengths of what follows."""
 
 
 @runtime_checkable
@@ -32,13 +38,18 @@ class PictureContents(Pictures, Protocol):
 
 
 class PackedPictures:
-    """Pictures of ``images-000.npz``, ``images-001.npz``, …; each file is read when one of its pictures is asked for.
+    """Pictures of ``images-000.npz``, ``images-001.npz``, …; a file is opened when one of its pictures is asked for.
 
     A file holds ``data`` (uint8, JPEG files end to end) and ``offsets`` (int64, one more than there are pictures);
     pictures are counted through the files in the order of their names. Several threads may ask at once.
+
+    Args:
+        folder: the folder of files.
+        known_digest: a digest of the pictures where one is known; else the files are read through for it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, known_digest: str = "") -> None:
+        self._known_digest = known_digest
         self._paths = sorted(folder.glob("images-*.npz"))
         if not self._paths:
             raise UserError(f"{folder / 'images-000.npz'} is missing. Put the whole folder {folder.name} there again.")
@@ -67,7 +78,7 @@ class PackedPictures:
         shard = bisect_right(self._starts, row) - 1
         with self._lock:
             if shard not in self._data:
-                self._data[shard] = self._read(self._paths[shard], "data")
+                self._data[shard] = map_npz(self._paths[shard], "data")
         offsets = self._offsets[shard]
         position = row - self._starts[shard]
         return self._data[shard][offsets[position] : offsets[position + 1]].tobytes()
@@ -90,8 +101,8 @@ class PackedPictures:
             ) from error
 
     def digest(self) -> str:
-        """Returns a digest of all files' content."""
-        return digest_json([digest_file(path) for path in self._paths])
+        """Returns a digest of all files' content, or the one that is known."""
+        return self._known_digest or digest_json([digest_file(path) for path in self._paths])
 
 
 class PictureFiles:
@@ -162,10 +173,34 @@ def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     Raises:
         UserError: if the file is missing or damaged, or lacks an array.
     """
+    with _explaining(path), np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in names}
+
+
+def map_npz(path: Path, name: str) -> np.ndarray:
+    """Maps an array of an ``.npz`` file into memory where it lies there uncompressed; else reads it.
+
+    Raises:
+        UserError: if the file is missing or damaged, or lacks the array.
+    """
+    with _explaining(path), path.open("rb") as stream:
+        with zipfile.ZipFile(stream) as members:
+            member = members.getinfo(f"{name}.npy")
+        if member.compress_type == zipfile.ZIP_STORED and member.file_size:
+            stream.seek(member.header_offset)
+            stream.seek(sum(struct.unpack(LOCAL_HEADER, stream.read(struct.calcsize(LOCAL_HEADER)))), 1)
+            if np.lib.format.read_magic(stream) == (1, 0):
+                shape, turned, kind = np.lib.format.read_array_header_1_0(stream)
+                if math.prod(shape) and not turned and not kind.hasobject:
+                    return np.memmap(path, kind, "r", stream.tell(), shape)
+    return read_npz(path, (name,))[name]
+
+
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in names}
+        yield
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing. Put the whole folder {path.parent.name} there again.") from error
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, struct.error) as error:
         raise UserError(f"{path} is damaged or of another kind ({error}). Restore the file.") from error
