@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from silohash import __version__
-from silohash.cli import data, demo, evaluate, inspect, search, train
+from silohash.cli import data, demo, evaluate, export, inspect, search, train
 from silohash.cli.talk import talk
 from silohash.types import UserError
 
@@ -43,6 +43,7 @@ demo.register(app)
 train.register(app)
 evaluate.register(app)
 search.register(app)
+export.register(app)
 data.register(app)
 inspect.register(app)
 

@@ -78,7 +78,7 @@ def _question(text: str | None, image: Path | None, vector: Path | None, vector_
     if image is not None:
         return _read_picture(image), "image"
     assert vector is not None  # noqa: S101  one of the three is given
-    return _read_vector(vector), _modality(vector_of)
+    return _read_vector(vector), modality_named(vector_of)
 
 
 def _read_picture(path: Path) -> Value:
@@ -103,7 +103,12 @@ def _read_vector(path: Path) -> Value:
         raise UserError(f'"{path}" is no .npy array ({error}).') from error
 
 
-def _modality(name: str) -> Modality:
+def modality_named(name: str) -> Modality:
+    """Returns a modality that a user named.
+
+    Raises:
+        UserError: if there is no such modality.
+    """
     for modality in MODALITIES:
         if name == modality:
             return modality
@@ -112,7 +117,7 @@ def _modality(name: str) -> Modality:
 
 def _target(find: str, asked_by: Modality, modalities: tuple[Modality, ...]) -> Modality:
     if find != "auto":
-        return _modality(find)
+        return modality_named(find)
     other: Modality = "text" if asked_by == "image" else "image"
     return other if other in modalities else asked_by
 

@@ -50,6 +50,16 @@ class Run:
         return self.folder / "index"
 
     @property
+    def onnx_folder(self) -> Path:
+        """The towers as ONNX files."""
+        return self.folder / "onnx"
+
+    @property
+    def card_path(self) -> Path:
+        """What one should know of the model before using it."""
+        return self.model_folder / "card.md"
+
+    @property
     def rounds_path(self) -> Path:
         """A line a round."""
         return self.folder / "rounds.jsonl"

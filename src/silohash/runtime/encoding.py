@@ -1,0 +1,93 @@
+"""The codes of any archive, in a file: for an index of one's own, or for counting."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+
+from silohash.data.archive import Archive
+from silohash.features.base import blocks
+from silohash.files import write_bytes, write_text
+from silohash.index.codes import Codes, to_bytes
+from silohash.runtime.encoder import Encoder
+from silohash.types import Modality, UserError
+
+BLOCK_ROWS = 4_096
+SUFFIXES = (".npz", ".csv")
+
+
+def only_modality(archive: Archive, encoder: Encoder) -> Modality:
+    """Returns the one modality that both the archive and the model have.
+
+    Raises:
+        UserError: if there are two, or none.
+    """
+    both: list[Modality] = [modality for modality in encoder.featurisers if archive.has(modality).any()]
+    if len(both) == 1:
+        return both[0]
+    if both:
+        raise UserError(
+            "The archive has pictures and texts; a file holds the codes of one. Set --modality image or text."
+        )
+    raise UserError(
+        f'Archive "{archive.card.name}" has nothing that the model encodes: {" and ".join(encoder.featurisers)}.'
+    )
+
+
+def encode_archive(encoder: Encoder, archive: Archive, modality: Modality) -> Codes:
+    """Returns the codes of all items that have the modality, a block at a time.
+
+    Raises:
+        UserError: if the model or every item lacks it, or an item cannot be read.
+    """
+    rows = np.flatnonzero(archive.has(modality))
+    if not len(rows):
+        raise UserError(f'Archive "{archive.card.name}" has no item with {modality}.')
+    parts = [encoder.codes(archive, block, modality) for _, block in blocks(rows, BLOCK_ROWS)]
+    return Codes(
+        words=np.concatenate([part.words for part in parts]),
+        bits=encoder.bits,
+        ids=archive.ids[rows],
+        modality=modality,
+        model_digest=encoder.digest,
+    )
+
+
+def write_codes(codes: Codes, path: Path) -> None:
+    """Writes codes as ``.npz`` (ids, words, bits, modality, model_digest) or as ``.csv`` (id and code).
+
+    In a ``.csv`` a code is two hexadecimal digits a byte; bit j of the code is bit ``j % 8`` of byte ``j // 8``.
+
+    Raises:
+        UserError: if the file's name ends otherwise, or it may not be written.
+    """
+    check_suffix(path)
+    if path.suffix == ".csv":
+        stream = io.StringIO(newline="")
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["id", "code"])
+        hexadecimal = (row.tobytes().hex() for row in to_bytes(codes.words, codes.bits))
+        writer.writerows(zip(codes.ids.tolist(), hexadecimal, strict=True))
+        write_text(path, stream.getvalue())
+        return
+    packed = io.BytesIO()
+    np.savez(
+        packed, ids=codes.ids, words=codes.words, bits=np.int64(codes.bits), modality=np.str_(codes.modality),
+        model_digest=np.str_(codes.model_digest),
+    )  # fmt: skip
+    write_bytes(path, packed.getvalue())
+
+
+def check_suffix(path: Path) -> None:
+    """Checks, before anything is encoded, that codes can be written under a name.
+
+    Raises:
+        UserError: if they cannot.
+    """
+    if path.suffix not in SUFFIXES:
+        raise UserError(
+            f'--out "{path}": codes are written as {" or ".join(SUFFIXES)}. Give the file one of these endings.'
+        )

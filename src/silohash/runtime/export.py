@@ -1,0 +1,250 @@
+"""A run's towers as ONNX files, for programs that have neither torch nor silohash; written only if they give the same codes.
+
+A file takes what the featuriser gives (the featuriser's own state lies beside it) and gives the outputs whose signs are the
+code: pixels are standardised inside, and so is whatever the federated method does to the outputs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from silohash import __version__, features
+from silohash.features.base import blocks
+from silohash.files import write_bytes, write_json
+from silohash.runtime.encoder import Encoder
+from silohash.runtime.prepared import vectors
+from silohash.runtime.run import Run
+from silohash.types import Modality, Rows, UserError
+
+TOLERANCE = 1e-5
+"""The largest difference from torch with which a file is written."""
+
+BLOCK_ROWS = 256
+MOST_BYTES = 2**31 - 1
+INPUT, OUTPUT = "inputs", "outputs"
+RECORD = "export.json"
+CODE = "bit j of the code is 1 where output j is at least 0"
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How the file's outputs stand to torch's, on the run's own queries.
+
+    Attributes:
+        items: how many were compared.
+        largest_difference: of any output.
+        largest_output: of any output, in size: what the difference is to be seen against.
+        equal_codes: items whose codes are equal.
+        ties: items whose codes differ only in bits where torch's output is nearer to 0 than the tolerance.
+    """
+
+    items: int
+    largest_difference: float
+    largest_output: float
+    equal_codes: int
+    ties: int
+
+    @property
+    def equal_share(self) -> float:
+        """The share of equal codes, ties left out."""
+        counted = self.items - self.ties
+        return self.equal_codes / counted if counted else 1.0
+
+
+@dataclass(frozen=True)
+class ExportedTower:
+    """One file: which modality it encodes, and how well it agrees with torch."""
+
+    modality: Modality
+    path: Path
+    parity: Parity
+
+
+class ExportedOutputs(nn.Module):
+    """From what the featuriser gives for one modality to the outputs, by the code that the encoder runs."""
+
+    def __init__(self, encoder: Encoder, modality: Modality) -> None:
+        super().__init__()
+        self.model = encoder.model
+        self.encoder = encoder
+        self.modality = modality
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Returns ``(n, bits)`` float32 of ``(n, *shape)``."""
+        rows = torch.arange(inputs.shape[0], device=inputs.device)
+        batch = self.encoder.pairs(inputs, self.modality).batch(rows)
+        return self.encoder.model(batch, (self.modality,)).code[self.modality].float()  # type: ignore[no-any-return]
+
+
+def export_onnx(run: Run, folder: Path, name: str | None = None) -> list[ExportedTower]:
+    """Writes ``image.onnx``, ``text.onnx``, their featurisers and ``export.json`` into a folder.
+
+    Args:
+        run: a trained run.
+        folder: where they go; files of those names are replaced.
+        name: whose model; None for the one that every silo deploys.
+
+    Returns:
+        What was written, with the agreement measured.
+
+    Raises:
+        UserError: if a package is missing, the run has no such model, or a file does not agree with torch: then nothing is
+            written.
+    """
+    check_packages()
+    trained = run.model
+    encoder = trained.encoder(trained.shared_name() if name is None else name)
+    made: list[tuple[ExportedTower, bytes]] = []
+    for modality, featuriser in encoder.featurisers.items():
+        rows = compared_rows(run, modality)
+        given = vectors(run.archive, featuriser, rows, np.ones(len(rows), np.bool_))
+        about = description(run, encoder, modality, given)
+        content = onnx_bytes(ExportedOutputs(encoder, modality).eval(), given, about)
+        parity = compare(encoder, modality, content, given)
+        refuse_difference(modality, parity)
+        made.append((ExportedTower(modality, folder / f"{modality}.onnx", parity), content))
+    for tower, content in made:
+        write_bytes(tower.path, content)
+        features.save(encoder.featurisers[tower.modality], folder / f"features-{tower.modality}.safetensors")
+    towers = {tower.modality: {"file": tower.path.name, **asdict(tower.parity)} for tower, _ in made}
+    about_all = {"silohash": __version__, "run": run.name, "model_digest": encoder.digest, "bits": encoder.bits}
+    write_json(folder / RECORD, {**about_all, "tolerance": TOLERANCE, "towers": towers})
+    return [tower for tower, _ in made]
+
+
+def check_packages() -> None:
+    """Checks that what writes and runs ONNX is installed.
+
+    Raises:
+        UserError: if it is not.
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"Export needs packages that are missing ({error}): pip install 'silohash[onnx]'") from error
+
+
+def compared_rows(run: Run, modality: Modality) -> Rows:
+    """Returns the rows on which the file is compared with torch: the queries, or the database where nobody asks.
+
+    Raises:
+        UserError: if no item has the modality.
+    """
+    archive = run.archive
+    for split in ("query", "database"):
+        rows = archive.splits.get(split, np.zeros(0, np.int64))
+        rows = rows[archive.has(modality)[rows]]
+        if len(rows):
+            return rows
+    raise UserError(f'Archive "{archive.card.name}" has no item with {modality} by which the export could be checked.')
+
+
+def description(run: Run, encoder: Encoder, modality: Modality, given: npt.NDArray[np.generic]) -> dict[str, str]:
+    """Returns what stands in the file about itself, every value a text."""
+    _, about = encoder.featurisers[modality].state()
+    return {
+        "silohash": __version__,
+        "run": run.name,
+        "config_digest": run.config.digest(),
+        "model_digest": encoder.digest,
+        "modality": modality,
+        "bits": str(encoder.bits),
+        "code": CODE,
+        "input": json.dumps({"shape": ["items", *given.shape[1:]], "type": given.dtype.name}),
+        "preprocessing": json.dumps({**about, "state": f"features-{modality}.safetensors"}, sort_keys=True),
+    }
+
+
+def onnx_bytes(tower: nn.Module, given: npt.NDArray[np.generic], about: Mapping[str, str]) -> bytes:
+    """Returns a network as an ONNX file that takes any number of items.
+
+    Args:
+        tower: ``(n, *shape) -> (n, bits)``.
+        given: some inputs, at least one.
+        about: written into the file.
+
+    Raises:
+        UserError: if the file would be larger than ONNX allows.
+    """
+    import onnx
+
+    example = torch.from_numpy(np.resize(given[:2], (2, *given.shape[1:])))  # of one item, torch would fix the number
+    with _quiet():
+        program = torch.onnx.export(
+            tower, (example,), dynamo=True, input_names=[INPUT], output_names=[OUTPUT], verbose=False,
+            dynamic_shapes=({0: torch.export.Dim("items")},),
+        )  # fmt: skip
+    assert program is not None  # noqa: S101  the exporter that is asked for returns one
+    model = program.model_proto
+    if model.ByteSize() > MOST_BYTES:
+        raise UserError(f"The tower takes {model.ByteSize():,} bytes; one ONNX file holds at most {MOST_BYTES:,}.")
+    onnx.helper.set_model_props(model, dict(about))
+    content: bytes = model.SerializeToString()
+    return content
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps the exporter from speaking of packages that nothing here needs."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def compare(encoder: Encoder, modality: Modality, content: bytes, given: npt.NDArray[np.generic]) -> Parity:
+    """Runs the file and the encoder on the same vectors, ``(n, *shape)``."""
+    session = _session(content)
+    difference, size, equal, ties = 0.0, 0.0, 0, 0
+    for _, rows in blocks(np.arange(len(given)), BLOCK_ROWS):
+        ours = encoder.outputs(given[rows], modality)
+        theirs = session.run([OUTPUT], {INPUT: np.ascontiguousarray(given[rows])})[0]
+        difference = max(difference, float(np.abs(ours - theirs).max()))
+        size = max(size, float(np.abs(ours).max()))
+        differ = (ours >= 0) != (theirs >= 0)
+        same = ~differ.any(axis=1)
+        equal += int(same.sum())
+        ties += int((~same & ~(differ & (np.abs(ours) >= TOLERANCE)).any(axis=1)).sum())
+    return Parity(len(given), difference, size, equal, ties)
+
+
+def _session(content: bytes) -> Any:  # noqa: ANN401  a class of onnxruntime, which has no types
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def refuse_difference(modality: Modality, parity: Parity) -> None:
+    """Checks that a file may be written.
+
+    Raises:
+        UserError: if an output differs by more than the tolerance (or is no number), or a code differs.
+    """
+    if not parity.largest_difference <= TOLERANCE or parity.equal_share < 1:
+        raise UserError(
+            f"The {modality} tower as ONNX does not agree with torch on {parity.items:,} items: outputs of up to "
+            f"{parity.largest_output:.3g} differ by up to {parity.largest_difference:.2g} ({TOLERANCE:.0e} is allowed), and "
+            f"{parity.items - parity.ties - parity.equal_codes:,} codes differ. Nothing was written; use `silohash encode`."
+        )
