@@ -54,17 +54,31 @@ def cells(config: StudyConfig, tuned: Tuned | None = None, *, refuse_equal: bool
     found = []
     for combined in product(*(axis.choices for axis in config.axes)):
         choices = {axis.name: choice.name for axis, choice in zip(config.axes, combined, strict=True)}
-        recipe, values = _settings(config, combined, choices)
-        values |= (tuned or {}).get(search_name(config, choices), {})
-        values |= config.set
+        values = (tuned or {}).get(search_name(config, choices), {})
         for seed in config.seeds:
-            run = _load(config, choices, recipe, {**values, "seed": seed})
+            run = run_config(config, choices, seed, values)
             found.append(Cell(choices, seed, f"{name_of(choices)}-seed{seed}", run))
     _check_names(found)
     _check_measure(config, found)
     if refuse_equal:
         _check_differences(found)
     return found
+
+
+def run_config(config: StudyConfig, choices: Choices, seed: int, tuned: Mapping[str, Any]) -> RunConfig:
+    """Returns the run of one choice of each axis.
+
+    Args:
+        config: the study.
+        choices: axis -> choice, of every axis.
+        seed: the run's seed.
+        tuned: dotted keys that tuning chose.
+
+    Raises:
+        UserError: if two choices set the same key, or the config is wrong.
+    """
+    recipe, values = _settings(config, choices)
+    return _load(config, choices, recipe, {**values, **tuned, **config.set, "seed": seed})
 
 
 def selected(config: StudyConfig, found: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
@@ -101,9 +115,9 @@ def search_name(config: StudyConfig, choices: Choices) -> str:
     return name_of({axis: choices[axis] for axis in config.tune.of}) if config.tune else ""
 
 
-def _settings(config: StudyConfig, combined: Sequence[Choice], choices: Choices) -> tuple[Path | None, dict[str, Any]]:
+def _settings(config: StudyConfig, choices: Choices) -> tuple[Path | None, dict[str, Any]]:
     """Returns the recipe of some choices, and what is set over it."""
-    by_axis = dict(zip(config.axis_names, combined, strict=True))
+    by_axis = {axis: _choice(config, axis, name) for axis, name in choices.items()}
     recipes = {axis: choice.recipe for axis, choice in by_axis.items() if choice.recipe is not None}
     if len(recipes) > 1:
         raise UserError(f"The axes {_quoted(recipes)} both name recipes; only one of them may.")
@@ -121,20 +135,20 @@ def _settings(config: StudyConfig, combined: Sequence[Choice], choices: Choices)
     return next(iter(recipes.values()), config.base.recipe), values
 
 
+def _choice(config: StudyConfig, axis: str, name: str) -> Choice:
+    return next(choice for choice in config.axis(axis).choices if choice.name == name)
+
+
 def _load(config: StudyConfig, choices: Choices, recipe: Path | None, values: Mapping[str, Any]) -> RunConfig:
     texts = [f"{key}={toml_value(value)}" for key, value in values.items()]
     try:
         return load_config({} if recipe is None else recipe, texts)
     except UserError as error:
+        by_axis = {axis: _choice(config, axis, name) for axis, name in choices.items()}
         guilty = [
-            f'axis "{axis.name}", choice "{choice.name}"'
-            for axis in config.axes
-            for choice in axis.choices
-            if choice.name == choices[axis.name]
-            and (
-                (recipe and recipe == choice.recipe)
-                or any(_speaks_of(str(error), *pair) for pair in choice.set.items())
-            )
+            f'axis "{axis}", choice "{choice.name}"'
+            for axis, choice in by_axis.items()
+            if (recipe and recipe == choice.recipe) or any(_speaks_of(str(error), *pair) for pair in choice.set.items())
         ]
         where = guilty[-1] if guilty else ", ".join(f"{axis} {choice}" for axis, choice in choices.items())
         raise UserError(f"{where}: {error}") from error

@@ -113,9 +113,9 @@ class Table(Section):
 class Parameter(Section):
     """One parameter that tuning chooses: between ``low`` and ``high``, or one of ``values``."""
 
-    low: float | None = None
+    low: int | float | None = None
     """The lowest value; a whole number if both ends are."""
-    high: float | None = None
+    high: int | float | None = None
     """The highest value."""
     log: bool = False
     """Whether values are drawn evenly in their logarithm."""
@@ -182,13 +182,18 @@ class StudyConfig(Section):
             _check_name("table: there is no axis", name, [*self.axis_names, *BESIDE_AXES])
         if twice := _twice([*self.table.rows, *self.table.columns]):
             raise ValueError(f'table: "{twice}" stands twice in rows and columns')
-        for name in self.tune.of if self.tune else ():
+        if self.tune:
+            self._check_tuning(self.tune)
+        return self
+
+    def _check_tuning(self, tune: Tune) -> None:
+        for name in tune.of:
             _check_name("tune.of: there is no axis", name, self.axis_names)
-        for key, parameter in self.tune.parameters.items() if self.tune else ():
+        for key, parameter in tune.parameters.items():
             for axis, names in parameter.only.items():
+                _check_name(f'tune.parameters."{key}".only: tune.of names no axis', axis, tune.of)
                 for name in names:
                     self.check_choices(f'tune.parameters."{key}".only', {axis: name})
-        return self
 
     def check_choices(self, where: str, choices: Choices) -> None:
         """Checks names that ``where`` gives of axes and choices.

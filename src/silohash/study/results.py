@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.report.tables import read_results
+from silohash.report.tables import read_results, write_results
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.per_query import Key, read_per_query
 from silohash.runtime.run import Run
-from silohash.study.cells import Cell, Tuned, cells
+from silohash.study.cells import Cell, Tuned, cells, search_name
 from silohash.study.grid import Choices, StudyConfig
 from silohash.types import ResultRow, UserError
 
@@ -76,7 +76,7 @@ def collect(config: StudyConfig, out: Path) -> StudyResults:
     found, missing = [], []
     for cell in cells(config, tuned, refuse_equal=False):
         run = Run(out / RUNS / cell.name)
-        if is_finished(run, cell):
+        if is_finished(run, cell) and (not config.tune or search_name(config, cell.choices) in tuned):
             values, queries = read_per_query(run.per_query_path)
             found.append(
                 CellResult(
@@ -87,6 +87,13 @@ def collect(config: StudyConfig, out: Path) -> StudyResults:
         else:
             missing.append(cell.name)
     return StudyResults(config, tuple(found), tuple(missing), tuned)
+
+
+def write_summary(results: StudyResults, out: Path) -> Path:
+    """Writes the figures of all runs to the study's ``results.csv``, and returns its path."""
+    path = out / "results.csv"
+    write_results(path, [row for cell in results.cells for row in cell.rows])
+    return path
 
 
 def is_finished(run: Run, cell: Cell) -> bool:
