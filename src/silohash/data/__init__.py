@@ -29,6 +29,7 @@ ARCHIVES: Mapping[str, str] = {
 """The archives that have a name, each as module:function; a path opens a user's own folder."""
 
 FOLDER = "silohash.data.folder:read_folder"
+OWN = "silohash.data.own:read_own"
 
 
 def open_archive(name: str | None, path: Path | None = None, *, options: Mapping[str, object] | None = None) -> Archive:
@@ -36,7 +37,8 @@ def open_archive(name: str | None, path: Path | None = None, *, options: Mapping
 
     Args:
         name: one of `ARCHIVES`, or None.
-        path: a folder with ``metadata.csv``, ``.jsonl`` or ``.parquet``, or None.
+        path: a folder with ``metadata.csv``, ``.jsonl`` or ``.parquet``, or one that silohash wrote (with
+            ``manifest.json``), or None.
         options: the archive's own options, as ``{"faces": 1}`` for ``glyphs``.
 
     Raises:
@@ -51,7 +53,7 @@ def open_archive(name: str | None, path: Path | None = None, *, options: Mapping
             f'There is no archive "{name}"{suggestion(name, ARCHIVES)}; there are: {", ".join(ARCHIVES)}. '
             "Set path instead of name for a folder of your own."
         )
-    module, _, attribute = (FOLDER if name is None else ARCHIVES[name]).partition(":")
+    module, _, attribute = (_folder_reader(path) if name is None else ARCHIVES[name]).partition(":")
     function = getattr(importlib.import_module(module), attribute)
     called = f'The archive "{name}"' if name is not None else "A folder"
     arguments = _checked(called, inspect.signature(function), dict(options or {}))
@@ -80,6 +82,12 @@ def named_or_folder(archive: str) -> Archive:
             f"The archives are: {', '.join(ARCHIVES)}."
         )
     return open_archive(None, Path(archive))
+
+
+def _folder_reader(path: Path | None) -> str:
+    if path is None or not (Path(path) / "manifest.json").is_file():
+        return FOLDER
+    return OWN if importlib.import_module("silohash.data.own").is_own(Path(path)) else FOLDER
 
 
 def _checked(called: str, signature: inspect.Signature, options: dict[str, Any]) -> dict[str, Any]:
