@@ -199,3 +199,22 @@ def test_the_command_says_how_well_it_agrees(run: Run, tmp_path: Path) -> None:
     assert (refused.code, refused.out) == (2, "")
     assert "--onnx" in refused.err
     assert runs.silohash("export", run.folder, "--onnx", "--model", "nobody").code == 2
+
+
+def test_real_photos_and_captions_get_equal_codes(
+    tmp_path: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SILOHASH_DATA", str(shared_data))
+    config = load_config(
+        {
+            **runs.tiny(tmp_path, model={"hidden": 64}, local={"bits": 32}, partition={"silos": 2}),
+            "data": {"name": "coco18", "options": {"text": "bow"}},
+            "federated": {"rounds": 1, "local_epochs": 1},
+            "train": {"batch": 256, "learning_rate": 0.005, "device": "cpu", "threads": 1},
+        }
+    )
+    run = experiment.train(config, tmp_path / "run")
+    for tower in export.export_onnx(run, tmp_path / "onnx"):
+        assert tower.parity.items == 1_000
+        assert tower.parity.equal_codes + tower.parity.ties == 1_000
+        assert tower.parity.largest_difference <= export.TOLERANCE
