@@ -1,9 +1,13 @@
-"""How sure a figure is: intervals and tests that draw the queries anew.
+"""How sure a figure is: intervals and tests that draw the queries anew, and the interval of a mean over seeds.
 
-Source: B. Efron, R. Tibshirani, "An introduction to the bootstrap", 1993, chapters 13 and 16.
+Source: B. Efron, R. Tibshirani, "An introduction to the bootstrap", 1993, chapters 13 and 16. Student's distribution by
+its finite sums for whole degrees of freedom: M. Abramowitz, I. Stegun, "Handbook of mathematical functions", 1964, 26.7.3
+and 26.7.4.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +72,51 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
     means = _resampled_means(difference - difference.mean(), seed, "paired bootstrap", resamples)
     slack = 1e-12 * max(1.0, found)
     return float((1 + np.count_nonzero(np.abs(means) >= found - slack)) / (1 + resamples))
+
+
+def seed_interval(values: npt.ArrayLike, *, level: float = 0.95) -> tuple[float, float]:
+    """Returns Student's interval of the mean over runs that differ in their seed only.
+
+    Args:
+        values: ``(n,)``, a figure of each run.
+        level: how often the interval holds the mean, were the figures normal.
+
+    Returns:
+        (low, high); NaN with fewer than two runs.
+    """
+    of_runs = np.asarray(values, np.float64)
+    if len(of_runs) < 2:
+        return float("nan"), float("nan")
+    half = student_quantile(level, len(of_runs) - 1) * float(of_runs.std(ddof=1)) / math.sqrt(len(of_runs))
+    return float(of_runs.mean()) - half, float(of_runs.mean()) + half
+
+
+def student_quantile(level: float, degrees: int) -> float:
+    """Returns how far from 0 on either side a share ``level`` of Student's distribution lies.
+
+    Example:
+        >>> round(student_quantile(0.95, 2), 3)
+        4.303
+    """
+    low, high = 0.0, 1.0
+    while _student_within(high, degrees) < level:
+        high *= 2
+    while high - low > 1e-12 * high:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _student_within(middle, degrees) < level else (low, middle)
+    return 0.5 * (low + high)
+
+
+def _student_within(distance: float, degrees: int) -> float:
+    """Returns the share of Student's distribution within a distance of 0."""
+    angle = math.atan(distance / math.sqrt(degrees))
+    odd = degrees % 2
+    power = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for number in range(odd, degrees - 1, 2):
+        total += power
+        power *= math.cos(angle) ** 2 * (number + 1) / (number + 2)
+    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
 
 
 def _resampled_means(values: Values, seed: int, purpose: str, resamples: int) -> Values:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from silohash.evaluate.significance import bootstrap_interval, paired_bootstrap
+from silohash.evaluate.significance import bootstrap_interval, paired_bootstrap, seed_interval, student_quantile
 from silohash.types import UserError
 
 VALUES = np.random.default_rng(0).random(400)
@@ -51,3 +51,16 @@ def test_figures_of_other_queries_are_refused():
         paired_bootstrap([1, 2, 3], [1, 2], seed=0)
     with pytest.raises(UserError, match="between 0 and 1"):
         bootstrap_interval(VALUES, seed=0, level=95)
+
+
+@pytest.mark.parametrize(("degrees", "quantile"), [(1, 12.7062), (2, 4.3027), (3, 3.1824), (9, 2.2622), (30, 2.0423)])
+def test_students_quantiles_are_those_of_the_printed_table(degrees, quantile):
+    assert student_quantile(0.95, degrees) == pytest.approx(quantile, abs=5e-5)
+
+
+def test_the_interval_over_seeds():
+    low, high = seed_interval([0.5, 0.7])
+    assert (low + high) / 2 == pytest.approx(0.6)
+    assert (high - low) / 2 == pytest.approx(12.7062 * 0.1, rel=1e-4)
+    assert np.isnan(seed_interval([0.5])).all()
+    assert np.isnan(seed_interval([])).all()
