@@ -121,8 +121,7 @@ class Matlab5Source:
                     self._structs[name] = self._load(name)
                     _add_fields(found, name, self._structs[name])
                 else:
-                    sizes = shape[:-1] if kind == "char" else shape
-                    found[name] = Variable(name, tuple(sizes), MATLAB5_HOLDS.get(kind, "other"))
+                    found[name] = Variable(name, tuple(shape), MATLAB5_HOLDS.get(kind, "other"))
         return found
 
     def numbers(self, name: str) -> np.ndarray:
