@@ -25,6 +25,14 @@ ARCHIVES: Mapping[str, str] = {
     "nlvr-graphs": "silohash.data.captioned:nlvr_graphs",
     "fashion-clip99": "silohash.data.shared:fashion_clip99",
     "pascal-deep": "silohash.data.shared:pascal_deep",
+    "mirflickr25k": "silohash.data.community.datasets:mirflickr25k",
+    "nus-wide": "silohash.data.community.datasets:nus_wide",
+    "iapr-tc12": "silohash.data.community.datasets:iapr_tc12",
+    "coco": "silohash.data.community.datasets:coco",
+    "wikipedia": "silohash.data.community.datasets:wikipedia",
+    "fashionvc": "silohash.data.community.datasets:fashionvc",
+    "ssense": "silohash.data.community.datasets:ssense",
+    "pascal-sentence": "silohash.data.community.datasets:pascal_sentence",
 }
 """The archives that have a name, each as module:function; a path opens a user's own folder."""
 
@@ -91,6 +99,8 @@ def _folder_reader(path: Path | None) -> str:
 
 
 def _checked(called: str, signature: inspect.Signature, options: dict[str, Any]) -> dict[str, Any]:
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
+        return options  # its layout's reader has options of its own, and says which
     known = [name for name, parameter in signature.parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
     for option in options:
         if option not in known:

@@ -18,7 +18,7 @@ from PIL import Image
 from silohash.data.archive import Pictures
 from silohash.data.pictures import decode
 from silohash.files import digest_bytes, digest_file, digest_json
-from silohash.types import UserError
+from silohash.types import Rows, UserError
 
 LOCAL_HEADER = "<26xHH"
 """What stands before a file in a zip archive: its last two numbers are the lengths of what follows."""
@@ -122,6 +122,11 @@ class PictureFiles:
     def __len__(self) -> int:
         """Returns how many items there are."""
         return len(self.names)
+
+    def taken(self, rows: Rows) -> PictureFiles:
+        """Returns the pictures of some rows."""
+        known = None if self._digests is None else [self._digests[row] for row in rows]
+        return PictureFiles(self.folder, [self.names[row] for row in rows], known)
 
     def content(self, row: int) -> bytes:
         """Returns one picture's file.
