@@ -30,6 +30,7 @@ ORDERS = {"N3HW": (0, 1), "NHW3": (0, 3), "HW3N": (3, 2), "3HWN": (3, 0)}
 """Orders of the axes that occur, with the axis of the items and that of the channels."""
 
 BLOCK_BYTES = 32 << 20
+PIECE_BYTES = 512 << 20
 KEPT_BYTES = 128 << 20
 RUN_ROWS = 16
 DIGEST_VERSION = 1
@@ -151,8 +152,8 @@ def find_picture_axes(shape: tuple[int, ...], rows: int | None, *, swapped: bool
 class MatPictures:
     """Colour pictures in one array, of which a few blocks are in memory; several threads may ask at once.
 
-    A block is as many rows as HDF5 stores in one piece, or as few as fit `BLOCK_BYTES`: a compressed piece is opened
-    once for its rows, and an array in which the items run along the last axis is not read number by number.
+    A block is the rows that HDF5 stores in one piece (up to `PIECE_BYTES`), so that a compressed piece is opened once for
+    all of them. Where the array lies in one piece it is one row, or `BLOCK_BYTES` if the items run along the last axis.
 
     Args:
         stored: the array.
@@ -184,11 +185,10 @@ class MatPictures:
     def _choose_block_rows(self) -> int:
         height, width = self.size
         row_bytes = max(1, height * width * CHANNELS * self._stored.dtype.itemsize)
-        most = max(1, BLOCK_BYTES // row_bytes)
         chunks = getattr(self._stored, "chunks", None)
         if chunks is not None:
-            return int(min(chunks[self.axes.row], most))
-        return 1 if self.axes.row == 0 else most
+            return int(min(chunks[self.axes.row], max(1, PIECE_BYTES // row_bytes)))
+        return 1 if self.axes.row == 0 else max(1, BLOCK_BYTES // row_bytes)
 
     def read(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
         """Reads consecutive pictures past the blocks that are kept.

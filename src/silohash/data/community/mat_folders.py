@@ -35,7 +35,7 @@ WIKIPEDIA_TEST, WIKIPEDIA_VALIDATION = 693, 231
 
 
 def torchcmh(root: Path, *, pictures: str = "") -> Raw:
-    """Reads ``imgList.mat``, ``tagList.mat`` and ``labelList.mat`` (with ``21`` or ``10`` for NUS-WIDE), pictures beside.
+    """Reads ``imgList.mat``, ``tagList.mat`` and ``labelList.mat`` (NUS-WIDE: ``…21`` or ``…10``).
 
     Args:
         root: the folder of the three files.
