@@ -22,9 +22,13 @@ FEATURISERS = Registry(
         "count": "silohash.features.text:BagOfWords",
         "binary": "silohash.features.text:BagOfWords",
         "tfidf": "silohash.features.text:BagOfWords",
+        "tokens": "silohash.features.tokens:TokenFeatures",
+        "cnnf": "silohash.features.network:NetworkFeatures",
+        "huggingface": "silohash.features.network:NetworkFeatures",
     },
 )
-"""Every kind of featuriser. A class has ``options`` (names and defaults), ``make`` and what `Featuriser` asks for."""
+"""Every kind of featuriser. A class has ``options`` (names and defaults; or ``options_of(kind)``, where several kinds share
+it), ``make`` and what `Featuriser` asks for."""
 
 AUTO = "auto"
 
@@ -51,14 +55,15 @@ def featuriser(modality: Modality, column: Column | None, options: Mapping[str, 
         )
     kind = _natural_kind(column) if asked == AUTO else asked
     chosen = FEATURISERS.resolve(kind)
+    known = chosen.options_of(kind) if hasattr(chosen, "options_of") else chosen.options
     for name in options:
-        if name != "kind" and name not in chosen.options:
+        if name != "kind" and name not in known:
             raise UserError(
-                f'[features] kind "{kind}" takes no option "{name}"{suggestion(name, chosen.options)}; it takes: '
-                f"{', '.join(chosen.options) or 'none'}."
+                f'[features] kind "{kind}" takes no option "{name}"{suggestion(name, known)}; it takes: '
+                f"{', '.join(known) or 'none'}."
             )
     own = {name: value for name, value in options.items() if name != "kind"}
-    made: Featuriser = chosen.make(kind, modality, column, {**chosen.options, **own})
+    made: Featuriser = chosen.make(kind, modality, column, {**known, **own})
     return made
 
 

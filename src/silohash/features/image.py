@@ -134,12 +134,7 @@ class PixelFeatures:
         Raises:
             UserError: if it is neither.
         """
-        if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in {2, 3} and value.size:
-            value = _picture_of(value)
-        if not isinstance(value, Image.Image):
-            what = "a text" if isinstance(value, str) else "an array that is no picture"
-            raise UserError(f"The run was trained on pictures, and the query is {what}. Pass a picture file.")
-        return self._draw(value)[None]
+        return self._draw(query_picture(value))[None]
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Returns the sums (with ``mean`` and ``deviation``, for the tower) and the settings."""
@@ -153,9 +148,7 @@ class PixelFeatures:
         return cls(about["size"], about["channels"], sums or None)
 
     def _draw(self, picture: Image.Image) -> Pixels:
-        if picture.mode not in MODES.values():
-            picture = _over_white(picture)
-        picture = ImageOps.exif_transpose(picture).convert(MODES[self.channels])
+        picture = _plain(picture).convert(MODES[self.channels])
         if picture.size != (self.size, self.size):
             picture = picture.resize((self.size, self.size), Image.Resampling.BICUBIC)
         pixels = np.asarray(picture, np.uint8).reshape(self.size, self.size, self.channels)
@@ -190,6 +183,27 @@ class PixelFeatures:
         for place in np.flatnonzero(~entry.readable[rows]):
             pixels[place] = self._decode_one(column, int(rows[place]))
         return np.asarray(pixels)
+
+
+def query_picture(value: Value) -> Image.Image:
+    """Returns a query as a picture of mode ``L`` or ``RGB``, upright, transparency over white.
+
+    Args:
+        value: a picture of any mode, or its pixels as ``(h, w)`` or ``(h, w, 3 or 4)`` uint8.
+
+    Raises:
+        UserError: if it is neither.
+    """
+    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in {2, 3} and value.size:
+        value = _picture_of(value)
+    if not isinstance(value, Image.Image):
+        what = "a text" if isinstance(value, str) else "an array that is no picture"
+        raise UserError(f"The run was trained on pictures, and the query is {what}. Pass a picture file.")
+    return _plain(value)
+
+
+def _plain(picture: Image.Image) -> Image.Image:
+    return ImageOps.exif_transpose(picture if picture.mode in MODES.values() else _over_white(picture))
 
 
 def _mode_of_first(pictures: Pictures) -> str:

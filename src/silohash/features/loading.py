@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
@@ -35,7 +35,9 @@ def loader_threads() -> int:
     return min(MOST_THREADS, cores)
 
 
-def prefetched(tasks: Sequence[_Task], work: Callable[[_Task], _Done], *, threads: int, ahead: int) -> Iterator[_Done]:
+def prefetched(
+    tasks: Sequence[_Task], work: Callable[[_Task], _Done], *, threads: int, ahead: int
+) -> Generator[_Done, None, None]:
     """Yields what ``work`` makes of each task, in order, while threads are at work on the next ones.
 
     Args:

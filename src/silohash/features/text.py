@@ -167,7 +167,7 @@ class BagOfWords:
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
         """Returns ``texts (1,)``, those that are not empty, and ``document_frequency (V,)``; both int64."""
-        texts = _texts(column)
+        texts = texts_of(column)
         frequency = np.zeros(self.shape, np.int64)
         count = 0
         for _, block in blocks(rows, BLOCK_ROWS):
@@ -186,7 +186,7 @@ class BagOfWords:
         Raises:
             UserError: if the column holds no texts.
         """
-        texts = _texts(column)
+        texts = texts_of(column)
         dense = np.zeros((len(rows), *self.shape), np.float32)
         importance = self._importance() if self.weighting == "tfidf" else None
         for place, block in blocks(rows, BLOCK_ROWS):
@@ -205,12 +205,10 @@ class BagOfWords:
         Raises:
             UserError: if the query is no text, or holds no word that counts.
         """
-        if not isinstance(value, str):
-            what = "a vector" if isinstance(value, np.ndarray) else "a picture"
-            raise UserError(f"The run was trained on texts, and the query is {what}. Pass a text.")
-        encoded = self.transform(np.array([value]), np.zeros(1, np.int64))
+        text = query_text(value)
+        encoded = self.transform(np.array([text]), np.zeros(1, np.int64))
         if not encoded.any():
-            raise UserError(f'No word of the query "{value[:80]}" can be searched for. Use other words.')
+            raise UserError(f'No word of the query "{text[:80]}" can be searched for. Use other words.')
         return encoded
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
@@ -255,10 +253,27 @@ class BagOfWords:
         return [self._column_of[word] for word in words if word in self._column_of]
 
 
-def _texts(column: Column) -> npt.NDArray[np.generic]:
+def texts_of(column: Column) -> npt.NDArray[np.generic]:
+    """Returns a column that holds texts, ``(N,)`` strings.
+
+    Raises:
+        UserError: if it holds none.
+    """
     if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind != "U":
         raise UserError("The run was trained on texts, and this column holds none. Give an archive with texts.")
     return column
+
+
+def query_text(value: Value) -> str:
+    """Returns a query that is a text.
+
+    Raises:
+        UserError: if it is none.
+    """
+    if not isinstance(value, str):
+        what = "a vector" if isinstance(value, np.ndarray) else "a picture"
+        raise UserError(f"The run was trained on texts, and the query is {what}. Pass a text.")
+    return value
 
 
 def _words_given(vocabulary: object) -> tuple[str, ...] | None:

@@ -88,13 +88,17 @@ class NetworkVectors:
             return list(first.values())
 
     def add(self, digests: Sequence[str], vectors: Vectors) -> None:
-        """Adds vectors, ``(n, width)``; every full block is written. In 16 bits, what is too large becomes the largest."""
-        largest = np.finfo(self.kept_as).max
-        kept = np.clip(vectors, -largest, largest).astype(self.kept_as)
+        """Adds vectors, ``(n, width)``; every full block is written."""
+        kept = self.rounded(vectors)
         with self._lock:
             self._pending.update(zip(digests, kept, strict=True))
             while len(self._pending) >= BLOCK_ITEMS:
                 self._write(BLOCK_ITEMS)
+
+    def rounded(self, vectors: Vectors) -> npt.NDArray[np.floating]:
+        """Returns vectors as they are kept; in 16 bits, what is too large becomes the largest."""
+        largest = np.finfo(self.kept_as).max
+        return np.clip(vectors, -largest, largest).astype(self.kept_as)
 
     def flush(self) -> None:
         """Writes what is not yet a full block."""

@@ -1,0 +1,99 @@
+"""Texts as the word pieces of a published model, for a text tower that is trained on from that model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.archive import Column, is_features
+from silohash.features.base import Value, blocks
+from silohash.features.model_folder import find_model
+from silohash.features.text import query_text, texts_of
+from silohash.features.word_pieces import WordPieces, read_word_pieces
+from silohash.types import Arrays, Modality, Rows, UserError
+
+BLOCK_ROWS = 4_096
+
+
+@dataclass(frozen=True, eq=False)
+class TokenFeatures:
+    """Texts as the numbers of their word pieces, ``(length,)`` int32, -1 behind the last.
+
+    Nothing is learnt, so that silos have nothing to add up. The state holds the whole tokenizer: the model's folder is
+    not needed to encode later queries.
+
+    Attributes:
+        pieces: the tokenizer; its ``most`` is the length.
+    """
+
+    pieces: WordPieces
+
+    kind: ClassVar[str] = "tokens"
+    modality: ClassVar[Modality] = "text"
+    options: ClassVar[Mapping[str, Any]] = {"model": "", "length": 64, "download": False}
+
+    @classmethod
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> TokenFeatures:  # noqa: ARG003
+        """Returns the featuriser that the options ask for."""
+        if modality != "text" or not isinstance(column, np.ndarray) or is_features(column):
+            raise UserError(
+                f'[features] kind "tokens" needs texts, and this archive\'s {modality} column holds none. '
+                'Set kind = "auto".'
+            )
+        if type(options["length"]) is not int or options["length"] < 3:
+            raise UserError(f"[features] length is {options['length']!r}; it must be a whole number of word pieces.")
+        folder = find_model(options["model"], "features.text", download=options["download"])
+        return cls(read_word_pieces(folder, options["length"]))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one text, ``(length,)``."""
+        return (self.pieces.most,)
+
+    def statistics(self, column: Column, rows: Rows) -> Arrays:
+        """Returns ``texts (1,)`` int64, how many there are: nothing else is needed of them."""
+        return {"texts": np.array([len(rows)], np.int64)}
+
+    def fitted(self, summed: Arrays) -> TokenFeatures:
+        """Returns the same featuriser."""
+        return self
+
+    def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.int32]:
+        """Returns ``(n, length)`` int32.
+
+        Raises:
+            UserError: if the column holds no texts.
+        """
+        texts = texts_of(column)
+        ids = np.empty((len(rows), *self.shape), np.int32)
+        for place, block in blocks(rows, BLOCK_ROWS):
+            ids[place] = self.pieces.ids(texts[block].tolist(), width=self.pieces.most)
+        return ids
+
+    def encode_one(self, value: Value) -> npt.NDArray[np.int32]:
+        """Returns one text as ``(1, length)`` int32.
+
+        Raises:
+            UserError: if the query is no text.
+        """
+        return self.pieces.ids([query_text(value)], width=self.pieces.most)
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Returns the tokenizer, as the bytes of its text, and the settings."""
+        tokenizer = np.frombuffer(self.pieces.tokenizer.encode(), np.uint8)
+        about = {
+            "kind": self.kind,
+            "modality": self.modality,
+            "length": self.pieces.most,
+            "padding": self.pieces.padding,
+        }
+        return {"tokenizer": tokenizer}, about
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> TokenFeatures:
+        """Returns the featuriser that gave the state."""
+        return cls(WordPieces(arrays["tokenizer"].tobytes().decode(), about["length"], about["padding"]))
