@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from silohash.files import write_json
+from silohash.report.card import write_card
 from silohash.report.gather import report_data
 from silohash.report.page import write_report
 from silohash.report.tables import write_results
@@ -20,6 +21,7 @@ def finish_run(run: Run) -> None:
 
 
 def write_figures(run: Run, figures: Figures) -> None:
-    """Writes ``per_query.safetensors``, then ``results.csv``."""
+    """Writes ``per_query.safetensors``, then ``results.csv``, then the model's card, which shows them."""
     write_per_query(run.per_query_path, figures)
     write_results(run.results_path, figures.rows)
+    write_card(run)

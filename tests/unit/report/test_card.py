@@ -1,0 +1,147 @@
+"""The model card says what the run recorded: data, methods, figures, what travelled, limits; and it stays with the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from silohash.report.card import card_text, input_words, privacy
+from silohash.report.finish import finish_run
+from silohash.report.tables import number, read_results
+from silohash.runtime.run import Run
+from silohash.types import UserError
+from tests import runs
+
+
+def section(text: str, heading: str) -> str:
+    """Returns what stands below a heading."""
+    return text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("card")
+    archive = runs.write_archive(folder / "archive", text="words")
+    trained = runs.train(
+        archive, folder / "run", federated={"rounds": 2}, partition={"missing_text": 0.4}, model={"dropout": 0.0}
+    )
+    finish_run(trained)
+    return trained
+
+
+@pytest.fixture(scope="module")
+def text(run: Run) -> str:
+    return (run.model_folder / "card.md").read_text(encoding="utf-8")
+
+
+def test_the_card_has_the_runs_own_figures(run: Run, text: str) -> None:
+    good = section(text, "How good it is")
+    for row in read_results(run.results_path):
+        assert (
+            f"| {row.evaluation} | {row.task} | {row.bits} | {row.measure} | {number(row.value, percent=True)} |"
+            in good
+        )
+    assert "120 items" in good
+    assert f"round {run.model.round + 1} of 2" in good
+
+
+def test_the_card_tells_data_methods_and_origin(run: Run, text: str) -> None:
+    trained_on = section(text, "Trained on")
+    assert run.archive.card.licence in trained_on
+    assert run.archive.card.protocol in trained_on
+    assert "query 20, database 100, train 100" in trained_on
+    assert "iid over 3 silos (missing_text 0.4)" in trained_on
+    methods = section(text, "Methods")
+    assert "Deep Cross-Modal Hashing" in methods
+    assert "- image and text steps alternate batch by batch" in methods
+    origin = section(text, "Origin")
+    assert run.config.digest() in origin
+    assert run.model.encoder().digest in origin
+    assert str(run.folder.parent) not in text
+
+
+def test_the_card_tells_what_left_the_silos(run: Run, text: str) -> None:
+    left = section(text, "What left the silos")
+    assert "- fedavg: parameters, number of items" in left
+    assert "document_frequency" in left
+    sent = sum(record.uplink_bytes for record in run.rounds()) / 1e6
+    assert f"{sent:,.2f} MB from the silos" in left
+    assert "no noise was added" in left
+
+
+def test_the_card_tells_limits(run: Run, text: str) -> None:
+    lacking = [silo.name for silo in run.partition.silos if not silo.has_text]
+    assert lacking
+    assert f"Trained without text: {', '.join(lacking)}." in section(text, "Limits")
+    assert "distances may not be compared" not in text
+    assert "A question needs no label." in text
+
+
+def test_warnings_and_rejected_updates_are_limits(run: Run, tmp_path: Path) -> None:
+    for path in run.folder.iterdir():
+        if path.name != "rounds.jsonl":
+            (tmp_path / path.name).symlink_to(path)
+    records = [json.loads(line) for line in run.rounds_path.read_text(encoding="utf-8").splitlines()]
+    records[0]["warnings"] = ["all codes are alike"]
+    records[1]["silos"][0]["rejected"] = "not finite"
+    (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    limits = section(card_text(Run(tmp_path)), "Limits")
+    assert "all codes are alike" in limits
+    assert "not finite" in limits
+
+
+def test_silos_with_models_of_their_own_are_told(tmp_path: Path) -> None:
+    archive = runs.write_archive(tmp_path / "archive", text=None)
+    run = runs.train(archive, tmp_path / "run", federated={"name": "local", "rounds": 1}, evaluate={"tasks": ["i2i"]})
+    finish_run(run)
+    text = run.card_path.read_text(encoding="utf-8")
+    assert "A network that turns images into codes" in text
+    assert "The model has no text side." in text
+    assert "distances may not be compared" in text
+    assert "--model SILO" in section(text, "In use")
+    assert "No record says in which languages" not in text
+    for silo in run.partition.silos:
+        assert run.model.encoder(silo.name).digest in section(text, "Origin")
+
+
+def test_training_by_the_command_leaves_a_card_and_evaluating_renews_it(tmp_path: Path) -> None:
+    archive = runs.write_archive(tmp_path / "archive")
+    config = runs.write_config(tmp_path / "run.toml", archive, federated={"rounds": 1})
+    assert runs.silohash("train", config, "--out", tmp_path / "run").code == 0
+    card = Run(tmp_path / "run").card_path
+    before = card.read_text(encoding="utf-8")
+    assert before.startswith("# run: dcmh codes of 16 bits")
+    card.unlink()
+    assert runs.silohash("evaluate", tmp_path / "run").code == 0
+    assert card.read_text(encoding="utf-8") == before
+
+
+def test_commands_fit_what_the_model_takes(text: str) -> None:
+    used = section(text, "In use")
+    assert "silohash search run --vector FILE.npy --vector-of image" in used
+    assert 'silohash search run "WORDS"' in used
+    assert "| image | vectors made as the archive's were (width 16) |" in used
+
+
+def test_settings_are_told_without_lists_and_empty_ones() -> None:
+    class Words:
+        kind = "tfidf"
+
+        def state(self) -> tuple[dict[str, object], dict[str, object]]:
+            about = {"kind": "tfidf", "buckets": 64, "vocabulary": ["a", "b"], "log_tf": True, "numbers": False}
+            return {}, about
+
+    assert input_words(Words()) == 'kind "tfidf" (buckets 64, log_tf)'  # type: ignore[arg-type]
+
+
+def test_privacy_is_only_what_the_settings_promise() -> None:
+    assert privacy({}).startswith("none: no noise was added")
+    assert privacy({"privacy": {"epsilon": 8.0}}) == "as set: epsilon 8.0"
+
+
+def test_a_run_without_figures_has_no_card(tmp_path: Path) -> None:
+    run = runs.train(runs.write_archive(tmp_path / "archive"), tmp_path / "run", federated={"rounds": 1})
+    with pytest.raises(UserError):
+        card_text(run)
