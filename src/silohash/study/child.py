@@ -1,7 +1,7 @@
-"""One run of a study in a process of its own (``python -m silohash.study.child``).
+"""Runs of a study, one after the other, in a process of their own (``python -m silohash.study.child``).
 
-What to do comes as one line of JSON on standard input, which then stays open: when it ends, the study is gone or wants this
-process to stop, and it does. A run that was begun is gone on with.
+What to do comes as a line of JSON on standard input, a run each; how it ended goes as a line to standard output. When the
+input ends, the study is gone or wants this process to stop, and it does. A run that was begun before is gone on with.
 """
 
 from __future__ import annotations
@@ -13,33 +13,67 @@ import signal
 import sys
 import threading
 import time
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from silohash.types import UserError
 
+FAILED = 1
 USER_ERROR = 2
 INTERRUPTED = 130
 GRACE_SECONDS = 10.0
 """How long a run that is told to stop may take to put its files in order."""
+LOCK_SECONDS = 3 * GRACE_SECONDS
+LOG = "log.txt"
 
 
 def main() -> None:
-    """Does what standard input says. Exits with 2 after a user's error, with 130 if it was stopped."""
+    """Does what standard input says until it ends."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    order: dict[str, Any] = json.loads(sys.stdin.readline())
-    threading.Thread(target=_stop_when_input_ends, daemon=True).start()
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    orders: SimpleQueue[str] = SimpleQueue()
     try:
-        do(Path(order["folder"]), order["config"], figures=order["figures"])
+        threading.Thread(target=_read, args=(orders,), daemon=True).start()
+        while order := orders.get():
+            read: dict[str, Any] = json.loads(order)
+            code = attempt(Path(read["folder"]), read["config"], figures=read["figures"])
+            answers.write(f"{json.dumps({'code': code})}\n")
+    except (KeyboardInterrupt, BrokenPipeError):
+        os._exit(INTERRUPTED)
+
+
+def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool) -> int:
+    """Does `run_or_go_on`; whatever is said goes to the run's log.
+
+    Returns:
+        0, 2 after a user's error, 1 after any other.
+
+    Raises:
+        KeyboardInterrupt: if it was stopped.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOG).open("ab") as log:
+        sys.stdout.flush()
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(log.fileno(), stream.fileno())
+    try:
+        run_or_go_on(folder, config, figures=figures)
     except UserError as error:
         sys.stderr.write(f"{error}\n")
-        sys.exit(USER_ERROR)
+        return USER_ERROR
     except KeyboardInterrupt:
         sys.stderr.write("stopped; what was finished is kept\n")
-        sys.exit(INTERRUPTED)
+        raise
+    except Exception:
+        sys.stderr.write(traceback.format_exc())
+        return FAILED
+    return 0
 
 
-def do(folder: Path, config: dict[str, Any], *, figures: bool) -> None:
+def run_or_go_on(folder: Path, config: Mapping[str, Any], *, figures: bool) -> None:
     """Trains a run, or goes on with it.
 
     Args:
@@ -52,10 +86,9 @@ def do(folder: Path, config: dict[str, Any], *, figures: bool) -> None:
     """
     from silohash.study.locks import locked
 
-    with locked(folder, f"Another process is at work in {folder}.", wait_seconds=3 * GRACE_SECONDS):
+    with locked(folder, f"Another process is at work in {folder}.", wait_seconds=LOCK_SECONDS):
         from rich.console import Console
 
-        from silohash.report.finish import finish_run
         from silohash.runtime import experiment
         from silohash.runtime.config import load_config
         from silohash.runtime.events import ConsoleProgress
@@ -68,6 +101,8 @@ def do(folder: Path, config: dict[str, Any], *, figures: bool) -> None:
         else:
             experiment.train(load_config(config), folder, observers=observers, say=_say)
         if figures:
+            from silohash.report.finish import finish_run
+
             finish_run(run)
 
 
@@ -75,9 +110,11 @@ def _say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def _stop_when_input_ends() -> None:
-    while os.read(sys.stdin.fileno(), 1 << 12):
-        pass
+def _read(orders: SimpleQueue[str]) -> None:
+    """Passes orders on; when they end, stops the run that is at work."""
+    for line in sys.stdin:
+        orders.put(line)
+    orders.put("")
     _thread.interrupt_main()
     time.sleep(GRACE_SECONDS)
     os._exit(INTERRUPTED)

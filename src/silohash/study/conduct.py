@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from silohash.study.child import USER_ERROR
 from silohash.study.folders import unfinished
 from silohash.study.grid import StudyConfig
 from silohash.study.locks import locked
-from silohash.study.pool import Job, Outcome, run_jobs, single
+from silohash.study.pool import ChildProcess, Job, Outcome, Worker, run_jobs, single
 from silohash.study.progress import StudyProgress
 from silohash.study.results import RUNS, StudyResults, collect, write_summary
 from silohash.study.tuning import Tuning
@@ -48,6 +48,7 @@ def conduct(
     only: Sequence[str] = (),
     fresh: bool = False,
     smoke: bool = False,
+    make_worker: Callable[[int], Worker] = ChildProcess,
 ) -> Conducted:
     """Runs what is not finished of a study; every config is checked before the first run starts.
 
@@ -58,6 +59,7 @@ def conduct(
         only: ``axis=choice``: the runs to do; all by default.
         fresh: whether runs and searches whose settings have changed since are set aside and begun anew.
         smoke: whether runs that come to the same are fine, as when all have their rounds cut.
+        make_worker: makes who does the runs, with its threads.
 
     Raises:
         UserError: if a config is wrong, another study is at work in the folder, or it holds runs of other settings.
@@ -75,7 +77,7 @@ def conduct(
         if config.tune:
             tuning = Tuning(config, config.tune, out, say, fresh=fresh)
             asked = {search_name(config, cell.choices) for cell in wanted}
-            failed += _tune(tuning, asked, config.processes, console)
+            failed += _tune(tuning, asked, config.processes, console, make_worker)
             tuned = tuning.best()
             names = {cell.name for cell in wanted if search_name(config, cell.choices) in tuned}
             wanted = [cell for cell in cells(config, tuned, refuse_equal=False) if cell.name in names]
@@ -85,20 +87,22 @@ def conduct(
             with StudyProgress(
                 console, "runs", [job.config for job in left], finished=len(jobs) - len(left)
             ) as progress:
-                failed += _failed(run_jobs([single(job) for job in left], config.processes, progress))
+                failed += _failed(run_jobs([single(job) for job in left], config.processes, progress, make_worker))
         results = collect(config, out)
         write_summary(results, out)
     return Conducted(results, failed)
 
 
-def _tune(tuning: Tuning, names: set[str], processes: int, console: Console) -> list[Outcome]:
+def _tune(
+    tuning: Tuning, names: set[str], processes: int, console: Console, make_worker: Callable[[int], Worker]
+) -> list[Outcome]:
     chosen = [search for search in tuning.searches if search.name in names]
     left = tuning.left(chosen)
     if not left:
         return []
     finished = len(chosen) * tuning.tune.trials - len(left)
     with StudyProgress(console, "trials", left, finished=finished) as progress:
-        return _failed(run_jobs([tuning.chain(search) for search in chosen], processes, progress))
+        return _failed(run_jobs([tuning.chain(search) for search in chosen], processes, progress, make_worker))
 
 
 def _failed(outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -13,7 +13,7 @@ from silohash.runtime.checkpoint import has_checkpoint, load_checkpoint
 from silohash.runtime.config import DECIDING_NOTHING, RunConfig
 from silohash.runtime.per_query import read_per_query
 from silohash.runtime.run import Run
-from silohash.study.child import GRACE_SECONDS
+from silohash.study.child import LOCK_SECONDS
 from silohash.study.locks import locked
 from silohash.study.pool import Job
 from silohash.types import Say, UserError
@@ -38,7 +38,7 @@ def unfinished(jobs: Sequence[Job], say: Say, *, fresh: bool = False) -> list[Jo
     """
     for job in jobs:
         if job.folder.exists():  # a run that was left behind by a killed study has to end first
-            with locked(job.folder, f"Another process is at work in {job.folder}.", wait_seconds=3 * GRACE_SECONDS):
+            with locked(job.folder, f"Another process is at work in {job.folder}.", wait_seconds=LOCK_SECONDS):
                 pass
     changed = {job.name: difference for job in jobs if (difference := changes(job))}
     if changed and not fresh:

@@ -1,4 +1,4 @@
-"""Runs of a study, several at a time, each in a process of its own that ends when this one does."""
+"""Runs of a study, several at a time, in processes of their own that end when this one does."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from silohash.files import explaining_disk_errors
 from silohash.runtime.config import RunConfig
 from silohash.runtime.run import Run
-from silohash.study.child import GRACE_SECONDS
+from silohash.study.child import GRACE_SECONDS, LOG
 
 POLL_SECONDS = 0.1
 LOG_TAIL_BYTES = 1 << 14
@@ -42,7 +41,21 @@ class Job:
     @property
     def log_path(self) -> Path:
         """What the run says."""
-        return self.folder / "log.txt"
+        return self.folder / LOG
+
+    def rounds_done(self) -> int:
+        """Returns how many rounds are done."""
+        try:
+            return Run(self.folder).rounds_path.read_bytes().count(b"\n")
+        except OSError:
+            return 0
+
+    def order(self, threads: int) -> dict[str, Any]:
+        """Returns what a process is told, where each of the run's workers gets some threads."""
+        config = self.config.to_json()
+        train = config["train"]
+        train["threads"] = train["threads"] or max(1, threads // train["workers"])
+        return {"folder": str(self.folder), "config": config, "figures": self.figures}
 
 
 @dataclass(frozen=True)
@@ -58,8 +71,8 @@ class Outcome:
 
     job: Job
     code: int
-    said: str
-    seconds: float
+    said: str = ""
+    seconds: float = 0.0
 
 
 Chain: TypeAlias = Generator[Job, Outcome, None]
@@ -82,18 +95,45 @@ class Display(Protocol):
         ...
 
 
+class Worker(Protocol):
+    """Does one run after the other."""
+
+    def begin(self, job: Job) -> None:
+        """Begins a run."""
+        ...
+
+    def ended(self) -> tuple[int, str] | None:
+        """Returns code and last words of the run that was begun; None while it runs."""
+        ...
+
+    def alive(self) -> bool:
+        """Tells whether it can do another."""
+        ...
+
+    def let_go(self) -> None:
+        """Tells it to stop."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Waits until it has stopped, and ends it by force if it takes longer."""
+        ...
+
+
 def single(job: Job) -> Chain:
     """Returns a chain of one run."""
     yield job
 
 
-def run_jobs(chains: Iterable[Chain], processes: int, display: Display) -> list[Outcome]:
+def run_jobs(
+    chains: Iterable[Chain], processes: int, display: Display, make_worker: Callable[[int], Worker]
+) -> list[Outcome]:
     """Runs chains of jobs, at most some at a time; a run that fails does not stop the others.
 
     Args:
         chains: what to run; the next job of a chain starts when the one before has ended.
         processes: how many run at the same time.
         display: is told.
+        make_worker: makes who does the runs, with its threads.
 
     Returns:
         How each ended, in the order in which they did.
@@ -102,28 +142,34 @@ def run_jobs(chains: Iterable[Chain], processes: int, display: Display) -> list[
         KeyboardInterrupt: after the running ones have been stopped and have kept what they had finished.
     """
     waiting = deque((chain, job) for chain in chains if (job := next(chain, None)) is not None)
-    running: dict[str, tuple[Chain, _Child]] = {}
+    running: dict[str, tuple[Chain, Job, Worker, float]] = {}
+    idle: list[Worker] = []
     outcomes = []
+    threads = max(1, cores() // processes)
     try:
         while waiting or running:
             while waiting and len(running) < processes:
                 chain, job = waiting.popleft()
-                child = _Child(job, processes)
-                running[job.name] = (chain, child)
-                display.started(job, child.rounds())
-            for name, (chain, child) in list(running.items()):
-                outcome = child.outcome()
-                if outcome is None:
+                worker = idle.pop() if idle else make_worker(threads)
+                running[job.name] = (chain, job, worker, time.monotonic())
+                display.started(job, job.rounds_done())
+                worker.begin(job)
+            for name, (chain, job, worker, started) in list(running.items()):
+                ended = worker.ended()
+                if ended is None:
                     continue
                 del running[name]
-                outcomes.append(outcome)
-                display.ended(outcome)
+                if worker.alive():
+                    idle.append(worker)
+                outcomes.append(Outcome(job, *ended, time.monotonic() - started))
+                display.ended(outcomes[-1])
                 with suppress(StopIteration):
-                    waiting.append((chain, chain.send(outcome)))
-            display.looked({name: child.rounds() for name, (_, child) in running.items()})
-            time.sleep(POLL_SECONDS)
+                    waiting.append((chain, chain.send(outcomes[-1])))
+            display.looked({name: job.rounds_done() for name, (_, job, _, _) in running.items()})
+            if len(running) == processes or (running and not waiting):
+                time.sleep(POLL_SECONDS)
     finally:
-        _stop([child for _, child in running.values()])
+        _stop([*idle, *(worker for _, _, worker, _ in running.values())])
     return outcomes
 
 
@@ -132,79 +178,79 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Child:
-    """A running run."""
+class ChildProcess:
+    """A process that does one run after the other; it stops when its input ends, as it does when this process ends.
 
-    def __init__(self, job: Job, processes: int) -> None:
-        train = job.config.train
-        threads = train.threads or max(1, cores() // (processes * train.workers))
-        config = job.config.to_json()
-        config["train"]["threads"] = threads
+    Args:
+        threads: how many it may use.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(part for part in sys.path if part),
             "OMP_NUM_THREADS": str(threads),
             "NUMBA_NUM_THREADS": str(threads),
         }
-        with explaining_disk_errors(job.folder):
-            job.folder.mkdir(parents=True, exist_ok=True)
-            log = job.log_path.open("ab")
-        with log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "silohash.study.child"], stdin=subprocess.PIPE, stdout=log, stderr=log,
-                env=environment, start_new_session=True,
-            )  # fmt: skip
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "silohash.study.child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, env=environment, start_new_session=True,
+        )  # fmt: skip
+        assert self.process.stdin is not None  # noqa: S101  both are pipes
+        assert self.process.stdout is not None  # noqa: S101
+        self.orders, self.answers = self.process.stdin, self.process.stdout
+        os.set_blocking(self.answers.fileno(), False)
+
+    def begin(self, job: Job) -> None:
+        """Sends the run."""
         self.job = job
-        self.started = time.monotonic()
-        order = {"folder": str(job.folder), "config": config, "figures": job.figures}
-        self._write(json.dumps(order).encode() + b"\n")
+        with suppress(BrokenPipeError):  # it has ended; `ended` says how
+            self.orders.write(json.dumps(job.order(self.threads)).encode() + b"\n")
+            self.orders.flush()
 
-    def _write(self, line: bytes) -> None:
-        assert self.process.stdin is not None  # noqa: S101  it is a pipe
-        try:
-            self.process.stdin.write(line)
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            return  # it has ended already; its exit status says how
-
-    def rounds(self) -> int:
-        """Returns how many rounds are done."""
-        try:
-            return Run(self.job.folder).rounds_path.read_bytes().count(b"\n")
-        except OSError:
-            return 0
-
-    def outcome(self) -> Outcome | None:
-        """Returns how it ended; None while it runs."""
-        code = self.process.poll()
-        if code is None:
+    def ended(self) -> tuple[int, str] | None:
+        """Reads the answer; a process that ended without one has failed."""
+        gone = self.process.poll()
+        line = self.answers.readline()
+        if line:
+            return json.loads(line)["code"], _last_line(self.job.log_path)
+        if gone is None:
             return None
-        self.let_go()
-        return Outcome(self.job, code, _last_line(self.job.log_path), time.monotonic() - self.started)
+        said = _last_line(self.job.log_path)
+        return gone or 1, f"its process ended (exit status {gone}; was memory short?)" + f" after: {said}" * bool(said)
+
+    def alive(self) -> bool:
+        """Tells whether the process is there."""
+        return self.process.poll() is None
 
     def let_go(self) -> None:
-        """Ends its input, upon which it stops."""
-        assert self.process.stdin is not None  # noqa: S101
+        """Ends its input."""
+        with suppress(BrokenPipeError):
+            self.orders.close()
+
+    def wait(self, seconds: float) -> None:
+        """Waits, and kills it if it takes longer."""
         try:
-            self.process.stdin.close()
-        except BrokenPipeError:
-            return
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.answers.close()
 
 
-def _stop(children: Iterable[_Child]) -> None:
-    """Stops processes and waits for them; ends them by force if they take too long or Ctrl-C comes again."""
-    children = list(children)
-    for child in children:
-        child.let_go()
+def _stop(workers: Iterable[Worker]) -> None:
+    """Stops workers and waits for them; ends them by force if they take too long or Ctrl-C comes again."""
+    left = list(workers)
+    for worker in left:
+        worker.let_go()
     deadline = time.monotonic() + GRACE_SECONDS + 2
-    try:
-        for child in children:
-            child.process.wait(max(0.1, deadline - time.monotonic()))
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        for child in children:
-            child.process.kill()
-    for child in children:
-        child.process.wait()
+    while left:
+        try:
+            left[-1].wait(max(0.0, deadline - time.monotonic()))
+            left.pop()
+        except KeyboardInterrupt:
+            deadline = time.monotonic()
 
 
 def _last_line(path: Path) -> str:
