@@ -146,7 +146,7 @@ def sheets(study: StudyResults) -> list[Sheet]:
         fixed = dict(zip(beside, combined, strict=True))
         told = [name for name in beside if len(values[name]) > 1]
         title = ", ".join([config.title or "Study", *(fixed[name] for name in told), *_words(fixed)])
-        name = "-".join(["table", *(_plain(fixed[name]) for name in told)])
+        name = "-".join(["table", *(plain(fixed[name]) for name in told)])
         found.append(lay_out(config, (title, name), (row_fields, column_fields), values, fixed, spot))
     return found
 
@@ -281,5 +281,6 @@ def _words(fixed: Mapping[str, str]) -> list[str]:
     return [fixed["measure"]] if "measure" in fixed else []
 
 
-def _plain(text: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "+._" else "_" for letter in text)
+def plain(text: str) -> str:
+    """Returns a text as part of a file name."""
+    return "".join(letter if letter.isalnum() or letter in "+._-" else "_" for letter in text)

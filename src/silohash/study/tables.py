@@ -19,6 +19,7 @@ from silohash.study.marks import SURE, marked
 from silohash.study.pivot import Sheet, Spot, sheets
 from silohash.study.results import StudyResults
 
+TABLES = "tables"
 FIGURES = "figures.csv"
 SPOT_COLUMNS = (
     *("mean", "low", "high", "interval", "seeds", "seeds_missing", "evaluation_used", "rank", "p_value"),
@@ -42,8 +43,8 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
 
     Args:
         study: what its runs found.
-        out: the folder for them: ``table….md``, ``.csv`` and ``.tex`` for each choice of what stands in neither rows
-            nor columns, ``costs`` likewise, and ``figures.csv`` with every figure of every run.
+        out: the study's folder. In its ``tables/``: ``table….md``, ``.csv`` and ``.tex`` for each choice of what stands
+            in neither rows nor columns, ``costs`` likewise, and ``figures.csv`` with every figure of every run.
 
     Returns:
         The files.
@@ -51,14 +52,15 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
     Raises:
         UserError: if runs that differ in their seed only were measured differently, or a file cannot be written.
     """
+    folder = out / TABLES
     written = []
     for sheet in [marked(sheet) for sheet in (*sheets(study), cost_sheet(study))]:
         for suffix, text in ((".md", markdown(sheet)), (".csv", summary(sheet)), (".tex", latex(sheet))):
-            path = out / f"{sheet.name}{suffix}"
+            path = folder / f"{sheet.name}{suffix}"
             write_text(path, text)
             written.append(path)
-    write_text(out / FIGURES, long_form(study))
-    return [*written, out / FIGURES]
+    write_text(folder / FIGURES, long_form(study))
+    return [*written, folder / FIGURES]
 
 
 def markdown(sheet: Sheet) -> str:

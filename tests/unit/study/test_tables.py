@@ -272,7 +272,7 @@ def test_letters_that_latex_has_no_word_for_stay():
 
 def test_written_files(tmp_path):
     study = made_up_study(METHODS, BITS, value=by_method, table=TABLE)
-    written = write_tables(study, tmp_path / "tables")
+    written = write_tables(study, tmp_path)
     assert [path.name for path in written] == [
         *("table.md", "table.csv", "table.tex"),
         *("costs.md", "costs.csv", "costs.tex"),
@@ -286,5 +286,5 @@ def test_written_files(tmp_path):
     assert {line["method"] for line in best} == {"FedCAFE"}
     assert float(best[0]["mean"]) == pytest.approx(0.66)
     before = [path.read_bytes() for path in written]
-    write_tables(study, tmp_path / "tables")
+    write_tables(study, tmp_path)
     assert [path.read_bytes() for path in written] == before

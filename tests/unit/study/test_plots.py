@@ -1,0 +1,129 @@
+"""Plots of a study: which there are, what lines they hold, and that they are the same files again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from silohash.report.style import drawing
+from silohash.study.plots import PLOTS, plots_of, write_plots
+from tests.studies import axis, made_up_study, records
+
+MEANS = {"Local": 0.4, "FedAvg": 0.6}
+METHODS = axis("method", *MEANS)
+BITS = axis("bits", "16", "32", "128", key="local.bits")
+
+
+def value(choices, seed, task):
+    return MEANS.get(choices.get("method"), 0.5) + 0.001 * int(choices.get("bits", 0)) + 0.02 * seed
+
+
+def panels(study, name, look):
+    """Draws a plot and returns what ``look`` sees in its axes."""
+    (plot,) = [plot for plot in plots_of(study) if plot.name == name]
+    with drawing(7.2, plot.height_inches) as figure:
+        plot.draw(figure)
+        return [look(axes) for axes in figure.axes]
+
+
+def curves(axes):
+    """Returns the plotted lines, without the bars of intervals."""
+    return [np.asarray(line.get_ydata(), float) for line in axes.lines]
+
+
+def test_a_line_a_method_over_bits():
+    study = made_up_study(METHODS, BITS, value=value, evaluations=("GG",))
+    found = panels(study, "over-bits-GG_PG", curves)
+    assert len(found) == 2
+    for lines in found:
+        assert len(lines) == 2
+        assert lines[0] == pytest.approx([0.426, 0.442, 0.538])
+        assert lines[1] == pytest.approx([0.626, 0.642, 0.738])
+
+
+def test_bits_stand_at_equal_steps_of_their_logarithm():
+    study = made_up_study(METHODS, BITS, value=value, evaluations=("GG",))
+    scales = panels(study, "over-bits-GG_PG", lambda axes: (axes.get_xscale(), list(axes.get_xticks())))
+    assert scales == [("log", [16, 32, 128])] * 2
+    silos = axis("silos", "2", "5", "10", key="partition.silos")
+    study = made_up_study(METHODS, silos, value=value, evaluations=("GG",))
+    assert panels(study, "over-silos-GG_PG", lambda axes: axes.get_xscale()) == ["linear"] * 2
+
+
+def test_intervals_stand_beside_the_means():
+    study = made_up_study(METHODS, BITS, value=value, evaluations=("GG",))
+    bars = panels(study, "over-bits-GG_PG", lambda axes: [c.get_segments() for c in axes.collections])[0]
+    low, high = (bars[0][0][end][1] for end in (0, 1))
+    assert (low + high) / 2 == pytest.approx(0.426)
+    # Two seeds 0.02 apart: t is 12.7062, the standard error 0.01.
+    assert high - low == pytest.approx(2 * 12.7062 * 0.01, rel=1e-4)
+
+
+def test_figures_that_are_missing_are_left_out():
+    one = {"method": "Local", "bits": "32"}
+    study = made_up_study(METHODS, BITS, value=value, evaluations=("GG",), missing=lambda choices, seed: choices == one)
+    lines = panels(study, "over-bits-GG_PG", curves)[0]
+    assert [len(line) for line in lines] == [2, 3]
+
+
+def test_loss_and_validation_over_the_rounds():
+    study = made_up_study(METHODS, value=value, evaluations=("GG",))
+    cells = [replace(cell, rounds=records(5, start=0.3 + 0.1 * cell.seed)) for cell in study.cells]
+    study = replace(study, cells=tuple(cells))
+    losses, validations = panels(study, "rounds", curves)
+    assert len(losses) == len(validations) == 2
+    assert losses[0] == pytest.approx([2 / n for n in range(1, 6)])
+    assert validations[0] == pytest.approx([0.35 + 0.1 * n for n in range(5)])
+    bands = panels(study, "rounds", lambda axes: [c.get_datalim(axes.transData).height for c in axes.collections])
+    assert [len(of_panel) for of_panel in bands] == [2, 2]
+    assert bands[1][0] == pytest.approx(0.5)
+
+
+def test_no_validation_no_panel_for_it():
+    study = made_up_study(METHODS, value=value, evaluations=("GG",), seeds=(0,))
+    bare = tuple(replace(record, validation=None) for record in records(3))
+    study = replace(study, cells=tuple(replace(cell, rounds=bare) for cell in study.cells))
+    assert [len(lines) for lines in panels(study, "rounds", curves)] == [2]
+    assert panels(study, "rounds", lambda axes: len(axes.collections)) == [0]
+
+
+def test_numbers_give_panels_and_names_give_plots():
+    study = made_up_study(axis("data", "glyphs", "coco18"), METHODS, BITS, value=value, evaluations=("GG", "XS"))
+    assert [plot.name for plot in plots_of(study)] == [
+        *("rounds-glyphs", "rounds-coco18"),
+        *("over-bits-glyphs-GG_PG", "over-bits-glyphs-XS", "over-bits-coco18-GG_PG", "over-bits-coco18-XS"),
+    ]
+    titles = panels(study, "rounds-glyphs", lambda axes: axes.get_title(loc="left"))
+    assert titles[::2] == ["Training loss, bits 16", "Training loss, bits 32", "Training loss, bits 128"]
+
+
+def test_methods_side_by_side_without_an_axis_of_numbers():
+    study = made_up_study(METHODS, value=value, evaluations=("GG",), seeds=(0,))
+    assert [plot.name for plot in plots_of(study)] == ["rounds", "figures-GG_PG"]
+    dots = panels(study, "figures-GG_PG", lambda axes: [line.get_xdata()[0] for line in axes.lines])
+    assert dots == [[0.4, 0.6]] * 2
+
+
+def test_a_sweep_without_methods_is_one_line():
+    rate = axis("train.learning_rate", "0.0001", "0.01", key="train.learning_rate")
+    study = made_up_study(rate, evaluations=("GG",))
+    assert [len(lines) for lines in panels(study, "over-train.learning_rate-GG_PG", curves)] == [1, 1]
+
+
+def test_nothing_finished_nothing_drawn(tmp_path):
+    study = made_up_study(METHODS, missing=lambda choices, seed: True)
+    assert write_plots(study, tmp_path) == []
+
+
+def test_same_study_same_bytes(tmp_path):
+    study = made_up_study(METHODS, value=value, evaluations=("GG",), tasks=("i2t",), title="A & B")
+    first = write_plots(study, tmp_path / "a")
+    second = write_plots(study, tmp_path / "b")
+    assert [path.name for path in first] == ["rounds.svg", "rounds.png", "figures-GG_PG.svg", "figures-GG_PG.png"]
+    assert first[0].parent == tmp_path / "a" / PLOTS
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    shown = matplotlib.image.imread(first[1])[..., :3]
+    assert 0.005 < (shown.min(axis=2) < 0.9).mean() < 0.5
