@@ -10,7 +10,7 @@ import pytest
 
 from silohash.report.style import drawing
 from silohash.study.plots import PLOTS, plots_of, write_plots
-from tests.studies import axis, made_up_study, records
+from tests.made_up_studies import axis, made_up_study, records
 
 MEANS = {"Local": 0.4, "FedAvg": 0.6}
 METHODS = axis("method", *MEANS)

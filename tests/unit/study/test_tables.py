@@ -16,7 +16,7 @@ from silohash.study.marks import marked, paired_values
 from silohash.study.pivot import sheets
 from silohash.study.tables import escaped, latex, markdown, summary, write_tables
 from silohash.types import UserError
-from tests.studies import QUERIES, axis, made_up_study
+from tests.made_up_studies import QUERIES, axis, made_up_study
 
 MEANS = {"Local": 0.4, "FedAvg": 0.6, "FedCAFE": 0.65}
 METHODS = axis("method", *MEANS)

@@ -1,0 +1,89 @@
+"""Made-up studies for tests of tables and plots: figures by a rule, no training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silohash.runtime.events import RoundRecord, SiloRecord
+from silohash.study.grid import make_study
+from silohash.study.results import CellResult, StudyResults
+from tests.reports import row
+
+QUERIES = 40
+
+
+def axis(name: str, *choices: str, key: str = "") -> dict[str, Any]:
+    """Returns an axis of choices by name, or of values of a key."""
+    if key:
+        return {"name": name, "key": key, "values": [int(c) if c.isdigit() else float(c) for c in choices]}
+    return {"name": name, "choice": [{"name": choice, "set": {f"local.{name}": choice}} for choice in choices]}
+
+
+def records(count: int = 4, *, start: float = 0.3, uplink: int = 2_000_000) -> tuple[RoundRecord, ...]:
+    """Returns rounds whose loss falls and whose validation rises."""
+    return tuple(
+        RoundRecord(
+            round=number, seconds=1.5, loss=2.0 / (number + 1), terms={}, validation=start + 0.1 * number, best=True,
+            silos=[SiloRecord("silo-1", 10, 1.0, 1.0)], uplink_bytes=uplink, downlink_bytes=2 * uplink,
+        )
+        for number in range(count)
+    )  # fmt: skip
+
+
+def queries_of(mean: float, spread: float, *, seed: int = 0) -> np.ndarray:
+    """Returns ``(QUERIES,)`` values of exactly that mean."""
+    noise = np.random.default_rng(seed).normal(size=QUERIES)
+    return mean + spread * (noise - noise.mean())
+
+
+def made_up_study(
+    *axes: Mapping[str, Any],
+    seeds: Sequence[int] = (0, 1),
+    value: Callable[[Mapping[str, str], int, str], float] = lambda choices, seed, task: 0.5,
+    changed: Callable[[Mapping[str, str]], Mapping[str, Any]] = lambda choices: {},
+    missing: Callable[[Mapping[str, str], int], bool] = lambda choices, seed: False,
+    table: Mapping[str, Any] | None = None,
+    tasks: Sequence[str] = ("i2t", "t2i"),
+    evaluations: Sequence[str] = ("GG", "XS"),
+    spread: float = 0.01,
+    title: str = "Made up",
+) -> StudyResults:
+    """Returns a study whose figures are ``value(choices, seed, task)``.
+
+    Args:
+        axes: as in a study's file.
+        changed: other fields of a run's rows, and ``queries`` for the digest of its queries.
+        missing: which runs are not there.
+        spread: of the figures over queries; each run's own noise.
+    """
+    config = make_study(
+        {"title": title, "seeds": list(seeds), "axis": list(axes), "table": dict(table or {})}, where="a study"
+    )
+    cells, lacking = [], []
+    for combined in product(*(a.choices for a in config.axes)):
+        choices = {a.name: c.name for a, c in zip(config.axes, combined, strict=True)}
+        name = "-".join(choices.values())
+        for seed in config.seeds:
+            if missing(choices, seed):
+                lacking.append(f"{name}-seed{seed}")
+                continue
+            other = dict(changed(choices))
+            queries = other.pop("queries", "the same")
+            rows, per_query = [], {}
+            for evaluation, task in product(evaluations, tasks):
+                mean = value(choices, seed, task)
+                rows.append(
+                    row(
+                        run=name, evaluation=evaluation, task=task, seed=seed, value=mean, low=mean - 0.02,
+                        high=mean + 0.03, **other,
+                    )
+                )  # fmt: skip
+                drawn = sum(map(ord, name)) + 7 * seed
+                per_query[evaluation, task, "mAP@all"] = queries_of(mean, spread, seed=drawn)
+            cells.append(CellResult(choices, seed, Path(name), tuple(rows), per_query, records(), queries))
+    return StudyResults(config, tuple(cells), tuple(lacking))
