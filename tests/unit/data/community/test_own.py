@@ -1,0 +1,283 @@
+"""The folder silohash writes itself: the same archive again, opened by its path, and every change to it noticed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from silohash.data import named_or_folder, open_archive, own
+from silohash.data.archive import Archive, ArchiveCard, Column, Pictures
+from silohash.data.community.raw import Raw
+from silohash.data.community.text_lists import NUS_WIDE
+from silohash.data.glyphs import glyphs
+from silohash.data.own import archive_of, is_own, read_own, write_own
+from silohash.data.packed import PackedPictures, PictureFiles, map_npz, read_npz
+from silohash.types import UserError
+from tests.unit.data.community.drawing import draw, write
+
+
+class Shades:
+    """Pictures that are made when they are asked for, as those of an array in a file."""
+
+    def __len__(self) -> int:
+        return 5
+
+    def picture(self, row: int) -> Image.Image:
+        return Image.fromarray(np.random.default_rng(row).integers(0, 256, (5, 7, 3)).astype(np.uint8))
+
+    def digest(self) -> str:
+        return "shades"
+
+
+def archive(image: Pictures | None = None) -> Archive:
+    features = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    features[2] = np.nan
+    return Archive(
+        ids=np.array(["a", "b/2.jpg", " c ", "d e", "é\u2028"]),
+        image=features if image is None else image,
+        text=np.array(["one", "", "three\nlines\n", 'a "quoted" one', "日本"], dtype="<U40"),
+        labels=np.eye(5, 4, dtype=np.uint8),
+        label_names=("z", "a", "m", "b"),
+        splits={
+            "query": np.array([1]),
+            "database": np.array([0, 3, 4]),
+            "train": np.array([0]),
+            "odd": np.array([], int),
+        },
+        card=ArchiveCard("small", "made", "free", "own/protocol", "", ("row 3: left out",), {"z": "1", "a": "2"}),
+        columns={"zone": np.array(["n", "s", "n", "", "w|e"]), "kind": np.array(["1", "22", "333", "4", "5"])},
+        has_image=np.array([True, True, False, True, True]),
+        has_text=np.array([True, False, True, True, True]),
+    ).with_digest()
+
+
+def same(first: Column | None, second: Column | None) -> bool:
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+    return first is None and second is None
+
+
+def assert_same(first: Archive, second: Archive) -> None:
+    for name in ("ids", "text", "labels", "has_image", "has_text", "captions"):
+        assert same(getattr(first, name), getattr(second, name)), name
+    assert first.label_names == second.label_names
+    assert first.card == second.card
+    assert list(first.splits) == list(second.splits)
+    assert all(np.array_equal(rows, second.splits[name]) for name, rows in first.splits.items())
+    assert list(first.columns) == list(second.columns)
+    assert all(same(column, second.columns[name]) for name, column in first.columns.items())
+    assert second.with_digest().card.digest == first.card.digest
+
+
+def test_an_archive_of_features_comes_back_equal(tmp_path: Path) -> None:
+    written = archive()
+    write_own(tmp_path / "own", written)
+    read = read_own(tmp_path / "own", check=True)
+    assert_same(written, read)
+    assert same(written.image, np.asarray(read.image))
+    manifest = json.loads((tmp_path / "own/manifest.json").read_text())
+    assert manifest["items"] == 5
+    assert manifest["image"] == {"kind": "features", "shape": [5, 3], "dtype": "<f4"}
+    assert (tmp_path / "own/split.txt").read_text() == "database|train\nquery\n\ndatabase\ndatabase\n"
+    assert sorted(manifest["files"]) == [
+        "columns.jsonl",
+        "ids.txt",
+        "image.npy",
+        "label.npy",
+        "present.npy",
+        "split.txt",
+        "text.jsonl",
+    ]
+
+
+def test_pictures_without_a_file_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "SHARD_BYTES", 200)
+    written = archive(Shades())
+    write_own(tmp_path / "own", written)
+    read = read_own(tmp_path / "own")
+    assert_same(written, read)
+    assert isinstance(read.image, PackedPictures)
+    assert len(list((tmp_path / "own/image").iterdir())) > 1
+    for row in (0, 1, 3, 4):
+        assert np.array_equal(np.asarray(Shades().picture(row)), np.asarray(read.image.picture(row)))
+
+
+def test_picture_files_are_copied_as_they_are(tmp_path: Path) -> None:
+    draw(tmp_path, "in/0.jpg", "in/1.png", "in/3.jpg", "in/4.jpg")
+    files = PictureFiles(tmp_path / "in", ["0.jpg", "1.png", "", "3.jpg", "4.jpg"])
+    write_own(tmp_path / "own", archive(files))
+    read = read_own(tmp_path / "own")
+    assert isinstance(read.image, PackedPictures)
+    assert read.image.content(1) == (tmp_path / "in/1.png").read_bytes()
+    assert read.image.content(2) == b""
+    assert read.image.digest() == files.digest()
+    write_own(tmp_path / "again", read)
+    assert_same(read, read_own(tmp_path / "again"))
+    assert read_own(tmp_path / "again").image.content(4) == (tmp_path / "in/4.jpg").read_bytes()  # type: ignore[union-attr]
+
+
+def test_features_with_pictures_and_captions_to_look_at(tmp_path: Path) -> None:
+    features = np.ones((5, 2), np.float32)
+    written = replace(archive(), text=features, captions=archive().text, preview=Shades()).with_digest()
+    write_own(tmp_path / "own", written)
+    read = read_own(tmp_path / "own")
+    assert_same(written, read.with_digest())
+    assert read.caption(3) == 'a "quoted" one'
+    assert np.array_equal(np.asarray(read.pictures().picture(2)), np.asarray(Shades().picture(2)))  # type: ignore[union-attr]
+
+
+def test_the_embedded_archive_comes_back_equal(tmp_path: Path) -> None:
+    written = glyphs(faces=1)
+    write_own(tmp_path / "own", written)
+    read = open_archive(None, tmp_path / "own", options={"check": True})
+    assert_same(written, read)
+    assert np.array_equal(np.asarray(written.pictures().picture(7)), np.asarray(read.pictures().picture(7)))  # type: ignore[union-attr]
+    assert named_or_folder(str(tmp_path / "own")).card == written.card
+
+
+def test_an_archive_without_labels_texts_or_columns(tmp_path: Path) -> None:
+    plain = replace(
+        archive(), labels=None, label_names=(), text=None, columns={}, has_text=np.zeros(5, bool)
+    ).with_digest()
+    write_own(tmp_path / "own", plain)
+    assert_same(plain, read_own(tmp_path / "own"))
+
+
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("name", ["ids.txt", "split.txt", "label.npy", "image.npy", "text.jsonl", "columns.jsonl"])
+@pytest.mark.parametrize(
+    ("change", "said"), [(Path.unlink, "is missing"), (shorten, "bytes and the manifest says"), (flip, "was changed")]
+)
+def test_a_changed_file_is_named(tmp_path: Path, name: str, change: Callable[[Path], None], said: str) -> None:
+    write_own(tmp_path / "own", archive())
+    change(tmp_path / "own" / name)
+    with pytest.raises(UserError, match=rf"{name}.*{said}"):
+        read_own(tmp_path / "own")
+
+
+def test_large_files_are_compared_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "CHECKED_BYTES", 10)
+    write_own(tmp_path / "own", archive())
+    flip(tmp_path / "own/image.npy")
+    assert len(read_own(tmp_path / "own")) == 5
+    with pytest.raises(UserError, match=r"image\.npy was changed"):
+        read_own(tmp_path / "own", check=True)
+
+
+def test_manifests_of_others_and_of_other_versions(tmp_path: Path) -> None:
+    write_own(tmp_path / "own", archive())
+    manifest = tmp_path / "own/manifest.json"
+    about = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**about, "version": 2}))
+    with pytest.raises(UserError, match="version 2 of the format"):
+        open_archive(None, tmp_path / "own")
+    manifest.write_text(json.dumps({name: value for name, value in about.items() if name != "card"}))
+    with pytest.raises(UserError, match="lacks 'card'"):
+        read_own(tmp_path / "own")
+    manifest.write_text("{")
+    assert is_own(tmp_path / "own")
+    with pytest.raises(UserError, match=r"manifest\.json is damaged"):
+        open_archive(None, tmp_path / "own")
+
+
+def test_a_manifest_of_something_else_does_not_hide_metadata(tmp_path: Path) -> None:
+    write(tmp_path, "manifest.json", '{"name": "an app"}')
+    write(tmp_path, "metadata.csv", "text,labels", "a dog,dog", "a cat,cat")
+    assert not is_own(tmp_path)
+    assert len(open_archive(None, tmp_path)) == 2
+    with pytest.raises(UserError, match="was not written by silohash"):
+        read_own(tmp_path)
+
+
+def test_a_folder_of_others_is_not_replaced(tmp_path: Path) -> None:
+    write(tmp_path / "mine", "notes.txt", "precious")
+    with pytest.raises(UserError, match="did not write it"):
+        write_own(tmp_path / "mine", archive())
+    assert (tmp_path / "mine/notes.txt").read_text() == "precious\n"
+    write_own(tmp_path / "own", archive())
+    write_own(tmp_path / "own", archive(Shades()))
+    assert isinstance(read_own(tmp_path / "own").image, PackedPictures)
+
+
+def test_an_id_that_cannot_stand_in_a_line_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    broken = replace(archive(), ids=np.array(["a", "b", "c\nd", "e", "f"]))
+    with pytest.raises(UserError, match="line break"):
+        write_own(tmp_path / "own", broken)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_of_lists_takes_their_splits(tmp_path: Path) -> None:
+    draw(tmp_path, "a.jpg", "b.jpg", "c.jpg", "d.jpg")
+    write(tmp_path, "database.txt", "a.jpg 0 1", "b.jpg 1 0")
+    write(tmp_path, "train.txt", "d.jpg 1 1")
+    write(tmp_path, "test.txt", "c.jpg 1 0")
+    made = archive_of(NUS_WIDE[0].read(tmp_path), name="nus", source="lists", licence="unknown")
+    assert {name: rows.tolist() for name, rows in made.splits.items()} == {
+        "query": [3],
+        "database": [0, 1, 2],
+        "train": [2],
+    }
+    write_own(tmp_path / "own", made)
+    assert_same(made, read_own(tmp_path / "own"))
+    write(tmp_path, "test.txt", "c.jpg 1 0", "a.jpg 0 1")
+    with pytest.raises(UserError, match="both query and database"):
+        archive_of(NUS_WIDE[0].read(tmp_path), name="nus", source="lists", licence="unknown")
+
+
+def test_items_without_stated_queries_are_split_by_picture() -> None:
+    pictures = np.repeat(np.array([f"p{number}" for number in range(30)]), 2)
+    raw = Raw(
+        ids=np.array([f"i{number}" for number in range(60)]),
+        image=np.ones((60, 2), np.float32),
+        text=np.array(["word"] * 60),
+        labels=None,
+        label_names=(),
+        stated={"train": np.arange(10)},
+        columns={"picture": pictures},
+    )
+    made = archive_of(raw, name="pairs", source="made", licence="free")
+    assert made.card.protocol == "pairs/default-splits"
+    assert not set(pictures[made.splits["query"]]) & set(pictures[made.splits["database"]])
+
+
+def test_what_a_raw_has() -> None:
+    features = np.array([[1, np.nan], [np.nan, np.nan], [0, 0]], np.float32)
+    raw = Raw(np.array(["a", "b", "c"]), features, np.array(["x", "", "z"]), None, ())
+    assert raw.has("image").tolist() == [True, False, True]
+    assert raw.has("text").tolist() == [True, False, True]
+    assert replace(raw, text=None).has("text").tolist() == [False] * 3
+    assert replace(raw, image=PictureFiles(Path(), ["1", "", "3"])).has("image").tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_are_mapped_where_they_lie_uncompressed(tmp_path: Path, save: Callable[..., None]) -> None:
+    arrays = {"offsets": np.arange(5), "data": np.arange(1000, dtype=np.uint8), "empty": np.zeros(0, np.uint8)}
+    save(tmp_path / "a.npz", **arrays)
+    for name, array in arrays.items():
+        mapped = map_npz(tmp_path / "a.npz", name)
+        assert mapped.dtype == array.dtype
+        assert np.array_equal(mapped, array)
+    assert isinstance(map_npz(tmp_path / "a.npz", "data"), np.memmap) == (save is np.savez)
+    assert set(read_npz(tmp_path / "a.npz", ("data",))) == {"data"}
+    with pytest.raises(UserError, match=r"a\.npz is damaged or of another kind"):
+        map_npz(tmp_path / "a.npz", "other")
+    shorten(tmp_path / "a.npz")
+    with pytest.raises(UserError, match=r"a\.npz is damaged or of another kind"):
+        map_npz(tmp_path / "a.npz", "data")
+    with pytest.raises(UserError, match=r"b\.npz is missing"):
+        map_npz(tmp_path / "b.npz", "data")
