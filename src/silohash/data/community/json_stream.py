@@ -13,6 +13,8 @@ from silohash.types import UserError
 CHUNK = 1 << 20
 LONGEST_VALUE = 1 << 26
 SPACE = re.compile(r"\s*")
+AFTER_VALUE = re.compile(r"[\s,:\]}]")
+"""What shows that a value is whole: the text may end within a number."""
 
 
 def members(path: Path) -> Iterator[tuple[str, Any]]:
@@ -94,13 +96,14 @@ class _Window:
     def _value(self) -> Any:  # noqa: ANN401  any JSON value
         self._next()
         while True:
+            last = self._ended or len(self._text) - self._at > LONGEST_VALUE
             try:
                 value, end = self._decoder.raw_decode(self._text, self._at)
             except json.JSONDecodeError:
-                if self._ended or len(self._text) - self._at > LONGEST_VALUE:
+                if last:
                     raise
             else:
-                if end < len(self._text) or self._ended:
+                if last or AFTER_VALUE.match(self._text, end):
                     self._at = end
                     return value
             self._more()

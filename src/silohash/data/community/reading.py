@@ -16,7 +16,7 @@ from silohash.data.picture_check import check_pictures
 from silohash.registry import suggestion
 from silohash.types import Rows, UserError
 
-BLOCK_BYTES = 1 << 22
+BLOCK_BYTES = 1 << 18
 SHOWN = 60
 CAPTIONS = ("first", "all", "each")
 """``first``: an item a picture, with its first caption; ``all``: with all joined; ``each``: an item a caption."""
@@ -105,7 +105,7 @@ def numbers_of(path: Path, columns: int | None = None) -> npt.NDArray[np.int64]:
 
 
 def zero_one_table(path: Path, kind: type[Number], *, columns: int | None = None) -> npt.NDArray[Number]:
-    """Reads lines of 0 and 1 with white space between, a few MiB at a time.
+    """Reads lines of 0 and 1 with white space between, a block at a time.
 
     Args:
         path: the file.
@@ -172,8 +172,8 @@ class _Cells:
                 "Restore the file."
             )
         ends = np.flatnonzero(characters == ord("\n"))
-        before = np.cumsum(digit, dtype=np.int64)[ends]
-        return cls(characters[digit] - np.uint8(ord("0")), np.diff(before, prepend=0))
+        counts = np.add.reduceat(digit, np.concatenate([[0], ends[:-1] + 1]), dtype=np.int64)
+        return cls(characters[digit] - np.uint8(ord("0")), counts)
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
