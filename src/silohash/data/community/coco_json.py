@@ -37,6 +37,7 @@ class _Instances:
     seen: array[int] = field(default_factory=lambda: array("q"))
 
     def read(self, path: Path, part: str) -> None:
+        """Adds what a file holds."""
         for key, element in members(path):
             try:
                 if key == "images":

@@ -47,6 +47,7 @@ class _Window:
         self._decoder = json.JSONDecoder()
 
     def members(self) -> Iterator[tuple[str, Any]]:
+        """Yields each element of the object's lists, and its other values, with their keys."""
         self._take("{")
         while True:
             key = str(self._value())

@@ -158,6 +158,7 @@ class _Cells:
 
     @classmethod
     def of(cls, path: Path, block: bytes, first_line: int) -> _Cells:
+        """Returns the digits of a block of whole lines; names the first line that holds anything else."""
         characters = np.frombuffer(block, np.uint8)
         solid = characters > ord(" ")
         digit = (characters == ord("0")) | (characters == ord("1"))
