@@ -1,0 +1,100 @@
+"""Runs compared query by query: differences known beforehand, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from silohash.runtime.run import Run
+from silohash.study.compare import Measured, compare_runs, read_measured
+from silohash.types import UserError
+from tests.reports import row
+from tests.runs import write_archive, write_config
+
+NOISE = np.random.default_rng(0).normal(size=200)
+NOISE -= NOISE.mean()
+
+
+def measured(name, mean, *, evaluation="GG", measure="mAP@all", spread=0.1, queries="the same", **changed):
+    """Returns a run whose figures over queries have exactly that mean."""
+    values = {(evaluation, task, measure): mean + spread * NOISE for task in ("i2t", "t2i")}
+    return Measured(name, (row(**{"run": name, "population": 100, "no_hits": "skip", **changed}),), values, queries)
+
+
+def test_a_difference_with_its_interval_and_p_value():
+    found = compare_runs([measured("a", 0.6), measured("b", 0.5, spread=0.3)])
+    assert [(d.first, d.second, d.task) for d in found] == [("a", "b", "i2t"), ("a", "b", "t2i")]
+    for difference in found:
+        assert difference.difference == pytest.approx(0.1)
+        assert (difference.first_mean, difference.second_mean) == pytest.approx((0.6, 0.5))
+        # The differences spread by 0.2, so their mean by 0.2 / sqrt(200).
+        half = 1.96 * 0.2 * NOISE.std() / np.sqrt(200)
+        assert difference.low == pytest.approx(0.1 - half, abs=0.004)
+        assert difference.high == pytest.approx(0.1 + half, abs=0.004)
+        assert difference.p_value < 0.001
+        assert difference.queries == 200
+
+
+def test_noise_is_no_difference():
+    other = measured("b", 0.6)
+    shuffled = {key: np.random.default_rng(1).permutation(values) for key, values in other.per_query.items()}
+    found = compare_runs([measured("a", 0.6), replace(other, per_query=shuffled)])
+    assert found[0].difference == pytest.approx(0)
+    assert found[0].p_value > 0.9
+
+
+def test_every_two_of_several_runs():
+    found = compare_runs([measured(name, 0.5) for name in "abc"])
+    assert [(d.first, d.second) for d in found if d.task == "i2t"] == [("a", "b"), ("a", "c"), ("b", "c")]
+
+
+def test_queries_that_one_does_not_count_are_left_out():
+    first, second = measured("a", 0.6), measured("b", 0.5)
+    gaps = {key: np.where(np.arange(200) < 20, np.nan, values) for key, values in first.per_query.items()}
+    found = compare_runs([replace(first, per_query=gaps), second])
+    assert found[0].queries == 180
+    assert found[0].difference == pytest.approx(0.1)
+
+
+def test_global_and_personal_models_compare_but_not_with_xs():
+    found = compare_runs([measured("a", 0.6), measured("b", 0.5, evaluation="PG")])
+    assert {d.evaluation for d in found} == {"GG/PG"}
+    with pytest.raises(UserError, match="no figure in common: a has GG i2t mAP@all"):
+        compare_runs([measured("a", 0.6), measured("b", 0.5, evaluation="XS")])
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"dataset": "coco18"}, 'differ in their data, "glyphs" and "coco18"'),
+        ({"protocol": "fedcafe"}, 'differ in their protocol, "default" and "fedcafe"'),
+        ({"no_hits": "zero"}, "differ in their choices, .*left out.* and .*count 0"),
+        ({"queries": "others"}, "were asked other queries of glyphs"),
+    ],
+)
+def test_runs_that_were_measured_differently_are_refused(changed, says):
+    with pytest.raises(UserError, match=says):
+        compare_runs([measured("a", 0.6), measured("b", 0.5, **changed)])
+
+
+def test_each_may_choose_its_round_its_own_way():
+    assert compare_runs([measured("a", 0.6, round_by="last"), measured("b", 0.5, round_by="validation")])
+
+
+def test_measures_that_nobody_has_are_named():
+    runs = [measured("a", 0.6), measured("b", 0.5)]
+    assert len(compare_runs(runs, ["mAP@all"])) == 2
+    with pytest.raises(UserError, match=r'None of the runs measured "P@10"; there are: mAP@all'):
+        compare_runs(runs, ["P@10"])
+    with pytest.raises(UserError, match="nothing to compare"):
+        compare_runs(runs[:1])
+
+
+def test_a_run_without_figures_says_what_to_do(tmp_path):
+    archive = write_archive(tmp_path / "archive", count=12)
+    (tmp_path / "run").mkdir()
+    write_config(tmp_path / "run" / "config.toml", archive)
+    with pytest.raises(UserError, match=r"results.csv is missing"):
+        read_measured([Run(tmp_path / "run")])
