@@ -1,89 +1,134 @@
-"""Made-up studies for tests of tables and plots: figures by a rule, no training."""
+"""Tiny studies, and workers that do their runs in this process or only pretend to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from rich.console import Console
 
-from silohash.runtime.events import RoundRecord, SiloRecord
-from silohash.study.grid import make_study
-from silohash.study.results import CellResult, StudyResults
-from tests.reports import row
+from silohash.files import write_text
+from silohash.runtime.events import JsonLines, RoundRecord
+from silohash.runtime.run import Run
+from silohash.study.child import run_or_go_on
+from silohash.study.conduct import Conducted, conduct
+from silohash.study.grid import StudyConfig, make_study
+from silohash.study.pool import Job
+from silohash.types import UserError
+from tests.runs import tiny
 
-QUERIES = 40
+METHODS = [
+    {"name": "FedAvg", "set": {"federated.name": "fedavg"}},
+    {"name": "Local", "set": {"federated.name": "local", "federated.rounds": 2}},
+]
 
 
-def axis(name: str, *choices: str, key: str = "") -> dict[str, Any]:
-    """Returns an axis of choices by name, or of values of a key."""
-    if key:
-        return {"name": name, "key": key, "values": [int(c) if c.isdigit() else float(c) for c in choices]}
-    return {"name": name, "choice": [{"name": choice, "set": {f"local.{name}": choice}} for choice in choices]}
+def tiny_study(archive: Path, **more: Any) -> dict[str, Any]:
+    """Returns what the file of a study of two methods, two lengths of codes and two seeds would hold."""
+    base = tiny(archive, federated={"rounds": 2, "local_epochs": 1})
+    base["local"].pop("bits")
+    base["federated"].pop("name")
+    base["evaluate"] |= {"measures": ["mAP@all"], "evaluations": ["GG", "PG", "XS"]}
+    del base["federated"]["rounds"]
+    return {
+        "title": "Tiny",
+        "seeds": [0, 1],
+        "base": {"set": {f"{section}.{key}": value for section, keys in base.items() for key, value in keys.items()}},
+        "axis": [
+            {"name": "method", "choice": METHODS},
+            {"name": "bits", "key": "local.bits", "values": [16, 32]},
+        ],
+        "where": [{"choices": {"method": "FedAvg"}, "set": {"federated.rounds": 3}}],
+        "table": {"rows": ["method"], "columns": ["bits", "task"]},
+        **more,
+    }
 
 
-def records(count: int = 4, *, start: float = 0.3, uplink: int = 2_000_000) -> tuple[RoundRecord, ...]:
-    """Returns rounds whose loss falls and whose validation rises."""
-    return tuple(
-        RoundRecord(
-            round=number, seconds=1.5, loss=2.0 / (number + 1), terms={}, validation=start + 0.1 * number, best=True,
-            silos=[SiloRecord("silo-1", 10, 1.0, 1.0)], uplink_bytes=uplink, downlink_bytes=2 * uplink,
-        )
-        for number in range(count)
+def study_of(value: Mapping[str, Any]) -> StudyConfig:
+    """Returns a study of what a file would hold."""
+    return make_study(value, where="study.toml")
+
+
+class InThisProcess:
+    """A worker that does a run as a process of a study does, but here, and before `begin` returns."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def begin(self, job: Job) -> None:
+        order = job.order(1)
+        try:
+            run_or_go_on(job.folder, order["config"], figures=order["figures"])
+            self.answer = 0, ""
+        except UserError as error:
+            self.answer = 2, str(error)
+
+    def ended(self) -> tuple[int, str] | None:
+        return self.answer
+
+    def alive(self) -> bool:
+        return True
+
+    def let_go(self) -> None:
+        """Nothing runs."""
+
+    def wait(self, seconds: float) -> None:
+        """Nothing runs."""
+
+
+class Pretending(InThisProcess):
+    """A worker whose runs are only a config and rounds, with a validation figure of the config."""
+
+    done: list[str]
+    figure: Callable[[Job], float | None]
+
+    def begin(self, job: Job) -> None:
+        self.done.append(job.name)
+        run = Run(job.folder)
+        score = type(self).figure(job)
+        if score is None:
+            self.answer = 2, "it pretends to fail"
+            return
+        write_text(run.config_path, job.config.to_toml())
+        lines = JsonLines(run.rounds_path)
+        lines.start(name="", total_rounds=1, first_round=0)
+        lines.round(record(0, score / 2))
+        lines.round(record(1, score))
+        lines.round(record(2, score / 3))
+        self.answer = 0, ""
+
+
+def pretending(figure: Callable[[Job], float | None]) -> type[Pretending]:
+    """Returns workers that pretend; ``done`` lists the runs they did."""
+    return type("PretendingHere", (Pretending,), {"done": [], "figure": staticmethod(figure)})
+
+
+def record(number: int, validation: float | None) -> RoundRecord:
+    """Returns a round's record."""
+    return RoundRecord(
+        round=number, seconds=0.0, loss=1.0, terms={}, validation=validation, best=True, silos=(), uplink_bytes=0,
+        downlink_bytes=0,
     )  # fmt: skip
 
 
-def queries_of(mean: float, spread: float, *, seed: int = 0) -> np.ndarray:
-    """Returns ``(QUERIES,)`` values of exactly that mean."""
-    noise = np.random.default_rng(seed).normal(size=QUERIES)
-    return mean + spread * (noise - noise.mean())
+def quiet() -> Console:
+    """Returns a console that no terminal shows; what it printed is in ``file``."""
+    return Console(file=io.StringIO(), width=200)
 
 
-def made_up_study(
-    *axes: Mapping[str, Any],
-    seeds: Sequence[int] = (0, 1),
-    value: Callable[[Mapping[str, str], int, str], float] = lambda choices, seed, task: 0.5,
-    changed: Callable[[Mapping[str, str]], Mapping[str, Any]] = lambda choices: {},
-    missing: Callable[[Mapping[str, str], int], bool] = lambda choices, seed: False,
-    table: Mapping[str, Any] | None = None,
-    tasks: Sequence[str] = ("i2t", "t2i"),
-    evaluations: Sequence[str] = ("GG", "XS"),
-    spread: float = 0.01,
-    title: str = "Made up",
-) -> StudyResults:
-    """Returns a study whose figures are ``value(choices, seed, task)``.
+def run_here(config: StudyConfig, out: Path, console: Console | None = None, **options: Any) -> Conducted:
+    """Runs a study in this process."""
+    return conduct(config, out, console or quiet(), **{"make_worker": InThisProcess, **options})
 
-    Args:
-        axes: as in a study's file.
-        changed: other fields of a run's rows, and ``queries`` for the digest of its queries.
-        missing: which runs are not there.
-        spread: of the figures over queries; each run's own noise.
-    """
-    config = make_study(
-        {"title": title, "seeds": list(seeds), "axis": list(axes), "table": dict(table or {})}, where="a study"
-    )
-    cells, lacking = [], []
-    for combined in product(*(a.choices for a in config.axes)):
-        choices = {a.name: c.name for a, c in zip(config.axes, combined, strict=True)}
-        name = "-".join(choices.values())
-        for seed in config.seeds:
-            if missing(choices, seed):
-                lacking.append(f"{name}-seed{seed}")
-                continue
-            other = dict(changed(choices))
-            queries = other.pop("queries", "the same")
-            rows, per_query = [], {}
-            for evaluation, task in product(evaluations, tasks):
-                mean = value(choices, seed, task)
-                rows.append(
-                    row(
-                        run=name, evaluation=evaluation, task=task, seed=seed, value=mean, low=mean - 0.02,
-                        high=mean + 0.03, **other,
-                    )
-                )  # fmt: skip
-                drawn = sum(map(ord, name)) + 7 * seed
-                per_query[evaluation, task, "mAP@all"] = queries_of(mean, spread, seed=drawn)
-            cells.append(CellResult(choices, seed, Path(name), tuple(rows), per_query, records(), queries))
-    return StudyResults(config, tuple(cells), tuple(lacking))
+
+def figures_of(out: Path) -> bytes:
+    """Returns the study's figures, to the byte."""
+    return (out / "results.csv").read_bytes()
+
+
+def rows_of(conducted: Conducted) -> list[dict[str, Any]]:
+    """Returns every row that a study found."""
+    return [asdict(row) for cell in conducted.results.cells for row in cell.rows]

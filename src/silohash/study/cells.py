@@ -123,8 +123,11 @@ def _settings(config: StudyConfig, choices: Choices) -> tuple[Path | None, dict[
         raise UserError(f"The axes {_quoted(recipes)} both name recipes; only one of them may.")
     setters = {f'axis "{axis}", choice "{choice.name}"': choice.set for axis, choice in by_axis.items()}
     _check_conflicts(setters)
-    met = [where for where in config.where if where.choices.items() <= choices.items()]
-    above = {f"[[where]] with choices = {toml_value(where.choices)}": where.set for where in met}
+    above = {
+        f"[[where]] {number} with choices = {toml_value(where.choices)}": where.set
+        for number, where in enumerate(config.where, 1)
+        if where.choices.items() <= choices.items()
+    }
     _check_conflicts(above)
     if config.tune:
         for name, chosen in {**setters, **above, "set": config.set}.items():

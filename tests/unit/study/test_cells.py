@@ -1,0 +1,128 @@
+"""The runs that follow from a study's axes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silohash.study.cells import cells, name_of, selected
+from silohash.types import UserError
+from tests.studies import study_of, tiny_study
+
+ARCHIVE = Path("archive")
+
+
+def changed(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    value = copy.deepcopy(tiny_study(ARCHIVE))
+    change(value)
+    return value
+
+
+def test_every_choice_with_every_seed() -> None:
+    found = cells(study_of(tiny_study(ARCHIVE)))
+    assert [cell.name for cell in found] == [
+        f"{method}-{bits}-seed{seed}" for method in ("FedAvg", "Local") for bits in (16, 32) for seed in (0, 1)
+    ]
+    for cell in found:
+        assert cell.config.seed == cell.seed
+        assert cell.config.local.bits == int(cell.choices["bits"])
+        assert cell.config.federated.name == cell.choices["method"].lower()
+        assert cell.config.federated.rounds == (3 if cell.choices["method"] == "FedAvg" else 2)
+        assert cell.config.model.hidden == 16
+    assert len({cell.config.digest() for cell in found}) == 8
+
+
+def test_later_settings_go_over_earlier_ones() -> None:
+    value = tiny_study(ARCHIVE)
+    value["base"]["set"]["train.learning_rate"] = 0.1
+    value["axis"][0] = {**value["axis"][0], "choice": copy.deepcopy(value["axis"][0]["choice"])}
+    value["axis"][0]["choice"][1]["set"]["train.learning_rate"] = 0.2
+    value["where"].append({"choices": {"method": "Local", "bits": "32"}, "set": {"train.learning_rate": 0.3}})
+    rates = {cell.name: cell.config.train.learning_rate for cell in cells(study_of(value))}
+    assert (rates["FedAvg-16-seed0"], rates["Local-16-seed0"], rates["Local-32-seed0"]) == (0.1, 0.2, 0.3)
+    over = {cell.config.train.learning_rate for cell in cells(study_of({**value, "set": {"train.learning_rate": 0.4}}))}
+    assert over == {0.4}
+
+
+def test_recipe_of_a_choice_takes_the_place_of_the_base(tmp_path: Path) -> None:
+    for name, rounds in (("a", 5), ("b", 7)):
+        text = f'[data]\nname = "glyphs"\n[federated]\nrounds = {rounds}\n'
+        (tmp_path / f"{name}.toml").write_text(text)
+    value = {
+        "base": {"recipe": str(tmp_path / "a.toml"), "set": {"train.batch": 8}},
+        "axis": [{"name": "data", "choice": [{"name": "a"}, {"name": "b", "recipe": str(tmp_path / "b.toml")}]}],
+    }
+    found = cells(study_of(value))
+    assert [(cell.config.federated.rounds, cell.config.train.batch) for cell in found] == [(5, 8), (7, 8)]
+
+
+def local(value: dict[str, Any]) -> dict[str, Any]:
+    return value["axis"][0]["choice"][1]["set"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda v: local(v).update({"local.bits": 16}), ['"local.bits" is set by', '"Local"', 'axis "bits"']),
+        (lambda v: local(v).update({"local": {"bits": 16}}), ['"local" is set by', 'there "local.bits"']),
+        (lambda v: local(v).update({"federated.nam": 1}), ['axis "method", choice "Local"', '"federated.nam"']),
+        (lambda v: local(v).update({"federated.name": "lokal"}), ['choice "Local"', 'did you mean "local"']),
+        (lambda v: local(v).update({"train.batch": 0}), ['choice "Local"', "train.batch"]),
+        (lambda v: local(v).update({"federated.name": "fedavg", "federated.rounds": 3}), ["are the same"]),
+        (lambda v: v["axis"][0]["choice"][1].update(name="fedavg"), ["share the folder"]),
+        (lambda v: v["axis"][0]["choice"][0].update(recipe="no.toml"), ['choice "FedAvg"', "no.toml"]),
+        (lambda v: v["table"].update(measure="P@7"), ["P@7", "mAP@all", "evaluate.measures"]),
+        (lambda v: v["where"].append(copy.deepcopy(v["where"][0])), ['"federated.rounds" is set by', "[[where]]"]),
+        (
+            lambda v: v.update(
+                tune={"trials": 1, "of": ["method"], "parameters": {"local.bits": {"values": [16, 32]}}}
+            ),
+            ['"local.bits" is set by', "tune.parameters"],
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(change: Callable[[dict[str, Any]], Any], words: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        cells(study_of(changed(change)))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_two_axes_with_recipes_are_refused() -> None:
+    value = changed(lambda v: None)
+    for axis, choice in ((0, "FedAvg"), (1, "16")):
+        value["axis"][axis] = {"name": f"axis {axis}", "choice": [{"name": choice, "recipe": "r.toml"}]}
+    value |= {"where": [], "table": {}}
+    with pytest.raises(UserError, match='"axis 0" and "axis 1" both name recipes'):
+        cells(study_of(value))
+
+
+def test_equal_runs_pass_where_all_are_cut_short() -> None:
+    value = changed(lambda v: local(v).update({"federated.name": "fedavg", "federated.rounds": 3}))
+    assert len(cells(study_of(value), refuse_equal=False)) == 8
+
+
+def test_some_runs_are_selected() -> None:
+    config = study_of(tiny_study(ARCHIVE))
+    found = cells(config)
+    names = [cell.name for cell in selected(config, found, ["method=Local", "bits=16"])]
+    assert names == ["Local-16-seed0", "Local-16-seed1"]
+    assert len(selected(config, found, ["bits=16", "bits=32"])) == 8
+    assert selected(config, found, []) == found
+    for only, words in (("method", "axis=choice"), ("metod=Local", 'did you mean "method"'), ("method=Loc", "Local")):
+        with pytest.raises(UserError, match=words):
+            selected(config, found, [only])
+
+
+def test_what_tuning_found_is_set_for_its_choices_only() -> None:
+    tune = {"trials": 1, "of": ["method"], "parameters": {"train.batch": {"values": [4, 8]}}}
+    config = study_of(tiny_study(ARCHIVE, tune=tune))
+    batches = {cell.choices["method"]: cell.config.train.batch for cell in cells(config, {"Local": {"train.batch": 4}})}
+    assert batches == {"FedAvg": 16, "Local": 4}
+
+
+def test_names_suit_any_file_system() -> None:
+    assert name_of({"a": "1/2", "b": "É x", "c": "0.5"}) == "1_2-__x-0.5"

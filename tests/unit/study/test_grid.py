@@ -1,0 +1,114 @@
+"""A study's file: what is read, what is refused and in which words."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silohash.study.grid import load_study, make_study
+from silohash.types import UserError
+from tests.studies import study_of, tiny_study
+
+ARCHIVE = Path("archive")
+
+
+def changed(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    value = copy.deepcopy(tiny_study(ARCHIVE))
+    change(value)
+    return value
+
+
+TUNE = {"trials": 2, "of": ["method"], "parameters": {"train.learning_rate": {"low": 1e-4, "high": 1e-2}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda v: v.update(axes=1), ['unknown key "axes"', 'did you mean "axis"']),
+        (lambda v: v["axis"][0].update(nme=1), ['axis "method"', 'unknown key "nme"', 'did you mean "name"']),
+        (lambda v: v["axis"][0]["choice"][1].update(sett={}), ['axis "method", choice "Local"', 'did you mean "set"']),
+        (lambda v: v["axis"][1].pop("name"), ["axis 2", '"name" is missing']),
+        (lambda v: v["axis"][1].update(values=[]), ['axis "bits"', "[[axis.choice]]"]),
+        (lambda v: v["axis"][1].update(choice=[{"name": "16"}]), ['axis "bits"', "[[axis.choice]]"]),
+        (lambda v: v["axis"][1].update(values=[16, 16]), ['axis "bits"', 'two choices "16"']),
+        (lambda v: v["axis"][1].update(name="method"), ['two axes "method"']),
+        (lambda v: v["axis"][1].update(name="task"), ['cannot be called "task"']),
+        (lambda v: v.update(axis=[]), ["axis"]),
+        (lambda v: v.update(seeds=[0, 0]), ["seeds", "each seed once"]),
+        (lambda v: v.update(seeds=[-1]), ["seeds", "none below 0"]),
+        (lambda v: v.update(seeds=["x"]), ["seeds", "integer"]),
+        (lambda v: v.update(processes=0), ["processes"]),
+        (lambda v: v["table"].update(rows=["metod"]), ['no axis "metod"', 'did you mean "method"']),
+        (lambda v: v["table"].update(columns=["bits", "method"]), ['"method" stands twice']),
+        (lambda v: v["table"].update(measure="mPA@all"), ["table.measure", 'did you mean "mAP"']),
+        (lambda v: v["table"].update(evaluations=["GX"]), ["evaluations"]),
+        (lambda v: v["where"][0]["choices"].update(method="Fedavg"), ['no choice "Fedavg"', 'did you mean "FedAvg"']),
+        (lambda v: v["where"][0]["choices"].update(methods="FedAvg"), ['no axis "methods"']),
+        (lambda v: v.update(tune={**TUNE, "of": ["metod"]}), ["tune.of", 'did you mean "method"']),
+        (lambda v: v.update(tune={**TUNE, "trials": 0}), ["tune.trials"]),
+        (lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"low": 1, "high": 0}}}), ["a.b", "no range"]),
+        (lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"low": 0, "high": 1, "log": True}}}), ["above 0"]),
+        (lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"low": 0}}}), ["low and high, or values"]),
+        (lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"lo": 0}}}), ['"tune.parameters.a.b.lo"']),
+        (
+            lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"values": [1], "only": {"bits": ["16"]}}}}),
+            ["only", 'no axis "bits"'],
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(change: Callable[[dict[str, Any]], Any], words: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        study_of(changed(change))
+    text = str(caught.value)
+    assert text.startswith("study.toml: ")
+    assert all(word in text for word in words), text
+
+
+def test_study_is_read_back_from_what_it_writes() -> None:
+    value = tiny_study(ARCHIVE, tune=TUNE)
+    config = study_of(value)
+    again = make_study(tomllib.loads(config.to_toml()), where="again")
+    assert again == config
+    assert again.axis("bits").values == (16, 32)
+    assert [choice.name for choice in again.axis("bits").choices] == ["16", "32"]
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "studies").mkdir()
+    path = tmp_path / "studies" / "s.toml"
+    path.write_text(
+        'base = { recipe = "../a.toml", set = { "data.path" = "mine" } }\n'
+        '[[axis]]\nname = "data"\n[[axis.choice]]\nname = "b"\nrecipe = "b.toml"\n'
+        '[[axis.choice]]\nname = "c"\nset = { data = { path = "../c" } }\n'
+    )
+    config = load_study(path)
+    assert config.base.recipe == tmp_path / "a.toml"
+    assert config.base.set["data.path"] == str(tmp_path / "studies" / "mine")
+    assert config.axes[0].choices[0].recipe == tmp_path / "studies" / "b.toml"
+    assert config.axes[0].choices[1].set["data"]["path"] == str(tmp_path / "c")
+
+
+def test_overrides_go_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(
+        'set = { "train.batch" = 8, "model.hidden" = 32 }\n[[axis]]\nname = "a"\nkey = "x.y"\nvalues = [1]\n'
+    )
+    assert load_study(path, ["train.batch=4"]).set == {"train.batch": 4, "model.hidden": 32}
+    with pytest.raises(UserError, match="section.key=value"):
+        load_study(path, ["train"])
+
+
+@pytest.mark.parametrize("content", [None, b"title = ", b"\xff\xfe"])
+def test_file_that_is_none(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "s.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"s\.toml"):
+        load_study(path)
+    with pytest.raises(UserError, match="is a folder"):
+        load_study(tmp_path)
