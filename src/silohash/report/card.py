@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import jinja2
 
 from silohash.features.base import Featuriser
+from silohash.features.network import PATHS
 from silohash.files import write_text
 from silohash.report.gather import facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS
@@ -96,7 +98,11 @@ def commands(run: Run) -> list[str]:
 def input_words(featuriser: Featuriser) -> str:
     """Returns what the featuriser takes, with those of its settings that are a word, a number or a switch turned on."""
     _, about = featuriser.state()
-    shown = {name: value for name, value in about.items() if name not in {"kind", "modality"} and value}
+    flat = {**about, **about.get("options", {})}
+    shown = {name: value for name, value in flat.items() if name not in {"kind", "modality"} and value}
+    shown |= {
+        name: Path(shown[name]).name for name in PATHS if name in shown
+    }  # where the user keeps them is nobody's business
     settings = ", ".join(
         name if value is True else f"{name} {value}"
         for name, value in shown.items()

@@ -136,6 +136,18 @@ def test_settings_are_told_without_lists_and_empty_ones() -> None:
     assert input_words(Words()) == 'kind "tfidf" (buckets 64, log_tf)'  # type: ignore[arg-type]
 
 
+def test_a_network_is_told_without_the_folder_of_its_weights() -> None:
+    class Network:
+        kind = "cnnf"
+
+        def state(self) -> tuple[dict[str, object], dict[str, object]]:
+            options = {"weights": "/home/somebody/imagenet-vgg-f.mat", "lrn": "matconvnet"}
+            return {}, {"kind": "cnnf", "modality": "image", "width": 4096, "options": options, "half": False}
+
+    words = input_words(Network())  # type: ignore[arg-type]
+    assert words == 'kind "cnnf" (width 4096, weights imagenet-vgg-f.mat, lrn matconvnet)'
+
+
 def test_privacy_is_only_what_the_settings_promise() -> None:
     assert privacy({}).startswith("none: no noise was added")
     assert privacy({"privacy": {"epsilon": 8.0}}) == "as set: epsilon 8.0"

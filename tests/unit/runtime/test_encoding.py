@@ -55,6 +55,8 @@ def test_the_file_holds_ids_and_codes_of_an_archive_without_labels(run: Run, tmp
     expected = run.model.encoder().codes(read_folder(archive), np.array([1]), "text")
     np.testing.assert_array_equal(found.words[:1], expected.words)
     assert found.model_digest == expected.model_digest
+    unpacked = np.unpackbits(found.words.view(np.uint8), axis=1, bitorder="little", count=found.bits)
+    np.testing.assert_array_equal(unpacked, found.signs() > 0)
 
 
 def test_a_table_holds_the_same_codes_as_hexadecimal_digits(run: Run, tmp_path: Path) -> None:
