@@ -76,20 +76,20 @@ def summary_of(name: str) -> str:
     return (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
 
 
-def named_or_folder(archive: str) -> Archive:
+def named_or_folder(archive: str, options: Mapping[str, object] | None = None) -> Archive:
     """Opens the archive of that name, else the folder at that path.
 
     Raises:
-        UserError: if there is neither.
+        UserError: if there is neither, or it has no such option.
     """
     if archive in ARCHIVES:
-        return open_archive(archive)
+        return open_archive(archive, options=options)
     if not Path(archive).exists():
         raise UserError(
             f'"{archive}" is neither an archive{suggestion(archive, ARCHIVES)} nor a folder that is there. '
             f"The archives are: {', '.join(ARCHIVES)}."
         )
-    return open_archive(None, Path(archive))
+    return open_archive(None, Path(archive), options=options)
 
 
 def _folder_reader(path: Path | None) -> str:

@@ -19,10 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures, is_features
-from silohash.data.community.raw import Raw
 from silohash.data.packed import PackedPictures, PictureFiles
 from silohash.data.pictures import GreyPictures
-from silohash.data.splits import default_splits
 from silohash.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
 from silohash.types import Rows, UserError
 
@@ -76,6 +74,7 @@ def write_own(folder: Path, archive: Archive) -> None:
             "columns": [[name, column.dtype.str] for name, column in archive.columns.items()],
             "ids": archive.ids.dtype.str,
             "card": _card(archive.card),
+            "query_in_database": archive.query_in_database,
         }
         _write_lists(new, archive)
         if archive.labels is not None:
@@ -101,46 +100,6 @@ def read_own(path: Path, *, check: bool = False) -> Archive:
         return _archive(path, about)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path / MANIFEST} is damaged: it lacks {error}. Write the folder again.") from error
-
-
-def archive_of(raw: Raw, *, name: str, source: str, licence: str) -> Archive:
-    """Makes an archive of a reader's items under the splits that their files state, or by default under drawn ones.
-
-    Stated validation items are searched; queries that are stated as training items as well are not trained on.
-
-    Args:
-        raw: what a reader returned.
-        name: the archive's name.
-        source: who collected it.
-        licence: as its owner states it.
-
-    Raises:
-        UserError: if stated queries stand in the stated database as well.
-    """
-    has_image, has_text = raw.has("image"), raw.has("text")
-    query = raw.stated.get("query")
-    if query is None or not len(query):
-        keys = raw.columns.get("picture", raw.ids)
-        splits, protocol = default_splits(keys.tolist(), has_image & has_text), f"{name}/default-splits"
-    else:
-        rest = np.setdiff1d(np.arange(len(raw), dtype=np.int64), query)
-        database = raw.stated.get("database", rest)
-        trained = np.setdiff1d(raw.stated.get("train", database), query)
-        splits = {"query": query, "database": np.union1d(database, trained), "train": trained}
-        protocol = f"{name}/stated-splits"
-    return Archive(
-        ids=raw.ids,
-        image=raw.image,
-        text=raw.text,
-        labels=raw.labels,
-        label_names=raw.label_names,
-        splits=splits,
-        card=ArchiveCard(name=name, source=source, licence=licence, protocol=protocol, notes=raw.notes),
-        columns=raw.columns,
-        has_image=has_image,
-        has_text=has_text,
-        captions=raw.captions,
-    ).with_digest()
 
 
 def _card(card: ArchiveCard) -> dict[str, Any]:
@@ -300,6 +259,7 @@ def _archive(path: Path, about: Mapping[str, Any]) -> Archive:
         has_text=np.array(present[:, 1]),
         captions=_column(path, "captions", about["captions"], count),
         preview=_column(path, "preview", about["preview"], count),
+        query_in_database=bool(about.get("query_in_database", False)),
     )
 
 

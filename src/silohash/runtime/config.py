@@ -37,6 +37,8 @@ class DataConfig(Section):
     """A named archive: glyphs, coco18, fashion, ... (`silohash list data`)."""
     path: Path | None = None
     """A folder of your own with metadata.csv, .jsonl or .parquet."""
+    protocol: str | None = None
+    """Of a data set in circulation: who counts, and which rows ask and are searched (`silohash data list`)."""
     options: dict[str, Any] = Field(default_factory=dict)
     """What the archive's reader understands, for example labels = "article_type"."""
 
@@ -44,6 +46,23 @@ class DataConfig(Section):
     def _one_source(self) -> DataConfig:
         if (self.name is None) == (self.path is None):
             raise ValueError('give either name (an archive, for example "glyphs") or path (a folder of your own)')
+        if self.protocol is not None and self.name is None:
+            raise ValueError("a folder of your own has no protocol: its column split says which row is what")
+        return self
+
+    @model_validator(mode="after")
+    def _known_protocol(self) -> DataConfig:
+        from silohash.data import ARCHIVES
+        from silohash.data.protocols import PROTOCOLS, protocol_of
+
+        if self.protocol is None or self.name not in ARCHIVES:
+            return self
+        if self.name not in PROTOCOLS:
+            raise ValueError(f"{self.name} brings its own splits; protocols are of {', '.join(PROTOCOLS)}")
+        try:
+            protocol_of(self.name, self.protocol)
+        except UserError as error:
+            raise ValueError(str(error)) from error
         return self
 
 
@@ -220,8 +239,8 @@ def load_config(source: Path | Mapping[str, Any], overrides: Sequence[str] = ())
     """Reads a config.
 
     Args:
-        source: a TOML file, or what one would hold. A data path in a file is relative to the file, any other to the
-            working directory.
+        source: a TOML file, or what one would hold. A data path in a file (and the root of a data set's files) is relative
+            to the file, any other to the working directory.
         overrides: ``section.key=value``, as on the command line; the value is read as TOML, else as a string.
 
     Raises:
@@ -231,9 +250,7 @@ def load_config(source: Path | Mapping[str, Any], overrides: Sequence[str] = ())
     value = _read_toml(source) if isinstance(source, Path) else json.loads(json.dumps(source, default=str))
     for override in overrides:
         _override(value, override)
-    data = value.get("data")
-    if isinstance(data, dict) and isinstance(data.get("path"), str):
-        data["path"] = str(Path(data["path"]).resolve())
+    _make_absolute(value, Path())
     try:
         config = RunConfig.model_validate(value)
     except ValidationError as error:
@@ -266,10 +283,17 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f'"{path}" is a folder; a config is a TOML file. Make one: silohash new run.toml') from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no TOML: {error}.") from error
-    data = value.get("data")
-    if isinstance(data, dict) and isinstance(data.get("path"), str):
-        data["path"] = str((path.parent / data["path"]).resolve())
+    _make_absolute(value, path.parent)
     return value
+
+
+def _make_absolute(value: Mapping[str, Any], base: Path) -> None:
+    data = value.get("data")
+    if not isinstance(data, dict):
+        return
+    for table, key in ((data, "path"), (data.get("options"), "root")):
+        if isinstance(table, dict) and isinstance(table.get(key), str) and table[key]:
+            table[key] = str((base / Path(table[key]).expanduser()).resolve())
 
 
 def read_override(override: str) -> tuple[str, Any]:

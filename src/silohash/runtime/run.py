@@ -142,7 +142,9 @@ class Run:
 
 def archive_of(config: RunConfig) -> Archive:
     """Opens the archive that a config names."""
-    return open_archive(config.data.name, config.data.path, options=config.data.options)
+    data = config.data
+    protocol = {} if data.protocol is None else {"protocol": data.protocol}
+    return open_archive(data.name, data.path, options={**data.options, **protocol})
 
 
 def runs(folders: Sequence[Path]) -> list[Run]:

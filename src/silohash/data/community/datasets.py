@@ -230,7 +230,8 @@ def archive_under(raw: Raw, choice: Choice, *, seed: int = 0) -> Archive:
     dataset = DATASETS[choice.protocol.dataset]
     split = apply(raw, choice, seed)
     whole = len(split.rows) == len(raw)
-    rules = {name: words for name, words in choice.protocol.rules().items() if words}
+    told = "as published, " if choice.scaled or choice.drawn else ""
+    rules = {f"{told}{name}": words for name, words in choice.protocol.rules().items()}
     return Archive(
         ids=raw.ids[split.rows],
         image=raw.image if whole else _taken(raw.image, split.rows),

@@ -14,8 +14,6 @@ from silohash.types import UserError
 VARIABLE = "SILOHASH_DATA"
 CHECKSUMS = "checksums.json"
 AUTO = "auto"
-MANY = 8
-"""So many files of one pattern are named one by one; of more only the number and the size are told."""
 
 
 @dataclass(frozen=True)

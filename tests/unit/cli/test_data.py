@@ -1,0 +1,133 @@
+"""``silohash data``: what is there, what is missing, what is in it, and the folder it becomes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from silohash.data import ARCHIVES
+from silohash.data.community.datasets import DATASETS
+from tests.community_files import write_lists, write_wikipedia
+from tests.runs import silohash, write_archive
+
+
+@pytest.fixture
+def wikipedia(tmp_path: Path) -> Path:
+    return write_wikipedia(tmp_path / "wikipedia")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SILOHASH_DATA", str(tmp_path))
+
+
+def test_list_tells_of_every_archive_what_is_here(wikipedia: Path) -> None:
+    entries = {entry["key"]: entry for entry in silohash("data", "list", "--json").document()["archives"]}
+    assert list(entries) == list(ARCHIVES)
+    assert entries["wikipedia"]["files"] == "dscmr"
+    assert entries["coco"]["files"] == ""
+    assert entries["glyphs"]["files"] == "embedded"
+    assert entries["coco18"]["files"] == ""
+    assert entries["coco"]["protocols"] == list(DATASETS["coco"].protocols)
+    plain = silohash("data", "list").out
+    assert "protocols: feduch, dscmr, rasiwasia, default" in plain
+    assert "files: not here" in plain
+
+
+def test_check_names_the_missing_files(wikipedia: Path) -> None:
+    (wikipedia / "test_img.mat").unlink()
+    said = silohash("data", "check", "wikipedia", "--root", wikipedia)
+    assert (said.code, said.out) == (2, "")
+    assert "missing   **/test_img.mat" in said.err
+    assert "is there  **/test_txt.mat" in said.err
+    answered = silohash("data", "check", "wikipedia", "--root", wikipedia, "--json")
+    assert answered.code == 2
+    (first, *_) = answered.document()["layouts"]
+    assert (first["name"], first["complete"]) == ("dscmr", False)
+    assert [file["pattern"] for file in first["files"] if not file["found"]] == ["**/test_img.mat"]
+    assert answered.document()["items"] is None
+
+
+def test_check_reads_what_is_there(wikipedia: Path) -> None:
+    said = silohash("data", "check", "wikipedia")
+    assert said.code == 0, said.err
+    assert "layout dscmr: complete\n" in said.out
+    assert "read as dscmr: 80 items" in said.out
+    assert "items differ from the published number: 80" in said.out
+    assert "protocol rasiwasia: Protocol" in said.out
+    assert "protocol default: fits" in said.out
+    assert "wikipedia: 80 items; query 20, database 60, train 60" in said.out
+    document = silohash("data", "check", "wikipedia", "--protocol", "dscmr/scaled", "--json").document()
+    assert document["protocol"] == "wikipedia/dscmr/scaled/80/60-20"
+    assert document["splits"] == {"query": 20, "database": 20, "train": 60}
+    assert document["stated"]["query"] == 20
+    assert document["protocols"]["default"] is None
+    refused = silohash("data", "check", "wikipedia", "--protocol", "rasiwasia")
+    assert refused.code == 2
+    assert "expects 2,866 items and found 80" in refused.err
+
+
+def test_check_tells_of_overlapping_splits(tmp_path: Path) -> None:
+    write_lists(tmp_path / "coco", overlap=True)
+    assert "overlap: 5 items stand in both" in silohash("data", "check", "coco").out
+
+
+def test_checksums_are_written_and_compared(wikipedia: Path) -> None:
+    written = silohash("data", "check", "wikipedia", "--write-checksums")
+    assert written.code == 0
+    assert (wikipedia / "checksums.json").exists()
+    assert "train_img.mat  as noted" in silohash("data", "check", "wikipedia", "--digest").out
+    write_wikipedia(wikipedia, train=61)
+    changed = silohash("data", "check", "wikipedia", "--digest")
+    assert changed.code == 2
+    assert "train_img.mat  differs" in changed.out
+    assert "files are not as" in changed.err
+    assert silohash("data", "check", "wikipedia", "--digest", "--json").code == 2
+
+
+def test_digests_of_a_folder_of_ones_own(tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "mine", count=30)
+    said = silohash("data", "check", folder, "--digest")
+    assert said.out.startswith("mine: 30 items")
+    assert "  metadata.csv" in said.out
+    refused = silohash("data", "check", "glyphs", "--digest")
+    assert refused.code == 2
+    assert "digests are of folders" in refused.err
+
+
+def test_import_makes_a_folder_that_opens_by_its_path(tmp_path: Path) -> None:
+    write_lists(tmp_path / "lists", overlap=True)
+    said = silohash(
+        "data", "import", "coco", "--root", tmp_path / "lists", "--protocol", "hashnet-112218/scaled", "--out", "own"
+    )
+    assert said.code == 0, said.err
+    assert said.out.startswith("coco: 30 items; query 5, database 22, train 8")
+    assert silohash("data", "check", "own").out == said.out
+    card = silohash("data", "card", "own").out
+    assert "protocol: coco/hashnet-112218/scaled/30/8-22" in card
+    document = silohash("data", "import", write_archive(tmp_path / "mine", count=30), "--out", "copy", "--json")
+    assert document.document()["items"] == 30
+    assert "is for data sets whose files you bring" in silohash(
+        "data", "import", "glyphs", "--out", "x", "--protocol", "dcmh"
+    ).err  # fmt: skip
+
+
+def test_cards_need_no_files() -> None:
+    card = silohash("data", "card", "mirflickr25k").out
+    assert "title: MIRFlickr-25K" in card
+    assert "layout dcmh-mat: " in card
+    assert "  option concepts: " in card
+    assert "protocol dcmh (where none is named): " in card
+    one = silohash("data", "card", "mirflickr25k", "--protocol", "feduch-16015").out
+    assert "queries, training items, database: 2,000, 5,000, 16,015" in one
+    assert "16,015 items are searched, 2,000 fewer" in one
+    assert "did you mean" in silohash("data", "card", "mirflickr25k", "--protocol", "feduhc").err
+
+
+def test_options_of_data_sets_are_refused_elsewhere(tmp_path: Path) -> None:
+    for option, value in (("--root", tmp_path), ("--layout", "raw"), ("--protocol", "dcmh")):
+        said = silohash("data", "check", "glyphs", option, value)
+        assert said.code == 2
+        assert f"{option} is for data sets whose files you bring" in said.err
