@@ -14,9 +14,8 @@ from PIL import Image
 from silohash.data import named_or_folder, open_archive, own
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures
 from silohash.data.community.raw import Raw
-from silohash.data.community.text_lists import NUS_WIDE
 from silohash.data.glyphs import glyphs
-from silohash.data.own import archive_of, is_own, read_own, write_own
+from silohash.data.own import is_own, read_own, write_own
 from silohash.data.packed import PackedPictures, PictureFiles, map_npz, read_npz
 from silohash.types import UserError
 from tests.unit.data.community.drawing import draw, write
@@ -221,38 +220,12 @@ def test_an_id_that_cannot_stand_in_a_line_is_named_and_nothing_is_left(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_archive_of_lists_takes_their_splits(tmp_path: Path) -> None:
-    draw(tmp_path, "a.jpg", "b.jpg", "c.jpg", "d.jpg")
-    write(tmp_path, "database.txt", "a.jpg 0 1", "b.jpg 1 0")
-    write(tmp_path, "train.txt", "d.jpg 1 1")
-    write(tmp_path, "test.txt", "c.jpg 1 0")
-    made = archive_of(NUS_WIDE[0].read(tmp_path), name="nus", source="lists", licence="unknown")
-    assert {name: rows.tolist() for name, rows in made.splits.items()} == {
-        "query": [3],
-        "database": [0, 1, 2],
-        "train": [2],
-    }
-    write_own(tmp_path / "own", made)
-    assert_same(made, read_own(tmp_path / "own"))
-    write(tmp_path, "test.txt", "c.jpg 1 0", "a.jpg 0 1")
-    with pytest.raises(UserError, match="both query and database"):
-        archive_of(NUS_WIDE[0].read(tmp_path), name="nus", source="lists", licence="unknown")
-
-
-def test_items_without_stated_queries_are_split_by_picture() -> None:
-    pictures = np.repeat(np.array([f"p{number}" for number in range(30)]), 2)
-    raw = Raw(
-        ids=np.array([f"i{number}" for number in range(60)]),
-        image=np.ones((60, 2), np.float32),
-        text=np.array(["word"] * 60),
-        labels=None,
-        label_names=(),
-        stated={"train": np.arange(10)},
-        columns={"picture": pictures},
-    )
-    made = archive_of(raw, name="pairs", source="made", licence="free")
-    assert made.card.protocol == "pairs/default-splits"
-    assert not set(pictures[made.splits["query"]]) & set(pictures[made.splits["database"]])
+def test_queries_in_the_database_stay_there(tmp_path: Path) -> None:
+    splits = {"query": np.array([1]), "database": np.array([0, 1, 3]), "train": np.array([0])}
+    written = replace(archive(), splits=splits, query_in_database=True).with_digest()
+    write_own(tmp_path / "own", written)
+    assert_same(written, read_own(tmp_path / "own"))
+    assert read_own(tmp_path / "own").query_in_database
 
 
 def test_what_a_raw_has() -> None:
