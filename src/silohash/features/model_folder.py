@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from silohash.files import digest_file, digest_json, read_json
 from silohash.types import Modality, UserError
@@ -22,7 +23,10 @@ PARTS_OF: dict[Modality, tuple[str, ...]] = {
 }
 """The files that decide a model's vectors, beside `PARTS`."""
 
-ST_POOLING = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+SENTENCE_POOLING: dict[str, Literal["cls", "mean"]] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class SentenceRule:
         most_pieces: texts are cut to so many word pieces; 0 where the folder does not say.
     """
 
-    pooling: str
+    pooling: Literal["cls", "mean"]
     unit_length: bool
     most_pieces: int
 
@@ -89,7 +93,7 @@ def sentence_rule(folder: Path) -> SentenceRule | None:
     if not path.is_file():
         return None
     asked = [name for name, value in read_json(path).items() if name.startswith("pooling_mode_") and value is True]
-    if len(asked) != 1 or asked[0] not in ST_POOLING:
+    if len(asked) != 1 or asked[0] not in SENTENCE_POOLING:
         raise UserError(f"{path} asks for {', '.join(asked) or 'no pooling'}, which silohash does not do. Set pooling.")
     unit_length, most_pieces = True, 0
     if (folder / "modules.json").is_file():
@@ -100,7 +104,7 @@ def sentence_rule(folder: Path) -> SentenceRule | None:
         unit_length = "Normalize" in kinds
     if (folder / "sentence_bert_config.json").is_file():
         most_pieces = int(read_json(folder / "sentence_bert_config.json").get("max_seq_length") or 0)
-    return SentenceRule(ST_POOLING[asked[0]], unit_length, most_pieces)
+    return SentenceRule(SENTENCE_POOLING[asked[0]], unit_length, most_pieces)
 
 
 def needs_transformers(what: str) -> UserError:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.features.model_folder import needs_transformers
+from silohash.files import read_json
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ PADDING = -1
 """Stands where a text has no more pieces: no number of a piece, whatever the model pads with."""
 
 LONGEST = 512
+COUNTING_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
+"""Models whose positions begin behind the number of their padding."""
 
 
 @dataclass(frozen=True)
@@ -86,4 +89,12 @@ def read_word_pieces(folder: Path, most: int = LONGEST) -> WordPieces:
             "tokenizer.json there from where the model came."
         ) from error
     padding = 0 if found.pad_token_id is None else int(found.pad_token_id)
-    return WordPieces(content, min(most, LONGEST, int(found.model_max_length)), padding)
+    return WordPieces(content, min(most, LONGEST, int(found.model_max_length), _places(folder, padding)), padding)
+
+
+def _places(folder: Path, padding: int) -> int:
+    """Returns for how many pieces a model has positions."""
+    config = read_json(folder / "config.json")
+    config = config.get("text_config") or config
+    places = int(config.get("max_position_embeddings") or LONGEST)
+    return places - padding - 1 if config.get("model_type") in COUNTING_FROM_PADDING else places

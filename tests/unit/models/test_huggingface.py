@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from silohash.features.network import make_network
+from silohash.features.word_pieces import read_word_pieces
+from silohash.models.huggingface import CHUNK_ITEMS, Backbone, pooled, read_backbone
+from silohash.types import UserError
+from tests import backbones
+
+TEXTS = ["two red parrots", "a violin", "the blue harbour on the red tree"]
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    return [backbones.jpegs(tmp_path / "pictures", 3).picture(row) for row in range(3)]
+
+
+def embedded(network, values) -> np.ndarray:
+    return network.embed(network.prepare(iter(values)), "cpu", half=False)
+
+
+def seen(folder, pictures) -> torch.Tensor:
+    """What the folder's published processor makes of pictures."""
+    from transformers import ViTImageProcessorPil
+
+    return ViTImageProcessorPil.from_pretrained(folder)(pictures, return_tensors="pt")["pixel_values"]
+
+
+def published(folder):
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(folder).eval()
+
+
+@torch.no_grad()
+def test_clip_gives_its_projections(tmp_path, pictures):
+    folder = backbones.clip(tmp_path / "clip")
+    model = published(folder)
+    image = make_network("huggingface", "image", {"model": str(folder)})
+    expected = model.get_image_features(pixel_values=seen(folder, pictures)).pooler_output
+    np.testing.assert_allclose(embedded(image, pictures), expected, atol=1e-5)
+    text = make_network("huggingface", "text", {"model": str(folder)})
+    from transformers import AutoTokenizer
+
+    tokens = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
+    expected = model.get_text_features(
+        input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]
+    ).pooler_output
+    np.testing.assert_allclose(embedded(text, TEXTS), expected, atol=1e-5)
+    assert image.width == text.width == 10
+    assert image.key != text.key
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("vit", lambda output: output.last_hidden_state[:, 0]),
+        ("dinov2", lambda output: output.pooler_output),
+        ("resnet", lambda output: output.last_hidden_state.mean(dim=(2, 3))),
+    ],
+)
+@torch.no_grad()
+def test_backbones_of_pictures(tmp_path, pictures, name, expected):
+    folder = backbones.IMAGE_MODELS[name](tmp_path / name)
+    network = make_network("huggingface", "image", {"model": str(folder)})
+    found = embedded(network, pictures)
+    np.testing.assert_allclose(found, expected(published(folder)(seen(folder, pictures))), atol=1e-5)
+    assert found.shape == (3, backbones.WIDTH) == (3, network.width)
+    assert network.smallest_pixels == backbones.SIDE
+
+
+@torch.no_grad()
+def test_texts_are_means_over_their_own_pieces(tmp_path):
+    folder = backbones.bert(tmp_path / "bert")
+    network = make_network("huggingface", "text", {"model": str(folder)})
+    found = embedded(network, TEXTS)
+    model, pieces = published(folder), read_word_pieces(folder)
+    for text, vector in zip(TEXTS, found, strict=True):
+        ids = torch.from_numpy(pieces.ids([text])).long()
+        np.testing.assert_allclose(vector, model(ids).last_hidden_state[0].mean(0), atol=1e-5)
+    first = make_network("huggingface", "text", {"model": str(folder), "pooling": "cls"})
+    assert first.key != network.key
+    ids = torch.from_numpy(pieces.ids(TEXTS[:1])).long()
+    np.testing.assert_allclose(embedded(first, TEXTS)[0], model(ids).last_hidden_state[0, 0], atol=1e-5)
+
+
+def test_a_sentence_encoder_is_used_as_its_folder_says(tmp_path):
+    folder = backbones.sentence_encoder(tmp_path / "encoder")
+    network = make_network("huggingface", "text", {"model": str(folder)})
+    found = embedded(network, TEXTS)
+    plain = embedded(make_network("huggingface", "text", {"model": str(folder), "pooling": "mean"}), TEXTS)
+    np.testing.assert_allclose(found[:2], (plain / np.linalg.norm(plain, axis=1, keepdims=True))[:2], atol=1e-5)
+    assert network.prepare(TEXTS)["ids"].shape == (3, 6)
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}', encoding="utf-8")
+    with pytest.raises(UserError, match="pooling_mode_lasttoken"):
+        make_network("huggingface", "text", {"model": str(folder)})
+
+
+@pytest.mark.parametrize("name", ["vit", "dinov2", "resnet", "clip"])
+def test_a_network_is_built_of_its_config_alone(tmp_path, name):
+    folder = backbones.IMAGE_MODELS[name](tmp_path / name)
+    sample = torch.rand(CHUNK_ITEMS + 3, 3, backbones.SIDE, backbones.SIDE)
+    backbone, _ = read_backbone(folder, sample[:1], "image", "auto")
+    twin = Backbone(backbone.config, "image", backbone.pooling).eval()
+    assert twin.state_dict().keys() == backbone.state_dict().keys()
+    twin.load_state_dict(backbone.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(twin(sample), backbone(sample))
+        torch.testing.assert_close(backbone(sample)[-1:], backbone(sample[-1:]))
+
+
+def test_only_what_is_used_is_kept(tmp_path):
+    vit, _ = read_backbone(backbones.vit(tmp_path / "vit"), torch.zeros(1, 3, 32, 32), "image", "auto")
+    assert not [name for name in vit.state_dict() if "pooler" in name]
+    clip, _ = read_backbone(backbones.clip(tmp_path / "clip"), torch.zeros(1, 3, dtype=torch.int32), "text", "auto")
+    assert {name.split(".")[1] for name in clip.state_dict()} == {"text_model", "text_projection"}
+
+
+def test_weights_that_are_not_there_are_never_random(tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    folder = backbones.vit(tmp_path / "vit")
+    arrays = load_file(folder / "model.safetensors")
+    without = {name: array for name, array in arrays.items() if not name.startswith("pooler.")}
+    save_file(without, folder / "model.safetensors", metadata={"format": "pt"})
+    options = {"model": str(folder)}
+    assert make_network("huggingface", "image", options).width == backbones.WIDTH
+    with pytest.raises(UserError, match=r"lacks weights of its own network \(pooler\."):
+        make_network("huggingface", "image", {**options, "pooling": "pooler"})
+    cut = {name: array for name, array in without.items() if "layernorm" not in name}
+    save_file(cut, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match="lacks weights"):
+        make_network("huggingface", "image", options)
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(UserError, match="cannot be read"):
+        make_network("huggingface", "image", options)
+
+
+@pytest.mark.parametrize(
+    ("name", "modality", "options", "message"),
+    [
+        ("vit", "image", {"pooling": "projection"}, "no model of pictures and texts"),
+        ("vit", "image", {"pooling": "sum"}, 'pooling is "sum"'),
+        ("clip", "image", {"pooling": "cls"}, "gives its projection only"),
+        ("resnet", "image", {"pooling": "cls"}, "no first token"),
+        ("bert", "image", {}, r"preprocessor_config\.json is missing"),
+        ("vit", "text", {}, "no tokenizer"),
+    ],
+)
+def test_what_a_model_does_not_do(tmp_path, name, modality, options, message):
+    folder = (backbones.IMAGE_MODELS | backbones.TEXT_MODELS)[name](tmp_path / name)
+    with pytest.raises(UserError, match=message):
+        make_network("huggingface", modality, {"model": str(folder), **options})
+
+
+def test_weights_change_the_key_and_notes_do_not(tmp_path):
+    def key() -> str:
+        return make_network("huggingface", "image", {"model": str(tmp_path / "vit")}).key
+
+    folder = backbones.vit(tmp_path / "vit")
+    first = key()
+    (folder / "README.md").write_text("notes", encoding="utf-8")
+    assert key() == first
+    backbones.vit(folder, seed=1)
+    assert key() != first
+
+
+def test_pooling_of_networks_without_a_summary():
+    class Output:
+        last_hidden_state = torch.arange(12.0).reshape(1, 3, 4)
+
+    assert pooled(Output, "mean", torch.tensor([[1, 1, 0]])).tolist() == [[2, 3, 4, 5]]
+    assert pooled(Output, "cls").tolist() == [[0, 1, 2, 3]]
+    with pytest.raises(UserError, match="no pooler"):
+        pooled(Output, "pooler")
