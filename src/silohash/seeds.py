@@ -35,6 +35,19 @@ def numpy_generator(seed: int, purpose: str, *, silo: int = -1, round: int = -1)
     return np.random.default_rng(derive(seed, purpose, silo=silo, round=round))
 
 
+def published_permutation(seed: int, count: int) -> np.ndarray:
+    """Returns the order of ``numpy.random.seed(seed)`` and one permutation, as some published splits are made.
+
+    Returns:
+        ``(count,)`` int64.
+
+    Example:
+        >>> published_permutation(6, 5).tolist()
+        [3, 4, 0, 1, 2]
+    """
+    return np.random.RandomState(seed).permutation(count)
+
+
 def torch_generator(seed: int, purpose: str, *, silo: int = -1, round: int = -1) -> torch.Generator:  # noqa: A002
     """Returns torch's generator (on the CPU) for one purpose."""
     import torch

@@ -73,3 +73,8 @@ def test_torch_globally_restores_after_an_error() -> None:
     with pytest.raises(RuntimeError), seeds.torch_globally(5, "weights"):
         torch.rand(1) @ torch.rand(2)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_the_permutation_of_published_splits_is_that_of_numpys_older_generator() -> None:
+    assert seeds.published_permutation(6, 5).tolist() == [3, 4, 0, 1, 2]
+    assert seeds.published_permutation(7, 1000).tolist() != seeds.published_permutation(8, 1000).tolist()

@@ -24,7 +24,7 @@ DSCMR = "Zhen et al., Deep Supervised Cross-Modal Retrieval, CVPR 2019 (github.c
 SHDCH = "Zhan et al., Supervised Hierarchical Deep Hashing, 2020 (github.com/SDU-MIMA/SHDCH)"
 
 _coco = partial(SplitProtocol, dataset="coco", items=122_218, classes=80, population="labelled", collected=123_287)
-_coco_lists = partial(_coco, query=5_000, train=10_000, draw="stated", measure="mAP@5000")
+_coco_lists = partial(_coco, query=5_000, train=10_000, draw="stated", measure="mAP@5000[denominator=retrieved]")
 _karpathy = partial(
     _coco,
     source=FEDBIGNNS,
@@ -60,7 +60,7 @@ COCO = (
         database=121_287,
         items=123_287,
         population="all",
-        measure="mAP@50",
+        measure="mAP@50[denominator=retrieved]",
         about="All 123,287 items, of which 1,069 have no label: they are relevant to nothing, and as queries count 0.",
     ),
     _coco_lists(
@@ -141,7 +141,7 @@ IAPR = (
         name="feduch",
         source=FEDUCH,
         train=5_000,
-        measure="mAP@50",
+        measure="mAP@50[denominator=retrieved]",
         about="Texts are vectors of 1,024 by BERT in the paper; here they are what the files hold.",
     ),
     _iapr(
@@ -191,7 +191,7 @@ WIKIPEDIA = (
         items=None,
         database=2_173,
         searched="train",
-        measure="mAP@50",
+        measure="mAP@50[denominator=retrieved]",
         about="2,173 and 462 of the 2,866 items: the split with a validation part of 231 that DSCMR and others use, "
         "without that part. The database is what was trained on. Lists of 693 test items do not tell which of them are "
         "the 462 (rasiwasia takes all).",

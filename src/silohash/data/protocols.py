@@ -22,7 +22,7 @@ from silohash.data.protocol_tables_more import COCO, FASHIONVC, IAPR, PASCAL, SS
 from silohash.data.split_protocol import SplitProtocol
 from silohash.data.splits import default_splits
 from silohash.registry import suggestion
-from silohash.seeds import numpy_generator
+from silohash.seeds import numpy_generator, published_permutation
 from silohash.types import Rows, UserError
 
 DEFAULT = "default"
@@ -219,7 +219,7 @@ def _drawn(choice: Choice, count: int, sizes: _Sizes, seed: int) -> dict[str, Ro
     if protocol.draw in {"seeded", "stated"} or choice.drawn:
         order = numpy_generator(seed, f"protocol/{protocol.dataset}").permutation(count)
     elif protocol.draw == "numpy seed":
-        order = np.random.RandomState(protocol.numpy_seed).permutation(count)
+        order = published_permutation(protocol.numpy_seed, count)
     elif protocol.draw == "last rows":
         order = np.roll(order, sizes.query)
     query, rest = order[: sizes.query], order[sizes.query :]

@@ -25,7 +25,7 @@ DRAWS: Mapping[Draw, str] = {
     "first rows": "the order of the files: queries first, then the items to train on",
     "last rows": "the order of the files: queries last, the items to train on first",
     "stated": "as the files state the splits",
-    "numpy seed": "numpy.random.seed({numpy_seed}) and one permutation: queries first, then the items to train on",
+    "numpy seed": "a permutation by numpy's older generator, seed {numpy_seed}: queries first, then the items to train on",
     "free": "as the files state the splits, else a tenth of the items (at most 2,000) by their ids are the queries",
 }
 SEARCHED: Mapping[Searched, str] = {

@@ -10,6 +10,7 @@ import pytest
 from silohash.data.community.raw import Raw
 from silohash.data.protocols import PROTOCOLS, apply, protocol_of
 from silohash.data.split_protocol import DRAWS, POPULATIONS, SEARCHED, SplitProtocol
+from silohash.evaluate.measures import Measure
 from silohash.types import UserError
 
 EVERY = [protocol for table in PROTOCOLS.values() for protocol in table.values()]
@@ -103,7 +104,8 @@ def test_the_five_papers_have_the_measures_they_report() -> None:
     measures = {protocol.source: set() for protocol in EVERY}
     for protocol in EVERY:
         measures[protocol.source].add(protocol.measure)
-    assert measures["FedUCH"] == {"mAP@50"}
+    assert measures["FedUCH"] == {"mAP@50[denominator=retrieved]"}
+    assert all(str(Measure.parse(protocol.measure)) == protocol.measure for protocol in EVERY)
     assert measures["FedCAFE"] == measures["FedHAP"] == measures["DLFFH"] == {"mAP@all"}
     assert measures["FedBi-GNNs"] == {"Success@1"}
 

@@ -94,7 +94,7 @@ def test_an_archive_under_a_protocol(wikipedia: Path) -> None:
     assert archive.card.protocol == "wikipedia/feduch/scaled/80/60-60"
     assert archive.card.digest
     assert "2,173" in archive.card.notes["about the protocol"]
-    assert archive.card.notes["as published, the source measures"].startswith("mAP@50; ")
+    assert archive.card.notes["as published, the source measures"].startswith("mAP@50[denominator=retrieved]; ")
     pairs = open_archive("wikipedia", options={"root": str(wikipedia), "protocol": "dscmr/scaled"})
     assert pairs.query_in_database
     assert pairs.split("query").tolist() == pairs.split("database").tolist()
