@@ -33,7 +33,8 @@ def test_wheel_holds_every_file_of_the_source(wheel: zipfile.ZipFile) -> None:
     source = REPOSITORY / "src"
     files = [p for p in source.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
     expected = {p.relative_to(source).as_posix() for p in files}
-    expected |= {f"silohash/recipes/{p.name}" for p in (REPOSITORY / "recipes").glob("*.toml")}
+    recipes = [p for p in (REPOSITORY / "recipes").rglob("*") if p.is_file()]
+    expected |= {f"silohash/{p.relative_to(REPOSITORY).as_posix()}" for p in recipes}
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == expected
     assert "silohash/py.typed" in held

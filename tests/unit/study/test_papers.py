@@ -1,0 +1,130 @@
+"""Papers' tables: that every file loads and fits its printed figures, what is left out and why, ours beside theirs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from itertools import product
+
+import pytest
+
+from silohash.data.protocols import PROTOCOLS
+from silohash.registry import Registry
+from silohash.study import papers
+from silohash.study.papers import (
+    PAPER_TABLES,
+    PUBLISHED,
+    Lack,
+    lacks,
+    paper_table,
+    read_published,
+    without,
+    write_beside,
+)
+from silohash.types import UserError
+from tests.made_up_studies import axis, made_up_study
+
+METHODS = axis("method", "Local", "FedAvg")
+
+
+@pytest.fixture
+def recipes(repository):
+    return repository / "recipes"
+
+
+@pytest.mark.parametrize("table", PAPER_TABLES.values(), ids=PAPER_TABLES)
+def test_printed_figures_are_those_of_the_studys_choices(table, recipes):
+    config = table.study(recipes)
+    printed = read_published(table.file(recipes, ".csv"))
+    tasks = sorted({line["task"] for line in printed})
+    places = [tuple(line[name] for name in (*config.axis_names, "task")) for line in printed]
+    assert len(set(places)) == len(places)
+    assert set(places) == set(product(*([choice.name for choice in a.choices] for a in config.axes), tasks))
+    assert all(0 < float(line[PUBLISHED]) < 1 for line in printed)
+
+
+@pytest.mark.parametrize("table", PAPER_TABLES.values(), ids=PAPER_TABLES)
+def test_protocols_and_settings_are_known(table, recipes):
+    config = table.study(recipes)
+    sets = [config.base.set, *(choice.set for a in config.axes for choice in a.choices)]
+    named = [values for values in sets if "data.name" in values]
+    assert named
+    for values in named:
+        assert values["data.protocol"] in PROTOCOLS[values["data.name"]]
+    assert config.table.measure == "mAP@all"
+
+
+def test_some_figures_as_they_are_printed(recipes):
+    def of(key, **wanted):
+        lines = read_published(paper_table(key).file(recipes, ".csv"))
+        (line,) = [line for line in lines if wanted.items() <= line.items()]
+        return line[PUBLISHED]
+
+    assert of("fedcafe/table2", data="MIRFlickr-25K", method="FedAvg", bits="64", task="t2i") == "0.7143"
+    assert of("fedcafe/table2", data="NUS-WIDE", method="FedCAFE", bits="16", task="i2t") == "0.5987"
+    assert of("fedcafe/table3", beta="0.2", method="MOON", bits="32", task="t2i") == "0.6419"
+    assert of("fedcafe/table4", beta="0.5", method="Local", bits="16", task="t2i") == "0.6763"
+    assert of("fedhap/table2", data="MIRFlickr", method="FedHAP", bits="48") == "0.8778"
+    assert of("fedhap/table3", data="NUS-WIDE", method="DCH (MOON)", bits="12") == "0.3950"
+
+
+def test_methods_and_data_that_are_not_there_are_named(recipes, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SILOHASH_DATA", raising=False)
+    monkeypatch.setattr(
+        papers, "FEDERATED_METHODS", Registry("federated method", "none", {"fedavg": "m:A", "local": "m:B"})
+    )
+    found = lacks(paper_table("fedcafe/table2").study(recipes))
+    said = {(lack.axis, lack.choice): str(lack) for lack in found}
+    assert said["method", "FedCAFE"] == "FedCAFE needs fedcafe (federated method)"
+    assert ("method", "FedAvg") not in said
+    assert said["data", "NUS-WIDE"] == "NUS-WIDE needs the files of nus-wide"
+    assert "nus-wide-tc21-iall.mat" in next(lack.remedy for lack in found if lack.choice == "NUS-WIDE")
+
+
+def test_what_lacks_something_is_left_out(recipes):
+    config = paper_table("fedcafe/table2").study(recipes)
+    left = without(config, [Lack("method", "FedCAFE", "fedcafe"), Lack("data", "NUS-WIDE", "files")])
+    assert [choice.name for choice in left.axis("data").choices] == ["MIRFlickr-25K"]
+    assert "FedCAFE" not in [choice.name for choice in left.axis("method").choices]
+    with pytest.raises(UserError, match=r"MIRFlickr-25K needs files.*\nput them there"):
+        without(config, [Lack("data", name, "files", "put them there") for name in ("MIRFlickr-25K", "NUS-WIDE")])
+    with pytest.raises(UserError, match="all of it needs shdch"):
+        without(config, [Lack("", "", "shdch (local method)")])
+
+
+def test_unknown_tables_have_a_suggestion():
+    with pytest.raises(UserError, match=r'no table "fedcafe/tabel2" \(did you mean "fedcafe/table2"\?\)'):
+        paper_table("fedcafe/tabel2")
+
+
+def test_ours_beside_the_printed(tmp_path):
+    study = made_up_study(
+        METHODS,
+        value=lambda choices, seed, task: 0.5 + 0.02 * seed,
+        missing=lambda choices, seed: choices["method"] == "Local",
+        evaluations=("GG",),
+    )
+    printed = [
+        {"method": method, "task": task, PUBLISHED: "0.5000"}
+        for method in ("Local", "FedAvg")
+        for task in ("i2t", "t2i")
+    ]
+    table = papers.PaperTable("some/table1", "A paper's", ("They trained longer.",))
+    paths = write_beside(table, study, printed, tmp_path)
+    text = paths[0].read_text(encoding="utf-8")
+    assert "| FedAvg | i2t | 0.5000 | 0.5100 | 0.383–0.637 | +0.0100 |" in text
+    assert "| Local" not in text
+    assert "- 2 of 4 printed figures have one of ours beside them." in text
+    assert "- They trained longer." in text
+    lines = list(csv.DictReader(io.StringIO(paths[1].read_text(encoding="utf-8"))))
+    assert [line["ours"] for line in lines] == ["", "", "0.51", "0.51"]
+    assert [line["seeds"] for line in lines] == ["0", "0", "2", "2"]
+
+
+def test_damaged_figures_are_named(tmp_path):
+    with pytest.raises(UserError, match="missing"):
+        read_published(tmp_path / "none.csv")
+    (tmp_path / "bad.csv").write_text("method,published\nLocal,much\n", encoding="utf-8")
+    with pytest.raises(UserError, match="damaged"):
+        read_published(tmp_path / "bad.csv")
