@@ -45,7 +45,7 @@ weights are not there.
 COMMON_OPTIONS: Mapping[str, Any] = {"batch": 32, "device": "auto", "half": False, "draft": False}
 """Options of every kind: items a pass; where to compute; 16 bits; JPEG files decoded at a reduced size."""
 
-PATHS = ("model", "weights")
+NETWORK_FILES = ("model", "weights")
 """Options that name a file or folder of the user's."""
 
 SPOKEN_OF = 64
@@ -139,7 +139,7 @@ class Source:
     def __init__(self, kind: str, modality: Modality, options: Mapping[str, Any], expected: str | None = None) -> None:
         self.kind = kind
         self.modality = modality
-        self.options = {name: _absolute(value) if name in PATHS else value for name, value in options.items()}
+        self.options = {name: _absolute(value) if name in NETWORK_FILES else value for name, value in options.items()}
         self._expected = expected
         self._network: Network | None = None
         self._lock = threading.Lock()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from silohash.models.backbones import PublishedTower
 from silohash.types import MODALITIES, Modality, Outputs, PairBatch, UserError
 
-TowerKind = Literal["mlp", "conv"]
+TowerKind = Literal["mlp", "conv", "network"]
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,12 @@ class TowerSpec:
     """How one modality's network is built.
 
     Attributes:
-        kind: ``mlp`` for vectors, ``conv`` for pictures of at most 64 pixels.
-        shape: of one input, ``(D,)`` or ``(c, h, w)``.
+        kind: ``mlp`` for vectors, ``conv`` for pictures of at most 64 pixels, ``network`` for a published network.
+        shape: of one input, ``(D,)`` or ``(c, h, w)``, or ``(L,)`` word pieces.
         hidden: width of the feature before the hash layer.
         dropout: share of the feature that is dropped in training.
         scale: inputs are multiplied by it, so that sparse unit-length texts and standardised features start alike.
+        settings: what a published network is built of, a JSON value (`silohash.models.backbones`).
     """
 
     kind: TowerKind
@@ -31,6 +33,7 @@ class TowerSpec:
     hidden: int = 512
     dropout: float = 0.0
     scale: float = 1.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Tower(nn.Module):
     def __init__(self, spec: TowerSpec, bits: int) -> None:
         super().__init__()
         self.scale = spec.scale
-        self.backbone = {"mlp": mlp, "conv": conv}[spec.kind](spec)
+        self.backbone = {"mlp": mlp, "conv": conv, "network": PublishedTower}[spec.kind](spec)
         self.hash = nn.Linear(spec.hidden, bits)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,8 @@ from silohash.federated import FEDERATED_METHODS
 from silohash.files import digest_json
 from silohash.local import LOCAL_METHODS
 from silohash.registry import Registry, suggestion
-from silohash.types import EVALUATIONS, TASKS, Evaluation, Task, UserError
+from silohash.runtime.paths import make_absolute
+from silohash.types import EVALUATIONS, TASKS, Evaluation, Modality, Task, UserError
 
 DECIDING_NOTHING = ("workers", "threads", "device")
 """Keys of ``[train]`` that say how a run is computed, not what it is."""
@@ -70,9 +71,9 @@ class FeaturesConfig(Section):
     """``[features]``: how pictures and texts become vectors."""
 
     image: dict[str, Any] = Field(default_factory=dict)
-    """kind = "auto", "pixels" or "given", and its options (size, channels)."""
+    """kind = "auto", "pixels", "given", "huggingface" or "cnnf", and its options (size, channels; model)."""
     text: dict[str, Any] = Field(default_factory=dict)
-    """kind = "auto", "tfidf", "bow" or "given", and its options (buckets)."""
+    """kind = "auto", "tfidf", "count", "binary", "given", "huggingface" or "tokens", and its options (buckets; model)."""
 
 
 class ModelConfig(Section):
@@ -82,6 +83,14 @@ class ModelConfig(Section):
     """Width of the feature before the hash layer."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
     """Share of the feature that is dropped in training."""
+    image: dict[str, Any] = Field(default_factory=dict)
+    """backbone = "huggingface" or "cnnf", with its options (model, pooling, freeze): a published network trained on from."""
+    text: dict[str, Any] = Field(default_factory=dict)
+    """The same for texts, which need features.text = { kind = "tokens", model = ... }."""
+
+    def of(self, modality: Modality) -> dict[str, Any]:
+        """Returns the table of a modality's published network; empty for a tower from scratch."""
+        return self.image if modality == "image" else self.text
 
 
 class PartitionConfig(Section):
@@ -250,7 +259,7 @@ def load_config(source: Path | Mapping[str, Any], overrides: Sequence[str] = ())
     value = _read_toml(source) if isinstance(source, Path) else json.loads(json.dumps(source, default=str))
     for override in overrides:
         _override(value, override)
-    _make_absolute(value, Path())
+    make_absolute(value, Path())
     try:
         config = RunConfig.model_validate(value)
     except ValidationError as error:
@@ -283,17 +292,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f'"{path}" is a folder; a config is a TOML file. Make one: silohash new run.toml') from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no TOML: {error}.") from error
-    _make_absolute(value, path.parent)
+    make_absolute(value, path.parent)
     return value
-
-
-def _make_absolute(value: Mapping[str, Any], base: Path) -> None:
-    data = value.get("data")
-    if not isinstance(data, dict):
-        return
-    for table, key in ((data, "path"), (data.get("options"), "root")):
-        if isinstance(table, dict) and isinstance(table.get(key), str) and table[key]:
-            table[key] = str((base / Path(table[key]).expanduser()).resolve())
 
 
 def read_override(override: str) -> tuple[str, Any]:

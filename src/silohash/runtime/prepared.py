@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +18,15 @@ from silohash.data.partition import Partition
 from silohash.features.base import Featuriser, add_statistics
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
-from silohash.files import explaining_disk_errors, read_json, write_json, write_text
+from silohash.features.tokens import TokenFeatures
+from silohash.files import explaining_disk_errors, read_arrays, read_json, write_arrays, write_json, write_text
 from silohash.local.base import SiloData
+from silohash.models.backbones import network_settings, published_weights
 from silohash.models.towers import ModelSpec, TowerSpec
 from silohash.runtime.config import RunConfig, load_config
 from silohash.types import MODALITIES, Arrays, Modality, Rows, UserError
+
+PUBLISHED = "published.safetensors"
 
 
 @dataclass(frozen=True)
@@ -111,12 +115,19 @@ def model_spec(featurisers: Mapping[Modality, Featuriser], classes: int, config:
     towers: dict[Modality, TowerSpec] = {}
     for modality, featuriser in featurisers.items():
         shape = tuple(featuriser.shape)
+        backbone = config.model.of(modality)
+        if isinstance(featuriser, TokenFeatures) and not backbone:
+            raise UserError(
+                'features.text kind "tokens" is for a text tower that is trained on from a published model. Set '
+                'model.text = { backbone = "huggingface", model = ... }, or another kind of features.'
+            )
         towers[modality] = TowerSpec(
-            kind="conv" if len(shape) == 3 else "mlp",
+            kind="network" if backbone else "conv" if len(shape) == 3 else "mlp",
             shape=shape,
             hidden=config.model.hidden,
             dropout=config.model.dropout,
             scale=input_scale(featuriser),
+            settings=network_settings(modality, featuriser, backbone) if backbone else {},
         )
     return ModelSpec(towers=towers, classes=classes, class_head=config.federated_method.class_head)
 
@@ -131,12 +142,14 @@ class Prepared:
         silos: names and how many items each trains on and holds back; an archive row may stand in several silos.
         arrays: ``image``, ``text``, ``labels``, ``has_image``, ``has_text``: training rows of silo 0, its validation rows,
             those of silo 1, ...; and ``pixel_mean``, ``pixel_deviation`` for pictures.
+        published: the weights of published networks that towers are trained on from, as ``modality/name``.
     """
 
     config: RunConfig
     spec: ModelSpec
     silos: list[tuple[str, int, int]]
     arrays: Arrays
+    published: Arrays = field(default_factory=dict)
 
     def silo(self, number: int, device: torch.device) -> tuple[SiloData, SiloData]:
         """Returns a silo's training and validation items on the device."""
@@ -177,6 +190,7 @@ class Prepared:
                 mapped = open_memmap(folder / f"{name}.npy", mode="w+", dtype=array.dtype, shape=array.shape)
                 mapped[...] = array
                 mapped.flush()
+        write_arrays(folder / PUBLISHED, self.published)
         write_text(folder / "config.toml", self.config.to_toml())
         write_json(folder / "prepared.json", {"spec": self.spec.to_json(), "silos": self.silos})
 
@@ -192,6 +206,7 @@ class Prepared:
             spec=ModelSpec.from_json(about["spec"]),
             silos=[(name, train, validation) for name, train, validation in about["silos"]],
             arrays=arrays,
+            published=read_arrays(folder / PUBLISHED)[0],
         )
 
 
@@ -215,11 +230,13 @@ def prepare(
     arrays.update(pixel_statistics(featurisers))
     if archive.labels is not None:
         arrays["labels"] = archive.labels[rows].astype(np.float32)
+    spec = model_spec(featurisers, len(archive.label_names), config)
     return Prepared(
         config=config,
-        spec=model_spec(featurisers, len(archive.label_names), config),
+        spec=spec,
         silos=[(silo.name, len(silo.train), len(silo.validation)) for silo in silos],
         arrays=arrays,
+        published=published_weights(spec.towers),
     )
 
 

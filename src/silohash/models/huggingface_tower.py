@@ -1,0 +1,90 @@
+"""Published backbones of Hugging Face as towers that are trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from silohash.features.base import Featuriser
+from silohash.features.image import PixelFeatures
+from silohash.features.model_folder import find_model, folder_digest, sentence_rule
+from silohash.features.preprocess import read_preparation
+from silohash.features.tokens import TokenFeatures
+from silohash.features.word_pieces import read_word_pieces
+from silohash.models.huggingface import Backbone, Pooling, read_backbone
+from silohash.types import Arrays, Modality, UserError
+
+
+def settings(
+    modality: Modality, featuriser: Featuriser, *, model: str = "", pooling: Pooling = "auto", download: bool = False
+) -> dict[str, Any]:
+    """Returns what a backbone is built of, and where its weights lie.
+
+    Args:
+        modality: the modality.
+        featuriser: ``pixels`` in colour, of the size that the model takes; or ``tokens`` of the same model.
+        model: the folder, or the name of a model in the local cache of Hugging Face.
+        pooling: as for frozen backbones.
+        download: whether a model that is not there may be downloaded.
+
+    Raises:
+        UserError: if the model is not there, or does not take what the featuriser gives.
+    """
+    folder = find_model(model, f"model.{modality}", download=download)
+    made: dict[str, Any] = {"source": str(folder.resolve()), "digest": folder_digest(folder, modality)}
+    if modality == "image":
+        if not isinstance(featuriser, PixelFeatures) or featuriser.channels != 3:
+            raise UserError(
+                '[model.image] a backbone takes colour pictures. Set features.image = { kind = "pixels", channels = 3, '
+                "size = ... }."
+            )
+        factor, offset = read_preparation(folder).affine()
+        made |= {"factor": factor.reshape(-1).tolist(), "offset": offset.reshape(-1).tolist()}
+        made |= {"padding": 0, "unit_length": False}
+        sample, how = torch.zeros(1, *featuriser.shape), pooling
+    else:
+        if (
+            not isinstance(featuriser, TokenFeatures)
+            or featuriser.pieces.tokenizer != read_word_pieces(folder).tokenizer
+        ):
+            raise UserError(
+                '[model.text] a backbone takes the word pieces of its own tokenizer. Set features.text = { kind = "tokens", '
+                f'model = "{model}" }}.'
+            )
+        rule = sentence_rule(folder) if pooling == "auto" else None
+        made |= {"padding": featuriser.pieces.padding, "unit_length": rule is not None and rule.unit_length}
+        sample, how = torch.zeros(1, 3, dtype=torch.int32), rule.pooling if rule else pooling
+    backbone, width = read_backbone(
+        folder, sample, modality, how, unit_length=made["unit_length"], padding=made["padding"]
+    )
+    return {**made, "modality": modality, "config": backbone.config, "pooling": backbone.pooling, "width": width}
+
+
+def build(about: Mapping[str, Any]) -> Backbone:
+    """Returns the network that the settings describe, with random weights."""
+    return Backbone(
+        about["config"], about["modality"], about["pooling"],
+        unit_length=about["unit_length"], padding=about["padding"],
+    )  # fmt: skip
+
+
+def weights(about: Mapping[str, Any]) -> Arrays:
+    """Returns the published weights by their names in the network that `build` makes.
+
+    Raises:
+        UserError: if the folder is gone, or its files have changed since the settings were made.
+    """
+    modality: Modality = about["modality"]
+    folder = find_model(about["source"], f"model.{modality}", download=False)
+    if folder_digest(folder, modality) != about["digest"]:
+        raise UserError(f"The model in {folder} has changed while the run was prepared. Run the command again.")
+    sample = torch.zeros(1, 3, dtype=torch.int32)
+    if modality == "image":
+        sample = torch.zeros(1, 3, *read_preparation(Path(folder)).shape)
+    backbone, _ = read_backbone(
+        folder, sample, modality, about["pooling"], unit_length=about["unit_length"], padding=about["padding"]
+    )
+    return {name: tensor.numpy() for name, tensor in backbone.state_dict().items()}
