@@ -59,9 +59,9 @@ def _with_words(folder: Path, begin: str, end: str, pad: str) -> Path:
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=pad,
-        unk_token="[UNK]",
+        unk_token="[UNK]",  # noqa: S106  no password
         bos_token=begin,
-        eos_token=end,  # noqa: S106
+        eos_token=end,
     )
     fast.save_pretrained(folder)
     return folder
