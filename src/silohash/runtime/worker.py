@@ -18,6 +18,7 @@ from silohash.exchange.message import Message
 from silohash.federated.base import Adapted, SiloContext, params_of
 from silohash.index.codes import pack
 from silohash.local.base import SiloData, outputs_of
+from silohash.models.backbones import install_published
 from silohash.runtime.config import RunConfig
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.runner import SiloTask, decode_task, encode_result, read_frame, write_frame
@@ -41,6 +42,7 @@ class Worker:
         self.federated = config.federated_method
         with seeds.torch_globally(config.seed, "initial weights"):
             self.model = self.local.build(prepared.spec, config.local.bits).to(device)
+        install_published(self.model, prepared.published)
         self.settings = train_settings(config)
         self.data: dict[int, tuple[SiloData, SiloData]] = {}
 
