@@ -75,10 +75,10 @@ def conduct(
         write_text(out / "study.toml", config.to_toml())
         failed: list[Outcome] = []
         if config.tune:
-            tuning = Tuning(config, config.tune, out, say, fresh=fresh)
             asked = {search_name(config, cell.choices) for cell in wanted}
-            failed += _tune(tuning, asked, config.processes, console, make_worker)
-            tuned = tuning.best()
+            with Tuning(config, config.tune, out, say, fresh=fresh) as tuning:
+                failed += _tune(tuning, asked, config.processes, console, make_worker)
+                tuned = tuning.best()
             names = {cell.name for cell in wanted if search_name(config, cell.choices) in tuned}
             wanted = [cell for cell in cells(config, tuned, refuse_equal=False) if cell.name in names]
         jobs = [Job(cell.name, out / RUNS / cell.name, cell.config) for cell in wanted]

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silohash.files import digest_json, write_text
+from silohash.files import digest_json, explaining_disk_errors, write_text
 from silohash.runtime.config import RunConfig, to_toml
 from silohash.runtime.run import Run
 from silohash.seeds import derive
@@ -89,7 +88,7 @@ def ends(parameter: Parameter) -> tuple[Any, Any]:
 
 
 class Tuning:
-    """The searches of a study in its folder.
+    """The searches of a study in its folder; to be closed after use, as a context.
 
     Args:
         config: the study.
@@ -105,58 +104,68 @@ class Tuning:
     def __init__(self, config: StudyConfig, tune: Tune, out: Path, say: Say, *, fresh: bool = False) -> None:
         self.config, self.tune, self.out, self.say, self.fresh = config, tune, out, say, fresh
         self.searches = searches(config, tune)
-        (out / FOLDER).mkdir(parents=True, exist_ok=True)
-        self._check_settings()
+        optuna = _optuna()
+        with explaining_disk_errors(out / FOLDER):
+            (out / FOLDER).mkdir(parents=True, exist_ok=True)
+        self.storage = optuna.storages.RDBStorage(_url(out / DATABASE))
+        try:
+            self._check_settings()
+        except UserError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Tuning:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the database of trials."""
+        self.storage.remove_session()
+        self.storage.engine.dispose()
 
     def _check_settings(self) -> None:
         """Refuses searches that were begun with other settings, or sets them aside."""
         for search in self.searches:
             settings = self._settings(search)
-            with self._opened(search) as study:
-                begun = study.user_attrs.setdefault("settings", settings) if study.trials else settings
-                if begun == settings:
-                    study.set_user_attr("settings", settings)
-                    continue
-            if not self.fresh:
+            begun = self._study(search).user_attrs.get("settings", settings)
+            if begun != settings and not self.fresh:
                 raise UserError(
                     f"The search {search.name} was begun with other settings or parameters. Put the study back as it was, "
                     "give another --out, or search anew: --fresh."
                 )
-            self._forget(search)
+            if begun != settings:
+                self._forget(search)
+            self._study(search).set_user_attr("settings", settings)
 
     def _forget(self, search: Search) -> None:
-        import optuna
-
         if (folder := self.out / FOLDER / search.name).exists():
             self.say(f"{search.name}: search set aside as {set_aside(folder).name} and begun anew")
-        with _storage(self.out / DATABASE) as storage:
-            optuna.delete_study(study_name=search.name, storage=storage)
-        with self._opened(search) as study:
-            study.set_user_attr("settings", self._settings(search))
+        _optuna().delete_study(study_name=search.name, storage=self.storage)
 
     def _settings(self, search: Search) -> str:
         config = run_config(self.config, search.choices, self.config.seeds[0], {})
         parameters = {key: parameter.model_dump(mode="json") for key, parameter in search.parameters.items()}
         return digest_json([config.digest(), parameters, self.tune.seed])
 
-    @contextmanager
-    def _opened(self, search: Search, number: int = 0) -> Iterator[optuna.Study]:
-        """Yields a search in the database, with the draws of a trial."""
-        optuna = _optuna()
+    def _study(self, search: Search, number: int = 0) -> optuna.Study:
+        """Returns a search in the database, with the draws of a trial."""
+        module = _optuna()
         seed = derive(self.tune.seed, f"tune/{search.name}", round=number) % (1 << 32)
         at_random = max(2, self.tune.trials // RANDOM_SHARE)
-        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=at_random)
-        with _storage(self.out / DATABASE) as storage:
-            yield optuna.create_study(
-                study_name=search.name, storage=storage, sampler=sampler, direction="maximize", load_if_exists=True
-            )
+        study: optuna.Study = module.create_study(
+            study_name=search.name, storage=self.storage, direction="maximize", load_if_exists=True,
+            sampler=module.samplers.TPESampler(seed=seed, n_startup_trials=at_random),
+        )  # fmt: skip
+        return study
 
     def job(self, search: Search, number: int) -> Job:
         """Returns a trial as a run; the same however often it is asked for."""
-        with self._opened(search, number) as study:
-            asked = study.trials
-            trial = _again(study, asked[number]) if number < len(asked) else study.ask()
-            values = {key: suggest(trial, key, parameter) for key, parameter in search.parameters.items()}
+        study = self._study(search, number)
+        asked = study.trials
+        trial = _again(study, asked[number]) if number < len(asked) else study.ask()
+        values = {key: suggest(trial, key, parameter) for key, parameter in search.parameters.items()}
         config = run_config(self.config, search.choices, self.config.seeds[0], values)
         folder = self.out / FOLDER / search.name / f"trial-{number}"
         return Job(f"{search.name}, trial {number}", folder, config, figures=False)
@@ -164,25 +173,22 @@ class Tuning:
     def chain(self, search: Search) -> Chain:
         """Yields the trials that are not judged yet, one after the other."""
         for number in range(self.tune.trials):
-            with self._opened(search, number) as study:
-                trials = study.trials
+            trials = self._study(search).trials
             if number < len(trials) and trials[number].state.is_finished():
                 continue
             job = self.job(search, number)
             outcome = (yield job) if unfinished([job], self.say, fresh=self.fresh) else Outcome(job, 0, "", 0.0)
             score = validation_figure(job.folder, job.config) if outcome.code == 0 else None
-            with self._opened(search, number) as study:
-                if score is None:
-                    study.tell(number, state=_optuna().trial.TrialState.FAIL)
-                else:
-                    study.tell(number, score)
+            if score is None:
+                self._study(search).tell(number, state=_optuna().trial.TrialState.FAIL)
+            else:
+                self._study(search).tell(number, score)
 
     def left(self, chosen: Sequence[Search]) -> list[RunConfig]:
         """Returns a config for each trial of some searches that is not judged yet; its parameters are still open."""
         found = []
         for search in chosen:
-            with self._opened(search) as study:
-                judged = sum(trial.state.is_finished() for trial in study.trials[: self.tune.trials])
+            judged = sum(trial.state.is_finished() for trial in self._study(search).trials[: self.tune.trials])
             found += [run_config(self.config, search.choices, self.config.seeds[0], {})] * (self.tune.trials - judged)
         return found
 
@@ -194,8 +200,7 @@ class Tuning:
         found: dict[str, dict[str, Any]] = {}
         lines: list[list[object]] = [["search", "trial", "state", "validation", *self.tune.parameters]]
         for search in self.searches:
-            with self._opened(search) as study:
-                trials = study.trials[: self.tune.trials]
+            trials = self._study(search).trials[: self.tune.trials]
             judged = [trial for trial in trials if trial.value is not None]
             for trial in trials:
                 values = [trial.params.get(key, "") for key in self.tune.parameters]
@@ -249,15 +254,7 @@ def _optuna() -> Any:  # noqa: ANN401  a module
     return optuna
 
 
-@contextmanager
-def _storage(path: Path) -> Iterator[Any]:
-    """Yields the database of trials, and closes it after."""
-    optuna = _optuna()
+def _url(path: Path) -> str:
     from sqlalchemy.engine import URL
 
-    storage = optuna.storages.RDBStorage(URL.create("sqlite", database=str(path)).render_as_string())
-    try:
-        yield storage
-    finally:
-        storage.remove_session()
-        storage.engine.dispose()
+    return URL.create("sqlite", database=str(path)).render_as_string()

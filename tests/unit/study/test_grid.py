@@ -99,7 +99,7 @@ def test_overrides_go_over_the_file(tmp_path: Path) -> None:
         'set = { "train.batch" = 8, "model.hidden" = 32 }\n[[axis]]\nname = "a"\nkey = "x.y"\nvalues = [1]\n'
     )
     assert load_study(path, ["train.batch=4"]).set == {"train.batch": 4, "model.hidden": 32}
-    with pytest.raises(UserError, match="section.key=value"):
+    with pytest.raises(UserError, match=r"section\.key=value"):
         load_study(path, ["train"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +73,9 @@ def workers() -> type[Slow]:
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Any]:
+def jobs(tmp_path: Path) -> Callable[..., list[Job]]:
     config = load_config(tiny(tmp_path))
-    yield lambda *names: [Job(name, tmp_path / name, config) for name in names]
+    return lambda *names: [Job(name, tmp_path / name, config) for name in names]
 
 
 def test_as_many_at_a_time_as_asked_for(jobs: Any, workers: type[Slow]) -> None:

@@ -1,0 +1,314 @@
+"""Studies from the file to the tables: run, stopped in every way, gone on with, failed, changed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silohash.report.tables import read_results
+from silohash.runtime.config import to_toml, toml_value
+from silohash.runtime.events import read_rounds
+from silohash.runtime.run import Run
+from silohash.study import child
+from silohash.study.results import collect
+from silohash.types import UserError
+from tests.runs import silohash, write_archive
+from tests.studies import InThisProcess, figures_of, quiet, rows_of, run_here, study_of, tiny_study
+
+COMMAND = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from silohash.cli import main; main()"
+)
+"""A test may itself run where Ctrl-C is ignored, which processes inherit."""
+GONE_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_archive(tmp_path_factory.mktemp("data") / "archive", count=60)
+
+
+@pytest.fixture(scope="module")
+def whole(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods, two lengths, two seeds, never stopped."""
+    out = tmp_path_factory.mktemp("whole") / "study"
+    done = run_here(study_of(tiny_study(archive)), out)
+    assert done.code == 0
+    return out
+
+
+def write_study(path: Path, archive: Path, **more: Any) -> Path:
+    value = tiny_study(archive, **more)
+    text = "".join(f"{name} = {toml_value(item)}\n" for name, item in value.items())
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def changed_times(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_every_run_is_an_ordinary_one(archive: Path, whole: Path) -> None:
+    results = collect(study_of(tiny_study(archive)), whole)
+    assert results.missing == ()
+    assert len(results.cells) == 8
+    for cell in results.cells:
+        run = Run(cell.folder)
+        assert run.config.federated.name == cell.choices["method"].lower()
+        assert (run.config.local.bits, run.config.seed) == (int(cell.choices["bits"]), cell.seed)
+        assert list(cell.rows) == read_results(run.results_path)
+        assert len(cell.rounds) == run.config.federated.rounds
+        assert set(cell.per_query) == {(row.evaluation, row.task, row.measure) for row in cell.rows}
+        assert run.report_path.exists()
+    assert len({cell.queries for cell in results.cells}) == 1
+    assert [row.run for row in read_results(whole / "results.csv")][:: len(results.cells[0].rows)] == [
+        cell.folder.name for cell in results.cells
+    ]
+
+
+def test_finished_runs_are_left_alone(archive: Path, whole: Path) -> None:
+    before = changed_times(whole / "runs")
+    assert run_here(study_of(tiny_study(archive)), whole, make_worker=None).code == 0
+    assert changed_times(whole / "runs") == before
+
+
+def test_stopped_in_a_round_and_gone_on_with(archive: Path, whole: Path, tmp_path: Path) -> None:
+    class Stopping(InThisProcess):
+        begun = 0
+
+        def begin(self, job: Any) -> None:
+            type(self).begun += 1
+            if self.begun == 4:
+                from silohash.runtime import experiment
+
+                class Interrupt:
+                    def start(self, **about: Any) -> None: ...
+
+                    def round(self, record: Any) -> None:
+                        raise KeyboardInterrupt
+
+                    def finish(self) -> None: ...
+
+                experiment.train(job.config, job.folder, observers=[Interrupt()])
+            super().begin(job)
+
+    out = tmp_path / "study"
+    with pytest.raises(KeyboardInterrupt):
+        run_here(study_of(tiny_study(archive)), out, make_worker=Stopping)
+    results = collect(study_of(tiny_study(archive)), out)
+    assert (len(results.cells), len(results.missing)) == (3, 5)
+    finished = changed_times(results.cells[0].folder)
+    run_here(study_of(tiny_study(archive)), out)
+    assert figures_of(out) == figures_of(whole)
+    assert changed_times(results.cells[0].folder) == finished
+
+
+def test_one_failing_run_stops_no_other(archive: Path, whole: Path, tmp_path: Path) -> None:
+    value = copy.deepcopy(tiny_study(archive))
+    value["axis"][0]["choice"].insert(1, {"name": "Lost", "set": {"data": {"path": str(tmp_path / "nowhere")}}})
+    value["axis"][0]["choice"][1]["set"]["federated.rounds"] = 1
+    value["base"]["set"]["data.path"] = str(archive)
+    console = quiet()
+    done = run_here(study_of(value), tmp_path / "study", console, only=["method=Lost", "method=Local", "bits=16"])
+    assert done.code == 2
+    assert [outcome.job.name for outcome in done.failed] == ["Lost-16-seed0", "Lost-16-seed1"]
+    assert "nowhere" in done.failed[0].said
+    assert "Lost-16-seed0: failed: " in console.file.getvalue()
+    assert [cell.folder.name for cell in done.results.cells] == ["Local-16-seed0", "Local-16-seed1"]
+    of_whole = [row for row in read_results(whole / "results.csv") if row.run.startswith("Local-16")]
+    assert [row for cell in done.results.cells for row in cell.rows] == of_whole
+    assert len(done.results.missing) == 10
+
+
+def test_changed_study_is_refused_until_it_is_put_back_or_begun_anew(
+    archive: Path, whole: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "study"
+    shutil.copytree(whole, out)
+    changed = tiny_study(archive, set={"train.learning_rate": 0.01}, seeds=[0])
+    with pytest.raises(
+        UserError, match=r"FedAvg-16-seed0 \(and 3 more\).*train\.learning_rate was 0\.005 and is 0\.01"
+    ):
+        run_here(study_of(changed), out)
+    assert collect(study_of(changed), out).cells == ()
+    console = quiet()
+    done = run_here(study_of(changed), out, console, fresh=True, only=["method=Local", "bits=16"])
+    assert console.file.getvalue().count("set aside as") == 1
+    assert {row["config_digest"] for row in rows_of(done)} != {
+        row.config_digest for row in read_results(whole / "results.csv") if row.run == "Local-16-seed0"
+    }
+    assert (out / "runs" / "Local-16-seed0.aside-1" / "results.csv").exists()
+
+
+def test_broken_folder_is_done_again(archive: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    shutil.copytree(whole, out)
+    (out / "runs" / "Local-32-seed1" / "partition.json").write_text("{")
+    (out / "runs" / "FedAvg-32-seed1" / "results.csv").write_text("run,dat")
+    console = quiet()
+    run_here(study_of(tiny_study(archive)), out, console)
+    assert "Local-32-seed1: set aside as Local-32-seed1.aside-1" in console.file.getvalue()
+    assert figures_of(out) == figures_of(whole)
+
+
+def test_two_studies_cannot_share_a_folder(archive: Path, tmp_path: Path) -> None:
+    from silohash.study.locks import locked
+
+    with locked(tmp_path / "study", "held"), pytest.raises(UserError, match="Another silohash study is at work"):
+        run_here(study_of(tiny_study(archive)), tmp_path / "study")
+
+
+def test_tuned_parameters_are_used(archive: Path, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    tune = {
+        "trials": 3,
+        "of": ["method"],
+        "parameters": {"train.learning_rate": {"low": 1e-3, "high": 1e-1, "log": True}},
+    }
+    value = tiny_study(archive, tune=tune, seeds=[1])
+    done = run_here(study_of(value), tmp_path / "study", only=["bits=16"])
+    assert done.code == 0
+    for cell in done.results.cells:
+        method = cell.choices["method"]
+        trials = [Run(tmp_path / "study" / "tuning" / method / f"trial-{number}") for number in range(3)]
+        assert not any(trial.results_path.exists() for trial in trials)
+        best = max(trials, key=lambda trial: max(record.validation or 0.0 for record in trial.rounds()))
+        assert Run(cell.folder).config.train.learning_rate == best.config.train.learning_rate
+        assert best.config.train.learning_rate != 0.005
+        assert best.config.seed == 1
+    again = run_here(study_of(value), tmp_path / "study", only=["bits=16"], make_worker=None)
+    assert rows_of(again) == rows_of(done)
+
+
+def test_command_goes_on_and_writes_the_tables(archive: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    shutil.copytree(whole, out)
+    file = write_study(tmp_path / "study.toml", archive)
+    said = silohash("study", file, "--out", out, "--json")
+    assert said.code == 0, said.err
+    document = said.document()
+    assert [run["choices"]["bits"] for run in document["runs"][:4]] == ["16", "16", "32", "32"]
+    assert (document["missing"], document["failed"]) == ([], [])
+    assert list((out / "tables").iterdir())
+    tables = {path.name: path.read_bytes() for path in (out / "tables").iterdir()}
+    shutil.rmtree(out / "tables")
+    assert silohash("study", file, "--out", out, "--tables-only").code == 0
+    assert {path.name: path.read_bytes() for path in (out / "tables").iterdir()} == tables
+
+
+def test_command_says_what_is_wrong(archive: Path, tmp_path: Path) -> None:
+    file = write_study(tmp_path / "study.toml", archive)
+    said = silohash("study", file, "--out", tmp_path / "out", "--only", "methd=Local")
+    assert said.code == 2
+    assert "study.toml: --only" in said.err
+    assert 'did you mean "method"' in said.err
+    said = silohash("study", file, "--out", tmp_path / "out", "--set", "train.bach=2")
+    assert said.code == 2
+    assert 'did you mean "batch"' in said.err
+    said = silohash("sweep", file, "--over", "local.bits")
+    assert said.code == 2
+    assert "section.key=value,value" in said.err
+    assert not (tmp_path / "out").exists()
+
+
+def long_study(path: Path, archive: Path) -> Path:
+    """Two runs at a time whose rounds take long enough to be stopped in."""
+    value = tiny_study(archive, processes=2, seeds=[0])
+    value["axis"] = [{"name": "bits", "key": "local.bits", "values": [16, 32]}]
+    value |= {"where": [], "table": {"rows": ["bits"]}}
+    value["base"]["set"] |= {"federated.rounds": 60, "federated.local_epochs": 3}
+    return write_file(path, value)
+
+
+def write_file(path: Path, value: dict[str, Any]) -> Path:
+    path.write_text("".join(f"{name} = {toml_value(item)}\n" for name, item in value.items()), encoding="utf-8")
+    return path
+
+
+def start(file: Path, out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "study", str(file), "--out", str(out)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def wait_for_rounds(process: subprocess.Popen[str], out: Path) -> None:
+    """Waits until both runs have done a round."""
+    while process.poll() is None:
+        if all(read_rounds(out / "runs" / f"{bits}-seed0" / "rounds.jsonl") for bits in (16, 32)):
+            return
+        time.sleep(0.02)
+    raise AssertionError(process.communicate())
+
+
+def wait_until_free(out: Path) -> None:
+    from silohash.study.locks import locked
+
+    for folder in (out / "runs").iterdir():
+        with locked(folder, f"a process is left in {folder}", wait_seconds=GONE_SECONDS):
+            pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_stopped_processes_leave_a_study_that_goes_on(archive: Path, tmp_path: Path, how: signal.Signals) -> None:
+    file, out = long_study(tmp_path / "long.toml", archive), tmp_path / "out"
+    with start(file, out) as process:
+        wait_for_rounds(process, out)
+        process.send_signal(how)
+        _, beside = process.communicate(timeout=GONE_SECONDS)
+    wait_until_free(out)
+    done = {bits: len(read_rounds(out / "runs" / f"{bits}-seed0" / "rounds.jsonl")) for bits in (16, 32)}
+    assert all(1 <= count < 60 for count in done.values()), done
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert "Traceback" not in beside
+        assert "with the same command" in beside.splitlines()[-1]
+    with start(file, out) as process:
+        _, beside = process.communicate(timeout=280)
+    assert process.returncode == 0, beside
+    assert "goes on after round" in beside
+    config = collect_config(file)
+    run_here(config, tmp_path / "whole")
+    assert figures_of(out) == figures_of(tmp_path / "whole")
+    for path in (tmp_path / "whole" / "tables").glob("*"):
+        assert (out / "tables" / path.name).read_bytes() == path.read_bytes()
+
+
+def collect_config(file: Path) -> Any:
+    from silohash.study.grid import load_study
+
+    return load_study(file)
+
+
+@pytest.mark.slow
+def test_sweep_draws_over_its_values(archive: Path, tmp_path: Path) -> None:
+    from tests.runs import tiny
+
+    recipe = tmp_path / "run.toml"
+    recipe.write_text(to_toml(tiny(archive, federated={"rounds": 1})), encoding="utf-8")
+    out = tmp_path / "out"
+    said = silohash(
+        "sweep", recipe, "--over", "train.learning_rate=0.001,0.01", "--seeds", "0,1", "--out", out, "--json"
+    )
+    assert said.code == 0, said.err
+    rates = [run["choices"]["train.learning_rate"] for run in said.document()["runs"]]
+    assert rates == ["0.001", "0.001", "0.01", "0.01"]
+    assert json.loads(json.dumps(said.document()))["study"] == str(out)
+    assert any((out / "plots").iterdir())
+    assert silohash("study", out / "study.toml", "--out", out, "--tables-only").code == 0
+
+
+def test_child_says_why_it_fails_in_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert child.FAILED != child.USER_ERROR
+    with pytest.raises(UserError):
+        child.run_or_go_on(tmp_path / "run", {"data": {"path": str(tmp_path / "none")}}, figures=True)
