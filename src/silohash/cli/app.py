@@ -8,13 +8,16 @@ from typing import Annotated
 import typer
 
 from silohash import __version__
-from silohash.cli import data, demo, evaluate, export, inspect, search, train
+from silohash.cli import compare, data, demo, evaluate, export, inspect, search, study, train
 from silohash.cli.talk import talk
 from silohash.types import UserError
 
 USER_ERROR = 2
 INTERRUPTED = 130
-INTERRUPTION = "silohash: interrupted. What was finished is kept; a training goes on with: silohash resume RUN"
+INTERRUPTION = (
+    "silohash: interrupted. What was finished is kept; a training goes on with: silohash resume RUN, a study with the same "
+    "command."
+)
 
 app = typer.Typer(
     name="silohash",
@@ -42,6 +45,8 @@ def _options(
 demo.register(app)
 train.register(app)
 evaluate.register(app)
+compare.register(app)
+study.register(app)
 search.register(app)
 export.register(app)
 data.register(app)

@@ -58,7 +58,7 @@ def train(
 
     overrides = [*(set_ or []), *(SMOKE if smoke else ())]
     folder = out or Path("runs") / config.stem
-    chosen = [(int(seed), folder / f"seed-{int(seed)}") for seed in _numbers(seeds)]
+    chosen = [(int(seed), folder / f"seed-{int(seed)}") for seed in seed_numbers(seeds)]
     plans = [(load_config(config, [*overrides, f"seed={seed}"]), where) for seed, where in chosen]
     plans = plans or [(load_config(config, overrides), folder)]
     for _, where in plans:
@@ -132,7 +132,12 @@ def _tell(finished: list[Run], *, as_json: bool) -> None:
         talk(f'Next: silohash index {run.folder}; silohash search {run.folder} "…"')
 
 
-def _numbers(text: str) -> list[int]:
+def seed_numbers(text: str) -> list[int]:
+    """Returns the seeds of ``0,1,2``.
+
+    Raises:
+        UserError: if they are no whole numbers, or one stands twice.
+    """
     try:
         numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
