@@ -149,11 +149,9 @@ def _tags(
         values = np.asarray(raw.text, np.float32)
         held = values > 0
         often = held.sum(axis=0) >= least
-        return (
-            np.ascontiguousarray(values[:, often]),
-            held[:, often].sum(axis=1),
-            _told(int(often.sum()), held.shape[1], least),
-        )
+        if not often.all():
+            values, held = np.ascontiguousarray(values[:, often]), held[:, often]
+        return values, held.sum(axis=1), _told(int(often.sum()), len(often), least)
     lists = [value.split() for value in raw.text.tolist()]
     counts = Counter(tag for tags in lists for tag in set(tags))
     kept = [[tag for tag in tags if counts[tag] >= least] for tags in lists]

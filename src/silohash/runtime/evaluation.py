@@ -216,7 +216,7 @@ class Evaluator:
 
     def asking(self, modality: Modality) -> Rows:
         """Returns the archive rows of the queries that a silo holds the modality of."""
-        return self.queries[self.owner[modality][self.queries] >= 0]
+        return np.asarray(self.queries[self.owner[modality][self.queries] >= 0])
 
     def parts(self, evaluation: Evaluation, task: Task) -> Iterator[Part]:
         """Yields the parts of an evaluation; none if the method has no such model."""
