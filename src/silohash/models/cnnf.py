@@ -53,7 +53,7 @@ def local_response(kind: Normalisation) -> nn.LocalResponseNorm:
         UserError: if there is no such normalisation.
     """
     if kind not in get_args(Normalisation):
-        raise UserError(f'[features] lrn is "{kind}"; it must be one of: {", ".join(get_args(Normalisation))}.')
+        raise UserError(f'lrn is "{kind}"; it must be one of: {", ".join(get_args(Normalisation))}.')
     if kind == "legacy-port":
         return nn.LocalResponseNorm(2, k=2)
     return nn.LocalResponseNorm(5, alpha=5e-4, beta=0.75, k=2)
@@ -135,6 +135,23 @@ def load_cnnf(
     return filled.eval()
 
 
+def weights_file(weights: str, where: str) -> Path:
+    """Returns the user's file of weights.
+
+    Args:
+        weights: its path, as it stands in the config.
+        where: what asks for it, for messages.
+
+    Raises:
+        UserError: if none is named or it is not there.
+    """
+    path = Path(weights).expanduser()
+    if not weights or not path.is_file():
+        what = f'there is no file "{weights}"' if weights else "weights are not given"
+        raise UserError(f"{where}: {what}. Set weights to the file. {HINT}")
+    return path
+
+
 def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
     """Reads a file of MatConvNet by the names of its fields, wherever they stand.
 
@@ -145,9 +162,7 @@ def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
         UserError: if the file is missing, damaged, of another network, or lacks something.
     """
     if orientation not in get_args(Orientation):
-        raise UserError(
-            f'[features] orientation is "{orientation}"; it must be one of: {", ".join(get_args(Orientation))}.'
-        )
+        raise UserError(f'orientation is "{orientation}"; it must be one of: {", ".join(get_args(Orientation))}.')
     content = _open(path)
     if "layers" not in content:
         raise UserError(f'{path} has no "layers"; it holds: {", ".join(sorted(content)) or "nothing"}. {HINT}')

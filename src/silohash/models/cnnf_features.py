@@ -15,7 +15,7 @@ from PIL import Image
 
 from silohash.features.base import Value
 from silohash.files import digest_file, digest_json
-from silohash.models.cnnf import CNNF, SIDE_PIXELS, WIDTH, Normalisation, Orientation, load_cnnf
+from silohash.models.cnnf import CNNF, SIDE_PIXELS, WIDTH, Normalisation, Orientation, load_cnnf, weights_file
 from silohash.types import Arrays, Modality, UserError
 
 PREPROCESSING = "RGB, 224 x 224 bicubic without crop, 0 to 255, mean picture subtracted"
@@ -41,13 +41,7 @@ def cnnf(
     """
     if modality != "image":
         raise UserError(f'[features.{modality}] kind "cnnf" takes pictures only. Choose another kind.')
-    path = Path(weights).expanduser()
-    if not weights or not path.is_file():
-        what = f'there is no file "{weights}"' if weights else "weights are not given"
-        raise UserError(
-            f'[features.image] kind "cnnf": {what}. Set weights to your "imagenet-vgg-f.mat", one of the pretrained models '
-            "of MatConvNet."
-        )
+    path = weights_file(weights, '[features.image] kind "cnnf"')
     return FrozenCNNF(path, lrn, orientation, digest_file(path))
 
 

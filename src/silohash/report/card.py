@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 
 from silohash.features.base import Featuriser
-from silohash.features.network import PATHS
+from silohash.features.network import NETWORK_FILES
 from silohash.files import write_text
 from silohash.report.gather import facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS
@@ -101,7 +101,7 @@ def input_words(featuriser: Featuriser) -> str:
     flat = {**about, **about.get("options", {})}
     shown = {name: value for name, value in flat.items() if name not in {"kind", "modality"} and value}
     shown |= {
-        name: Path(shown[name]).name for name in PATHS if name in shown
+        name: Path(shown[name]).name for name in NETWORK_FILES if name in shown
     }  # where the user keeps them is nobody's business
     settings = ", ".join(
         name if value is True else f"{name} {value}"
