@@ -96,13 +96,13 @@ def check(
         folder, lines = Path(content["folder"]), []
     else:
         _refuse(archive, root=root, layout=None if layout == "auto" else layout, protocol=protocol)
+        if (digest or write_checksums) and archive in ARCHIVES:
+            raise UserError(f"{archive} comes with silohash or from SILOHASH_DATA as a whole; digests are of folders.")
         with working("Reading"):
             found = named_or_folder(archive)
         folder, content = Path(archive), _described(found)
         lines = [] if as_json else _in_words(found)
     if digest or write_checksums:
-        if archive in ARCHIVES and archive not in DATASETS:
-            raise UserError(f"{archive} comes with silohash or from SILOHASH_DATA as a whole; digests are of folders.")
         content["digests"], told = _digests(folder, write=write_checksums)
         lines += told
     if as_json:
