@@ -54,7 +54,7 @@ def cost_sheet(study: StudyResults) -> Sheet:
 
     title = f"{config.title or 'Study'}, costs"
     sheet = lay_out(config, (title, "costs"), layout, values, {}, spot)
-    return replace(sheet, higher_is_better=False, notes=NOTES, figure=amount)
+    return replace(sheet, ranked=False, notes=NOTES, figure=amount)
 
 
 def amount(value: float) -> str:

@@ -33,8 +33,8 @@ def marked(sheet: Sheet) -> Sheet:
             spots |= {
                 place: replace(spots[place], footnote=letters.get(spots[place].conditions, "")) for place in places
             }
-        elif _same_queries([spots[place] for place in places]):
-            spots |= _ranked(sheet, {place: spots[place] for place in places})
+        elif sheet.ranked and _same_queries([spots[place] for place in places]):
+            spots |= _ranked({place: spots[place] for place in places})
     filled = replace(sheet, spots=spots)
     return replace(filled, notes=(*sheet.notes, *_notes(filled, letters)))
 
@@ -83,11 +83,10 @@ def _same_queries(spots: Sequence[Spot]) -> bool:
     return all(len(queries) < 2 for queries in asked.values())
 
 
-def _ranked(sheet: Sheet, spots: Mapping[tuple[Key, Key], Spot]) -> dict[tuple[Key, Key], Spot]:
+def _ranked(spots: Mapping[tuple[Key, Key], Spot]) -> dict[tuple[Key, Key], Spot]:
     """Returns the cells of a group with their ranks; none where fewer than two can be compared, or the first are equal."""
-    sign = -1 if sheet.higher_is_better else 1
     fair = [place for place, spot in spots.items() if math.isfinite(spot.mean) and not spot.told_label]
-    order = sorted(fair, key=lambda place: sign * spots[place].mean)
+    order = sorted(fair, key=lambda place: -spots[place].mean)
     ranked = dict(spots)
     if len(order) < 2 or spots[order[0]].mean == spots[order[1]].mean:
         return ranked
@@ -171,6 +170,7 @@ def _about_ranks(sheet: Sheet) -> list[str]:
         queries = f"{min(tested):,}" if min(tested) == max(tested) else f"{min(tested):,} to {max(tested):,}"
         notes.append(
             f"†: the best differs from the next with p < {SURE:g} in a paired bootstrap over {queries} queries, a query's "
-            f"figure being its mean over the seeds; {len(tested)} tests, not corrected for their number."
+            f"figure being its mean over the seeds; {len(tested)} tests, not corrected for their number. It is about these "
+            "trained models; how much seeds matter, the intervals over seeds say."
         )
     return notes

@@ -96,7 +96,7 @@ class Sheet:
         columns: a key a column.
         spots: (row, column) -> cell.
         compared: the field whose choices the best and second are sought among.
-        higher_is_better: False for costs.
+        ranked: whether best and second are sought.
         notes: sentences below.
         figure: how a value is printed.
     """
@@ -109,7 +109,7 @@ class Sheet:
     columns: tuple[Key, ...]
     spots: Mapping[tuple[Key, Key], Spot]
     compared: str
-    higher_is_better: bool = True
+    ranked: bool = True
     notes: tuple[str, ...] = ()
     figure: Callable[[float], str] = field(default=lambda value: f"{value:.3f}")
 
