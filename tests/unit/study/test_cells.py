@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,13 @@ from typing import Any
 import pytest
 
 from silohash.study.cells import cells, name_of, selected
+from silohash.study.grid import load_study, make_study
+from silohash.study.tuning import searches
 from silohash.types import UserError
 from tests.studies import study_of, tiny_study
 
 ARCHIVE = Path("archive")
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def changed(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
@@ -126,3 +131,29 @@ def test_what_tuning_found_is_set_for_its_choices_only() -> None:
 
 def test_names_suit_any_file_system() -> None:
     assert name_of({"a": "1/2", "b": "É x", "c": "0.5"}) == "1_2-__x-0.5"
+
+
+def test_baselines_are_the_runs_that_they_should_be() -> None:
+    found = cells(load_study(REPOSITORY / "recipes" / "baselines.toml"))
+    assert len(found) == 3 * 2 * 3 * 3
+    rounds = {(cell.choices["method"], cell.choices["data"]): cell.config.federated.rounds for cell in found}
+    assert rounds == {
+        ("Local", "coco18"): 4,
+        ("Local", "fashion"): 4,
+        ("FedAvg", "coco18"): 16,
+        ("FedAvg", "fashion"): 12,
+        ("Centralized", "coco18"): 3,
+        ("Centralized", "fashion"): 2,
+    }
+    assert {cell.config.data.name for cell in found} == {"coco18", "fashion"}
+
+
+def test_study_of_the_documents_is_one() -> None:
+    page = (REPOSITORY / "docs" / "how-to" / "studies.md").read_text(encoding="utf-8")
+    first, tuning = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    value = tomllib.loads(first) | tomllib.loads(tuning)
+    value["base"]["set"] = {"evaluate.validation": 0.1}
+    config = make_study(value, where="studies.md", folder=REPOSITORY / "recipes")
+    assert len(cells(config)) == 2 * 3 * 3
+    assert config.tune is not None
+    assert [search.name for search in searches(config, config.tune)] == ["Local", "FedAvg"]
