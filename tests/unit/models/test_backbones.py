@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from silohash.features import featuriser
+from silohash.federated.base import fixed_buffers
+from silohash.models.backbones import install_published, network_settings, published_weights
+from silohash.models.huggingface import read_backbone
+from silohash.models.towers import HashNet, ModelSpec, TowerSpec
+from silohash.types import UserError
+from tests import backbones
+
+COUNT = 6
+ROWS = np.arange(COUNT)
+HIDDEN = 12
+
+
+def pixels(tmp_path, *, size: int = backbones.SIDE, channels: int = 3):
+    column = backbones.jpegs(tmp_path / "pictures", COUNT)
+    features = featuriser("image", column, {"kind": "pixels", "size": size, "channels": channels})
+    return features.fitted(features.statistics(column, ROWS)), column
+
+
+def spec_of(modality, featuriser, folder, **options) -> TowerSpec:
+    settings = network_settings(modality, featuriser, {"backbone": "huggingface", "model": str(folder), **options})
+    return TowerSpec("network", tuple(featuriser.shape), HIDDEN, 0.5, settings=settings)
+
+
+def standardised(features, column) -> torch.Tensor:
+    values = features.transform(column, ROWS).astype(np.float32)
+    shape = (1, -1, 1, 1)
+    return torch.from_numpy(
+        ((values - features.mean.reshape(shape)) / features.deviation.reshape(shape)).astype(np.float32)
+    )
+
+
+@pytest.mark.parametrize("name", list(backbones.IMAGE_MODELS))
+def test_a_tower_starts_as_the_published_network(tmp_path, name):
+    folder = backbones.IMAGE_MODELS[name](tmp_path / name)
+    features, column = pixels(tmp_path)
+    spec = spec_of("image", features, folder)
+    model = HashNet(ModelSpec({"image": spec}, classes=3), 8).eval()
+    published = published_weights({"image": spec})
+    sample = torch.rand(1, 3, backbones.SIDE, backbones.SIDE)
+    backbone, width = read_backbone(folder, sample, "image", "auto")
+    assert spec.settings["width"] == width
+    tower = model.image.backbone
+    assert not torch.allclose(next(tower.network.parameters()), next(backbone.parameters()))
+    install_published(model, published)
+    raw = torch.from_numpy(features.transform(column, ROWS)).float()
+    mean, deviation = (torch.tensor(values).reshape(1, 3, 1, 1) for values in ([0.5, 0.4, 0.3], [0.5, 0.25, 0.2]))
+    with torch.no_grad():
+        expected = backbone((raw / 255 - mean) / deviation)
+        inputs = standardised(features, column) * tower.factor + tower.offset
+        torch.testing.assert_close(tower.network(inputs), expected, atol=1e-3, rtol=1e-3)
+        assert tower(standardised(features, column)).shape == (COUNT, HIDDEN)
+
+
+@pytest.mark.parametrize("name", list(backbones.TEXT_MODELS))
+def test_a_tower_of_texts(tmp_path, name):
+    length = 6 if name == "sentence_encoder" else 12
+    folder, column = backbones.TEXT_MODELS[name](tmp_path / name), backbones.sentences(COUNT)
+    features = featuriser("text", column, {"kind": "tokens", "model": str(folder), "length": length})
+    spec = spec_of("text", features, folder)
+    model = HashNet(ModelSpec({"text": spec}, classes=3), 8).eval()
+    install_published(model, published_weights({"text": spec}))
+    frozen = featuriser("text", column, {"kind": "huggingface", "model": str(folder)})
+    with torch.no_grad():
+        found = model.text.backbone.network(torch.from_numpy(features.transform(column, ROWS)))
+    np.testing.assert_allclose(found, frozen.raw(column, ROWS), atol=2e-3)
+
+
+def test_the_spec_alone_builds_the_tower(tmp_path):
+    folder = backbones.resnet(tmp_path / "resnet")
+    spec = ModelSpec({"image": spec_of("image", pixels(tmp_path)[0], folder)}, classes=3)
+    model = HashNet(spec, 8)
+    install_published(model, published_weights(spec.towers))
+    shutil.rmtree(folder)
+    twin = HashNet(ModelSpec.from_json(json.loads(json.dumps(spec.to_json()))), 8)
+    twin.load_state_dict(model.state_dict())
+    inputs = torch.rand(2, 3, backbones.SIDE, backbones.SIDE)
+    torch.testing.assert_close(twin.eval().image(inputs)[1], model.eval().image(inputs)[1])
+    with pytest.raises(UserError, match="there is no folder"):
+        published_weights(spec.towers)
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_a_frozen_network_neither_learns_nor_travels(tmp_path, freeze):
+    folder = backbones.resnet(tmp_path / "resnet")
+    spec = spec_of("image", pixels(tmp_path)[0], folder, freeze=freeze)
+    model = HashNet(ModelSpec({"image": spec}, classes=3), 8).train()
+    before = {name: values.clone() for name, values in model.state_dict().items()}
+    model.image(torch.rand(4, 3, backbones.SIDE, backbones.SIDE))[1].square().mean().backward()
+    network = [name for name in before if name.startswith("image.backbone.network.")]
+    assert fixed_buffers(model) == (set(network) if freeze else set())
+    parameters = dict(model.named_parameters())
+    assert all((parameters[name].grad is None) == freeze for name in network if name in parameters)
+    means = [name for name in network if name.endswith("running_mean")]
+    same = [torch.equal(before[name], model.state_dict()[name]) for name in means]
+    assert means
+    assert all(same) if freeze else not any(same)
+
+
+def test_no_layer_between_equal_widths(tmp_path):
+    folder, (features, _) = backbones.vit(tmp_path / "vit"), pixels(tmp_path)
+    settings = spec_of("image", features, folder).settings
+    model = HashNet(ModelSpec({"image": TowerSpec("network", features.shape, 16, settings=settings)}, 3), 8)
+    assert not list(model.image.backbone.head.parameters())
+
+
+def test_files_that_change_while_a_run_is_prepared(tmp_path):
+    folder = backbones.vit(tmp_path / "vit")
+    spec = spec_of("image", pixels(tmp_path)[0], folder)
+    backbones.vit(folder, seed=1)
+    with pytest.raises(UserError, match="has changed"):
+        published_weights({"image": spec})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backbone": "hugingface"}, r'no backbone "hugingface" \(did you mean "huggingface"\?\)'),
+        ({"modle": "x"}, r'takes no option "modle" \(did you mean "model"\?\)'),
+        ({"freeze": "yes"}, "freeze is 'yes'"),
+        ({"model": ""}, "model is not given"),
+    ],
+)
+def test_options_that_do_not_fit(tmp_path, options, message):
+    folder = backbones.vit(tmp_path / "vit")
+    with pytest.raises(UserError, match=message):
+        network_settings("image", pixels(tmp_path)[0], {"backbone": "huggingface", "model": str(folder), **options})
+
+
+def test_inputs_that_do_not_fit(tmp_path):
+    folder = backbones.vit(tmp_path / "vit")
+    with pytest.raises(UserError, match="does not take pictures of 16 x 16 pixels"):
+        spec_of("image", pixels(tmp_path, size=16)[0], folder)
+    with pytest.raises(UserError, match="takes colour pictures"):
+        spec_of("image", pixels(tmp_path, channels=1)[0], folder)
+    bert, texts = backbones.bert(tmp_path / "bert"), backbones.sentences(COUNT)
+    with pytest.raises(UserError, match="word pieces of its own tokenizer"):
+        spec_of("text", featuriser("text", texts, {}), bert)
+    other = featuriser("text", texts, {"kind": "tokens", "model": str(backbones.clip(tmp_path / "clip"))})
+    with pytest.raises(UserError, match="word pieces of its own tokenizer"):
+        spec_of("text", other, bert)
