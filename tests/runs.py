@@ -8,7 +8,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,6 +16,7 @@ from unittest import mock
 import numpy as np
 import torch
 
+from silohash import seeds
 from silohash.exchange.message import Message
 from silohash.federated.base import FederationInfo
 from silohash.local.base import SiloData
@@ -211,7 +212,7 @@ def prepared(
     arrays |= {name: values for name, values in (("image", data.image), ("text", data.text)) if values is not None}
     return Prepared(
         config=config,
-        spec=model_spec(image=image, text=text),
+        spec=replace(model_spec(image=image, text=text), class_head=config.federated_method.class_head),
         silos=[(f"silo-{number}", size, validation) for number, size in enumerate(sizes)],
         arrays={name: array.numpy() for name, array in arrays.items()},
     )
@@ -254,7 +255,8 @@ def first_state(inputs: Prepared, worker: Worker) -> RunState:
         silos=len(inputs.silos), classes=inputs.spec.classes, bits=inputs.config.local.bits,
         total_rounds=inputs.config.federated.rounds,
     )  # fmt: skip
-    return RunState(round=0, server=inputs.config.federated_method.init_server(worker.model, info))
+    with seeds.torch_globally(inputs.config.seed, "server"):
+        return RunState(round=0, server=inputs.config.federated_method.init_server(worker.model, info))
 
 
 def run_loop(

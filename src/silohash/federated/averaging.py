@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from silohash.exchange.message import Message
 from silohash.models.towers import group_of
 from silohash.types import Arrays
+
+Average: TypeAlias = Callable[[Arrays, Sequence[Message]], Arrays]
+"""From the current parameters and the silos' updates to the new parameters."""
 
 
 def weighted_average(current: Arrays, updates: Sequence[Message]) -> Arrays:

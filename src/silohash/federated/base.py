@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from silohash.exchange.message import Message
-from silohash.federated.averaging import weighted_average
+from silohash.federated.averaging import Average, weighted_average
 from silohash.local.base import LocalMethod, MethodParams, Part, SiloData, SiloState, outputs_of
 from silohash.models.towers import group_of
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, Phase, Terms
@@ -74,7 +74,9 @@ class SiloContext:
             gradient.
         steps_taken: optimiser steps of this round, a step name.
         mean_loss: mean loss of the last epoch.
-        valid_score: the silo's own validation score of the broadcast model, or NaN.
+        initial: the common initial parameters, which every silo makes for itself from the run's seed.
+        own_score: the validation score, 0 to 1, of the model as it stands on the silo's own held-back queries; NaN if it
+            holds none back.
     """
 
     silo: int
@@ -91,7 +93,8 @@ class SiloContext:
     auxiliary: dict[str, nn.Module] = field(default_factory=dict)
     steps_taken: dict[str, int] = field(default_factory=dict)
     mean_loss: float = float("nan")
-    valid_score: float = float("nan")
+    initial: Arrays = field(default_factory=dict)
+    own_score: Callable[[], float] = lambda: float("nan")
 
     @cached_property
     def global_model(self) -> nn.Module:
@@ -104,26 +107,30 @@ class SiloContext:
         kept = self.kept("model")
         return frozen_copy(self.model, kept) if kept else None
 
-    def own_outputs(self, model: nn.Module, part: Part = "logit") -> dict[Modality, Tensor]:
+    def own_outputs(self, key: str, model: Callable[[], nn.Module], part: Part = "logit") -> dict[Modality, Tensor]:
         """Returns what a frozen model says of all own items, ``(n, H)`` or ``(n, K)`` a modality; computed once a round.
 
         Args:
-            model: `global_model`, `previous_model` or another that does not change within the round.
+            key: the model's name within the round.
+            model: gives the model, when it is asked for the first time; it must not change within the round.
             part: ``feature``, ``logit`` or ``code``.
         """
-        key = (id(model), part)
-        if key not in self._frozen:
-            self._frozen[key] = outputs_of(model, self.data, part=part)
-        return self._frozen[key]
+        if (key, part) not in self._frozen:
+            self._frozen[key, part] = outputs_of(model(), self.data, part=part)
+        return self._frozen[key, part]
 
     @cached_property
-    def _frozen(self) -> dict[tuple[int, Part], dict[Modality, Tensor]]:
+    def _frozen(self) -> dict[tuple[str, Part], dict[Modality, Tensor]]:
         return {}
 
     def kept(self, prefix: str) -> Arrays:
         """Returns what the silo keeps under a prefix, as arrays."""
         start = f"{prefix}/"
         return {n.removeprefix(start): to_array(t) for n, t in self.state.kept.items() if n.startswith(start)}
+
+    def forget(self, prefix: str) -> None:
+        """Drops what the silo keeps under a prefix."""
+        self.state.kept = {n: t for n, t in self.state.kept.items() if not n.startswith(f"{prefix}/")}
 
     def keep(self, prefix: str, tensors: Mapping[str, Tensor]) -> None:
         """Keeps copies of tensors under a prefix."""
@@ -146,6 +153,7 @@ class FederatedMethod:
         class_head: whether towers need a classifier over their outputs.
         encode_extras: names of the extras that encoding needs.
         pooled: whether all silos' data are trained on as one (no federation: the upper bound).
+        average: how parameters are averaged; a robust rule may take its place (`silohash.federated.robust`).
     """
 
     Params: ClassVar[type[MethodParams]] = MethodParams
@@ -163,6 +171,12 @@ class FederatedMethod:
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
         self.params = params
+        self.average: Average = weighted_average
+
+    @property
+    def adapts_training(self) -> bool:
+        """Whether the local method learns on adapted outputs, rather than on the towers' own."""
+        return True
 
     @property
     def auxiliary_learning_rate(self) -> float | None:
@@ -242,7 +256,7 @@ class FederatedMethod:
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Hook 11, server: the next state; parameters of which no silo had data stay as they were."""
-        return replace(server, params={**server.params, **weighted_average(server.params, updates)})
+        return replace(server, params={**server.params, **self.average(server.params, updates)})
 
     def personalize(self, context: SiloContext) -> None:
         """Hook 12, silo: makes ``context.model`` the model that the silo deploys."""
@@ -266,7 +280,10 @@ class Adapted(nn.Module):
 
     def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
         """Runs the model and adapts what it says."""
-        return self.method.adapt_outputs(self.model(batch, modalities), self.extras)
+        outputs: Outputs = self.model(batch, modalities)
+        if self.training and not self.method.adapts_training:
+            return outputs
+        return self.method.adapt_outputs(outputs, self.extras)
 
 
 def params_of(model: nn.Module) -> Arrays:
@@ -290,6 +307,11 @@ def to_array(tensor: Tensor) -> np.ndarray:
     """Returns a tensor's values as an array on the CPU, which shares its memory where it can."""
     array: np.ndarray = tensor.detach().cpu().numpy()
     return array
+
+
+def received_extra(context: SiloContext, name: str) -> Tensor:
+    """Returns what the server sent beside the parameters under a name, as a tensor on the silo's device."""
+    return torch.from_numpy(np.array(context.payload.extras[name])).to(context.data.has_image.device)
 
 
 @torch.no_grad()

@@ -41,9 +41,13 @@ class Local(FederatedMethod):
         """Nothing travels."""
         return []
 
+    def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
+        """Sends nothing: every silo makes the common initial model for itself."""
+        return Message(kind="broadcast", sender="server", round=round)
+
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Goes on with the silo's own model; the common initial one in its first round."""
-        install(context.model, context.kept("model") or context.payload.params)
+        install(context.model, context.kept("model") or context.initial)
         return [Phase(name="train", model=context.model, epochs=context.epochs)]
 
     def silo_update(self, context: SiloContext) -> Message:
@@ -57,4 +61,4 @@ class Local(FederatedMethod):
 
     def personalize(self, context: SiloContext) -> None:
         """Takes the silo's own model."""
-        install(context.model, context.kept("model") or context.payload.params)
+        install(context.model, context.kept("model") or context.initial)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from silohash import __version__
+from silohash import __version__, seeds
 from silohash.data.archive import Archive
 from silohash.data.partition import Partition, partition
 from silohash.features import featuriser
@@ -112,7 +112,8 @@ def _train(
                 silos=len(settings.silos), classes=prepared.spec.classes, bits=config.local.bits,
                 total_rounds=settings.rounds,
             )  # fmt: skip
-            state = RunState(round=0, server=federated.init_server(worker.model, info))
+            with seeds.torch_globally(config.seed, "server"):
+                state = RunState(round=0, server=federated.init_server(worker.model, info))
         for observer in everyone:
             observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
         try:

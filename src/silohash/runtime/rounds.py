@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from silohash import seeds
-from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, RoundRecord, SiloRecord
@@ -102,7 +101,7 @@ def run_rounds(
             state = replace(
                 state, best_score=score, best_round=number, best_server=state.server, best_silos=dict(state.silos)
             )
-        record = _record(number, started, tasks, exchange, rejected, score, settings, federated, best=best)
+        record = _record(number, started, tasks, exchange, rejected, score, settings, best=best)
         for observer in observers:
             observer.round(record)
         save(state)
@@ -215,7 +214,6 @@ def _record(
     rejected: Mapping[int, str | None],
     score: float | None,
     settings: RoundSettings,
-    federated: FederatedMethod,
     *,
     best: bool,
 ) -> RoundRecord:
@@ -244,13 +242,9 @@ def _record(
             for result in results
         ],
         uplink_bytes=exchange.uplink_bytes + sum(result.update.size_bytes() for result in results),
-        downlink_bytes=exchange.downlink_bytes + sum(_downlink_bytes(task.broadcast, federated) for task in tasks),
+        downlink_bytes=exchange.downlink_bytes + sum(task.broadcast.size_bytes() for task in tasks),
         warnings=[f"{settings.silos[result.silo]}: {warning}" for result in results for warning in result.warnings],
     )
-
-
-def _downlink_bytes(broadcast: Message, federated: FederatedMethod) -> int:
-    return broadcast.size_bytes() if federated.shares_parameters or broadcast.round == 0 else 0
 
 
 def _mean(values: Sequence[tuple[float, int]]) -> float:

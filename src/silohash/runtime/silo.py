@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -115,7 +115,7 @@ def train_silo(context: SiloContext, federated: FederatedMethod, settings: Train
             if phase.begin is not None:
                 phase.begin()
             means = _run_phase(phase, context, federated, settings)
-        context.mean_loss = means.pop("loss", float("nan"))
+            context.mean_loss = means.pop("loss", float("nan"))
         statistics = federated.silo_statistics(context)
         update = _statistics(context, statistics) if statistics else federated.silo_update(context)
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
@@ -299,6 +299,8 @@ def make_context(
     epochs: int,
     total_rounds: int,
     settings: TrainSettings,
+    initial: Arrays | None = None,
+    own_score: Callable[[], float] = lambda: float("nan"),
 ) -> SiloContext:
     """Puts together what the hooks of one silo see during one round."""
     return SiloContext(
@@ -313,4 +315,6 @@ def make_context(
         payload=broadcast,
         generator=seeds.torch_generator(settings.seed, "method", silo=silo, round=broadcast.round),
         step_norm=lambda steps: step_norm(settings, steps),
+        initial=params_of(model) if initial is None else initial,
+        own_score=own_score,
     )

@@ -43,6 +43,7 @@ class Worker:
         with seeds.torch_globally(config.seed, "initial weights"):
             self.model = self.local.build(prepared.spec, config.local.bits).to(device)
         install_published(self.model, prepared.published)
+        self.initial = params_of(self.model)
         self.settings = train_settings(config)
         self.data: dict[int, tuple[SiloData, SiloData]] = {}
 
@@ -62,6 +63,8 @@ class Worker:
             epochs=config.federated.local_epochs,
             total_rounds=config.federated.rounds,
             settings=self.settings,
+            initial=self.initial,
+            own_score=lambda: self._score(context, validation),
         )
         if task.kind == "train":
             return train_silo(context, self.federated, self.settings)
@@ -75,8 +78,7 @@ class Worker:
         return _answer(context, model)
 
     def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:
-        model = Adapted(self.model, self.federated, context.payload.extras)
-        score = validation_score(model, context.data, validation, self.prepared.config.local.bits)
+        score = self._score(context, validation)
         queries = len(validation) if np.isfinite(score) else 0
         return _answer(
             context,
@@ -85,6 +87,10 @@ class Worker:
                 counts={"queries": queries},
             ),
         )  # fmt: skip
+
+    def _score(self, context: SiloContext, validation: SiloData) -> float:
+        model = Adapted(self.model, self.federated, context.payload.extras)
+        return validation_score(model, context.data, validation, self.prepared.config.local.bits)
 
 
 def _answer(context: SiloContext, message: Message) -> SiloResult:

@@ -1,0 +1,317 @@
+"""FedCAFE: Federated Cross-Modal Hashing with Adaptive Feature Enhancement. ACM Multimedia 2024 (papers/fedcafe.md).
+
+The server keeps a memory of one code direction a class. Every tower also predicts an item's classes, draws the directions
+of those classes from the memory, and adds them to its own output, bit by bit as strongly as the output itself is sure. The
+memory is part of the encoder: codes of another memory are codes of another model.
+
+==========  =================================  =====================================================
+paper       code                               meaning
+==========  =================================  =====================================================
+P_g         ``extras["memory"]``               the common memory, ``(C, K)``
+P_k         `local_memory`                     a silo's memory
+V_M         `enhanced`                         what an item draws from the memory
+V_E         ``outputs.code``                   the enhanced output, of which the signs are the code
+L_E         ``enhance_weight`` (alpha)         keeps the enhanced output near the plain one
+L_C         ``consistency_weight`` (eta)       keeps it near the global model's
+L_P         ``class_weight`` (gamma)           teaches the class prediction
+alpha_k     `FedCAFE.aggregate`                weights that grow with a memory's distance from the common one
+==========  =================================  =====================================================
+
+Equations (4) and (5) are `enhanced`, (6) and (7) `silohash.federated.contrast.cosine_gap`, (8) `class_loss`, (10)
+`memory_likelihood`.
+
+Differs from the paper: rows of the memory are seeded with class means, so that row c is class c as the equations assume
+(``memory = "reference"`` clusters freely, as the code). The divergence of (8) is infinite where a label is zero; its other
+direction is taken. Weights are likelihoods divided by their sum, since their softmax overflows, and no weight exceeds three
+times the mean. ``memory = "class_mean"`` needs only sums over silos. Class rows leave a silo under the rules of release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.exchange.message import Message
+from silohash.federated.base import Adapted, FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
+from silohash.federated.clustering import aligned, spherical_kmeans
+from silohash.federated.contrast import cosine_gap
+from silohash.federated.statistics import ClassStatistics, ReleaseParams, class_statistics, fused
+from silohash.local.base import MethodParams, outputs_of
+from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Terms
+
+CARD = MethodCard(
+    key="fedcafe",
+    title="FedCAFE: Federated Cross-Modal Hashing with Adaptive Feature Enhancement",
+    authors="see papers/fedcafe.md",
+    venue="ACM Multimedia",
+    year=2024,
+    link="https://github.com/FtAhub/FedCAFE",
+    summary="Outputs are enhanced by a common memory of class directions, which is part of the encoder.",
+    supervised=True,
+    sends=("parameters", "a direction a class, or sums and counts a class"),
+    differs_from_paper=(
+        "memory rows are seeded with class means, so that row c is class c",
+        "the class loss takes the finite direction of the divergence",
+        "weights are likelihoods divided by their sum, at most three times the mean",
+    ),
+)
+
+
+class FedCAFEParams(ReleaseParams):
+    """Parameters of FedCAFE."""
+
+    enhance_weight: float = Field(default=0.1, ge=0)
+    """alpha, of L_E: keeps the enhanced output near the plain one."""
+    consistency_weight: float = Field(default=0.1, ge=0)
+    """eta, of L_C: keeps the enhanced output near the global model's."""
+    class_weight: float = Field(default=1.0, ge=0)
+    """gamma, of L_P: teaches the class prediction."""
+    enhance: bool = True
+    """Whether outputs are enhanced; without it the memory plays no part (an ablation)."""
+    memory: Literal["kmeans", "class_mean", "reference"] = "kmeans"
+    """How memories are made: k-means seeded with class means, class means alone, or free k-means as in the code."""
+    align: bool = True
+    """Whether freely clustered rows are matched to the rows before."""
+    weighting: Literal["memory", "examples"] = "memory"
+    """`memory`: by how far a silo's memory is from the common one; `examples`: by the number of items."""
+    sharpness: float = Field(default=1.0, gt=0)
+    """T_w: the weights are likelihoods to the power 1 / T_w."""
+    weight_cap: float = Field(default=3.0, ge=1)
+    """No silo weighs more than so many times the mean."""
+    hash_on: Literal["enhanced", "raw"] = "enhanced"
+    """What the local method learns on: the enhanced output, or the plain one as in the code."""
+    detach_target: bool = False
+    """Whether L_E moves the enhanced output only."""
+    kmeans_steps: int = Field(default=10, ge=0)
+    """Steps of k-means."""
+
+
+def enhanced(logit: Tensor, class_logit: Tensor, memory: Tensor) -> Tensor:
+    """Returns the outputs with what they draw from the memory, ``(B, K)``; the plain outputs where the memory is zero.
+
+    Args:
+        logit: ``(B, K)``.
+        class_logit: ``(B, C)``.
+        memory: ``(C, K)``.
+
+    Source: FedCAFE, equations (4) and (5).
+    """
+    return logit + torch.tanh(logit) * (torch.softmax(class_logit, dim=1) @ memory)
+
+
+def class_loss(class_logit: Tensor, labels: Tensor) -> Tensor:
+    """Returns the cross-entropy between an item's labels, evenly weighted, and its prediction, over C, ``(B,)``.
+
+    Args:
+        class_logit: ``(B, C)``.
+        labels: ``(B, C)`` multi-hot; a row without labels gives 0.
+
+    Source: FedCAFE, equation (8), in the direction that is finite.
+    """
+    shares = F.normalize(labels, p=1.0, dim=1)
+    return -(shares * F.log_softmax(class_logit, dim=1).clamp(min=-18.42)).mean(1)
+
+
+def memory_likelihood(memory: Tensor, common: Tensor, mask: Tensor) -> Tensor:
+    """Returns the mean negative log-likelihood that a silo's class rows match the common rows of the same class only.
+
+    Args:
+        memory: ``(C, K)`` of the silo, unit rows.
+        common: ``(C, K)``, unit rows.
+        mask: ``(C,)`` bool, which of the silo's rows there are.
+
+    Returns:
+        A scalar above 0; ln 2 where there are no rows.
+
+    Source: FedCAFE, equation (10).
+    """
+    if not mask.any():
+        return torch.full((), 0.6931471805599453)
+    theta = 0.5 * memory[mask] @ common.T
+    same = torch.eye(len(memory), dtype=theta.dtype, device=theta.device)[mask]
+    return (F.softplus(theta) - same * theta).mean()
+
+
+def capped(weights: np.ndarray, cap: float) -> np.ndarray:
+    """Returns weights that add up to 1, none above ``cap`` times the mean; what is cut off goes to the others."""
+    shares = weights / weights.sum()
+    limit = cap / len(shares)
+    for _ in range(len(shares)):
+        over = shares > limit
+        rest = shares[~over].sum()
+        if not over.any() or rest <= 0:
+            break
+        shares = np.where(over, limit, shares * (1.0 - limit * over.sum()) / rest)
+    return shares
+
+
+class FedCAFE(FederatedMethod):
+    """Federated averaging with outputs enhanced by a common memory."""
+
+    Params: ClassVar[type[MethodParams]] = FedCAFEParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "recommended": {},
+        "reference": {"hash_on": "raw", "memory": "reference", "align": False, "min_count": 1, "weight_cap": 1e9},
+    }
+    needs_labels: ClassVar[bool] = True
+    class_head: ClassVar[bool] = True
+    uplink: ClassVar[Literal["sum", "records"]] = "records"
+    encode_extras: ClassVar[tuple[str, ...]] = ("memory",)
+
+    @property
+    def adapts_training(self) -> bool:
+        """Whether the local method learns on enhanced outputs."""
+        return bool(self.params.hash_on == "enhanced")
+
+    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+        """Starts with an empty memory, which enhances nothing."""
+        memory = np.zeros((info.classes, info.bits), np.float32)
+        return replace(super().init_server(model, info), extras={"memory": memory})
+
+    def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
+        """Enhances every modality's output. Source: equations (4) and (5)."""
+        if not self.params.enhance:
+            return outputs
+        code = {}
+        for modality, logit in outputs.logit.items():
+            values = enhanced(logit, outputs.class_logit[modality], extras["memory"])
+            squashed = outputs.code[modality] is not logit
+            code[modality] = torch.tanh(values) if squashed else values
+        return replace(outputs, code=code)
+
+    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+        """Returns L_E, L_C and L_P of the step's modalities. Source: equations (6) to (9)."""
+        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+        memory = received_extra(context, "memory")
+        frozen = self._frozen(context) if self.params.consistency_weight else {}
+        parts: dict[str, list[Tensor]] = {"enhance": [], "consistency": [], "class": []}
+        for modality, logit in outputs.logit.items():
+            held = batch.has(modality)
+            if not held.any():
+                continue
+            logit, predicted = logit[held], outputs.class_logit[modality][held]
+            values = enhanced(logit, predicted, memory) if self.params.enhance else logit
+            target = logit.detach() if self.params.detach_target else logit
+            parts["enhance"].append(cosine_gap(values, target).mean())
+            parts["class"].append(class_loss(predicted, batch.labels[held]).mean())
+            gaps = [
+                cosine_gap(values[there], other[batch.row[held]][there]).mean()
+                for name, other in frozen.items()
+                if (there := batch.has(name)[held]).any()
+            ]
+            if gaps:
+                parts["consistency"].append(torch.stack(gaps).mean())
+        weights = {
+            "enhance": self.params.enhance_weight if self.params.enhance and bool(memory.any()) else 0.0,
+            "consistency": self.params.consistency_weight,
+            "class": self.params.class_weight,
+        }
+        return {
+            name: (weights[name], torch.stack(found).sum()) for name, found in parts.items() if found and weights[name]
+        }
+
+    def _frozen(self, context: SiloContext) -> dict[Any, Tensor]:
+        """Returns the global model's enhanced outputs of all own items."""
+        return context.own_outputs(
+            "global, enhanced", lambda: Adapted(context.global_model, self, context.payload.extras), "code"
+        )
+
+    def _statistics(self, context: SiloContext) -> tuple[Tensor, ClassStatistics]:
+        """Returns unit directions of the items' enhanced outputs ``(n, K)``, and what may leave of them a class."""
+        assert context.data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+        model = Adapted(context.model, self, context.payload.extras)
+        values = outputs_of(model, context.data)
+        directions = F.normalize(fused(values, {m: context.data.has(m) for m in values}), dim=1)
+        return directions, class_statistics(directions, context.data.labels, self.params)
+
+    def _local_memory(self, context: SiloContext) -> tuple[Tensor, Tensor]:
+        """Returns the silo's memory ``(C, K)`` and which rows there are ``(C,)``."""
+        directions, statistics = self._statistics(context)
+        seeds = F.normalize(statistics.means(), dim=1)
+        present = statistics.present()
+        if self.params.memory == "reference":
+            drawn = torch.randperm(len(directions), generator=context.generator)[: len(seeds)]
+            rows = spherical_kmeans(directions, directions[drawn], steps=self.params.kmeans_steps)
+            seeds = torch.zeros_like(seeds)
+            seeds[: len(rows)] = rows
+            return seeds, seeds.abs().sum(1) > 0
+        held = directions.abs().sum(1) > 0
+        return spherical_kmeans(directions[held], seeds, steps=self.params.kmeans_steps), present
+
+    def silo_statistics(self, context: SiloContext) -> Arrays:
+        """Returns class sums and counts, where the memory is made of them alone."""
+        if self.params.memory != "class_mean" or not len(context.data):
+            return {}
+        _, statistics = self._statistics(context)
+        context.keep("class", {"sum": statistics.sums, "count": statistics.counts})
+        return {"sum": statistics.sums.cpu().numpy(), "count": statistics.counts.cpu().numpy()}
+
+    def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
+        """Returns the common memory of all silos' sums; classes that nobody released keep their row."""
+        rows = ClassStatistics(torch.from_numpy(np.array(sums["sum"])), torch.from_numpy(np.array(sums["count"])))
+        return {"memory": common_memory(F.normalize(rows.means(), dim=1).numpy(), server.extras["memory"])}
+
+    def silo_update(self, context: SiloContext) -> Message:
+        """Sends the silo's memory; where it was summed already, only parameters, weighted by the silo itself."""
+        update = super().silo_update(context)
+        if not len(context.data):
+            return update
+        if self.params.memory != "class_mean":
+            memory, present = self._local_memory(context)
+            return replace(update, records={"memory": memory.cpu().numpy(), "mask": present.cpu().numpy()})
+        if self.params.weighting == "examples":
+            return update
+        kept = context.kept("class")
+        statistics = ClassStatistics(torch.from_numpy(kept["sum"]), torch.from_numpy(kept["count"]))
+        own = F.normalize(statistics.means(), dim=1)
+        likelihood = float(memory_likelihood(own, received_extra(context, "memory").cpu(), statistics.present()))
+        bounded = min(likelihood, self.params.weight_cap * 0.6931471805599453) ** (1.0 / self.params.sharpness)
+        return replace(update, weights={group: bounded * (weight > 0) for group, weight in update.weights.items()})
+
+    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
+        """Makes the common memory, then averages by the silos' distance from it. Source: equation (10)."""
+        held = [update for update in updates if "memory" in update.records]
+        if not held:
+            return super().aggregate(server, updates)
+        memory = self._merged(server.extras["memory"], held)
+        server = replace(server, extras={**server.extras, "memory": memory})
+        if self.params.weighting == "examples":
+            return super().aggregate(server, updates)
+        common = torch.from_numpy(memory)
+        likelihoods = [
+            memory_likelihood(torch.from_numpy(u.records["memory"]), common, torch.from_numpy(u.records["mask"]))
+            for u in held
+        ]
+        shares = capped(
+            np.asarray([float(v) for v in likelihoods]) ** (1 / self.params.sharpness), self.params.weight_cap
+        )
+        weighted = [
+            replace(update, weights={group: float(share) * (weight > 0) for group, weight in update.weights.items()})
+            for update, share in zip(held, shares, strict=True)
+        ]
+        return super().aggregate(server, weighted)
+
+    def _merged(self, before: np.ndarray, updates: Sequence[Message]) -> np.ndarray:
+        """Returns the common memory of the silos' memories."""
+        memories = [torch.from_numpy(u.records["memory"]) for u in updates]
+        masks = [torch.from_numpy(u.records["mask"]) for u in updates]
+        rows = torch.cat([memory[mask] for memory, mask in zip(memories, masks, strict=True)])
+        if self.params.memory == "reference":
+            drawn = rows[torch.linspace(0, len(rows) - 1, len(before)).long()]
+            clustered = spherical_kmeans(rows, drawn, steps=self.params.kmeans_steps).numpy()
+            return aligned(clustered, before) if self.params.align else clustered
+        stacked, there = torch.stack(memories), torch.stack(masks).to(rows.dtype).unsqueeze(2)
+        seeds = F.normalize((stacked * there).sum(0), dim=1)
+        return common_memory(spherical_kmeans(rows, seeds, steps=self.params.kmeans_steps).numpy(), before)
+
+
+def common_memory(rows: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Returns unit rows ``(C, K)`` float32; a row of zeros, a class that no silo showed, keeps what it was."""
+    return np.where(rows.any(axis=1, keepdims=True), rows, before).astype(np.float32)

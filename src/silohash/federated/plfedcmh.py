@@ -1,0 +1,231 @@
+"""PLFedCMH: Prototype-based Layered Federated Cross-Modal Hashing. Jiale Liu et al., ICASSP 2023.
+
+The server keeps every silo's model and mixes, layer by layer, a model of its own for each silo; small networks at the server
+(hypernetworks) learn the mixing from how the silos' models move. Silos also share mean outputs a class.
+
+=============  ==============================  ======================================================
+symbol         code                            meaning
+=============  ==============================  ======================================================
+theta_j        ``private["bank/..."]``         the silos' last models
+e_i            ``private["hyper/<m>/..."]``    a silo's embedding, and the network over it
+a_i^l          `mixing`                        how silo i mixes layer l of all silos
+P              ``extras["prototypes/..."]``    common mean output a class
+beta           ``class_code_weight``           items should agree with the prototypes of their labels only
+eta_p          ``prototype_weight``            items are drawn to the prototypes of their labels
+=============  ==============================  ======================================================
+
+Differs from the paper: its text was not at hand; the equations are those of the authors' code. There the mixing networks
+move away from what silos learnt (preset ``reference``); here towards it, for all silos at once from the models of the round.
+Losses are means an item and a bit. The paper's own hashing terms belong to the local method. The server sees every silo's
+model: no secure aggregation is possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.exchange.message import Message
+from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, install, params_of
+from silohash.federated.fedproto import prototype_distance
+from silohash.federated.prototypes import (
+    PrototypeParams,
+    first_prototypes,
+    prototype_sums,
+    pulled_rows,
+    received,
+    representation,
+    with_prototypes,
+)
+from silohash.local.base import MethodParams
+from silohash.models.towers import group_of
+from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Terms
+
+CARD = MethodCard(
+    key="plfedcmh",
+    title="Prototype-based Layered Federated Cross-Modal Hashing",
+    authors="Jiale Liu, Yu-Wei Zhan, Xin Luo, Zhen-Duo Chen, Yongxin Wang, Xin-Shun Xu",
+    venue="ICASSP",
+    year=2023,
+    link="https://arxiv.org/abs/2210.15678",
+    summary="The server mixes a model for each silo, layer by layer; silos share mean outputs a class.",
+    supervised=True,
+    sends=("parameters, seen one silo at a time", "sums and counts a class of outputs"),
+    keeps=("nothing",),
+    differs_from_paper=(
+        "the mixing moves towards what silos learnt, for all silos at once",
+        "losses are means an item and a bit",
+    ),
+)
+
+EMBEDDING, HYPER, BANK = 32, "hyper", "bank"
+
+
+class PLFedCMHParams(PrototypeParams):
+    """Parameters of PLFedCMH."""
+
+    class_code_weight: float = Field(default=0.5, ge=0)
+    """beta: items agree with the prototypes of their labels and with no others."""
+    prototype_weight: float = Field(default=1.0, ge=0)
+    """eta_p: items are drawn to the prototypes of their labels."""
+    hyper_rate: float = Field(default=1e-3)
+    """Learning rate of the mixing; below 0 it moves away, as in the authors' code."""
+    fuse: bool = False
+    """One prototype a class for both modalities; else one a modality."""
+
+
+def class_code_gap(values: Tensor, labels: Tensor, prototypes: Tensor, mask: Tensor) -> Tensor:
+    """Returns the mean squared gap between agreement with prototypes and labels, ``(B,)``.
+
+    Args:
+        values: ``(B, K)`` relaxed codes.
+        labels: ``(B, C)`` multi-hot.
+        prototypes: ``(C, K)``.
+        mask: ``(C,)`` bool, which prototypes there are.
+    """
+    agreement = values @ prototypes[mask].T / values.shape[1]
+    return (agreement - labels[:, mask]).square().mean(1)
+
+
+class Mixer(nn.Module):
+    """From a silo's number to how it mixes each layer of all silos: shares that add up to 1."""
+
+    def __init__(self, silos: int, layers: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(silos, EMBEDDING)
+        blocks = [nn.Sequential(nn.Linear(EMBEDDING, EMBEDDING), nn.ReLU()) for _ in range(3)]
+        self.body = nn.Sequential(*blocks)
+        self.heads = nn.ModuleList(nn.Linear(EMBEDDING, silos) for _ in range(layers))
+        for head in self.heads:
+            nn.init.uniform_(head.weight)  # type: ignore[arg-type]
+
+    def forward(self, silo: int) -> Tensor:
+        """Returns ``(layers, silos)``, rows that add up to 1."""
+        hidden = self.body(self.embedding.weight[silo])
+        raw = torch.stack([torch.relu(head(hidden)) for head in self.heads]) + 1e-8
+        return raw / raw.sum(1, keepdim=True)
+
+
+def layers_of(names: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the tensors of each layer: names that differ in their last part only."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name.rpartition(".")[0], []).append(name)
+    return found
+
+
+class PLFedCMH(FederatedMethod):
+    """A mixture of all silos' layers for each silo."""
+
+    Params: ClassVar[type[MethodParams]] = PLFedCMHParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "reference": {"hyper_rate": -1e-3}}
+    needs_labels: ClassVar[bool] = True
+    uniform_broadcast: ClassVar[bool] = False
+    uplink: ClassVar[Literal["sum", "records"]] = "records"
+    personalized: ClassVar[bool] = True
+    codes_comparable: ClassVar[bool] = False
+
+    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+        """Starts with the common model in every silo's place, and a mixer a tower."""
+        state = super().init_server(model, info)
+        private: Arrays = {f"{BANK}/{silo}/{n}": a for silo in range(info.silos) for n, a in state.params.items()}
+        for group, layers in self._groups(state.params).items():
+            mixer = Mixer(info.silos, len(layers))
+            private |= {f"{HYPER}/{group}/{name}": array for name, array in params_of(mixer).items()}
+        extras = first_prototypes(model, info.classes, info.bits, self.params)
+        return replace(state, extras=extras, private=private)
+
+    def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
+        """Sends a silo its own mixture."""
+        message = super().broadcast(server, silo, round=round)
+        with torch.no_grad():
+            mixtures = {
+                group: self._mixture(server, group, mixer, silo) for group, mixer in self._mixers(server).items()
+            }
+        mixed = {name: tensor.numpy() for mixture in mixtures.values() for name, tensor in mixture.items()}
+        return replace(message, params={**message.params, **mixed})
+
+    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+        """Returns both prototype terms, summed over the step's modalities."""
+        parts: dict[str, list[Tensor]] = {"class_code": [], "prototype": []}
+        for modality in outputs.logit:
+            prototypes, mask = received(context, modality)
+            rows = pulled_rows(batch, modality, mask)
+            if rows.any():
+                assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+                values, labels = representation(outputs, modality)[rows], batch.labels[rows]
+                parts["class_code"].append(class_code_gap(values, labels, prototypes, mask).mean())
+                parts["prototype"].append(prototype_distance(values, labels, prototypes, mask).mean())
+        weights = {"class_code": self.params.class_code_weight, "prototype": self.params.prototype_weight}
+        return {
+            name: (weights[name], torch.stack(found).sum()) for name, found in parts.items() if found and weights[name]
+        }
+
+    def silo_update(self, context: SiloContext) -> Message:
+        """Sends the model under the silo's number, and class sums."""
+        update = super().silo_update(context)
+        return replace(update, records={"silo": np.asarray(context.silo)}, sums=prototype_sums(context, self.params))
+
+    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
+        """Moves the mixers towards what each silo learnt, then takes the silos' models into the bank."""
+        private = dict(server.private)
+        for group, mixer in self._mixers(server).items():
+            gains = [self._gain(server, group, mixer, update) for update in updates if update.weights.get(group)]
+            if gains:
+                parameters = list(mixer.parameters())
+                moves = torch.autograd.grad(torch.stack(gains).sum(), parameters, allow_unused=True)
+                for (name, parameter), move in zip(mixer.named_parameters(), moves, strict=True):
+                    if move is not None:
+                        private[f"{HYPER}/{group}/{name}"] = (
+                            (parameter + self.params.hyper_rate * move).detach().numpy()
+                        )
+        for update in updates:
+            silo = int(update.records["silo"])
+            private |= {
+                f"{BANK}/{silo}/{name}": array
+                for name, array in update.params.items()
+                if update.weights.get(group_of(name))
+            }
+        server = super().aggregate(server, updates)
+        return with_prototypes(replace(server, private=private), updates)
+
+    def _gain(self, server: ServerState, group: str, mixer: Mixer, update: Message) -> Tensor:
+        """Returns the inner product of a silo's mixture with how far training moved it: its gradient pulls towards that."""
+        mixture = self._mixture(server, group, mixer, int(update.records["silo"]))
+        moved = [(torch.from_numpy(update.params[n]) - mixed).detach() * mixed for n, mixed in mixture.items()]
+        return torch.stack([part.sum() for part in moved]).sum()
+
+    def _mixture(self, server: ServerState, group: str, mixer: Mixer, silo: int) -> dict[str, Tensor]:
+        """Returns a tower's floating parameters, mixed for a silo, by name."""
+        shares = mixer(silo)
+        silos = mixer.embedding.num_embeddings
+        mixture = {}
+        for share, names in zip(shares, self._groups(server.params)[group].values(), strict=True):
+            for name in names:
+                stacked = torch.from_numpy(np.stack([server.private[f"{BANK}/{j}/{name}"] for j in range(silos)]))
+                mixture[name] = torch.tensordot(share.to(stacked.dtype), stacked, dims=1)
+        return mixture
+
+    def _mixers(self, server: ServerState) -> dict[str, Mixer]:
+        """Returns each tower's mixer with the server's parameters."""
+        mixers = {}
+        for group, layers in self._groups(server.params).items():
+            start = f"{HYPER}/{group}/"
+            params = {n.removeprefix(start): a for n, a in server.private.items() if n.startswith(start)}
+            mixers[group] = Mixer(len(params["embedding.weight"]), len(layers))
+            install(mixers[group], params)
+        return mixers
+
+    def _groups(self, params: Arrays) -> dict[str, dict[str, list[str]]]:
+        """Returns each tower's layers, of floating parameters."""
+        floating = [name for name, array in params.items() if np.issubdtype(array.dtype, np.floating)]
+        groups: dict[str, list[str]] = {}
+        for name in floating:
+            groups.setdefault(group_of(name), []).append(name)
+        return {group: layers_of(names) for group, names in groups.items()}

@@ -1,0 +1,81 @@
+"""Prototypes a class: what FedProto and FedProc send up, send down and pull towards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from silohash.exchange.message import Message
+from silohash.federated.base import ServerState, SiloContext, received_extra
+from silohash.federated.statistics import ReleaseParams, class_statistics, fused, merged_prototypes, summed
+from silohash.local.base import outputs_of
+from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch
+
+FUSED = "fused"
+
+
+class PrototypeParams(ReleaseParams):
+    """Parameters of prototypes a class."""
+
+    fuse: bool = Field(default=True)
+    """One prototype a class for both modalities, in which they meet; else one a modality."""
+
+
+def representation(outputs: Outputs, modality: Modality) -> Tensor:
+    """Returns what prototypes are means of, ``(B, K)`` in (-1, 1): bounded, so that one item cannot dominate a sum."""
+    return torch.tanh(outputs.logit[modality])
+
+
+def prototype_sums(context: SiloContext, params: PrototypeParams) -> Arrays:
+    """Returns the silo's class sums and counts by the trained model in evaluation mode, as additive statistics."""
+    if context.data.labels is None or not len(context.data):
+        return {}
+    values = {m: torch.tanh(logit) for m, logit in outputs_of(context.model, context.data, part="logit").items()}
+    has = {modality: context.data.has(modality) for modality in values}
+    sets: dict[str, tuple[Tensor, Tensor]] = {str(m): (values[m][has[m]], has[m]) for m in values}
+    if params.fuse:
+        held = torch.stack(list(has.values())).any(0)
+        sets = {FUSED: (fused(values, has)[held], held)}
+    sums: Arrays = {}
+    for name, (rows, held) in sets.items():
+        statistics = class_statistics(rows, context.data.labels[held], params)
+        sums[f"prototype_sum/{name}"] = statistics.sums.cpu().numpy()
+        sums[f"prototype_count/{name}"] = statistics.counts.cpu().numpy()
+    return sums
+
+
+def first_prototypes(model: torch.nn.Module, classes: int, bits: int, params: PrototypeParams) -> Arrays:
+    """Returns the extras before the first round: there are no prototypes yet."""
+    names = [FUSED] if params.fuse else [m for m in MODALITIES if hasattr(model, m)]
+    extras: Arrays = {f"prototypes/{name}": np.zeros((classes, bits), np.float32) for name in names}
+    return extras | {f"mask/{name}": np.zeros(classes, np.bool_) for name in names}
+
+
+def with_prototypes(server: ServerState, updates: Sequence[Message]) -> ServerState:
+    """Returns the server's state with the prototypes of all silos that sent sums."""
+    total = summed(updates)
+    extras = dict(server.extras)
+    for key in [key for key in extras if key.startswith("prototypes/")]:
+        name = key.removeprefix("prototypes/")
+        if f"prototype_sum/{name}" in total:
+            extras[key], extras[f"mask/{name}"] = merged_prototypes(
+                total[f"prototype_sum/{name}"], total[f"prototype_count/{name}"], extras[key]
+            )
+    return replace(server, extras=extras)
+
+
+def received(context: SiloContext, modality: Modality) -> tuple[Tensor, Tensor]:
+    """Returns the prototypes ``(C, K)`` that a modality is pulled to, and which of them there are ``(C,)`` bool."""
+    name = FUSED if f"prototypes/{FUSED}" in context.payload.extras else modality
+    return received_extra(context, f"prototypes/{name}"), received_extra(context, f"mask/{name}")
+
+
+def pulled_rows(batch: PairBatch, modality: Modality, mask: Tensor) -> Tensor:
+    """Returns which items of a batch have the modality and a label with a prototype, ``(B,)`` bool."""
+    assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+    return batch.has(modality) & (batch.labels[:, mask].sum(1) > 0)
