@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 
 from silohash.features.base import Featuriser
-from silohash.features.network import NETWORK_FILES
 from silohash.files import write_text
 from silohash.report.gather import facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS
 from silohash.report.tables import choices, markdown
 from silohash.runtime.encoder import GLOBAL
+from silohash.runtime.export import plain_settings
 from silohash.runtime.run import Run
 from silohash.types import MODALITIES, MethodCard
 
@@ -97,17 +97,9 @@ def commands(run: Run) -> list[str]:
 
 def input_words(featuriser: Featuriser) -> str:
     """Returns what the featuriser takes, with those of its settings that are a word, a number or a switch turned on."""
-    _, about = featuriser.state()
-    flat = {**about, **about.get("options", {})}
-    shown = {name: value for name, value in flat.items() if name not in {"kind", "modality"} and value}
-    shown |= {
-        name: Path(shown[name]).name for name in NETWORK_FILES if name in shown
-    }  # where the user keeps them is nobody's business
-    settings = ", ".join(
-        name if value is True else f"{name} {value}"
-        for name, value in shown.items()
-        if isinstance(value, str | int | float)
-    )
+    about = plain_settings(featuriser)
+    shown = {n: v for n, v in about.items() if n not in {"kind", "modality"} and v and isinstance(v, str | int | float)}
+    settings = ", ".join(name if value is True else f"{name} {value}" for name, value in shown.items())
     what = "vectors made as the archive's were" if featuriser.kind == "given" else f'kind "{featuriser.kind}"'
     return f"{what} ({settings})" if settings else what
 
@@ -131,11 +123,10 @@ def what_left(run: Run, cards: Sequence[MethodCard]) -> list[str]:
     """Returns what the silos sent, method by method, the sums for the features, and how much it was."""
     lines = [f"{card.key}: {', '.join(card.sends)}" for card in cards if card.sends]
     for modality, featuriser in run.model.featurisers.items():
-        arrays, _ = featuriser.state()
-        if arrays:
-            lines.append(
-                f"{modality} features, once, before training, as sums over a silo's items: {', '.join(arrays)}"
-            )
+        column = run.archive.values(modality)
+        sums = {} if column is None else featuriser.statistics(column, np.zeros(0, np.int64))
+        if sums:
+            lines.append(f"{modality} features, before training, as sums over a silo's items: {', '.join(sums)}")
     rounds = run.rounds()
     up, down = sum(r.uplink_bytes for r in rounds) / MEGABYTE, sum(r.downlink_bytes for r in rounds) / MEGABYTE
     return [*lines, f"in {len(rounds):,} rounds: {up:,.2f} MB from the silos, {down:,.2f} MB to them, over all silos"]

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from silohash import __version__, features
-from silohash.features.base import blocks
+from silohash.features.base import Featuriser, blocks
+from silohash.features.network import NETWORK_FILES
 from silohash.files import write_bytes, write_json
 from silohash.runtime.encoder import Encoder
 from silohash.runtime.prepared import vectors
@@ -155,7 +156,7 @@ def compared_rows(run: Run, modality: Modality) -> Rows:
 
 def description(run: Run, encoder: Encoder, modality: Modality, given: npt.NDArray[np.generic]) -> dict[str, str]:
     """Returns what stands in the file about itself, every value a text."""
-    _, about = encoder.featurisers[modality].state()
+    about = plain_settings(encoder.featurisers[modality])
     return {
         "silohash": __version__,
         "run": run.name,
@@ -167,6 +168,14 @@ def description(run: Run, encoder: Encoder, modality: Modality, given: npt.NDArr
         "input": json.dumps({"shape": ["items", *given.shape[1:]], "type": given.dtype.name}),
         "preprocessing": json.dumps({**about, "state": f"features-{modality}.safetensors"}, sort_keys=True),
     }
+
+
+def plain_settings(featuriser: Featuriser) -> dict[str, Any]:
+    """Returns a featuriser's settings for others to read: a network's own among them, its files by name alone."""
+    _, about = featuriser.state()
+    flat = {**about, **about.get("options", {})}
+    flat.pop("options", None)
+    return flat | {name: Path(flat[name]).name for name in NETWORK_FILES if flat.get(name)}
 
 
 def onnx_bytes(tower: nn.Module, given: npt.NDArray[np.generic], about: Mapping[str, str]) -> bytes:

@@ -65,7 +65,8 @@ def test_the_card_tells_data_methods_and_origin(run: Run, text: str) -> None:
 def test_the_card_tells_what_left_the_silos(run: Run, text: str) -> None:
     left = section(text, "What left the silos")
     assert "- fedavg: parameters, number of items" in left
-    assert "document_frequency" in left
+    assert "- image features, before training, as sums over a silo's items: count, sum, sum_squares" in left
+    assert "- text features, before training, as sums over a silo's items: texts, document_frequency" in left
     sent = sum(record.uplink_bytes for record in run.rounds()) / 1e6
     assert f"{sent:,.2f} MB from the silos" in left
     assert "no noise was added" in left
