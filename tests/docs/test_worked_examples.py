@@ -88,7 +88,7 @@ def train(run: RunConfig, rounds: int) -> list[tuple[SiloResult, Arrays]]:
             data=pairs(),
             epochs=2,
             total_rounds=rounds,
-            seed=0,
+            settings=settings,
         )
         result = train_silo(context, run.federated_method, settings)
         server = run.federated_method.aggregate(server, [result.update])

@@ -1,4 +1,7 @@
-"""Prototypes a class: what FedProto and FedProc send up, send down and pull towards."""
+"""Prototypes a class: what FedProto, FedProc and PLFedCMH send up, send down and pull towards.
+
+Differs from the papers: prototypes are means of relaxed codes, which are bounded, over the items of all silos.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 FedProto, FedProc, FedHAP, FedCAFE and PLFedCMH share it. A silo releases a class's row only if enough of its own items have
 the class, bounds what one item can contribute, and sends zeros for the rest, so that a sum over silos does not tell who
 holds what.
+
+Differs from the papers: they release every class, however few of a silo's items have it.
 """
 
 from __future__ import annotations
