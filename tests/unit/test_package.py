@@ -56,7 +56,12 @@ def test_wheel_states_licence_version_and_command(wheel: zipfile.ZipFile) -> Non
 def declared(about: Message, *, extras: bool) -> set[str]:
     """Returns the names of the distributions that the wheel asks for, without those of the extra dev."""
     lines = [line for line in about.get_all("Requires-Dist") or [] if "extra == 'dev'" not in line]
-    return {re.split(r"[^\w.-]", line)[0].lower() for line in lines if extras or "extra ==" not in line}
+    return {normal(re.split(r"[^\w.-]", line)[0]) for line in lines if extras or "extra ==" not in line}
+
+
+def normal(distribution: str) -> str:
+    """Returns a distribution's name as package indexes compare it."""
+    return distribution.lower().replace("_", "-")
 
 
 def imported(path: Path) -> set[str]:
@@ -72,9 +77,9 @@ def test_what_the_source_imports_is_declared(wheel: zipfile.ZipFile) -> None:
     distributions = packages_distributions()
     used = {name: path for path in (REPOSITORY / "src").rglob("*.py") for name in imported(path)}
     known = declared(about, extras=True)
-    missing = {name: path for name, path in used.items() if not {d.lower() for d in distributions[name]} & known}
+    missing = {name: path for name, path in used.items() if not set(map(normal, distributions[name])) & known}
     assert missing == {}
-    needless = {d for d in known if not any(d in map(str.lower, distributions[name]) for name in used)}
+    needless = {d for d in known if not any(d in map(normal, distributions[name]) for name in used)}
     assert needless <= {"tensorboard"}, "declared and not imported (torch imports tensorboard)"
 
 
