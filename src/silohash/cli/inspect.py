@@ -20,6 +20,7 @@ PACKAGES = {
     "torch": "training and encoding; without it a silo can still search: pip install 'silohash[train]'",
     "numba": "the fast kernels of index and evaluator",
     "faiss-cpu": "an index for machines without numba: pip install 'silohash[faiss]'",
+    "transformers": "published backbones: pip install 'silohash[backbones]'",
     "onnx": "export to ONNX: pip install 'silohash[onnx]'",
     "onnxruntime": "export to ONNX: pip install 'silohash[onnx]'",
     "onnxscript": "export to ONNX: pip install 'silohash[onnx]'",

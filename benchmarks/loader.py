@@ -1,0 +1,138 @@
+"""How fast pictures are decoded and prepared, against the smallest published backbone, and in how much memory.
+
+    python benchmarks/loader.py [--pictures 10000]
+
+Photos of coco18 (drawn pictures where it is not there) are written as JPEG files of 320 x 240 pixels. The loader alone
+reads, decodes, resizes and crops them as MobileNetV2 wants them; the network alone takes pictures that are prepared already;
+both run on all cores, in turn, so that a slow minute falls on both. MobileNetV2 (width 1.0, 224 pixels, random weights: they
+change no time) is the smallest of the usual backbones: 0.3 billion products a picture, a sixth of ResNet-18's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from silohash.data import open_archive
+from silohash.data.packed import PictureFiles
+from silohash.features.base import blocks
+from silohash.features.loading import loader_threads, prefetched
+from silohash.files import write_json
+from silohash.models.huggingface_features import FrozenBackbone, huggingface
+from silohash.seeds import numpy_generator
+from silohash.types import Arrays, Rows, UserError
+
+SIZE_PIXELS = (320, 240)
+BATCH = 32
+TURNS = 10
+GOAL_RATIO = 3.0
+GOAL_MEGABYTES = 150
+PREPARATION = {
+    "image_processor_type": "MobileNetV2ImageProcessor",
+    "size": {"shortest_edge": 256},
+    "do_center_crop": True,
+    "crop_size": {"height": 224, "width": 224},
+    "resample": 2,
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+}
+
+
+def main() -> None:
+    """Measures both claims and prints them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pictures", type=int, default=10_000)
+    count = parser.parse_args().pictures
+    torch.set_grad_enabled(False)
+    with tempfile.TemporaryDirectory() as folder:
+        pictures = written(Path(folder) / "pictures", count)
+        network = smallest_backbone(Path(folder) / "mobilenet")
+        measure(network, pictures)
+
+
+def report(claim: str, value: float, goal: str, *, met: bool) -> None:
+    """Prints one claim."""
+    print(f"{claim:84} {value:7.2f}   goal {goal:8} {'met' if met else 'NOT MET'}", flush=True)
+
+
+def written(folder: Path, count: int) -> PictureFiles:
+    """Writes JPEG files, quality 85, and returns them as a column."""
+    folder.mkdir()
+    try:
+        photos = open_archive("coco18", options={"image": "jpeg"}).pictures()
+    except UserError as error:
+        print(f"{error} Drawn pictures instead.", file=sys.stderr)
+        photos = None
+
+    def write(number: int) -> str:
+        """Writes one file and returns its name."""
+        if photos is None:
+            coarse = numpy_generator(number, "loader").integers(0, 255, (24, 32, 3)).astype(np.uint8)
+            picture = Image.fromarray(coarse)
+        else:
+            picture = photos.picture(number % len(photos))
+        name = f"{number:06}.jpg"
+        picture.resize(SIZE_PIXELS, Image.Resampling.BICUBIC).save(folder / name, quality=85)
+        return name
+
+    with ThreadPoolExecutor(loader_threads()) as pool:
+        return PictureFiles(folder, list(pool.map(write, range(count))))
+
+
+def smallest_backbone(folder: Path) -> FrozenBackbone:
+    """Returns MobileNetV2 with random weights."""
+    from transformers import MobileNetV2Config, MobileNetV2Model
+
+    MobileNetV2Model(MobileNetV2Config()).save_pretrained(folder)
+    write_json(folder / "preprocessor_config.json", PREPARATION)
+    return huggingface("image", model=str(folder))
+
+
+def measure(network: FrozenBackbone, pictures: PictureFiles) -> None:
+    """Runs loader and network in turn."""
+
+    def prepare(rows: Rows) -> Arrays:
+        """Decodes and prepares one batch."""
+        return network.prepare(pictures.picture(int(row)) for row in rows)
+
+    def load(rows: Rows) -> Arrays:
+        """Runs the loader alone and returns its last batch."""
+        groups = [block for _, block in blocks(rows, BATCH)]
+        batch: Arrays = {}
+        for batch in prefetched(groups, prepare, threads=loader_threads(), ahead=loader_threads() + 2):  # noqa: B007
+            pass
+        return batch
+
+    batch = prepare(np.arange(BATCH))
+    load(np.arange(min(len(pictures), 16 * BATCH)))
+    network.embed(batch, "cpu", half=False)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    loading = computing = 0.0
+    for rows in np.array_split(np.arange(len(pictures)), TURNS):
+        started = time.perf_counter()
+        load(rows)
+        loading += time.perf_counter() - started
+        started = time.perf_counter()
+        network.embed(batch, "cpu", half=False)
+        computing += time.perf_counter() - started
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 1e6
+    loader_rate, network_rate = len(pictures) / loading, TURNS * BATCH / computing
+    print(f"{len(pictures):,} pictures; {loader_threads()} loading threads, {torch.get_num_threads()} of the network")
+    ratio = loader_rate / network_rate
+    claim = f"loader alone / MobileNetV2 alone ({loader_rate:.0f} and {network_rate:.0f} pictures a second)"
+    report(claim, ratio, f">= {GOAL_RATIO:g}", met=ratio >= GOAL_RATIO)
+    claim = f"growth of peak memory over {len(pictures):,} pictures, in MB"
+    report(claim, grown, f"<= {GOAL_MEGABYTES}", met=grown <= GOAL_MEGABYTES)
+
+
+if __name__ == "__main__":
+    main()
