@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -46,3 +47,31 @@ def weighted_average(current: Arrays, updates: Sequence[Message]) -> Arrays:
                 mean += array * before.dtype.type(weight / total)
         averaged[name] = mean
     return averaged
+
+
+Screened: TypeAlias = tuple[list[Message], dict[str, str]]
+"""The updates that count, perhaps changed, and what is said of whom."""
+
+Screen: TypeAlias = Callable[[Arrays, Sequence[Message]], Screened]
+"""Looks at the updates before they are averaged, given the current parameters."""
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """How a server treats updates, whatever the federated method.
+
+    Attributes:
+        average: from the current parameters and the updates to the new ones.
+        screens: applied to the updates before, in order.
+    """
+
+    average: Average = weighted_average
+    screens: tuple[Screen, ...] = ()
+
+    def screened(self, current: Arrays, updates: Sequence[Message]) -> Screened:
+        """Returns the updates that count and what is said of whom."""
+        kept, remarks = list(updates), dict[str, str]()
+        for screen in self.screens:
+            kept, said = screen(current, kept)
+            remarks |= said
+        return kept, remarks

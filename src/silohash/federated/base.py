@@ -18,14 +18,14 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from silohash.exchange.message import Message
-from silohash.federated.averaging import Average, weighted_average
+from silohash.federated.averaging import Aggregation
 from silohash.local.base import LocalMethod, MethodParams, Part, SiloData, SiloState, outputs_of
 from silohash.models.towers import group_of
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, Phase, Terms
@@ -54,6 +54,14 @@ class ServerState:
     params: Arrays
     extras: Arrays = field(default_factory=dict)
     private: Arrays = field(default_factory=dict)
+
+
+class ServerStep(Protocol):
+    """A step of the server's own (`silohash.federated.server_optimizers`)."""
+
+    def step(self, before: ServerState, after: ServerState) -> ServerState:
+        """Returns the state to go on with, given what was and what was averaged."""
+        ...
 
 
 @dataclass
@@ -152,8 +160,9 @@ class FederatedMethod:
         codes_comparable: whether codes of different silos may be ranked together.
         class_head: whether towers need a classifier over their outputs.
         encode_extras: names of the extras that encoding needs.
+        server_optimizer: the server's own step by what was averaged; None takes it as it is.
         pooled: whether all silos' data are trained on as one (no federation: the upper bound).
-        average: how parameters are averaged; a robust rule may take its place (`silohash.federated.robust`).
+        aggregation: how updates are averaged; a robust rule may take its place (`silohash.federated.robust`).
     """
 
     Params: ClassVar[type[MethodParams]] = MethodParams
@@ -171,7 +180,8 @@ class FederatedMethod:
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
         self.params = params
-        self.average: Average = weighted_average
+        self.aggregation = Aggregation()
+        self.server_optimizer: ServerStep | None = None
 
     @property
     def adapts_training(self) -> bool:
@@ -256,7 +266,7 @@ class FederatedMethod:
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Hook 11, server: the next state; parameters of which no silo had data stay as they were."""
-        return replace(server, params={**server.params, **self.average(server.params, updates)})
+        return replace(server, params={**server.params, **self.aggregation.average(server.params, updates)})
 
     def personalize(self, context: SiloContext) -> None:
         """Hook 12, silo: makes ``context.model`` the model that the silo deploys."""

@@ -76,7 +76,7 @@ class FedNova(FederatedMethod):
         """Subtracts the mean normalised move times the mean length. Source: equation (9)."""
         total = summed(updates)
         params = dict(server.params)
-        for name, mean in self.average(server.params, updates).items():
+        for name, mean in self.aggregation.average(server.params, updates).items():
             group = group_of(name)
             if np.issubdtype(mean.dtype, np.floating):
                 effective = float(total[f"length/{group}"] / total[f"weight/{group}"])

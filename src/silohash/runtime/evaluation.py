@@ -40,10 +40,11 @@ from silohash.evaluate.ties import histogram
 from silohash.files import digest_json
 from silohash.index.codes import Words
 from silohash.registry import suggestion
-from silohash.runtime.config import EvaluateConfig, checked
+from silohash.runtime.config import checked
 from silohash.runtime.encoder import GLOBAL
 from silohash.runtime.prepared import vectors
 from silohash.runtime.run import Run
+from silohash.runtime.sections import EvaluateConfig
 from silohash.types import (
     MODALITIES,
     Evaluation,

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from silohash import seeds
+from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState
+from silohash.federated.robust import suspicions
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, RoundRecord, SiloRecord
 from silohash.runtime.runner import Runner, SiloTask, TaskKind
@@ -86,13 +88,12 @@ def run_rounds(
                 f"Round {number + 1}: no silo's parameters could be used ({rejected[results[0].silo]}). "
                 "Lower train.learning_rate, or set train.clip_norm = 1.0, and train anew."
             )
+        server = replace(state.server, extras={**state.server.extras, **exchange.extras})
+        server, remarks = next_server(server, [result.update for result in usable], federated)
         state = replace(
             state,
             round=number + 1,
-            server=federated.aggregate(
-                replace(state.server, extras={**state.server.extras, **exchange.extras}),
-                [result.update for result in usable],
-            ),
+            server=server,
             silos={**state.silos, **{result.silo: result.kept for result in usable}},
         )
         score = validation_score(runner, federated, state, settings) if settings.validate else None
@@ -101,11 +102,23 @@ def run_rounds(
             state = replace(
                 state, best_score=score, best_round=number, best_server=state.server, best_silos=dict(state.silos)
             )
-        record = _record(number, started, tasks, exchange, rejected, score, settings, best=best)
+        record = _record(number, started, tasks, exchange, rejected, remarks, score, settings, best=best)
         for observer in observers:
             observer.round(record)
         save(state)
     return state
+
+
+def next_server(
+    server: ServerState, updates: Sequence[Message], federated: FederatedMethod
+) -> tuple[ServerState, dict[str, str]]:
+    """Returns the server's next state, and what is said of silos whose updates look faulty."""
+    doubtful = suspicions(server.params, updates)
+    kept, remarks = federated.aggregation.screened(server.params, updates)
+    after = federated.aggregate(server, kept)
+    if federated.server_optimizer is not None:
+        after = federated.server_optimizer.step(server, after)
+    return after, doubtful | remarks
 
 
 def tasks_of(kind: TaskKind, silos: Sequence[int], state: RunState, federated: FederatedMethod) -> list[SiloTask]:
@@ -212,6 +225,7 @@ def _record(
     tasks: Sequence[SiloTask],
     exchange: Exchange,
     rejected: Mapping[int, str | None],
+    remarks: Mapping[str, str],
     score: float | None,
     settings: RoundSettings,
     *,
@@ -243,7 +257,8 @@ def _record(
         ],
         uplink_bytes=exchange.uplink_bytes + sum(result.update.size_bytes() for result in results),
         downlink_bytes=exchange.downlink_bytes + sum(task.broadcast.size_bytes() for task in tasks),
-        warnings=[f"{settings.silos[result.silo]}: {warning}" for result in results for warning in result.warnings],
+        warnings=[f"{settings.silos[result.silo]}: {warning}" for result in results for warning in result.warnings]
+        + [f"{silo}: {remark}" for silo, remark in remarks.items()],
     )
 
 

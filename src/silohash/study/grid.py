@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from silohash.evaluate.measures import Measure
 from silohash.registry import suggestion
-from silohash.runtime.config import Section, read_override, toml_value
+from silohash.runtime.config import read_override, toml_value
+from silohash.runtime.sections import Section
 from silohash.types import Evaluation, UserError
 
 BESIDE_AXES = ("task", "evaluation", "measure")

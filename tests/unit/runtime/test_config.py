@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from silohash.registry import suggestion
-from silohash.runtime.config import EvaluateConfig, RunConfig, checked, load_config, to_toml
+from silohash.runtime.config import RunConfig, checked, load_config, to_toml
+from silohash.runtime.sections import EvaluateConfig
 from silohash.runtime.template import config_template
 from silohash.types import UserError
 

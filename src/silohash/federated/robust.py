@@ -1,0 +1,186 @@
+"""Rules that bear faulty silos, for any federated method: they take the average's place, or look at updates before it.
+
+A faulty silo may send anything: noise, a move in the wrong direction, or one so large that it drowns the others. The rules
+need each silo's update by itself, so that they cannot stand together with secure aggregation.
+
+Differs from the papers: weights count where a rule leaves room for them (clipping, multi-Krum); coordinate-wise rules take
+every silo alike, as published. A parameter group is taken over the silos that have its modality.
+
+Sources: coordinate-wise median and trimmed mean, Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal
+Statistical Rates", ICML 2018; multi-Krum, Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient
+Descent", NeurIPS 2017; clipping of moves, Sun et al., "Can You Really Backdoor Federated Learning?", 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.exchange.message import Message
+from silohash.federated.averaging import Aggregation, Screened
+from silohash.models.towers import group_of
+from silohash.types import Arrays
+
+Vector: TypeAlias = npt.NDArray[np.float64]
+LARGE_MOVES = 5.0
+"""A move more than so many times the median move is named in the round's record."""
+
+
+def coordinate_median(current: Arrays, updates: Sequence[Message]) -> Arrays:
+    """Returns the median of every number over silos. Source: Yin et al., option I."""
+    return _by_coordinate(current, updates, lambda stacked: np.median(stacked, axis=0))
+
+
+def trimmed_mean(current: Arrays, updates: Sequence[Message], *, share: float) -> Arrays:
+    """Returns the mean of every number without its ``share`` smallest and largest. Source: Yin et al., option II."""
+
+    def mean(stacked: np.ndarray) -> np.ndarray:
+        """Returns the mean over the silos in the middle."""
+        cut = min(int(np.ceil(share * len(stacked))), (len(stacked) - 1) // 2)
+        middle: np.ndarray = np.sort(stacked, axis=0)[cut : len(stacked) - cut].mean(axis=0)
+        return middle
+
+    return _by_coordinate(current, updates, mean)
+
+
+def _by_coordinate(current: Arrays, updates: Sequence[Message], rule: Callable[[np.ndarray], np.ndarray]) -> Arrays:
+    found: Arrays = {}
+    for name, before in current.items():
+        holders = [u.params[name] for u in updates if name in u.params and u.weights.get(group_of(name), 0.0) > 0]
+        if not holders:
+            continue
+        if np.issubdtype(before.dtype, np.floating):
+            found[name] = rule(np.stack(holders)).astype(before.dtype)
+        else:
+            found[name] = np.maximum.reduce(holders)
+    return found
+
+
+def move_of(current: Arrays, update: Message) -> Vector:
+    """Returns how far an update lies from the current parameters, as one vector; zero where the silo lacks a modality."""
+    parts = [
+        (update.params[name].astype(np.float64) - before).ravel() * (update.weights.get(group_of(name), 0.0) > 0)
+        for name, before in sorted(current.items())
+        if name in update.params and np.issubdtype(before.dtype, np.floating)
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def clip_moves(current: Arrays, updates: Sequence[Message], *, factor: float) -> Screened:
+    """Cuts every move to at most ``factor`` times the median move, and names those that were cut by more than half."""
+    norms = np.asarray([np.linalg.norm(move_of(current, update)) for update in updates])
+    limit = factor * float(np.median(norms))
+    kept, remarks = [], {}
+    for update, norm in zip(updates, norms, strict=True):
+        shrink = min(1.0, limit / norm) if norm > 0 else 1.0
+        if shrink < 0.5:
+            remarks[update.sender] = f"its move was {norm / limit:.1f} times the limit and was cut"
+        params = {
+            name: (current[name] + shrink * (array - current[name])).astype(array.dtype)
+            if name in current and np.issubdtype(array.dtype, np.floating)
+            else array
+            for name, array in update.params.items()
+        }
+        kept.append(update if shrink == 1.0 else replace(update, params=params))
+    return kept, remarks
+
+
+def multi_krum(current: Arrays, updates: Sequence[Message], *, share: float) -> Screened:
+    """Keeps the silos whose moves lie nearest to their neighbours', and names the others.
+
+    With n silos of which f may be faulty, a silo's score is the sum of its n - f - 2 smallest squared distances; the n - f
+    lowest scores are kept. Source: Blanchard et al., section 4.
+    """
+    count = len(updates)
+    faulty = int(np.ceil(share * count))
+    if count < 3 or count - faulty < 1:
+        return list(updates), {}
+    moves = [move_of(current, update) for update in updates]
+    squares = np.asarray([[float(np.square(one - other).sum()) for other in moves] for one in moves])
+    near = max(1, count - faulty - 2)
+    scores = np.sort(squares, axis=1)[:, 1 : near + 1].sum(axis=1)
+    chosen = set(np.argsort(scores, kind="stable")[: count - faulty].tolist())
+    remarks = {
+        update.sender: "its move lies far from the others' and was left out"
+        for number, update in enumerate(updates)
+        if number not in chosen
+    }
+    return [update for number, update in enumerate(updates) if number in chosen], remarks
+
+
+def suspicions(current: Arrays, updates: Sequence[Message]) -> dict[str, str]:
+    """Returns which silos' moves are far larger than the median, or point away from the others', with the reason."""
+    if len(updates) < 3:
+        return {}
+    moves = [move_of(current, update) for update in updates]
+    norms = np.asarray([np.linalg.norm(move) for move in moves])
+    typical, total = float(np.median(norms)), np.sum(moves, axis=0)
+    found = {}
+    for update, move, norm in zip(updates, moves, norms, strict=True):
+        if typical > 0 and norm > LARGE_MOVES * typical:
+            found[update.sender] = f"its move is {norm / typical:.0f} times as large as the median silo's"
+        elif norm > 0 and float(move @ (total - move)) < 0:
+            found[update.sender] = "its move points away from the other silos'"
+    return found
+
+
+def cap_weights(_current: Arrays, updates: Sequence[Message], *, cap: float) -> Screened:
+    """Cuts every silo's weight to at most ``cap`` of all weights of a parameter group, without naming anyone."""
+    capped = list(updates)
+    for group in {group for update in updates for group in update.weights}:
+        weights = np.asarray([update.weights.get(group, 0.0) for update in capped])
+        limited = limited_weights(weights, cap)
+        capped = [
+            replace(update, weights={**update.weights, group: float(weight)})
+            for update, weight in zip(capped, limited, strict=True)
+        ]
+    return capped, {}
+
+
+def limited_weights(weights: npt.NDArray[np.float64], cap: float) -> npt.NDArray[np.float64]:
+    """Returns weights with the same sum, none above ``cap`` of it; what is cut goes to the others in proportion.
+
+    Where too few silos have weight for that, they all weigh the same.
+    """
+    total, there = weights.sum(), weights > 0
+    if not total or cap * there.sum() <= 1.0:
+        return np.where(there, total / max(1, there.sum()), 0.0)
+    shares = weights / total
+    for _ in range(len(shares)):
+        over = shares > cap * (1 + 1e-12)
+        rest = shares[(shares < cap) & there].sum()
+        if not over.any():
+            break
+        free = (shares < cap) & there
+        fixed = cap * (there & ~free).sum()
+        shares = np.where(free, shares * (1.0 - fixed) / rest, np.where(there, cap, 0.0))
+    return shares * total
+
+
+def robust_aggregation(
+    rule: str | None = None, *, faulty: float = 0.3, clip_factor: float = 1.0, weight_cap: float = 1.0
+) -> Aggregation:
+    """Returns how updates are looked at and averaged.
+
+    Args:
+        rule: ``median``, ``trimmed_mean``, ``multi_krum``, ``clip``, or None for the weighted average.
+        faulty: share of silos that may be faulty.
+        clip_factor: moves are cut to so many times the median move.
+        weight_cap: no silo weighs more than this share of all.
+    """
+    rules: Mapping[str | None, Aggregation] = {
+        None: Aggregation(),
+        "median": Aggregation(average=coordinate_median),
+        "trimmed_mean": Aggregation(average=partial(trimmed_mean, share=faulty)),
+        "multi_krum": Aggregation(screens=(partial(multi_krum, share=faulty),)),
+        "clip": Aggregation(screens=(partial(clip_moves, factor=clip_factor),)),
+    }
+    chosen = rules[rule]
+    if weight_cap < 1.0:
+        chosen = replace(chosen, screens=(*chosen.screens, partial(cap_weights, cap=weight_cap)))
+    return chosen

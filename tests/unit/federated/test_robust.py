@@ -1,0 +1,164 @@
+"""Rules that bear faulty silos: what they compute, whom they name, and that a run survives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.exchange.message import Message
+from silohash.federated.base import ServerState
+from silohash.federated.robust import (
+    cap_weights,
+    clip_moves,
+    coordinate_median,
+    limited_weights,
+    multi_krum,
+    robust_aggregation,
+    suspicions,
+    trimmed_mean,
+)
+from silohash.federated.server_optimizers import ServerOptimizer
+from silohash.runtime.rounds import RoundSettings, run_rounds
+from silohash.runtime.runner import InProcess, SiloTask
+from silohash.runtime.silo import SiloResult
+from silohash.runtime.worker import Worker
+from tests.runs import Records, first_state, prepared
+
+CURRENT = {"image.w": np.zeros(3, np.float32), "text.w": np.ones(2, np.float32), "image.steps": np.asarray(3)}
+
+
+def update(sender: str, image: object, text: object = (1, 1), weight: float = 1.0, steps: int = 4) -> Message:
+    params = {"image.w": np.asarray(image, np.float32), "text.w": np.asarray(text, np.float32)}
+    return Message(
+        kind="update", sender=sender, round=0, params={**params, "image.steps": np.asarray(steps)},
+        weights={"image": weight, "text": 1.0}, counts={"items": 1},
+    )  # fmt: skip
+
+
+def test_median_and_trimmed_mean_take_each_number_by_itself() -> None:
+    updates = [update(str(n), [n, -n, 1e9 if n == 4 else 0], steps=n) for n in range(5)]
+    assert coordinate_median(CURRENT, updates)["image.w"].tolist() == [2, -2, 0]
+    assert trimmed_mean(CURRENT, updates, share=0.2)["image.w"].tolist() == [2, -2, 0]
+    assert trimmed_mean(CURRENT, updates, share=0.0)["image.w"].tolist() == [2, -2, pytest.approx(2e8)]
+    assert coordinate_median(CURRENT, updates)["image.steps"] == 4
+    two = [update("a", [0, 0, 0]), update("b", [2, 4, 6])]
+    assert trimmed_mean(CURRENT, two, share=0.49)["image.w"].tolist() == [1, 2, 3]
+
+
+def test_silos_without_a_modality_have_no_voice_in_its_tower() -> None:
+    updates = [update("a", [9, 9, 9], weight=0.0), update("b", [1, 1, 1]), update("c", [1, 1, 1])]
+    assert coordinate_median(CURRENT, updates)["image.w"].tolist() == [1, 1, 1]
+    silent = [update("a", [9, 9, 9], weight=0.0)]
+    assert "image.w" not in coordinate_median(CURRENT, silent)
+
+
+def test_clipping_cuts_moves_to_the_median_and_names_the_largest() -> None:
+    updates = [update("a", [3, 4, 0]), update("b", [0, 5, 0]), update("c", [0, 0, 500])]
+    kept, remarks = clip_moves(CURRENT, updates, factor=1.0)
+    assert kept[0] is updates[0]
+    np.testing.assert_allclose(kept[2].params["image.w"], [0, 0, 5], rtol=1e-6)
+    assert list(remarks) == ["c"]
+    assert "100.0 times" in remarks["c"]
+
+
+def test_krum_leaves_out_those_far_from_the_others() -> None:
+    near = [update(str(n), [1 + 0.01 * n, 0, 0]) for n in range(7)]
+    far = [update(f"far-{n}", [(-1) ** n * 50, 9 * n, 0]) for n in range(3)]
+    kept, remarks = multi_krum(CURRENT, [*far, *near], share=0.3)
+    assert {message.sender for message in kept} == {message.sender for message in near}
+    assert set(remarks) == {"far-0", "far-1", "far-2"}
+    assert multi_krum(CURRENT, near[:2], share=0.3) == (near[:2], {})
+
+
+def test_suspicions_name_large_moves_and_opposite_ones() -> None:
+    updates = [update(str(n), [1, 0.1 * n, 0]) for n in range(4)]
+    assert suspicions(CURRENT, updates) == {}
+    assert "49 times" in suspicions(CURRENT, [*updates, update("large", [50, 0, 0])])["large"]
+    assert "away" in suspicions(CURRENT, [*updates, update("other", [-1, 0, 0])])["other"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "cap", "expected"),
+    [
+        ([8, 1, 1, 0], 0.5, [5, 2.5, 2.5, 0]),
+        ([1, 1, 1, 1], 0.5, [1, 1, 1, 1]),
+        ([8, 8, 1, 1], 0.3, [5.4, 5.4, 3.6, 3.6]),
+        ([9, 1, 0, 0], 0.3, [5, 5, 0, 0]),
+    ],
+)
+def test_no_silo_weighs_more_than_the_cap(weights: list[float], cap: float, expected: list[float]) -> None:
+    np.testing.assert_allclose(limited_weights(np.asarray(weights, float), cap), expected)
+    kept, remarks = cap_weights(CURRENT, [update(str(n), [0, 0, 0], weight=w) for n, w in enumerate(weights)], cap=cap)
+    np.testing.assert_allclose([message.weights["image"] for message in kept], expected)
+    assert remarks == {}
+
+
+def test_server_optimizers_step_by_the_averaged_move() -> None:
+    before = ServerState(params={"image.w": np.asarray([1.0, 2.0], np.float32)})
+    after = replace(before, params={"image.w": np.asarray([2.0, 1.0], np.float32)})
+    momentum = ServerOptimizer("fedavgm", momentum=0.5)
+    first = momentum.step(before, after)
+    np.testing.assert_allclose(first.params["image.w"], [2, 1])
+    second = momentum.step(first, replace(first, params={"image.w": np.asarray([3.0, 0.0], np.float32)}))
+    np.testing.assert_allclose(second.params["image.w"], [3.5, -0.5])
+    for name, square in (("fedadam", 0.99e-6 + 0.01), ("fedyogi", 1e-6 + 0.01)):
+        adaptive = ServerOptimizer(name, learning_rate=0.1, floor=1e-3)
+        found = adaptive.step(before, after).params["image.w"]
+        move = 0.1 * 0.1 / (np.sqrt(square) + 1e-3)
+        np.testing.assert_allclose(found, [1 + move, 2 - move], rtol=1e-4)
+
+
+class Faulty:
+    """A runner in which some silos send noise, a hundred times as large as what they learnt."""
+
+    def __init__(self, worker: Worker, faulty: int) -> None:
+        self.inner, self.faulty = InProcess(worker), faulty
+
+    def run(self, tasks: list[SiloTask]):
+        for result in self.inner.run(tasks):
+            yield self.spoilt(result) if result.silo < self.faulty and result.update.kind == "update" else result
+
+    def spoilt(self, result: SiloResult) -> SiloResult:
+        generator = np.random.default_rng(result.silo)
+        params = {
+            name: array + generator.normal(0, 5, array.shape).astype(array.dtype)
+            for name, array in result.update.params.items()
+        }
+        return replace(result, update=replace(result.update, params=params))
+
+    def close(self) -> None:
+        pass
+
+
+def score(faulty: int, **federated: object) -> tuple[float, Records]:
+    torch.set_num_threads(1)
+    given = prepared((24,) * 10, federated={"rounds": 4, **federated}, train={"learning_rate": 0.01}, single=True)
+    worker, listener = Worker(given, torch.device("cpu")), Records()
+    settings = RoundSettings(rounds=4, silos=[name for name, _, _ in given.silos])
+    state = run_rounds(
+        first_state(given, worker), federated=given.config.federated_method, runner=Faulty(worker, faulty),
+        settings=settings, observers=[listener],
+    )  # fmt: skip
+    assert all(np.isfinite(array).all() for array in state.server.params.values())
+    return listener.records[-1].validation or 0.0, listener
+
+
+@pytest.mark.parametrize("faulty", [1, 3])
+@pytest.mark.parametrize("rule", ["median", "trimmed_mean", "multi_krum", "clip"])
+def test_a_run_survives_faulty_silos_under_every_rule_and_names_them(rule: str, faulty: int) -> None:
+    healthy, _ = score(0)
+    ruined, _ = score(faulty)
+    borne, listener = score(faulty, robust={"rule": rule})
+    assert ruined < healthy - 0.15
+    assert borne > ruined + 0.5 * (healthy - ruined)
+    named = {warning.partition(":")[0] for record in listener.records for warning in record.warnings}
+    assert {f"silo-{number}" for number in range(faulty)} <= named
+
+
+def test_rules_are_chosen_by_name() -> None:
+    assert robust_aggregation().screens == ()
+    assert len(robust_aggregation("clip", weight_cap=0.5).screens) == 2
+    assert robust_aggregation("median").average is coordinate_median
