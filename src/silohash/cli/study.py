@@ -46,6 +46,8 @@ def study(
         from silohash.study.grid import load_study
 
     config = load_study(file, [*(set_ or []), *(SMOKE if smoke else ())])
+    if smoke and config.tune:
+        config = config.model_copy(update={"tune": config.tune.model_copy(update={"trials": 1})})
     if processes is not None:
         config = config.model_copy(update={"processes": processes})
     try:

@@ -67,8 +67,8 @@ def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("stopped; what was finished is kept\n")
         raise
-    except Exception:
-        sys.stderr.write(traceback.format_exc())
+    except Exception as error:
+        traceback.print_exception(error)
         return FAILED
     return 0
 
