@@ -102,7 +102,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 def _device() -> str:
     if importlib.util.find_spec("torch") is None:
         return "none: training needs torch"
-    from silohash.runtime.worker import choose_device
+    from silohash.features.device import choose_device
 
     return str(choose_device("auto"))
 

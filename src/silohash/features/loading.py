@@ -70,6 +70,7 @@ def progress(what: str, total: int, say: Say) -> Iterator[Callable[[int], None]]
     bar: Progress | None = None
 
     def advance(count: int) -> None:
+        """Counts further items, and shows it where it is time to."""
         nonlocal bar, done, last
         done += count
         now = time.monotonic()

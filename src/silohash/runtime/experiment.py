@@ -17,6 +17,7 @@ from silohash.data.archive import Archive
 from silohash.data.partition import Partition, partition
 from silohash.features import featuriser
 from silohash.features.base import Featuriser
+from silohash.features.device import choose_device
 from silohash.federated.base import FederatedMethod, FederationInfo
 from silohash.files import explaining_disk_errors
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
@@ -28,7 +29,7 @@ from silohash.runtime.prepared import Prepared, fit_featurisers, prepare, traini
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import Run, archive_of
 from silohash.runtime.runner import InProcess, Runner, SiloTask, WorkerProcesses
-from silohash.runtime.worker import Worker, choose_device, set_threads
+from silohash.runtime.worker import Worker, set_threads
 from silohash.types import MODALITIES, Modality, Say, UserError
 
 PACKAGES = ("torch", "numpy", "numba", "safetensors", "pydantic")

@@ -15,6 +15,7 @@ from silohash import seeds
 from silohash.evaluate.relevance import Relevance
 from silohash.evaluate.ties import average_precision, histogram
 from silohash.exchange.message import Message
+from silohash.features.device import choose_device
 from silohash.federated.base import Adapted, SiloContext, params_of
 from silohash.index.codes import pack
 from silohash.local.base import SiloData, outputs_of
@@ -137,26 +138,6 @@ def train_settings(config: RunConfig) -> TrainSettings:
         precision=train.precision,
         seed=config.seed,
     )
-
-
-def choose_device(name: str) -> torch.device:
-    """Returns the device that a config names; ``auto`` takes an accelerator if there is one.
-
-    Raises:
-        UserError: if the device is not there.
-    """
-    if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, ValueError) as error:
-        raise UserError(
-            f'train.device = "{name}" is not there ({str(error).splitlines()[0]}). Use "auto" or "cpu".'
-        ) from error
-    return device
 
 
 def set_threads(config: RunConfig) -> None:

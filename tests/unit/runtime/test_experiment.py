@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.features.device import choose_device
 from silohash.files import read_json
 from silohash.index.store import Store
 from silohash.runtime import experiment
@@ -18,7 +19,7 @@ from silohash.runtime.config import load_config
 from silohash.runtime.evaluation import evaluate_run
 from silohash.runtime.indexing import index_run
 from silohash.runtime.run import Run, runs
-from silohash.runtime.worker import choose_device, set_threads, validation_score
+from silohash.runtime.worker import set_threads, validation_score
 from silohash.types import UserError
 from tests.runs import Records, silo_data, tiny_config, train, write_archive
 
