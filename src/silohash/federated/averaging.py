@@ -49,6 +49,27 @@ def weighted_average(current: Arrays, updates: Sequence[Message]) -> Arrays:
     return averaged
 
 
+def limited_weights(weights: np.ndarray, cap: float) -> np.ndarray:
+    """Returns weights with the same sum, none above ``cap`` of it; what is cut goes to the others in proportion.
+
+    Where too few silos have weight for that, they all weigh the same.
+    """
+    total, there = weights.sum(), weights > 0
+    if not total or cap * there.sum() <= 1.0:
+        return np.where(there, total / max(1, there.sum()), 0.0)
+    shares = weights / total
+    for _ in range(len(shares)):
+        over = shares > cap * (1 + 1e-12)
+        rest = shares[(shares < cap) & there].sum()
+        if not over.any():
+            break
+        free = (shares < cap) & there
+        fixed = cap * (there & ~free).sum()
+        shares = np.where(free, shares * (1.0 - fixed) / rest, np.where(there, cap, 0.0))
+    limited: np.ndarray = shares * total
+    return limited
+
+
 Screened: TypeAlias = tuple[list[Message], dict[str, str]]
 """The updates that count, perhaps changed, and what is said of whom."""
 

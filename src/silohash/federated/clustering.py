@@ -47,4 +47,5 @@ def aligned(rows: np.ndarray, before: np.ndarray) -> np.ndarray:
     if not before.any():
         return rows
     places, chosen = linear_sum_assignment(-before @ rows.T)
-    return rows[chosen[places.argsort()]]
+    matched: np.ndarray = rows[chosen[places.argsort()]]
+    return matched

@@ -127,7 +127,7 @@ class FedALA(FederatedMethod):
         taken = max(1, round(self.params.mixing_share * count))
         start = int(torch.randint(count - taken + 1, (), generator=context.generator))
         for _ in range(FIRST_PASSES if first else 1):
-            for rows in torch.arange(start, start + taken).split(self.params.mixing_batch):
+            for rows in torch.split(torch.arange(start, start + taken), self.params.mixing_batch):
                 yield rows.to(context.data.has_image.device)
             if len(losses) >= STEADY_LOSSES and pstdev(losses[-STEADY_LOSSES:]) < STEADY_DEVIATION:
                 return

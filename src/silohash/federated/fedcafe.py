@@ -39,6 +39,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.exchange.message import Message
+from silohash.federated.averaging import limited_weights
 from silohash.federated.base import Adapted, FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
 from silohash.federated.clustering import aligned, spherical_kmeans
 from silohash.federated.contrast import cosine_gap
@@ -137,19 +138,6 @@ def memory_likelihood(memory: Tensor, common: Tensor, mask: Tensor) -> Tensor:
     theta = 0.5 * memory[mask] @ common.T
     same = torch.eye(len(memory), dtype=theta.dtype, device=theta.device)[mask]
     return (F.softplus(theta) - same * theta).mean()
-
-
-def capped(weights: np.ndarray, cap: float) -> np.ndarray:
-    """Returns weights that add up to 1, none above ``cap`` times the mean; what is cut off goes to the others."""
-    shares = weights / weights.sum()
-    limit = cap / len(shares)
-    for _ in range(len(shares)):
-        over = shares > limit
-        rest = shares[~over].sum()
-        if not over.any() or rest <= 0:
-            break
-        shares = np.where(over, limit, shares * (1.0 - limit * over.sum()) / rest)
-    return shares
 
 
 class FedCAFE(FederatedMethod):
@@ -289,9 +277,8 @@ class FedCAFE(FederatedMethod):
             memory_likelihood(torch.from_numpy(u.records["memory"]), common, torch.from_numpy(u.records["mask"]))
             for u in held
         ]
-        shares = capped(
-            np.asarray([float(v) for v in likelihoods]) ** (1 / self.params.sharpness), self.params.weight_cap
-        )
+        powers = np.asarray([float(likelihood) for likelihood in likelihoods]) ** (1.0 / self.params.sharpness)
+        shares = limited_weights(powers, min(1.0, self.params.weight_cap / len(held)))
         weighted = [
             replace(update, weights={group: float(share) * (weight > 0) for group, weight in update.weights.items()})
             for update, share in zip(held, shares, strict=True)

@@ -167,7 +167,7 @@ class FedCMR(FederatedMethod):
         share = share_of_labels(items, classes, all_items=total["items"], all_classes=total["classes"])
         easy = ease(loss, total["loss"] / total["silos"])
         if self.params.weighting == "additive":
-            return math.exp(share) + self.params.loss_factor * easy
+            return float(math.exp(share) + self.params.loss_factor * easy)
         products = float(context.payload.extras["all_items_classes"])
         return math.exp(items * classes / max(products, 1.0) + self.params.loss_factor * easy)
 

@@ -242,7 +242,7 @@ class FedHAP(FederatedMethod):
         if "prototype_sum" not in total:
             return after
         prototypes = signed_prototypes(total["prototype_sum"], total["prototype_holders"], server.extras["prototypes"])
-        extras = {**after.extras, "prototypes": prototypes, "mask": prototypes.any(axis=1)}
+        extras: Arrays = {**after.extras, "prototypes": prototypes, "mask": np.asarray(prototypes.any(axis=1))}
         if "judges" in total:
             judges = {n: a / total["judges"] for n, a in total.items() if n.startswith(f"{JUDGE}/")}
             extras |= {name: array.astype(server.extras[name].dtype) for name, array in judges.items()}

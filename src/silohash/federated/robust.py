@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.exchange.message import Message
-from silohash.federated.averaging import Aggregation, Screened
+from silohash.federated.averaging import Aggregation, Screened, limited_weights
 from silohash.models.towers import group_of
 from silohash.types import Arrays
 
@@ -140,26 +140,6 @@ def cap_weights(_current: Arrays, updates: Sequence[Message], *, cap: float) -> 
             for update, weight in zip(capped, limited, strict=True)
         ]
     return capped, {}
-
-
-def limited_weights(weights: npt.NDArray[np.float64], cap: float) -> npt.NDArray[np.float64]:
-    """Returns weights with the same sum, none above ``cap`` of it; what is cut goes to the others in proportion.
-
-    Where too few silos have weight for that, they all weigh the same.
-    """
-    total, there = weights.sum(), weights > 0
-    if not total or cap * there.sum() <= 1.0:
-        return np.where(there, total / max(1, there.sum()), 0.0)
-    shares = weights / total
-    for _ in range(len(shares)):
-        over = shares > cap * (1 + 1e-12)
-        rest = shares[(shares < cap) & there].sum()
-        if not over.any():
-            break
-        free = (shares < cap) & there
-        fixed = cap * (there & ~free).sum()
-        shares = np.where(free, shares * (1.0 - fixed) / rest, np.where(there, cap, 0.0))
-    return shares * total
 
 
 def robust_aggregation(

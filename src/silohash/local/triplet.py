@@ -19,6 +19,7 @@ margin is ours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -65,7 +66,8 @@ def apart(codes: Tensor, others: Tensor, kind: Literal["cosine", "euclidean"]) -
     """
     if kind == "cosine":
         return 1.0 - F.normalize(codes, dim=1) @ F.normalize(others, dim=1).T
-    return torch.cdist(codes, others) / (2.0 * codes.shape[1] ** 0.5)
+    distances: Tensor = torch.cdist(codes, others) / math.sqrt(4.0 * codes.shape[1])
+    return distances
 
 
 def violated_triplets(distances: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:

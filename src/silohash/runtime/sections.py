@@ -41,7 +41,7 @@ class DataConfig(Section):
         from silohash.data import ARCHIVES
         from silohash.data.protocols import PROTOCOLS, protocol_of
 
-        if self.protocol is None or self.name not in ARCHIVES:
+        if self.protocol is None or self.name is None or self.name not in ARCHIVES:
             return self
         if self.name not in PROTOCOLS:
             raise ValueError(f"{self.name} brings its own splits; protocols are of {', '.join(PROTOCOLS)}")

@@ -15,7 +15,7 @@ from silohash.federated.clustering import aligned, spherical_kmeans
 from silohash.federated.contrast import cosine_gap, model_contrast
 from silohash.federated.fedala import moved_mix
 from silohash.federated.fedbignns import mixed
-from silohash.federated.fedcafe import FedCAFE, FedCAFEParams, capped, class_loss, enhanced, memory_likelihood
+from silohash.federated.fedcafe import FedCAFE, FedCAFEParams, class_loss, enhanced, memory_likelihood
 from silohash.federated.fedcmr import ease, share_of_labels
 from silohash.federated.fedhap import drawn_class, quantization, signed_prototypes, straight_through
 from silohash.federated.fedproc import global_contrast
@@ -202,12 +202,6 @@ class TestFedCAFE:
         same, other = memory_likelihood(rows, rows, mask), memory_likelihood(-rows, rows, mask)
         assert 0 < float(same) < float(other) < math.inf
         assert float(memory_likelihood(rows, rows, ~mask)) == pytest.approx(math.log(2))
-
-    def test_weights_add_up_to_one_under_the_cap(self) -> None:
-        shares = capped(np.asarray([100.0, 1.0, 1.0, 1.0]), 2.0)
-        assert shares.sum() == pytest.approx(1.0)
-        assert shares.max() == pytest.approx(0.5)
-        np.testing.assert_allclose(capped(np.asarray([1.0, 2.0, 1.0]), 3.0), [0.25, 0.5, 0.25])
 
     def test_the_order_of_silos_does_not_move_the_memory_nor_that_of_clusters_under_alignment(self) -> None:
         rows = [torch.nn.functional.normalize(draw(4, 6, seed=seed), dim=1).float() for seed in (1, 2, 3)]

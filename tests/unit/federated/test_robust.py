@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from silohash.exchange.message import Message
+from silohash.federated.averaging import limited_weights
 from silohash.federated.base import ServerState
 from silohash.federated.robust import (
     cap_weights,
     clip_moves,
     coordinate_median,
-    limited_weights,
     multi_krum,
     robust_aggregation,
     suspicions,
