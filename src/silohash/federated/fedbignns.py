@@ -1,4 +1,4 @@
-"""The aggregation of FedBi-GNNs, of which the graph matching is a local method of its own.
+"""Federated Bimodal Graph Neural Networks for Text-Image Retrieval: its aggregation. Xueming Yan et al., IJNDI 2025.
 
 The server weights silos by size times their score on their own held-back queries, and a silo's next round may start from a
 mixture of the global and its own parameters.
@@ -34,11 +34,11 @@ from silohash.types import Arrays, MethodCard, Phase, UserError
 
 CARD = MethodCard(
     key="fedbignns",
-    title="Federated Bidirectional Graph Neural Networks: the aggregation",
-    authors="see papers/fedbignns.md",
-    venue="journal article",
-    year=2024,
-    link="",
+    title="Federated Bimodal Graph Neural Networks for Text-Image Retrieval: the aggregation",
+    authors="Xueming Yan, Chuyue Wang, Yaochu Jin",
+    venue="International Journal of Network Dynamics and Intelligence",
+    year=2025,
+    link="https://doi.org/10.53941/ijndi.2025.100009",
     summary="Weights are the silos' sizes times their validation scores; a round may start near the silo's own model.",
     supervised=True,
     sends=("parameters", "number of items times validation score"),

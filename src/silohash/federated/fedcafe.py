@@ -1,4 +1,4 @@
-"""FedCAFE: Federated Cross-Modal Hashing with Adaptive Feature Enhancement. ACM Multimedia 2024 (papers/fedcafe.md).
+"""FedCAFE: Federated Cross-Modal Hashing with Adaptive Feature Enhancement. ACM Multimedia 2024.
 
 The server keeps a memory of one code direction a class. Every tower also predicts an item's classes, draws the directions
 of those classes from the memory, and adds them to its own output, bit by bit as strongly as the output itself is sure. The
@@ -50,10 +50,10 @@ from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Terms
 CARD = MethodCard(
     key="fedcafe",
     title="FedCAFE: Federated Cross-Modal Hashing with Adaptive Feature Enhancement",
-    authors="see papers/fedcafe.md",
+    authors="",
     venue="ACM Multimedia",
     year=2024,
-    link="https://github.com/FtAhub/FedCAFE",
+    link="https://doi.org/10.1145/3664647.3681319",
     summary="Outputs are enhanced by a common memory of class directions, which is part of the encoder.",
     supervised=True,
     sends=("parameters", "a direction a class, or sums and counts a class"),

@@ -1,4 +1,4 @@
-"""FedHAP: Federated Hashing with Global Prototypes for Cross-silo Retrieval. Meilin Yang et al., 2022 (papers/fedhap.md).
+"""FedHAP: Federated Hashing with Global Prototypes for Cross-silo Retrieval. Meilin Yang et al., 2022.
 
 The server turns the silos' class means into binary prototypes. Every silo's codes are drawn to the prototypes of their
 labels, and away from those of others; a discriminator that tells prototypes from codes is trained against them.
