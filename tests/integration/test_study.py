@@ -188,6 +188,9 @@ def test_tuned_parameters_are_used(archive: Path, tmp_path: Path) -> None:
         assert Run(cell.folder).config.train.learning_rate == best.config.train.learning_rate
         assert best.config.train.learning_rate != 0.005
         assert best.config.seed == 1
+    write_tables(done.results, tmp_path / "study")
+    said = "train.learning_rate: the best of 3 trials for each method, by validation score."
+    assert all(said in path.read_text() for path in (tmp_path / "study" / "tables").glob("*.md"))
     again = run_here(study_of(value), tmp_path / "study", only=["bits=16"], make_worker=None)
     assert rows_of(again) == rows_of(done)
 

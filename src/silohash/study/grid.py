@@ -146,6 +146,13 @@ class Tune(Section):
     seed: int = Field(default=0, ge=0)
     """Of the search's draws."""
 
+    def words(self) -> str:
+        """Returns what was tuned, by what and at what cost, as a sentence."""
+        trials = f"{self.trials} trial{'s' * (self.trials > 1)}"
+        return (
+            f"{', '.join(self.parameters)}: the best of {trials} for each {' and '.join(self.of)}, by validation score."
+        )
+
 
 class StudyConfig(Section):
     """A whole study; what `silohash study` reads and stores."""

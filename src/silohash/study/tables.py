@@ -8,7 +8,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -54,7 +54,10 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
     """
     folder = out / TABLES
     written = []
-    for sheet in [marked(sheet) for sheet in (*sheets(study), cost_sheet(study))]:
+    tuned = (study.config.tune.words(),) if study.config.tune else ()
+    for sheet in [
+        marked(replace(sheet, notes=(*sheet.notes, *tuned))) for sheet in (*sheets(study), cost_sheet(study))
+    ]:
         for suffix, text in ((".md", markdown(sheet)), (".csv", summary(sheet)), (".tex", latex(sheet))):
             path = folder / f"{sheet.name}{suffix}"
             write_text(path, text)
