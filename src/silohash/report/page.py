@@ -32,7 +32,7 @@ EVALUATION_WORDS: Mapping[str, str] = {
     "GL": "global model, each silo's own data",
     "PL": "each silo's personal model, its own data",
     "PG": "each silo's personal model, all silos' data",
-    "XS": "query of one silo, answers of the others",
+    "XS": "query of one silo, answers of all silos",
 }
 
 WarningKind: TypeAlias = Literal["collapse", "rejected update", "skipped rows", "other"]
