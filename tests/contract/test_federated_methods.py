@@ -1,4 +1,4 @@
-"""What every federated method keeps with DCMH, and every local method with FedAvg: it learns, is deterministic, resumes, bears what lacks."""
+"""What federated methods keep with DCMH, and local methods with FedAvg: they learn, repeat, resume, bear what lacks."""
 
 from __future__ import annotations
 
