@@ -34,11 +34,12 @@ def train(method, data: SiloData, *, epochs: int = 1, modalities: str = "both", 
     image, text = MODALITIES[modalities]
     with seeds.torch_globally(seed, "weights"):
         model = method.build(model_spec(image=image, text=text, dropout=0.1), BITS)
+    settings = TrainSettings(batch=16, learning_rate=rate, seed=seed)
     context = make_context(
         silo=0, broadcast=Message("broadcast", "server", 0, params=params_of(model)), kept={}, model=model, local=method,
-        data=data, epochs=epochs, total_rounds=1, seed=seed,
+        data=data, epochs=epochs, total_rounds=1, settings=settings,
     )  # fmt: skip
-    return train_silo(context, FederatedMethod(None), TrainSettings(batch=16, learning_rate=rate, seed=seed)), context
+    return train_silo(context, FederatedMethod(None), settings), context
 
 
 @each_method

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -168,6 +170,14 @@ def test_weights_change_the_key_and_notes_do_not(tmp_path):
     assert key() == first
     backbones.vit(folder, seed=1)
     assert key() != first
+
+
+@pytest.mark.parametrize("package", ["transformers", "tokenizers"])
+def test_what_to_install_is_said(tmp_path, monkeypatch, package):
+    folder = backbones.bert(tmp_path / "bert")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=r"needs transformers\. Install it: pip install 'silohash\[backbones\]'"):
+        embedded(make_network("huggingface", "text", {"model": str(folder)}), TEXTS)
 
 
 def test_pooling_of_networks_without_a_summary():
