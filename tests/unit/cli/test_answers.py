@@ -45,10 +45,19 @@ def test_json_is_one_document_and_nothing_else(tmp_path: Path, archive: Path) ->
     assert set(found["hits"][0]) >= {"id", "silo", "distance_bits", "caption", "labels"}
 
 
+LISTENING = """
+import signal
+from silohash.cli import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in the background deaf to Ctrl-C
+main()
+"""
+
+
 def test_ctrl_c_leaves_a_resumable_run(archive: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path / "run.toml", archive, federated={"rounds": 200, "local_epochs": 4})
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "silohash.cli", "train", str(config), "--out", str(out)]
+    command = [sys.executable, "-c", LISTENING, "train", str(config), "--out", str(out)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     ) as process:
