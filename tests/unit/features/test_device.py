@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from silohash.features.device import choose_device, half_type
+from silohash.types import UserError
+
+
+def test_a_device_that_is_not_there_is_named_with_its_setting():
+    with pytest.raises(UserError, match=r'features\.text\.device = "abacus" is not there'):
+        choose_device("abacus", "features.text.device")
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_sixteen_bits_only_where_they_are_faster(monkeypatch, fast):
+    for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: fast, raising=False)
+    assert half_type(torch.device("cpu")) == (torch.bfloat16 if fast else None)
+    assert half_type(torch.device("cuda")) == torch.float16
+    assert half_type(torch.device("mps")) is None
