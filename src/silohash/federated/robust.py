@@ -30,6 +30,9 @@ Vector: TypeAlias = npt.NDArray[np.float64]
 LARGE_MOVES = 5.0
 """A move more than so many times the median move is named in the round's record."""
 
+OPPOSITE = -0.2
+"""So is one whose cosine with the sum of the others' is below this; near the end honest moves are all but orthogonal."""
+
 
 def coordinate_median(current: Arrays, updates: Sequence[Message]) -> Arrays:
     """Returns the median of every number over silos. Source: Yin et al., option I."""
@@ -124,7 +127,7 @@ def suspicions(current: Arrays, updates: Sequence[Message]) -> dict[str, str]:
     for update, move, norm in zip(updates, moves, norms, strict=True):
         if typical > 0 and norm > LARGE_MOVES * typical:
             found[update.sender] = f"its move is {norm / typical:.0f} times as large as the median silo's"
-        elif norm > 0 and float(move @ (total - move)) < 0:
+        elif norm > 0 and float(move @ (total - move)) < OPPOSITE * norm * np.linalg.norm(total - move):
             found[update.sender] = "its move points away from the other silos'"
     return found
 
