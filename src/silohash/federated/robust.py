@@ -31,7 +31,10 @@ LARGE_MOVES = 5.0
 """A move more than so many times the median move is named in the round's record."""
 
 OPPOSITE = -0.2
-"""So is one whose cosine with the sum of the others' is below this; near the end honest moves are all but orthogonal."""
+"""So is one whose cosine with the sum of the others' is below this: near the end honest moves are all but orthogonal."""
+
+AUDITED = 1 << 15
+"""About so many numbers of each array are looked at for that."""
 
 
 def coordinate_median(current: Arrays, updates: Sequence[Message]) -> Arrays:
@@ -120,16 +123,38 @@ def suspicions(current: Arrays, updates: Sequence[Message]) -> dict[str, str]:
     """Returns which silos' moves are far larger than the median, or point away from the others', with the reason."""
     if len(updates) < 3:
         return {}
-    moves = [move_of(current, update) for update in updates]
-    norms = np.asarray([np.linalg.norm(move) for move in moves])
-    typical, total = float(np.median(norms)), np.sum(moves, axis=0)
+    squares, inner, total = _geometry(current, updates)
+    norms = np.sqrt(squares)
+    typical = float(np.median(norms))
+    others = np.sqrt(np.maximum(total - 2 * inner + squares, 0.0))
     found = {}
-    for update, move, norm in zip(updates, moves, norms, strict=True):
+    for update, norm, agreement, other in zip(updates, norms, inner - squares, others, strict=True):
         if typical > 0 and norm > LARGE_MOVES * typical:
             found[update.sender] = f"its move is {norm / typical:.0f} times as large as the median silo's"
-        elif norm > 0 and float(move @ (total - move)) < OPPOSITE * norm * np.linalg.norm(total - move):
+        elif agreement < OPPOSITE * norm * other:
             found[update.sender] = "its move points away from the other silos'"
     return found
+
+
+def _geometry(current: Arrays, updates: Sequence[Message]) -> tuple[Vector, Vector, float]:
+    """Returns each move's squared length, its inner product with the sum of all moves, and that sum's squared length.
+
+    It runs every round, so that of a large array only some evenly spaced numbers are looked at, and scaled up.
+    """
+    squares, inner, length = np.zeros(len(updates)), np.zeros(len(updates)), 0.0
+    for name, before in current.items():
+        if not np.issubdtype(before.dtype, np.floating):
+            continue
+        every = max(1, before.size // AUDITED)
+        held = [u.weights.get(group_of(name), 0.0) > 0 and name in u.params for u in updates]
+        start = before.ravel()[::every]
+        moves = [u.params[name].ravel()[::every] - start for u, there in zip(updates, held, strict=True) if there]
+        if moves:
+            total = np.sum(moves, axis=0)
+            squares[held] += [every * float(move @ move) for move in moves]
+            inner[held] += [every * float(move @ total) for move in moves]
+            length += every * float(total @ total)
+    return squares, inner, length
 
 
 def cap_weights(_current: Arrays, updates: Sequence[Message], *, cap: float) -> Screened:
