@@ -1,4 +1,7 @@
-"""Weighted averages of parameters, a parameter group at a time."""
+"""Weighted averages of parameters, a parameter group at a time.
+
+Differs from the paper: nothing but the groups; see `silohash.federated.fedavg`.
+"""
 
 from __future__ import annotations
 
