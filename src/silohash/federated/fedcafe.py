@@ -84,7 +84,7 @@ class FedCAFEParams(ReleaseParams):
     """`memory`: by how far a silo's memory is from the common one; `examples`: by the number of items."""
     sharpness: float = Field(default=1.0, gt=0)
     """T_w: the weights are likelihoods to the power 1 / T_w."""
-    weight_cap: float = Field(default=3.0, ge=1)
+    likelihood_cap: float = Field(default=3.0, ge=1)
     """No silo weighs more than so many times the mean."""
     hash_on: Literal["enhanced", "raw"] = "enhanced"
     """What the local method learns on: the enhanced output, or the plain one as in the code."""
@@ -146,7 +146,7 @@ class FedCAFE(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = FedCAFEParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "reference": {"hash_on": "raw", "memory": "reference", "align": False, "min_count": 1, "weight_cap": 1e9},
+        "reference": {"hash_on": "raw", "memory": "reference", "align": False, "min_count": 1, "likelihood_cap": 1e9},
     }
     needs_labels: ClassVar[bool] = True
     class_head: ClassVar[bool] = True
@@ -260,7 +260,7 @@ class FedCAFE(FederatedMethod):
         statistics = ClassStatistics(torch.from_numpy(kept["sum"]), torch.from_numpy(kept["count"]))
         own = F.normalize(statistics.means(), dim=1)
         likelihood = float(memory_likelihood(own, received_extra(context, "memory").cpu(), statistics.present()))
-        bounded = min(likelihood, self.params.weight_cap * 0.6931471805599453) ** (1.0 / self.params.sharpness)
+        bounded = min(likelihood, self.params.likelihood_cap * 0.6931471805599453) ** (1.0 / self.params.sharpness)
         return replace(update, weights={group: bounded * (weight > 0) for group, weight in update.weights.items()})
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
@@ -278,7 +278,7 @@ class FedCAFE(FederatedMethod):
             for u in held
         ]
         powers = np.asarray([float(likelihood) for likelihood in likelihoods]) ** (1.0 / self.params.sharpness)
-        shares = limited_weights(powers, min(1.0, self.params.weight_cap / len(held)))
+        shares = limited_weights(powers, min(1.0, self.params.likelihood_cap / len(held)))
         weighted = [
             replace(update, weights={group: float(share) * (weight > 0) for group, weight in update.weights.items()})
             for update, share in zip(held, shares, strict=True)

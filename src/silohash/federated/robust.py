@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.exchange.message import Message
-from silohash.federated.averaging import Aggregation, Screened, limited_weights
+from silohash.federated.averaging import Aggregation, Average, Screened, limited_weights
 from silohash.models.towers import group_of
 from silohash.types import Arrays
 
@@ -157,17 +157,23 @@ def _geometry(current: Arrays, updates: Sequence[Message]) -> tuple[Vector, Vect
     return squares, inner, length
 
 
-def cap_weights(_current: Arrays, updates: Sequence[Message], *, cap: float) -> Screened:
-    """Cuts every silo's weight to at most ``cap`` of all weights of a parameter group, without naming anyone."""
+def capped_average(average: Average, cap: float, current: Arrays, updates: Sequence[Message]) -> Arrays:
+    """Averages after every silo's weight is cut to at most ``cap`` of all weights of a parameter group.
+
+    Args:
+        average: the rule to average by.
+        cap: share of all weights.
+        current: the current parameters.
+        updates: the silos', with the weights that the federated method gives them.
+    """
     capped = list(updates)
     for group in {group for update in updates for group in update.weights}:
-        weights = np.asarray([update.weights.get(group, 0.0) for update in capped])
-        limited = limited_weights(weights, cap)
+        limited = limited_weights(np.asarray([update.weights.get(group, 0.0) for update in capped]), cap)
         capped = [
             replace(update, weights={**update.weights, group: float(weight)})
             for update, weight in zip(capped, limited, strict=True)
         ]
-    return capped, {}
+    return average(current, capped)
 
 
 def robust_aggregation(
@@ -190,5 +196,5 @@ def robust_aggregation(
     }
     chosen = rules[rule]
     if weight_cap < 1.0:
-        chosen = replace(chosen, screens=(*chosen.screens, partial(cap_weights, cap=weight_cap)))
+        chosen = replace(chosen, average=partial(capped_average, chosen.average, weight_cap))
     return chosen

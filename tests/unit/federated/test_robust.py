@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from silohash.exchange.message import Message
-from silohash.federated.averaging import limited_weights
+from silohash.federated.averaging import limited_weights, weighted_average
 from silohash.federated.base import ServerState
 from silohash.federated.robust import (
-    cap_weights,
+    capped_average,
     clip_moves,
     coordinate_median,
     multi_krum,
@@ -25,7 +25,7 @@ from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.runner import InProcess, SiloTask
 from silohash.runtime.silo import SiloResult
 from silohash.runtime.worker import Worker
-from tests.runs import Records, first_state, prepared
+from tests.runs import Records, first_state, prepared, run_loop
 
 CURRENT = {"image.w": np.zeros(3, np.float32), "text.w": np.ones(2, np.float32), "image.steps": np.asarray(3)}
 
@@ -91,9 +91,9 @@ def test_suspicions_name_large_moves_and_opposite_ones() -> None:
 )
 def test_no_silo_weighs_more_than_the_cap(weights: list[float], cap: float, expected: list[float]) -> None:
     np.testing.assert_allclose(limited_weights(np.asarray(weights, float), cap), expected)
-    kept, remarks = cap_weights(CURRENT, [update(str(n), [0, 0, 0], weight=w) for n, w in enumerate(weights)], cap=cap)
-    np.testing.assert_allclose([message.weights["image"] for message in kept], expected)
-    assert remarks == {}
+    updates = [update(str(n), [n == 0, n == 1, n == 2], weight=w) for n, w in enumerate(weights)]
+    found = capped_average(weighted_average, cap, CURRENT, updates)["image.w"]
+    np.testing.assert_allclose(found, np.asarray(expected[:3]) / sum(expected), rtol=1e-6)
 
 
 def test_server_optimizers_step_by_the_averaged_move() -> None:
@@ -160,5 +160,18 @@ def test_a_run_survives_faulty_silos_under_every_rule_and_names_them(rule: str, 
 
 def test_rules_are_chosen_by_name() -> None:
     assert robust_aggregation().screens == ()
-    assert len(robust_aggregation("clip", weight_cap=0.5).screens) == 2
+    assert len(robust_aggregation("clip", weight_cap=0.5).screens) == 1
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedcafe"])
+def test_the_cap_holds_for_weights_that_a_method_makes_itself(name: str) -> None:
+    def ended(cap: float) -> dict[str, np.ndarray]:
+        given = prepared((60, 6, 6), federated={"name": name, "rounds": 2, "weight_cap": cap, "min_count": 1}
+                         if name == "fedcafe" else {"rounds": 2, "weight_cap": cap})  # fmt: skip
+        return run_loop(given).server.params
+
+    assert not np.array_equal(ended(0.334)["image.hash.weight"], ended(1.0)["image.hash.weight"])
+
+
+def test_rules_by_name_average_as_they_say() -> None:
     assert robust_aggregation("median").average is coordinate_median
