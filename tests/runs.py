@@ -268,7 +268,7 @@ def run_loop(
     worker = Worker(inputs, torch.device("cpu"))
     settings = RoundSettings(
         rounds=stop or inputs.config.federated.rounds, silos=[name for name, _, _ in inputs.silos], fraction=fraction,
-        validate=validate, seed=inputs.config.seed,
+        validate=validate, seed=inputs.config.seed, remarks=inputs.config.remarks,
     )  # fmt: skip
     return run_rounds(
         state or first_state(inputs, worker), federated=inputs.config.federated_method,

@@ -1,7 +1,8 @@
 """The federated methods keep what their specification promises; here stands which test looks after which promise.
 
 C is contract/test_federated_methods, F unit/federated/test_formulas, P parity/test_federated_methods, R unit/federated/
-test_reference_presets, T parity/test_reductions; tests without a letter are in this file. Names are shortened.
+test_reference_presets, T parity/test_reductions, N unit/federated/test_fednova; tests without a letter are in this file.
+Names are shortened.
 
 ====  =============================================  ====================================================================
 item  promise                                        tests
@@ -9,7 +10,7 @@ item  promise                                        tests
 1     with its terms off a method is FedAvg          P with_its_terms_off, fednova_with_equal_steps, fedcmr_that_shares;
                                                      T fedavg_with_one_silo; fedbignns_with_equal_scores
 2     a server that sees only sums ends alike        P a_server_that_sees_only_sums
-3     FedNova's lengths                              F step_norm (no run takes plain steps with a proximal term)
+3     FedNova's lengths                              N lengths_that_the_specification_names, under_a_constant_gradient
 4     MOON's first gradient is zero                  TestMOON; F model_contrast
 5     FedHAP: gradients pass the signs; signs of     TestFedHAP, fedhap_keeps_the_first_prototype;
       prototypes; absent classes                     F gradients_of_the_judgement, prototype_signs

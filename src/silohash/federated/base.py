@@ -81,7 +81,7 @@ class SiloContext:
         payload: the broadcast.
         auxiliary: networks of the method's own (a discriminator), trained by `auxiliary_step`'s terms.
         step_norm: by how many learning rates so many steps of the run's optimiser move a parameter under a constant unit
-            gradient.
+            gradient and a proximal term of some weight.
         steps_taken: optimiser steps of this round, a step name.
         means: the last epoch's mean ``loss``.
         initial: the common initial parameters, which every silo makes for itself from the run's seed.
@@ -101,7 +101,7 @@ class SiloContext:
     state: SiloState
     payload: Message
     generator: torch.Generator
-    step_norm: Callable[[int], float] = float
+    step_norm: Callable[[int, float], float] = lambda steps, weight: float(steps)
     auxiliary: dict[str, nn.Module] = field(default_factory=dict)
     steps_taken: dict[str, int] = field(default_factory=dict)
     means: dict[str, float] = field(default_factory=dict)
@@ -229,6 +229,19 @@ class FederatedMethod:
     def auxiliary_learning_rate(self) -> float | None:
         """The learning rate of the auxiliary networks; None for that of the model."""
         return None
+
+    def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:
+        """Looks at the run's optimiser before anything is trained; returns what the method takes only roughly under it.
+
+        Args:
+            optimizer: ``adam``, ``adamw`` or ``sgd``.
+            learning_rate: of the first round, the largest.
+            momentum: of ``sgd``.
+
+        Raises:
+            UserError: if the method's formulas do not hold for it.
+        """
+        return []
 
     def shared_parameters(self, model: nn.Module) -> list[str]:
         """Hook 1, both sides: names of the parameters and buffers that silos send."""

@@ -181,6 +181,15 @@ class Compose(FederatedMethod):
         rates = (m.auxiliary_learning_rate for m in self.members.values() if fills(m, "auxiliary_step"))
         return next(rates, None)
 
+    def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:
+        """Returns what any member takes roughly."""
+        members = self.members.values()
+        return [
+            remark
+            for method in members
+            for remark in method.check_steps(optimizer=optimizer, learning_rate=learning_rate, momentum=momentum)
+        ]
+
     def shared_parameters(self, model: nn.Module) -> list[str]:
         """Returns what the member shares that decides it."""
         label = self.deciders.get("shared_parameters")

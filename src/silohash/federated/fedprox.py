@@ -10,7 +10,7 @@ mu         ``proximal_weight``            strength of the pull
 w^t        ``context.payload.params``     the global model
 =========  =============================  ==========================
 
-The second term of equation (2) is `proximal`.
+The second term of equation (2) is `proximal`; `held_near` takes it over a model's parameters.
 
 Differs from the paper: silos all run the same number of epochs; averaging weights are the silos' sizes, of all silos that
 take part, where the paper samples silos by size and averages evenly.
@@ -62,6 +62,23 @@ def proximal(parameters: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     return 0.5 * torch.stack([(moving - fixed).square().sum() for moving, fixed in parameters]).sum()
 
 
+def held_near(method: FederatedMethod, context: SiloContext, outputs: Outputs, weight: float) -> Terms:
+    """Returns the proximal term over the shared parameters of the towers that a step moves; empty at weight 0.
+
+    Source: FedProx, equation (2).
+    """
+    if not weight:
+        return {}
+    shared = set(method.shared_parameters(context.model))
+    fixed = dict(context.global_model.named_parameters())
+    pairs = [
+        (parameter, fixed[name])
+        for name, parameter in context.model.named_parameters()
+        if name in shared and parameter.requires_grad and group_of(name) in outputs.logit
+    ]
+    return {"proximal": (weight, proximal(pairs))} if pairs else {}
+
+
 class FedProx(FederatedMethod):
     """Federated averaging with a proximal term."""
 
@@ -69,14 +86,5 @@ class FedProx(FederatedMethod):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "reference": {"proximal_weight": 0.0}}
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Returns the proximal term over the shared parameters of the towers that this step moves."""
-        if not self.params.proximal_weight:
-            return {}
-        shared = set(self.shared_parameters(context.model))
-        fixed = dict(context.global_model.named_parameters())
-        pairs = [
-            (parameter, fixed[name])
-            for name, parameter in context.model.named_parameters()
-            if name in shared and parameter.requires_grad and group_of(name) in outputs.logit
-        ]
-        return {"proximal": (self.params.proximal_weight, proximal(pairs))} if pairs else {}
+        """Returns the proximal term."""
+        return held_near(self, context, outputs, self.params.proximal_weight)

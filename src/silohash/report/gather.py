@@ -126,7 +126,7 @@ def warnings(run: Run) -> list[ReportWarning]:
             said.setdefault(re.sub(r"\d+", "", warning), []).append(warning)
     for texts in said.values():  # a warning that comes back with other numbers is one, and its last stands for all
         often = f" (in {len(texts)} rounds)" if len(texts) > 1 else ""
-        found.append(ReportWarning("silo", f"{run.name}, {texts[-1]}{often}"))
+        found.append(ReportWarning("training", f"{run.name}, {texts[-1]}{often}"))
     return found
 
 

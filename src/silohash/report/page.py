@@ -35,7 +35,7 @@ EVALUATION_WORDS: Mapping[str, str] = {
     "XS": "query of one silo, answers of all silos",
 }
 
-WarningKind: TypeAlias = Literal["silo", "rejected update", "skipped rows", "other"]
+WarningKind: TypeAlias = Literal["training", "rejected update", "skipped rows", "other"]
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,19 @@ class RunConfig(Section):
         method.server_optimizer = ServerOptimizer(**server.model_dump()) if server else None
         return method
 
+    @property
+    def remarks(self) -> list[str]:
+        """What the federated method takes only roughly under the run's optimiser.
+
+        Raises:
+            UserError: if it cannot be used with it.
+        """
+        train = self.train
+        said: list[str] = self.federated_method.check_steps(
+            optimizer=train.optimizer, learning_rate=train.learning_rate, momentum=train.momentum
+        )
+        return said
+
     def to_json(self) -> dict[str, Any]:
         """Returns the config as a JSON value without what is unset."""
         value: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
@@ -116,7 +129,7 @@ def load_config(source: Path | Mapping[str, Any], overrides: Sequence[str] = ())
     except ValidationError as error:
         raise UserError(f"{where}: {_explain(error)}") from error
     try:
-        _ = config.local_method, config.federated_method
+        _ = config.local_method, config.remarks
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     return config

@@ -103,6 +103,7 @@ def _train(
         fraction=config.federated.fraction,
         validate=any(validation for _, _, validation in prepared.silos),
         seed=config.seed,
+        remarks=config.remarks,
     )
     everyone = [JsonLines(run.rounds_path), *observers]
     with make_runner(run, prepared) as (runner, worker):

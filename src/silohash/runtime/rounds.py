@@ -30,6 +30,7 @@ class RoundSettings:
         silos: their names, in order.
         validate: whether the silos score every round's model on queries held back from training.
         seed: of the choice of participants.
+        remarks: what is said of the run once, in the record of its first round.
     """
 
     rounds: int
@@ -37,6 +38,7 @@ class RoundSettings:
     fraction: float = 1.0
     validate: bool = True
     seed: int = 0
+    remarks: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -265,8 +267,11 @@ def _record(
         ],
         uplink_bytes=exchange.uplink_bytes + sum(result.update.size_bytes() for result in results),
         downlink_bytes=exchange.downlink_bytes + sum(task.broadcast.size_bytes() for task in tasks),
-        warnings=[f"{settings.silos[result.silo]}: {warning}" for result in results for warning in result.warnings]
-        + [f"{silo}: {remark}" for silo, remark in remarks],
+        warnings=[
+            *(settings.remarks if number == 0 else ()),
+            *(f"{settings.silos[result.silo]}: {warning}" for result in results for warning in result.warnings),
+            *(f"{silo}: {remark}" for silo, remark in remarks),
+        ],
     )
 
 

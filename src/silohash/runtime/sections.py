@@ -164,6 +164,8 @@ class TrainConfig(Section):
     """Pairs a step."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Made anew every round."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Of `sgd`; 0 for plain steps."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Of the first round."""
     decay: bool = False

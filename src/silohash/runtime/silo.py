@@ -35,7 +35,8 @@ class TrainSettings:
 
     Attributes:
         batch: pairs a step.
-        optimizer: ``adam``, ``adamw`` or ``sgd`` (with momentum 0.9), made anew every round.
+        optimizer: ``adam``, ``adamw`` or ``sgd``, made anew every round.
+        momentum: of ``sgd``.
         learning_rate: of the first round; falls to a tenth by the last on a half cosine where ``decay`` is set.
         weight_decay: of the optimiser.
         clip_norm: gradients are scaled to at most this norm; 0 for no limit.
@@ -45,6 +46,7 @@ class TrainSettings:
 
     batch: int = 128
     optimizer: OptimizerName = "adam"
+    momentum: float = 0.9
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     decay: bool = False
@@ -247,15 +249,23 @@ def learning_rate(settings: TrainSettings, round: int, total_rounds: int) -> flo
 def make_optimizer(parameters: list[nn.Parameter], settings: TrainSettings, rate: float) -> torch.optim.Optimizer:
     """Makes the optimiser of some parameters, in its fused form."""
     if settings.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=settings.weight_decay, fused=True)
+        return torch.optim.SGD(
+            parameters, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay, fused=True
+        )
     kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
     return kind(parameters, lr=rate, weight_decay=settings.weight_decay, fused=True)
 
 
-def step_norm(settings: TrainSettings, steps: int) -> float:
+def step_norm(settings: TrainSettings, steps: int, pull: float = 0.0) -> float:
     """Returns by how many learning rates some steps of the optimiser move a parameter under a constant unit gradient.
 
-    Measured by running the optimiser itself on one number: plain steps count 1 each, momentum lets later ones count more.
+    Measured by running the optimiser itself on one number: plain steps count 1 each, momentum lets later ones count more, a
+    proximal term less. Adam's move depends on how its gradients vary: it counts 1 a step, as under a constant one.
+
+    Args:
+        settings: the optimiser.
+        steps: how many.
+        pull: learning rate times the weight of a proximal term: the share of its way that a step takes back.
 
     Source: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", the norm of
     a_i.
@@ -263,11 +273,15 @@ def step_norm(settings: TrainSettings, steps: int) -> float:
     Example:
         >>> round(step_norm(TrainSettings(optimizer="sgd"), 7), 4)
         23.0467
+        >>> round(step_norm(TrainSettings(optimizer="sgd", momentum=0.0), 7, pull=0.1 * 0.5), 5)
+        6.03325
     """
+    if settings.optimizer != "sgd":
+        return float(steps)
     number = nn.Parameter(torch.zeros((), dtype=torch.float64))
     optimizer = make_optimizer([number], replace(settings, weight_decay=0.0), 1.0)
     for _ in range(steps):
-        number.grad = torch.ones_like(number)
+        number.grad = 1.0 + pull * number.detach()
         optimizer.step()
     return -number.item()
 
@@ -303,6 +317,7 @@ def make_context(
     own_score: Callable[[], float] = lambda: float("nan"),
 ) -> SiloContext:
     """Puts together what the hooks of one silo see during one round."""
+    rate = learning_rate(settings, broadcast.round, total_rounds)
     return SiloContext(
         silo=silo,
         round=broadcast.round,
@@ -314,7 +329,7 @@ def make_context(
         state=silo_state(kept, data.has_image.device),
         payload=broadcast,
         generator=seeds.torch_generator(settings.seed, "method", silo=silo, round=broadcast.round),
-        step_norm=lambda steps: step_norm(settings, steps),
+        step_norm=lambda steps, weight: step_norm(settings, steps, pull=rate * weight),
         initial=params_of(model) if initial is None else initial,
         own_score=own_score,
     )

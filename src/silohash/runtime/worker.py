@@ -135,6 +135,7 @@ def train_settings(config: RunConfig) -> TrainSettings:
     return TrainSettings(
         batch=train.batch,
         optimizer=train.optimizer,
+        momentum=train.momentum,
         learning_rate=train.learning_rate,
         weight_decay=train.weight_decay,
         decay=train.decay,

@@ -26,7 +26,6 @@ from silohash.federated.statistics import ReleaseParams, class_shares, class_sta
 from silohash.local.triplet import violated_triplets
 from silohash.models.discriminator import PairJudge
 from silohash.models.towers import HashNet
-from silohash.runtime.silo import TrainSettings, step_norm
 from tests.runs import model_spec
 
 double = torch.float64
@@ -90,12 +89,6 @@ def test_model_contrast_is_the_cross_entropy_of_two_cosines() -> None:
         )
         assert float(found[i]) == pytest.approx(-math.log(near / (near + far)))
     assert float(model_contrast(values, ahead, [ahead], 0.5)[0]) == pytest.approx(math.log(2))
-
-
-@pytest.mark.parametrize(("momentum", "steps", "expected"), [(True, 7, 23.0467), (True, 1, 1.0), (False, 7, 7.0)])
-def test_step_norm_is_how_far_the_optimiser_goes(momentum: bool, steps: int, expected: float) -> None:
-    settings = TrainSettings(optimizer="sgd" if momentum else "adam", weight_decay=0.1)
-    assert step_norm(settings, steps) == pytest.approx(expected, rel=1e-4)
 
 
 def test_global_contrast_and_prototype_distance_on_multi_labels() -> None:

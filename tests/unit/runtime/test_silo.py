@@ -90,6 +90,8 @@ def test_optimizers_are_what_they_are_called() -> None:
     assert [type(optimizer).__name__ for optimizer in made.values()] == ["Adam", "AdamW", "SGD"]
     assert all(group["lr"] == 0.5 and group["weight_decay"] == 0.1 for o in made.values() for group in o.param_groups)
     assert made["sgd"].param_groups[0]["momentum"] == 0.9
+    plain = make_optimizer([weight], TrainSettings(optimizer="sgd", momentum=0.0), 0.5)
+    assert plain.param_groups[0]["momentum"] == 0.0
 
 
 def test_training_lowers_the_loss_and_moves_every_parameter() -> None:

@@ -1,0 +1,118 @@
+"""FedNova: how far a silo's optimiser goes, and what a proximal term does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silohash.exchange.message import Message
+from silohash.federated.base import ServerState, params_of
+from silohash.federated.fednova import FedNova, FedNovaParams
+from silohash.local.dcmh import DCMH, DCMHParams
+from silohash.models.towers import HashNet
+from silohash.runtime.config import load_config
+from silohash.runtime.silo import TrainSettings, make_context, step_norm, train_silo
+from silohash.types import Outputs, PairBatch, Step, Terms, UserError
+from tests.runs import Records, model_spec, prepared, run_loop, silo_data, tiny
+
+PLAIN = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": 0.05}
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("steps", [1, 7, 40])
+def test_length_under_momentum(momentum: float, steps: int) -> None:
+    closed = (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+    found = step_norm(TrainSettings(optimizer="sgd", momentum=momentum, weight_decay=0.1), steps)
+    assert found == pytest.approx(closed)
+
+
+@pytest.mark.parametrize(("rate", "weight", "steps"), [(0.1, 0.5, 7), (0.01, 3.0, 100), (0.5, 2.0, 4), (0.1, 0.5, 1)])
+def test_length_under_a_proximal_term(rate: float, weight: float, steps: int) -> None:
+    closed = (1 - (1 - rate * weight) ** steps) / (rate * weight)
+    found = step_norm(TrainSettings(optimizer="sgd", momentum=0.0), steps, pull=rate * weight)
+    assert found == pytest.approx(closed)
+
+
+def test_lengths_that_the_specification_names() -> None:
+    assert step_norm(TrainSettings(optimizer="sgd", momentum=0.9), 7) == pytest.approx(23.0467, abs=1e-4)
+    plain = TrainSettings(optimizer="sgd", momentum=0.0)
+    assert step_norm(plain, 7, pull=0.1 * 0.5) == pytest.approx(6.03325, abs=1e-5)
+    assert [step_norm(TrainSettings(optimizer=name), 7, pull=0.3) for name in ("adam", "adamw")] == [7.0, 7.0]
+
+
+class Slope(DCMH):
+    """A local method whose gradient never changes: 1 for every bias of the hash layers."""
+
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: Any) -> Terms:
+        return {"slope": (1.0, outputs.logit[step.name].mean(0).sum())}
+
+
+@pytest.mark.parametrize(("weight", "momentum", "length"), [(0.5, 0.0, 6.03325), (0.0, 0.9, 23.0467), (0.0, 0.0, 7.0)])
+@pytest.mark.parametrize("effective_steps", ["length", "count"])
+def test_under_a_constant_gradient_what_is_sent_is_one_step(
+    weight: float, momentum: float, length: float, effective_steps: str
+) -> None:
+    method = FedNova(FedNovaParams(proximal_weight=weight, effective_steps=effective_steps))
+    settings = TrainSettings(optimizer="sgd", momentum=momentum, learning_rate=0.1, batch=20)
+    model = HashNet(model_spec(), 16)
+    start = params_of(model)
+    context = make_context(
+        silo=0, broadcast=Message("broadcast", "server", 0, params=start), kept={}, model=model, local=Slope(DCMHParams()),
+        data=silo_data(20), epochs=7, total_rounds=1, settings=settings,
+    )  # fmt: skip
+    update = train_silo(context, method, settings).update
+    for tower in ("image", "text"):
+        name = f"{tower}.hash.bias"
+        walked = start[name] - params_of(context.model)[name]
+        np.testing.assert_allclose(walked, 0.1 * length, rtol=1e-5)
+        np.testing.assert_allclose(update.params[name], 0.1, rtol=1e-5)
+        expected = 7.0 if weight and effective_steps == "count" else length
+        assert float(update.sums[f"effective/{tower}"]) == pytest.approx(20 * expected, rel=1e-5)
+
+
+def ended(name: str, sizes: tuple[int, ...], train: Mapping[str, Any], **params: Any) -> ServerState:
+    return run_loop(prepared(sizes, federated={"name": name, "rounds": 3, **params}, train=train)).server
+
+
+def test_a_proximal_term_makes_it_fedprox_where_silos_take_equally_many_steps() -> None:
+    alike, unlike = (20, 20, 20), (60, 40, 4)
+    both = [ended(name, alike, PLAIN, proximal_weight=2.0).params for name in ("fedprox", "fednova")]
+    for name, array in both[0].items():
+        np.testing.assert_allclose(array, both[1][name], atol=1e-6, err_msg=name)
+    free, held, counted = (
+        ended("fednova", unlike, PLAIN, **params).params["image.hash.weight"]
+        for params in ({}, {"proximal_weight": 2.0}, {"proximal_weight": 2.0, "preset": "reference"})
+    )
+    assert np.abs(free - held).max() > 1e-5
+    assert np.abs(held - counted).max() > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("train", "weight", "words"),
+    [
+        ({**PLAIN, "momentum": 0.9}, 0.1, r"Set train\.momentum = 0 \(it is 0\.9\), or proximal_weight = 0"),
+        ({"optimizer": "sgd"}, 0.1, r"train\.momentum = 0"),
+        ({**PLAIN, "learning_rate": 0.5}, 3.0, r"is above 1: .* Lower one of them"),
+    ],
+)
+def test_refuses_steps_of_no_known_length(train: dict, weight: float, words: str, tmp_path) -> None:
+    member = {"name": "fednova", "proximal_weight": weight}
+    for federated in (member, {"name": "compose", "methods": [{"name": "fedproc"}, member]}):
+        with pytest.raises(UserError, match=words):
+            load_config(tiny(tmp_path, federated=federated, train=train))
+    assert load_config(tiny(tmp_path, federated=member, train=PLAIN | {"learning_rate": 0.1})).remarks == []
+
+
+def test_a_run_says_once_what_adams_length_is(tmp_path) -> None:
+    config = load_config(
+        tiny(tmp_path, federated={"name": "compose", "methods": [{"name": "fednova"}]}, train={"optimizer": "adamw"})
+    )
+    assert config.remarks == ['fednova: the length of a move under "adamw" is taken to be its number of steps.']
+    assert load_config(tiny(tmp_path, federated={"name": "fedavg"})).remarks == []
+    listener = Records()
+    given = prepared((8, 8), federated={"name": "fednova", "rounds": 2, "local_epochs": 1})
+    run_loop(given, listener)
+    assert [record.warnings for record in listener.records] == [given.config.remarks, []]
