@@ -61,7 +61,7 @@ def cells(config: StudyConfig, tuned: Tuned | None = None, *, refuse_equal: bool
     _check_names(found)
     _check_measure(config, found)
     if refuse_equal:
-        _check_differences(found)
+        _check_differences(config, found)
     return found
 
 
@@ -131,7 +131,7 @@ def _settings(config: StudyConfig, choices: Choices) -> tuple[Path | None, dict[
     _check_conflicts(above)
     if config.tune:
         for name, chosen in {**setters, **above, "set": config.set}.items():
-            _check_conflicts({name: chosen, "tune.parameters": config.tune.parameters})
+            _check_conflicts({name: chosen, "tune.parameters": config.tune.parameters_of(choices)})
     values = dict(config.base.set)
     for chosen in (*setters.values(), *above.values()):
         values |= chosen
@@ -180,10 +180,12 @@ def _check_names(found: Sequence[Cell]) -> None:
             )
 
 
-def _check_differences(found: Sequence[Cell]) -> None:
-    by_digest: dict[str, Cell] = {}
+def _check_differences(config: StudyConfig, found: Sequence[Cell]) -> None:
+    """Refuses runs with the same settings; what is tuned for only one of them tells them apart."""
+    by_settings: dict[tuple[str, ...], Cell] = {}
     for cell in found:
-        other = by_digest.setdefault(cell.config.digest(), cell)
+        tuned = config.tune.parameters_of(cell.choices) if config.tune else ()
+        other = by_settings.setdefault((cell.config.digest(), *tuned), cell)
         if other is not cell:
             raise UserError(
                 f"The runs of {_words(other)} and of {_words(cell)} are the same: all their settings are equal. "

@@ -146,6 +146,14 @@ class Tune(Section):
     seed: int = Field(default=0, ge=0)
     """Of the search's draws."""
 
+    def parameters_of(self, choices: Choices) -> dict[str, Parameter]:
+        """Returns the parameters that the runs of some choices have."""
+        return {
+            key: parameter
+            for key, parameter in self.parameters.items()
+            if all(choices[axis] in names for axis, names in parameter.only.items())
+        }
+
     def words(self) -> str:
         """Returns what was tuned, by what and at what cost, as a sentence."""
         trials = f"{self.trials} trial{'s' * (self.trials > 1)}"

@@ -62,11 +62,7 @@ def searches(config: StudyConfig, tune: Tune) -> list[Search]:
     for combined in product(*(config.axis(name).choices for name in tune.of)):
         chosen = dict(zip(tune.of, (choice.name for choice in combined), strict=True))
         choices = {axis.name: chosen.get(axis.name, axis.choices[0].name) for axis in config.axes}
-        parameters = {
-            key: parameter
-            for key, parameter in tune.parameters.items()
-            if all(choices[axis] in names for axis, names in parameter.only.items())
-        }
+        parameters = tune.parameters_of(choices)
         search = Search(name_of(chosen), choices, parameters)
         for end in (0, -1):
             at_end = {key: ends(parameter)[end] for key, parameter in parameters.items()}

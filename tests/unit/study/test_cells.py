@@ -96,6 +96,23 @@ def test_what_is_wrong_is_named(change: Callable[[dict[str, Any]], Any], words: 
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def test_what_is_tuned_for_one_choice_alone_tells_it_apart_and_may_be_set_in_another() -> None:
+    def tuned_for(*methods: str) -> dict[str, Any]:
+        value = changed(lambda v: local(v).update({"federated.name": "fedavg", "federated.rounds": 3}))
+        value["axis"][0]["choice"][0]["set"] = {"federated.name": "fedavg", "train.weight_decay": 1e-4}
+        decay = {"low": 0.0, "high": 0.1, "only": {"method": list(methods)}}
+        return {**value, "tune": {"trials": 1, "of": ["method"], "parameters": {"train.weight_decay": decay}}}
+
+    config = study_of(tuned_for("Local"))
+    assert len(cells(config)) == len({cell.name for cell in cells(config)})
+    with pytest.raises(UserError, match=r'"train\.weight_decay" is set by axis "method", choice "FedAvg" and by tune'):
+        cells(study_of(tuned_for("FedAvg")))
+    both = tuned_for("FedAvg", "Local")
+    del both["axis"][0]["choice"][0]["set"]["train.weight_decay"]
+    with pytest.raises(UserError, match="are the same"):
+        cells(study_of(both))
+
+
 def test_two_axes_with_recipes_are_refused() -> None:
     value = changed(lambda v: None)
     for axis, choice in ((0, "FedAvg"), (1, "16")):
