@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from safetensors.numpy import save as _save_safetensors
 from silohash.types import Arrays, UserError
 
 BLOCK_BYTES = 1 << 20
+WRITTEN = ".written.json"
+"""What a folder's files are that are written anew each time (`note_written`)."""
 NOT_WRITABLE = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
 
 
@@ -91,6 +93,23 @@ def read_json(path: Path) -> Any:  # noqa: ANN401  any JSON value
         raise UserError(f"{path} could not be read ({error.strerror or error}).") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is damaged ({error}). Remove it and run the command again.") from error
+
+
+def note_written(folder: Path, written: Iterable[Path]) -> None:
+    """Notes in a folder which of its files are new, and removes what its last note names and this one does not.
+
+    Files that were never noted are left alone.
+
+    Raises:
+        UserError: if the folder may not be written, or the last note is damaged.
+    """
+    note, names = folder / WRITTEN, sorted(path.name for path in written)
+    if not note.exists() and not names:
+        return
+    with explaining_disk_errors(folder):
+        for name in set(read_json(note) if note.exists() else ()) - set(names):
+            (folder / Path(name).name).unlink(missing_ok=True)
+    write_json(note, names)
 
 
 def write_arrays(path: Path, arrays: Arrays, about: Mapping[str, Any] | None = None) -> None:

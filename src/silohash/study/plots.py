@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from silohash.files import note_written
 from silohash.report.plots import TASK_WORDS
 from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure, series, short
 from silohash.runtime.events import RoundRecord
@@ -51,7 +52,7 @@ class Plot:
 
 
 def write_plots(study: StudyResults, out: Path) -> list[Path]:
-    """Writes the plots that a study's axes give sense to.
+    """Writes the plots that a study's axes give sense to, and removes those of an earlier layout.
 
     Args:
         study: what its runs found.
@@ -74,6 +75,7 @@ def write_plots(study: StudyResults, out: Path) -> list[Path]:
                 path = out / PLOTS / f"{plot.name}{suffix}"
                 save_figure(figure, path, plot.title)
                 written.append(path)
+    note_written(out / PLOTS, written)
     return written
 
 

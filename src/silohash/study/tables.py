@@ -12,7 +12,7 @@ from dataclasses import astuple, replace
 from itertools import groupby
 from pathlib import Path
 
-from silohash.files import write_text
+from silohash.files import note_written, write_text
 from silohash.report.tables import COLUMNS, markdown_table
 from silohash.study.costs import cost_sheet
 from silohash.study.marks import SURE, marked
@@ -39,7 +39,7 @@ _LATEX = {
 
 
 def write_tables(study: StudyResults, out: Path) -> list[Path]:
-    """Writes a study's tables.
+    """Writes a study's tables, and removes those of an earlier layout.
 
     Args:
         study: what its runs found.
@@ -63,7 +63,9 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
             write_text(path, text)
             written.append(path)
     write_text(folder / FIGURES, long_form(study))
-    return [*written, folder / FIGURES]
+    written.append(folder / FIGURES)
+    note_written(folder, written)
+    return written
 
 
 def markdown(sheet: Sheet) -> str:

@@ -118,6 +118,16 @@ def test_nothing_finished_nothing_drawn(tmp_path):
     assert write_plots(study, tmp_path) == []
 
 
+def test_plots_of_an_earlier_layout_go_and_files_of_others_stay(tmp_path):
+    one = made_up_study(METHODS, value=value, evaluations=("GG",), tasks=("i2t",))
+    before = {path.name for path in write_plots(one, tmp_path)}
+    (tmp_path / PLOTS / "mine.svg").write_text("mine")
+    rates = axis("train.learning_rate", "0.0001", "0.01", key="train.learning_rate")
+    after = {path.name for path in write_plots(made_up_study(rates, evaluations=("GG",)), tmp_path)}
+    assert before - after
+    assert {path.name for path in (tmp_path / PLOTS).glob("[!.]*")} == {"mine.svg", *after}
+
+
 def test_same_study_same_bytes(tmp_path):
     study = made_up_study(METHODS, value=value, evaluations=("GG",), tasks=("i2t",), title="A & B")
     first = write_plots(study, tmp_path / "a")
