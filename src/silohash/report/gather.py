@@ -10,9 +10,7 @@ import numpy as np
 from silohash import seeds
 from silohash.data.archive import Archive, is_features
 from silohash.features.base import Value
-from silohash.federated import FEDERATED_METHODS
 from silohash.files import read_json
-from silohash.local import LOCAL_METHODS
 from silohash.report.page import ExampleHit, ExampleQuery, MethodRun, ReportData, ReportWarning
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.report.tables import choices, read_results
@@ -97,7 +95,7 @@ def method_run(run: Run) -> MethodRun:
             )
             for value in stored
         ),
-        cards=(LOCAL_METHODS.card(run.config.local.name), FEDERATED_METHODS.card(run.config.federated.name)),
+        cards=run.config.cards,
     )
 
 

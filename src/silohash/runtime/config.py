@@ -27,7 +27,7 @@ from silohash.runtime.sections import (
     Section,
     TrainConfig,
 )
-from silohash.types import UserError
+from silohash.types import MethodCard, UserError
 
 DECIDING_NOTHING = ("workers", "threads", "device")
 """Keys of ``[train]`` that say how a run is computed, not what it is."""
@@ -68,6 +68,13 @@ class RunConfig(Section):
         )
         method.server_optimizer = ServerOptimizer(**server.model_dump()) if server else None
         return method
+
+    @property
+    def cards(self) -> tuple[MethodCard, ...]:
+        """The cards of the run's methods: the local one, the federated one, the members of a composition."""
+        members = getattr(self.federated_method.params, "methods", ())
+        names = dict.fromkeys([self.federated.name, *(member.name for member in members)])
+        return LOCAL_METHODS.card(self.local.name), *(FEDERATED_METHODS.card(name) for name in names)
 
     @property
     def remarks(self) -> list[str]:

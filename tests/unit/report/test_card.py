@@ -112,6 +112,18 @@ def test_silos_with_models_of_their_own_are_told(tmp_path: Path) -> None:
         assert run.model.encoder(silo.name).digest in section(text, "Origin")
 
 
+def test_a_composition_tells_what_its_members_send_and_keep(tmp_path: Path) -> None:
+    methods = [{"name": "fedproc", "min_count": 1}, {"name": "moon"}, {"name": "moon", "temperature": 0.2}]
+    archive = runs.write_archive(tmp_path / "archive")
+    run = runs.train(archive, tmp_path / "run", federated={"name": "compose", "methods": methods, "rounds": 1})
+    finish_run(run)
+    assert [card.key for card in run.config.cards] == ["dcmh", "compose", "fedproc", "moon"]
+    left = section(run.card_path.read_text(encoding="utf-8"), "What left the silos")
+    for card in run.config.cards[2:]:
+        assert f"{card.key}: {', '.join(card.sends)}" in left
+        assert all(line in left for line in card.keeps)
+
+
 def test_training_by_the_command_leaves_a_card_and_evaluating_renews_it(tmp_path: Path) -> None:
     archive = runs.write_archive(tmp_path / "archive")
     config = runs.write_config(tmp_path / "run.toml", archive, federated={"rounds": 1})
