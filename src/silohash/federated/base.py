@@ -79,7 +79,7 @@ class SiloContext:
         data: the silo's own pairs.
         state: what the silo keeps.
         payload: the broadcast.
-        auxiliary: networks of the method's own (a discriminator), trained by `auxiliary_step`'s terms.
+        auxiliary: networks of the method's own (a discriminator), trained by `auxiliary_step`'s terms, always with Adam.
         step_norm: by how many learning rates so many steps of the run's optimiser move a parameter under a constant unit
             gradient and a proximal term of some weight.
         steps_taken: optimiser steps of this round, a step name.

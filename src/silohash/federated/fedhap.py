@@ -51,8 +51,8 @@ from silohash.federated.base import (
     received_extra,
 )
 from silohash.federated.statistics import ReleaseParams, class_statistics, fused, summed
-from silohash.local.base import MethodParams, outputs_of, signs
-from silohash.local.triplet import apart, violated_triplets
+from silohash.local.base import LocalMethod, MethodParams, outputs_of, signs
+from silohash.local.triplet import Triplet, apart, violated_triplets
 from silohash.models.discriminator import PairJudge
 from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
 
@@ -86,7 +86,7 @@ class FedHAPParams(ReleaseParams):
     distance: Literal["cosine", "euclidean"] = "cosine"
     """Between codes and prototypes."""
     quantization_weight: float = Field(default=0.05, ge=0)
-    """mu: pulls relaxed codes to their signs."""
+    """mu: pulls relaxed codes to their signs; without effect where the local method is `triplet` and does so itself."""
     adversarial_weight: float = Field(default=0.1, ge=0)
     """lambda: 0 trains no discriminator."""
     relaxed: bool = False
@@ -107,6 +107,11 @@ class FedHAPParams(ReleaseParams):
 def quantization(codes: Tensor) -> Tensor:
     """Returns the mean squared distance of relaxed codes to their signs, a scalar. Source: FedHAP, equation (7)."""
     return (codes - signs(codes.detach())).square().mean()
+
+
+def quantizes(local: LocalMethod) -> bool:
+    """Tells whether a local loss has equation (7) in itself, so that the objective has it once, as the paper's."""
+    return isinstance(local, Triplet) and local.params.quantization_weight > 0
 
 
 def signed_prototypes(sums: np.ndarray, holders: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -211,7 +216,8 @@ class FedHAP(FederatedMethod):
                 continue
             assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
             codes, labels = torch.tanh(logit[held]), batch.labels[held]
-            parts["sign"].append(quantization(codes))
+            if not quantizes(context.local):
+                parts["sign"].append(quantization(codes))
             if not mask.any():
                 continue
             distances = apart(codes, prototypes, self.params.distance)
@@ -285,8 +291,9 @@ class FedHAP(FederatedMethod):
         if context.data.labels is None or not len(context.data):
             return update
         codes = {m: torch.tanh(logit) for m, logit in outputs_of(context.model, context.data, part="logit").items()}
-        values = fused(codes, {m: context.data.has(m) for m in codes})
-        statistics = class_statistics(values, context.data.labels, self.params)
+        has = {m: context.data.has(m) for m in codes}
+        held = torch.stack(list(has.values())).any(0)
+        statistics = class_statistics(fused(codes, has)[held], context.data.labels[held], self.params)
         uniform = self.params.weighting == "uniform"
         rows = statistics.means() if uniform else statistics.sums
         holders = statistics.present().float() if uniform else statistics.counts

@@ -180,7 +180,7 @@ def _run_phase(
     optimizers = {step.name: make_optimizer(_moving(model, step), settings, rate) for step in steps}
     auxiliary = [p for network in context.auxiliary.values() for p in network.parameters()]
     auxiliary_rate = federated.auxiliary_learning_rate or rate
-    auxiliary_optimizer = make_optimizer(auxiliary, settings, auxiliary_rate) if auxiliary else None
+    auxiliary_optimizer = torch.optim.Adam(auxiliary, lr=auxiliary_rate, fused=True) if auxiliary else None
     adapted = Adapted(model, federated, context.payload.extras)
     context.local.init_state(adapted, context.data, context.state)
     means = _Means()
