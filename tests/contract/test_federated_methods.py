@@ -14,8 +14,9 @@ from silohash.local import LOCAL_METHODS
 from silohash.runtime.checkpoint import load_checkpoint, save_checkpoint
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.runner import SiloTask
+from silohash.runtime.silo import autocast
 from silohash.runtime.worker import Worker
-from tests.runs import Records, prepared, run_loop, same_arrays
+from tests.runs import Records, prepared, run_loop, same_arrays, silo_data
 
 PAIRS = [("dcmh", federated) for federated in FEDERATED_METHODS.names()]
 PAIRS += [(local, "fedavg") for local in LOCAL_METHODS.names() if local != "dcmh"]
@@ -62,6 +63,31 @@ def test_is_deterministic_and_the_same_through_bytes(local: str, federated: str)
         assert first.silos.keys() == other.silos.keys()
         assert all(same_arrays(first.silos[silo], other.silos[silo]) for silo in first.silos)
         assert first.best_score == other.best_score
+
+
+@pytest.mark.parametrize("federated", FEDERATED_METHODS.names())
+def test_trains_in_bfloat16(federated: str) -> None:
+    sizes, listener = (30, 20, 10), Records()
+    given = prepared(
+        (sum(sizes),) if FEDERATED_METHODS.resolve(federated).pooled else sizes,
+        federated={"name": federated, "rounds": 2}, train={"learning_rate": 0.01, "precision": "bfloat16"},
+    )  # fmt: skip
+    state = run_loop(given, listener)
+    assert all(array.dtype == np.float32 and np.isfinite(array).all() for array in state.server.params.values())
+    assert all(silo.rejected is None for record in listener.records for silo in record.silos)
+    assert all(np.isfinite([record.loss, *record.terms.values()]).all() for record in listener.records)
+
+
+@pytest.mark.parametrize("local", LOCAL_METHODS.names())
+def test_outputs_are_float32_where_towers_run_in_bfloat16(local: str) -> None:
+    given = inputs(local, "fedcafe")
+    model = Worker(given, torch.device("cpu")).model
+    batch = silo_data(8).batch(torch.arange(8))
+    with autocast("bfloat16", torch.device("cpu")):
+        outputs, product = model(batch), torch.ones(2, 2) @ torch.ones(2, 2)
+    assert product.dtype == torch.bfloat16
+    for part in (outputs.feature, outputs.logit, outputs.code, outputs.class_logit):
+        assert [values.dtype for values in part.values()] == [torch.float32] * 2
 
 
 @each_pair

@@ -126,7 +126,7 @@ class HashNet(nn.Module):
                 self.get_submodule(modality).add_module("classifier", nn.Linear(bits, spec.classes))
 
     def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
-        """Runs the towers of the modalities that the batch holds (or of those asked for)."""
+        """Runs the towers of the modalities that the batch holds (or of those asked for); all outputs are float32."""
         feature: dict[Modality, Tensor] = {}
         logit: dict[Modality, Tensor] = {}
         code: dict[Modality, Tensor] = {}
@@ -136,10 +136,10 @@ class HashNet(nn.Module):
             if values is None or modality not in self.modalities:
                 continue
             tower = self.get_submodule(modality)
-            feature[modality], outputs = tower(values)
-            logit[modality] = outputs.float()
+            hidden, outputs = tower(values)
+            feature[modality], logit[modality] = hidden.float(), outputs.float()
             if hasattr(tower, "classifier"):
-                class_logit[modality] = tower.get_submodule("classifier")(logit[modality])
+                class_logit[modality] = tower.get_submodule("classifier")(logit[modality]).float()
             code[modality] = torch.tanh(logit[modality]) if self.relaxation == "tanh" else logit[modality]
         return Outputs(feature=feature, logit=logit, code=code, class_logit=class_logit)
 
