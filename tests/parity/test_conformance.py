@@ -47,6 +47,7 @@ from silohash.federated.fedcafe import FedCAFE, FedCAFEParams
 from silohash.federated.fedhap import FedHAP, FedHAPParams
 from silohash.federated.moon import MOON, MOONParams
 from silohash.local.dcmh import DCMH, DCMHParams
+from silohash.local.triplet import Triplet, TripletParams
 from silohash.models.towers import HashNet
 from silohash.runtime import rounds
 from silohash.runtime.prepared import Prepared
@@ -123,6 +124,38 @@ class TestMOON:
 
 
 class TestFedHAP:
+    @pytest.mark.parametrize(("local", "own"), [("triplet", False), ("dcmh", True)])
+    def test_the_objective_pulls_to_signs_once(self, local: str, own: bool) -> None:
+        method = FedHAP(FedHAPParams())
+        context = context_of(method, ServerState(params=params_of(HashNet(model_spec(), 16))))
+        context.local = Triplet(TripletParams()) if local == "triplet" else DCMH(DCMHParams())
+        context.payload = replace(
+            context.payload, extras={"prototypes": np.zeros((6, 16), np.int8), "mask": np.zeros(6, bool)}
+        )
+        batch = context.data.batch(torch.arange(20))
+        assert ("sign" in method.regularizer(context, batch, context.model(batch))) == own
+
+    def test_classes_of_items_that_are_not_held_have_no_prototype(self) -> None:
+        method, model = FedHAP(FedHAPParams(min_count=1)), HashNet(model_spec(text=False), 16)
+        data = silo_data(20, text=False)
+        of_first = data.labels[:, 0] > 0
+        context = context_of(method, ServerState(params=params_of(model)))
+        context.model, context.data = model, replace(data, has_image=~of_first)
+        holders = method.silo_update(context).sums["prototype_holders"]
+        assert holders[0] == 0
+        assert holders[1:].any()
+
+    def test_its_discriminator_learns_by_adam_whatever_the_towers_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = []
+        adam = torch.optim.Adam
+        monkeypatch.setattr(torch.optim, "Adam", lambda *given, **more: made.append(more) or adam(*given, **more))
+        run_loop(
+            prepared(federated={"name": "fedhap", "rounds": 2, "local_epochs": 1, "min_count": 1},
+                     train={"optimizer": "sgd", "weight_decay": 0.1})
+        )  # fmt: skip
+        assert made
+        assert all(more == {"lr": 1e-3, "fused": True} for more in made)
+
     def test_the_judgement_moves_both_towers_through_their_signs(self) -> None:
         method = FedHAP(FedHAPParams(triplet_weight=0.0, quantization_weight=0.0, first_prototypes="hadamard"))
         info = FederationInfo(silos=3, classes=6, bits=16, total_rounds=3)

@@ -196,6 +196,8 @@ class FederatedMethod:
         encode_extras: names of the extras that encoding needs.
         server_optimizer: the server's own step by what was averaged; None takes it as it is.
         pooled: whether all silos' data are trained on as one (no federation: the upper bound).
+        averages: whether silos train on from the average of their parameters; where not, neither robust rules nor steps of
+            the server's own do anything.
         adds: hooks that are filled and yet leave parameters, weights and phases as FedAvg makes them, each with the
             values of the method's parameters under which that holds: in those, methods can be composed.
         aggregation: how updates are averaged; a robust rule may take its place (`silohash.federated.robust`).
@@ -213,6 +215,7 @@ class FederatedMethod:
     class_head: ClassVar[bool] = False
     encode_extras: ClassVar[tuple[str, ...]] = ()
     pooled: ClassVar[bool] = False
+    averages: ClassVar[bool] = True
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
@@ -313,6 +316,10 @@ class FederatedMethod:
             if group == modality:
                 return float(context.data.count(modality))
         return float(len(context.data))
+
+    def origin(self, server: ServerState) -> Arrays:
+        """Returns what the parameters in updates are measured from: a silo's move is its difference to that."""
+        return server.params
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Hook 11, server: the next state; parameters of which no silo had data stay as they were."""

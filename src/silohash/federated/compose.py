@@ -285,6 +285,11 @@ class Compose(FederatedMethod):
         extras, sums, records = (standing_under(section, added) for section in SECTIONS)
         return replace(update, extras=extras, sums=sums, records=records)
 
+    def origin(self, server: ServerState) -> Arrays:
+        """Returns what the updates are measured from that the member sends which decides them."""
+        label = self.deciders.get("silo_update")
+        return super().origin(server) if label is None else self.members[label].origin(server_of(server, label))
+
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Averages once, as the member does that decides it; the others do their own part with that average."""
 

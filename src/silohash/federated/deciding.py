@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, TypeAlias
 
 from silohash.federated.base import FederatedMethod
@@ -73,6 +74,8 @@ def refused(first: str, second: str, part: str, hooks: Sequence[str], remedy: st
 def check(members: Members) -> None:
     """Looks for members that cannot be composed at all, and for pairs that one training loop cannot serve.
 
+    A method that looks at the run's steps (`check_steps`) knows no pull to the global model but its own.
+
     Raises:
         UserError: if there are any.
     """
@@ -81,6 +84,11 @@ def check(members: Members) -> None:
             raise UserError(f'federated.methods: "{label}" pools all data, which cannot be composed. Leave it out.')
         if hasattr(method, "members"):
             raise UserError(f'federated.methods: "{label}" is a composition itself. Name its members instead.')
+    pulling = [label for label, method in members.items() if getattr(method.params, "proximal_weight", 0)]
+    for label, other in product(members, pulling):
+        if label != other and fills(members[label], "check_steps"):
+            remedy = f'Set it in "{label}", which counts its own alone, and leave "{other}" out'
+            raise refused(label, other, "how strongly steps are pulled back", ("proximal_weight",), remedy)
     for hook, trait, part in (
         ("auxiliary_step", "auxiliary_learning_rate", "the learning rate of networks of their own"),
         ("adapt_outputs", "adapts_training", "whether the local method learns on adapted outputs"),
@@ -99,6 +107,7 @@ def traits(members: Members) -> dict[str, Any]:
         "min_modalities": max(method.min_modalities for method in methods),
         "uniform_broadcast": all(method.uniform_broadcast for method in methods),
         "uplink": "records" if any(method.uplink == "records" for method in methods) else "sum",
+        "averages": all(method.averages for method in methods),
         "shares_parameters": all(method.shares_parameters for method in methods),
         "personalized": any(method.personalized for method in methods),
         "codes_comparable": all(method.codes_comparable for method in methods),

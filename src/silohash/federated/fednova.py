@@ -120,6 +120,13 @@ class FedNova(FederatedMethod):
         """Returns how many steps the group took in this round; the most that any took for a group of no step."""
         return context.steps_taken.get(group, max(context.steps_taken.values(), default=0))
 
+    def origin(self, server: ServerState) -> Arrays:
+        """Returns zeros: moves are what is sent."""
+        return {
+            name: np.zeros_like(array) if np.issubdtype(array.dtype, np.floating) else array
+            for name, array in server.params.items()
+        }
+
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Subtracts the mean normalised move times the effective number of steps. Source: equation (9)."""
         total = summed(updates)

@@ -35,6 +35,7 @@ class Local(FederatedMethod):
 
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
     shares_parameters: ClassVar[bool] = False
+    averages: ClassVar[bool] = False
     personalized: ClassVar[bool] = True
     codes_comparable: ClassVar[bool] = False
 

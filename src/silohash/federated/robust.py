@@ -97,7 +97,7 @@ def move_of(current: Arrays, update: Message) -> Vector:
 def clip_moves(current: Arrays, updates: Sequence[Message], *, factor: float) -> Screened:
     """Cuts every move to at most ``factor`` times the median move, and names those that were cut by more than half."""
     norms = np.asarray([np.linalg.norm(move_of(current, update)) for update in updates])
-    limit = factor * float(np.median(norms))
+    limit = factor * float(np.median(norms[_voices(updates)])) if _voices(updates).any() else 0.0
     kept, remarks = [], {}
     for update, norm in zip(updates, norms, strict=True):
         shrink = min(1.0, limit / norm) if norm > 0 else 1.0
@@ -117,38 +117,60 @@ def multi_krum(current: Arrays, updates: Sequence[Message], *, share: float) -> 
     """Keeps the silos whose moves lie nearest to their neighbours', and names the others.
 
     With n silos of which f may be faulty, a silo's score is the sum of its n - f - 2 smallest squared distances; the n - f
-    lowest scores are kept. Source: Blanchard et al., section 4.
+    lowest scores are kept. Silos without weight do not count among the n. Source: Blanchard et al., section 4.
     """
-    count = len(updates)
+    voices = [update for update, has in zip(updates, _voices(updates), strict=True) if has]
+    count = len(voices)
     faulty = int(np.ceil(share * count))
     if count < 3 or count - faulty < 1:
         return list(updates), {}
-    moves = [move_of(current, update) for update in updates]
-    squares = np.asarray([[float(np.square(one - other).sum()) for other in moves] for one in moves])
+    squares = _squared_distances(current, voices)
     near = max(1, count - faulty - 2)
     scores = np.sort(squares, axis=1)[:, 1 : near + 1].sum(axis=1)
-    chosen = set(np.argsort(scores, kind="stable")[: count - faulty].tolist())
-    remarks = {
-        update.sender: "its move lies far from the others' and was left out"
-        for number, update in enumerate(updates)
-        if number not in chosen
-    }
-    return [update for number, update in enumerate(updates) if number in chosen], remarks
+    left_out = {voices[number].sender for number in np.argsort(scores, kind="stable")[count - faulty :]}
+    remarks = dict.fromkeys(sorted(left_out), "its move lies far from the others' and was left out")
+    return [update for update in updates if update.sender not in left_out], remarks
+
+
+def _voices(updates: Sequence[Message]) -> npt.NDArray[np.bool_]:
+    """Returns which updates weigh anything."""
+    return np.asarray([any(weight > 0 for weight in update.weights.values()) for update in updates], bool)
+
+
+def _squared_distances(current: Arrays, updates: Sequence[Message]) -> npt.NDArray[np.float64]:
+    """Returns squared distances between moves; over the groups that two silos both train, scaled up to all of them."""
+    groups = sorted({group_of(name) for name in current})
+    squares = np.zeros((len(updates), len(updates)))
+    sizes = np.zeros_like(squares)
+    total = 0
+    for group in groups:
+        part = {name: array for name, array in current.items() if group_of(name) == group}
+        moves = np.stack([move_of(part, update) for update in updates])
+        trained = np.asarray([update.weights.get(group, 0.0) > 0 for update in updates])
+        both = trained[:, None] & trained
+        total += moves.shape[1]
+        sizes += both * moves.shape[1]
+        squares += both * np.asarray([[float(np.square(one - other).sum()) for other in moves] for one in moves])
+    far = squares.max(initial=0.0)
+    return np.where(sizes > 0, squares * (total / np.maximum(sizes, 1)), far)
 
 
 def suspicions(current: Arrays, updates: Sequence[Message]) -> dict[str, str]:
     """Returns which silos' moves are far larger than the median, or point away from the others', with the reason."""
-    if len(updates) < 3:
+    voices = _voices(updates)
+    if voices.sum() < 3:
         return {}
-    squares, inner, total = _geometry(current, updates)
-    norms = np.sqrt(squares)
-    typical = float(np.median(norms))
-    others = np.sqrt(np.maximum(total - 2 * inner + squares, 0.0))
+    products = _inner_products(current, updates)
+    norms = np.sqrt(np.diag(products))
+    typical = float(np.median(norms[voices]))
+    large = norms > LARGE_MOVES * typical
     found = {}
-    for update, norm, agreement, other in zip(updates, norms, inner - squares, others, strict=True):
-        if typical > 0 and norm > LARGE_MOVES * typical:
+    for number, (update, norm) in enumerate(zip(updates, norms, strict=True)):
+        others = voices & ~large & (np.arange(len(updates)) != number)
+        others_norm = np.sqrt(max(0.0, products[np.ix_(others, others)].sum()))
+        if typical > 0 and large[number]:
             found[update.sender] = f"its move is {norm / typical:.0f} times as large as the median silo's"
-        elif agreement < OPPOSITE * norm * other:
+        elif products[number, others].sum() < OPPOSITE * norm * others_norm:
             found[update.sender] = "its move points away from the other silos'"
     return found
 
@@ -185,25 +207,22 @@ def misfits(scores: Sequence[Message]) -> dict[str, str]:
     }
 
 
-def _geometry(current: Arrays, updates: Sequence[Message]) -> tuple[Vector, Vector, float]:
-    """Returns each move's squared length, its inner product with the sum of all moves, and that sum's squared length.
+def _inner_products(current: Arrays, updates: Sequence[Message]) -> npt.NDArray[np.float64]:
+    """Returns the inner products of all moves, ``(n, n)``.
 
     It runs every round, so that of a large array only some evenly spaced numbers are looked at, and scaled up.
     """
-    squares, inner, length = np.zeros(len(updates)), np.zeros(len(updates)), 0.0
+    products = np.zeros((len(updates), len(updates)))
     for name, before in current.items():
-        if not np.issubdtype(before.dtype, np.floating):
+        held = np.asarray([u.weights.get(group_of(name), 0.0) > 0 and name in u.params for u in updates])
+        if not np.issubdtype(before.dtype, np.floating) or not held.any():
             continue
         every = max(1, before.size // AUDITED)
-        held = [u.weights.get(group_of(name), 0.0) > 0 and name in u.params for u in updates]
         start = before.ravel()[::every]
-        moves = [u.params[name].ravel()[::every] - start for u, there in zip(updates, held, strict=True) if there]
-        if moves:
-            total = np.sum(moves, axis=0)
-            squares[held] += [every * float(move @ move) for move in moves]
-            inner[held] += [every * float(move @ total) for move in moves]
-            length += every * float(total @ total)
-    return squares, inner, length
+        those = [u for u, there in zip(updates, held, strict=True) if there]
+        moves = np.stack([u.params[name].ravel()[::every] - start for u in those])
+        products[np.ix_(held, held)] += every * (moves @ moves.T)
+    return products
 
 
 def capped_average(average: Average, cap: float, current: Arrays, updates: Sequence[Message]) -> Arrays:

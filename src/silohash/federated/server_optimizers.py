@@ -38,14 +38,14 @@ class ServerOptimizer:
 
     Attributes:
         optimizer: momentum, Adam or Yogi.
-        learning_rate: eta; 1 for momentum, about 0.01 for Adam and Yogi.
+        learning_rate: eta; None for 1 with momentum, 0.01 with Adam and Yogi.
         momentum: beta_1, of the running mean.
         square_decay: beta_2, of the running mean of squares.
         floor: tau.
     """
 
     optimizer: Literal["fedavgm", "fedadam", "fedyogi"]
-    learning_rate: float = 1.0
+    learning_rate: float | None = None
     momentum: float = 0.9
     square_decay: float = 0.99
     floor: float = 1e-3
@@ -64,11 +64,12 @@ class ServerOptimizer:
 
     def _scaled(self, name: str, move: np.ndarray, private: Arrays) -> np.ndarray:
         """Returns the server's move, and keeps the running means."""
+        rate = self.learning_rate or (1.0 if self.optimizer == "fedavgm" else 0.01)
         last = private.get(MEAN + name, np.zeros_like(move))
         if self.optimizer == "fedavgm":
             mean = self.momentum * last + move
             private[MEAN + name] = mean.astype(move.dtype)
-            return np.asarray(self.learning_rate * mean)
+            return np.asarray(rate * mean)
         mean = self.momentum * last + (1 - self.momentum) * move
         square = private.get(SQUARE + name, np.full_like(move, self.floor**2))
         if self.optimizer == "fedadam":
@@ -76,4 +77,4 @@ class ServerOptimizer:
         else:
             square = square - (1 - self.square_decay) * move**2 * np.sign(square - move**2)
         private[MEAN + name], private[SQUARE + name] = mean.astype(move.dtype), square.astype(move.dtype)
-        return np.asarray(self.learning_rate * mean / (np.sqrt(square) + self.floor))
+        return np.asarray(rate * mean / (np.sqrt(square) + self.floor))

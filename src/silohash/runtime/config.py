@@ -63,6 +63,11 @@ class RunConfig(Section):
 
         method = _method(FEDERATED_METHODS, "federated", self.federated)
         robust, server = self.federated.robust, self.federated.server
+        if (robust or server) and not method.averages:
+            section = "federated.robust" if robust else "federated.server"
+            raise UserError(
+                f'{section}: "{self.federated.name}" does not average parameters, so that it would do nothing. Leave it out.'
+            )
         method.aggregation = robust_aggregation(
             **(robust.model_dump() if robust else {}), weight_cap=self.federated.weight_cap
         )

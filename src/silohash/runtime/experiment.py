@@ -138,7 +138,7 @@ def deploy(
     personal = {}
     if federated.personalized:
         tasks = [
-            SiloTask("deploy", silo, federated.broadcast(server, silo, round=number), kept.get(silo, {}))
+            SiloTask("deploy", silo, federated.broadcast(server, silo, round=number + 1), kept.get(silo, {}))
             for silo in range(len(prepared.silos))
         ]
         personal = {result.update.sender: result.update.params for result in runner.run(tasks)}

@@ -117,8 +117,9 @@ def next_server(
     server: ServerState, updates: Sequence[Message], federated: FederatedMethod
 ) -> tuple[ServerState, dict[str, str]]:
     """Returns the server's next state, and what is said of silos whose updates look faulty."""
-    doubtful = suspicions(server.params, updates)
-    kept, remarks = federated.aggregation.screened(server.params, updates)
+    origin = federated.origin(server)
+    doubtful = suspicions(origin, updates)
+    kept, remarks = federated.aggregation.screened(origin, updates)
     after = federated.aggregate(server, kept)
     if federated.server_optimizer is not None:
         after = federated.server_optimizer.step(server, after)

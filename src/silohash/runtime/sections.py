@@ -124,8 +124,8 @@ class ServerConfig(Section):
 
     optimizer: Literal["fedavgm", "fedadam", "fedyogi"]
     """Momentum, Adam or Yogi."""
-    learning_rate: float = Field(default=1.0, gt=0)
-    """1 for momentum, about 0.01 for Adam and Yogi."""
+    learning_rate: float | None = Field(default=None, gt=0)
+    """1 with momentum and 0.01 with Adam and Yogi, if not given."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Of the running mean."""
     square_decay: float = Field(default=0.99, ge=0, lt=1)

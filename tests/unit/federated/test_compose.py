@@ -254,6 +254,7 @@ def test_outputs_are_adapted_in_order() -> None:
             'how much a silo weighs (weight), and only one can. Leave one of them out, or set weighting = "examples" in '
             '"fedcafe", or set weighting = "examples" in "fedhap".',
         ),
+        (("fedprox", "fednova"), '"fednova", which counts its own alone, and leave "fedprox" out'),
         (("centralized", "moon"), '"centralized" pools all data'),
         (("moon", "compose"), '"compose" is a composition itself'),
     ],

@@ -26,6 +26,7 @@ from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.runner import InProcess, SiloTask
 from silohash.runtime.silo import SiloResult
 from silohash.runtime.worker import Worker
+from silohash.types import UserError
 from tests.runs import Records, first_state, prepared, run_loop
 
 CURRENT = {"image.w": np.zeros(3, np.float32), "text.w": np.ones(2, np.float32), "image.steps": np.asarray(3)}
@@ -72,6 +73,31 @@ def test_krum_leaves_out_those_far_from_the_others() -> None:
     assert {message.sender for message in kept} == {message.sender for message in near}
     assert set(remarks) == {"far-0", "far-1", "far-2"}
     assert multi_krum(CURRENT, near[:2], share=0.3) == (near[:2], {})
+
+
+def test_silos_without_weight_are_nobodys_neighbours() -> None:
+    empty = [replace(update(f"empty-{n}", [0, 0, 0]), weights={"image": 0.0, "text": 0.0}) for n in range(6)]
+    near = [update(str(n), [5 + 0.01 * n, 0, 0]) for n in range(4)]
+    far = update("far", [-50, 0, 0])
+    kept, remarks = multi_krum(CURRENT, [*empty, far, *near], share=0.2)
+    assert [message.sender for message in kept] == [*(m.sender for m in empty), *(m.sender for m in near)]
+    assert list(remarks) == ["far"]
+    kept, remarks = clip_moves(CURRENT, [*empty, far, *near], factor=1.0)
+    assert list(remarks) == ["far"]
+    assert [message.params["image.w"][0] for message in kept[7:9]] == pytest.approx([5, 5.01])
+    assert suspicions(CURRENT, [*empty, far, *near]) == {"far": "its move is 10 times as large as the median silo's"}
+    assert clip_moves(CURRENT, empty, factor=1.0) == (empty, {})
+    assert suspicions(CURRENT, empty) == {}
+
+
+def test_krum_compares_silos_in_what_both_of_them_train() -> None:
+    both = [update(str(n), [5, 0, 0.01 * n], text=(6, 6)) for n in range(4)]
+    pictures = [update(f"picture-{n}", [5, 0, 0.01 * n]) for n in range(2)]
+    pictures = [replace(message, weights={"image": 1.0, "text": 0.0}) for message in pictures]
+    far = [update(f"far-{n}", [-5 + n, 0, 0], text=(6, 6)) for n in range(2)]
+    kept, remarks = multi_krum(CURRENT, [*far, *both, *pictures], share=0.25)
+    assert set(remarks) == {"far-0", "far-1"}
+    assert len(kept) == 6
 
 
 def test_suspicions_name_large_moves_and_opposite_ones() -> None:
@@ -142,6 +168,15 @@ def test_server_optimizers_step_by_the_averaged_move() -> None:
         np.testing.assert_allclose(found, [1 + move, 2 - move], rtol=1e-4)
 
 
+@pytest.mark.parametrize("optimizer", ["fedavgm", "fedadam", "fedyogi"])
+def test_server_optimizers_learn_by_their_default_rates(optimizer: str) -> None:
+    given = prepared(federated={"rounds": 8, "server": {"optimizer": optimizer}}, train={"learning_rate": 0.01})
+    listener = Records()
+    run_loop(given, listener)
+    losses = [record.loss for record in listener.records]
+    assert losses[-1] < 0.8 * losses[0], losses
+
+
 class Faulty:
     """A runner in which some silos send noise, a hundred times as large as what they learnt."""
 
@@ -179,14 +214,22 @@ def score(faulty: int, **federated: object) -> tuple[float, Records]:
 
 @pytest.mark.parametrize("faulty", [1, 3])
 @pytest.mark.parametrize("rule", ["median", "trimmed_mean", "multi_krum", "clip"])
-def test_a_run_survives_faulty_silos_under_every_rule_and_names_them(rule: str, faulty: int) -> None:
-    healthy, _ = score(0)
-    ruined, _ = score(faulty)
-    borne, listener = score(faulty, robust={"rule": rule})
+@pytest.mark.parametrize("name", ["fedavg", "fednova"])
+def test_a_run_survives_faulty_silos_under_every_rule_and_names_them(name: str, rule: str, faulty: int) -> None:
+    healthy, _ = score(0, name=name)
+    ruined, _ = score(faulty, name=name)
+    borne, listener = score(faulty, name=name, robust={"rule": rule})
     assert ruined < healthy - 0.15
     assert borne > ruined + 0.5 * (healthy - ruined)
     named = {warning.partition(":")[0] for record in listener.records for warning in record.warnings}
     assert {f"silo-{number}" for number in range(faulty)} <= named
+
+
+@pytest.mark.parametrize("name", ["local", "fedproto", "plfedcmh"])
+def test_what_would_do_nothing_is_refused(name: str) -> None:
+    for section, value in (("robust", {"rule": "median"}), ("server", {"optimizer": "fedadam"})):
+        with pytest.raises(UserError, match=f'federated.{section}: "{name}" does not average parameters'):
+            prepared(federated={"name": name, section: value})
 
 
 def test_rules_are_chosen_by_name() -> None:

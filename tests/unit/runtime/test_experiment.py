@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from silohash.features.device import choose_device
+from silohash.federated.base import SiloContext, params_of
+from silohash.federated.fedala import FedALA
 from silohash.files import read_json
 from silohash.index.store import Store
 from silohash.runtime import experiment
@@ -48,6 +50,27 @@ def test_folder_of_a_run(run: Run, archive: Path) -> None:
     assert run.model.round == best
     assert run.name == "run"
     assert [found.folder for found in runs([run.folder])] == [run.folder]
+
+
+def test_silos_deploy_the_models_that_validation_chose(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FedALA mixes a silo's model from what it is sent with draws of its own: the same draws when it is deployed."""
+    made: list[tuple[int, bytes]] = []
+    personalize = FedALA.personalize
+
+    def noted(self: FedALA, context: SiloContext) -> None:
+        personalize(self, context)
+        made.append((context.silo, params_of(context.model)["image.hash.weight"].tobytes()))
+
+    monkeypatch.setattr(FedALA, "personalize", noted)
+    federated = {"name": "fedala", "rounds": 2, "mixing_rate": 100.0, "layers": 1}
+    config = tiny_config(archive, federated=federated, train={"learning_rate": 0.05})
+    deployed = experiment.train(config, tmp_path / "run").partition.silos
+    validated, at_the_end = made[: -len(deployed)], made[-len(deployed) :]
+    assert [silo for silo, _ in at_the_end] == list(range(len(deployed)))
+    assert set(at_the_end) <= set(validated)
+    assert len({weights for _, weights in at_the_end}) == len(deployed)
 
 
 def test_observers_hear_of_every_round_and_of_the_end(archive: Path, tmp_path: Path) -> None:
