@@ -83,6 +83,11 @@ class FedBiGNNs(FederatedMethod):
         "silo_update": {},
     }
 
+    @property
+    def needs_scores(self) -> bool:
+        """Whether silos must hold queries back."""
+        return bool(self.params.weighting == "score")
+
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Installs the global parameters, mixed with the silo's own of its last round."""
         install(context.model, mixed(context.payload.params, context.kept("model"), self.params.local_mix))
@@ -104,12 +109,12 @@ class FedBiGNNs(FederatedMethod):
         """Returns the mean score of the silos that have one.
 
         Raises:
-            UserError: if no silo holds queries back.
+            UserError: if no silo of the round holds queries back.
         """
         if not sums["scored_items"]:
             raise UserError(
-                '"fedbignns" weights silos by their validation scores, and no silo holds queries back. '
-                'Set evaluate.validation = 0.1, or federated.weighting = "examples".'
+                '"fedbignns" weights silos by their validation scores, and no silo of this round holds queries back. '
+                'Set evaluate.validation = 0.1, federated.fraction = 1, or federated.weighting = "examples".'
             )
         return {"mean_score": sums["scored"] / sums["scored_items"]}
 

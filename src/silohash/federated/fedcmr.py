@@ -16,8 +16,9 @@ gamma        ``residual``                    part of the own move that is added
 
 Differs from the paper: its own text was not at hand; equations follow a published reading of it and the authors' code.
 Losses are means, not sums over batches, which made large silos look bad. The weights need sums over silos only: these are
-added up first, and each silo then weights itself. Preset ``reference`` has the code's signs, factors and summed losses (the
-last epoch's mean, times the steps of all epochs).
+added up first, and each silo then weights itself. A silo that took no step has no loss: it is not in the sums and weighs
+nothing, unless all weigh alike. Preset ``reference`` has the code's signs, factors and summed losses (the last epoch's mean,
+times the steps of all epochs).
 """
 
 from __future__ import annotations
@@ -138,36 +139,42 @@ class FedCMR(FederatedMethod):
         """Keeps the shared layers and the loss as they are when they leave, before the model is improved for itself."""
         state = context.model.state_dict()
         context.keep("end", {name: state[name] for name in context.payload.params})
-        loss = context.mean_loss if math.isfinite(context.mean_loss) else 0.0
-        if self.params.loss_reduction == "sum":
-            loss *= sum(context.steps_taken.values())
-        context.keep("loss", {"value": torch.tensor(loss)})
+        context.forget("loss")
+        if math.isfinite(context.mean_loss):
+            steps = sum(context.steps_taken.values()) if self.params.loss_reduction == "sum" else 1
+            context.keep("loss", {"value": torch.tensor(context.mean_loss * steps)})
 
     def silo_statistics(self, context: SiloContext) -> Arrays:
         """Returns what the weights need to know of all silos together; also keeps the improved model."""
         if not context.kept("end"):
             self._remember(context)
         context.keep("model", context.model.state_dict())
-        items, classes, loss = self._facts(context)
-        facts = {"items": items, "classes": classes, "items_classes": items * classes, "loss": loss, "silos": 1.0}
+        items, classes, loss, silos = self._facts(context) or (0.0, 0.0, 0.0, 0.0)
+        facts = {"items": items, "classes": classes, "items_classes": items * classes, "loss": loss, "silos": silos}
         return {name: np.asarray(value) for name, value in facts.items()}
 
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
         """Sends the sums back."""
         return {f"all_{name}": array for name, array in sums.items()}
 
-    def _facts(self, context: SiloContext) -> tuple[float, float, float]:
-        """Returns the number of items, of classes, and the loss with which the update was made."""
+    def _facts(self, context: SiloContext) -> tuple[float, float, float, float] | None:
+        """Returns the number of items, of classes, the loss with which the update was made, and 1; None without a loss."""
+        loss = context.kept("loss")
+        if not loss:
+            return None
         classes = float((context.data.class_counts() > 0).sum())
-        return float(len(context.data)), classes, float(context.kept("loss")["value"])
+        return float(len(context.data)), classes, float(loss["value"]), 1.0
 
     def weight(self, context: SiloContext, group: str) -> float:
-        """Returns the silo's weight q, not yet divided by the sum over silos; 0 without the group's modality."""
+        """Returns the silo's weight q, not yet divided by the sum over silos; 0 without the group's modality or a loss."""
         if not super().weight(context, group):
             return 0.0
         if self.params.weighting == "uniform":
             return 1.0
-        items, classes, loss = self._facts(context)
+        facts = self._facts(context)
+        if facts is None:
+            return 0.0
+        items, classes, loss, _ = facts
         total = {name: float(context.payload.extras[f"all_{name}"]) for name in ("items", "classes", "loss", "silos")}
         share = share_of_labels(items, classes, all_items=total["items"], all_classes=total["classes"])
         easy = ease(loss, total["loss"] / total["silos"])

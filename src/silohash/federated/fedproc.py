@@ -13,8 +13,9 @@ c_j         ``extras["prototypes/..."]``                common prototype of clas
 
 Differs from the paper: the hashing loss is never weighted down, only the contrast; outputs are of unit length (preset
 ``reference``: both as in the paper, and a prototype a modality); classes that nobody has shown yet are left out of the
-contrast; the representation is the relaxed code, and both modalities share one prototype a class; an item with several
-labels picks any of them.
+contrast, and items of such classes alone out of its mean, which the paper takes over the whole batch; the representation is
+the relaxed code, and both modalities share one prototype a class; an item with several labels picks any of them. Class means
+leave a silo under the rules of release (preset ``reference``: every class).
 """
 
 from __future__ import annotations
@@ -118,8 +119,10 @@ class FedProc(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = FedProcParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "reference": {"fuse": False, "fading": "both", "unit_outputs": False},
-    }
+        "reference": {
+            "fuse": False, "fading": "both", "unit_outputs": False, "min_count": 1, "max_labels": 1000,
+        },
+    }  # fmt: skip
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}, "aggregate": {}}
     needs_labels: ClassVar[bool] = True
 

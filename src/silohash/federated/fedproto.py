@@ -17,8 +17,9 @@ Differs from the paper: equation (6) divides twice and shrinks prototypes with t
 the sum of all class sums by the sum of all counts (preset ``reference``: the even mean of the silos' means and a prototype a
 modality, as the authors' code). As in that code, items are compared with their class's prototype (the paper compares
 prototypes). The representation is the relaxed code; an item with several labels is pulled to the mean of their prototypes;
-the two modalities share one prototype a class, in which they meet. Prototypes are computed after training, in evaluation
-mode, and leave a silo under the rules of release.
+the two modalities share one prototype a class, in which they meet. Items none of whose labels has a prototype are left out
+of the mean; the code counts them as zero. Prototypes are computed after training, in evaluation mode, and leave a silo under
+the rules of release (preset ``reference``: every class).
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class FedProto(Local):
     Params: ClassVar[type[MethodParams]] = FedProtoParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "reference": {"fuse": False, "prototype_weighting": "uniform"},
+        "reference": {"fuse": False, "prototype_weighting": "uniform", "min_count": 1, "max_labels": 1000},
     }
     needs_labels: ClassVar[bool] = True
 
@@ -107,7 +108,7 @@ class FedProto(Local):
         return replace(super().broadcast(server, silo, round=round), extras=server.extras)
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Returns the distance to the prototypes, averaged over the step's modalities. Source: equation (5)."""
+        """Returns the distance to the prototypes, summed over the step's modalities. Source: equation (5)."""
         parts = []
         for modality in outputs.logit if self.params.prototype_weight else ():
             prototypes, mask = received(context, modality)

@@ -13,7 +13,8 @@ w^t        ``context.payload.params``     the global model
 The second term of equation (2) is `proximal`; `held_near` takes it over a model's parameters.
 
 Differs from the paper: silos all run the same number of epochs; averaging weights are the silos' sizes, of all silos that
-take part, where the paper samples silos by size and averages evenly.
+take part, where the paper samples silos by size and averages evenly. The paper takes the best mu of 0.001, 0.01, 0.1 and 1
+for each data set; preset ``reference`` has the default of the authors' code, 0, which is federated averaging.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ symbol         code                            meaning
 =============  ==============================  ======================================================
 theta_j        ``private["bank/..."]``         the silos' last models
 e_i            ``private["hyper/<m>/..."]``    a silo's embedding, and the network over it
-a_i^l          `mixing`                        how silo i mixes layer l of all silos
+a_i^l          `Mixer`                         how silo i mixes layer l of all silos
 P              ``extras["prototypes/..."]``    common mean output a class
 beta           ``class_code_weight``           items should agree with the prototypes of their labels only
 eta_p          ``prototype_weight``            items are drawn to the prototypes of their labels
@@ -16,10 +16,13 @@ eta_p          ``prototype_weight``            items are drawn to the prototypes
 
 Differs from the paper: its text was not at hand; the equations are those of the authors' code. There the mixing networks
 move away from what silos learnt, silo after silo, each with the earlier ones' new models; here towards it, for all silos at
-once from the models of the round. Preset ``reference`` has the code's way at the server, and prototypes in which silos weigh
-alike; yet silos train side by side, where the code trains a later one on a mixture of the earlier ones' new models. Losses
-are means an item and a bit. The paper's own hashing terms belong to the local method. The server sees every silo's model: no
-secure aggregation is possible.
+once from the models of the round. A silo that has not trained a tower yet is in nobody's mixture of it. The loss of beta is
+a mean an item and a class, that of eta_p an item and a bit; the code's (`code_scales`) fall with the silo's size, as do its
+hashing terms, which belong to the local method here. Items none of whose labels has a prototype are left out of both.
+Outputs are relaxed codes, and class means leave a silo under the rules of release. Preset ``reference`` has the code's way
+at the server, its scale and weights, prototypes in which silos weigh alike, and releases every class; yet silos train side
+by side, where the code trains a later one on a mixture of the earlier ones' new models. The server sees every silo's model:
+no secure aggregation is possible.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ from silohash.federated.prototypes import (
 )
 from silohash.local.base import MethodParams
 from silohash.models.towers import group_of
-from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Terms
+from silohash.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Terms
 
 CARD = MethodCard(
     key="plfedcmh",
@@ -62,11 +65,12 @@ CARD = MethodCard(
     keeps=("nothing",),
     differs_from_paper=(
         "the mixing moves towards what silos learnt, for all silos at once",
-        "losses are means an item and a bit",
+        "silos are mixed in only where they have trained",
+        "losses are means an item and a class, or a bit",
     ),
 )
 
-EMBEDDING, HYPER, BANK = 32, "hyper", "bank"
+EMBEDDING, HYPER, BANK, TRAINED = 32, "hyper", "bank", "trained"
 
 
 class PLFedCMHParams(PrototypeParams):
@@ -76,6 +80,8 @@ class PLFedCMHParams(PrototypeParams):
     """beta: items agree with the prototypes of their labels and with no others."""
     prototype_weight: float = Field(default=1.0, ge=0)
     """eta_p: items are drawn to the prototypes of their labels."""
+    normalization: Literal["mean", "code"] = "mean"
+    """Of both losses: means, or the scale of the authors' code, for which its `prototype_weight` is 1e5."""
     hyper_rate: float = Field(default=1e-3)
     """Learning rate of the mixing; below 0 it moves away, as in the authors' code."""
     sequential: bool = False
@@ -97,6 +103,21 @@ def class_code_gap(values: Tensor, labels: Tensor, prototypes: Tensor, mask: Ten
     return (agreement - labels[:, mask]).square().mean(1)
 
 
+def code_scales(bits: int, classes: int, *, batch: int, items: int) -> tuple[float, float]:
+    """Returns what makes the authors' code's two losses of the mean gap and the mean distance.
+
+    The code adds up, over items and classes, the squares of inner products less ``bits`` times the label, and takes the mean
+    of distances over items and bits. It divides both by the batch's items times the silo's.
+
+    Args:
+        bits: length of the codes.
+        classes: how many have a prototype.
+        batch: items of the batch.
+        items: of the silo.
+    """
+    return bits**2 * classes / items, 1.0 / (batch * items)
+
+
 class Mixer(nn.Module):
     """From a silo's number to how it mixes each layer of all silos: shares that add up to 1."""
 
@@ -109,10 +130,10 @@ class Mixer(nn.Module):
         for head in self.heads:
             nn.init.uniform_(head.weight)  # type: ignore[arg-type]
 
-    def forward(self, silo: int) -> Tensor:
-        """Returns ``(layers, silos)``, rows that add up to 1."""
+    def forward(self, silo: int, there: Tensor) -> Tensor:
+        """Returns ``(layers, silos)``, rows that add up to 1, with zeros for silos not ``there (silos,)`` bool."""
         hidden = self.body(self.embedding.weight[silo])
-        raw = torch.stack([torch.relu(head(hidden)) for head in self.heads]) + 1e-8
+        raw = (torch.stack([torch.relu(head(hidden)) for head in self.heads]) + 1e-8) * there
         return raw / raw.sum(1, keepdim=True)
 
 
@@ -130,21 +151,26 @@ class PLFedCMH(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = PLFedCMHParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "reference": {"hyper_rate": -1e-3, "sequential": True, "prototype_weighting": "uniform"},
-    }
+        "reference": {
+            "hyper_rate": -1e-3, "sequential": True, "prototype_weighting": "uniform", "normalization": "code",
+            "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000,
+        },
+    }  # fmt: skip
     needs_labels: ClassVar[bool] = True
     uniform_broadcast: ClassVar[bool] = False
+    averages: ClassVar[bool] = False
     uplink: ClassVar[Literal["sum", "records"]] = "records"
     personalized: ClassVar[bool] = True
     codes_comparable: ClassVar[bool] = False
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Starts with the common model in every silo's place, and a mixer a tower."""
+        """Starts with the common model in every silo's place, a mixer a tower, and nobody who has trained it."""
         state = super().init_server(model, info)
         private: Arrays = {f"{BANK}/{silo}/{n}": a for silo in range(info.silos) for n, a in state.params.items()}
         for group, layers in self._groups(state.params).items():
             mixer = Mixer(info.silos, len(layers))
             private |= {f"{HYPER}/{group}/{name}": array for name, array in params_of(mixer).items()}
+            private[f"{TRAINED}/{group}"] = np.zeros(info.silos, np.bool_)
         extras = first_prototypes(model, info.classes, info.bits, self.params)
         return replace(state, extras=extras, private=private)
 
@@ -167,12 +193,21 @@ class PLFedCMH(FederatedMethod):
             if rows.any():
                 assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
                 values, labels = representation(outputs, modality)[rows], batch.labels[rows]
-                parts["class_code"].append(class_code_gap(values, labels, prototypes, mask).mean())
-                parts["prototype"].append(prototype_distance(values, labels, prototypes, mask).mean())
+                scales = self._scales(context, batch, modality)
+                parts["class_code"].append(scales[0] * class_code_gap(values, labels, prototypes, mask).mean())
+                parts["prototype"].append(scales[1] * prototype_distance(values, labels, prototypes, mask).mean())
         weights = {"class_code": self.params.class_code_weight, "prototype": self.params.prototype_weight}
         return {
             name: (weights[name], torch.stack(found).sum()) for name, found in parts.items() if found and weights[name]
         }
+
+    def _scales(self, context: SiloContext, batch: PairBatch, modality: Modality) -> tuple[float, float]:
+        """Returns by what the mean gap and the mean distance are multiplied."""
+        if self.params.normalization == "mean":
+            return 1.0, 1.0
+        prototypes, mask = received(context, modality)
+        step, items = int(batch.has(modality).sum()), context.data.count(modality)
+        return code_scales(prototypes.shape[1], int(mask.sum()), batch=step, items=items)
 
     def silo_update(self, context: SiloContext) -> Message:
         """Sends the model under the silo's number, and class sums."""
@@ -184,7 +219,15 @@ class PLFedCMH(FederatedMethod):
         turns = [[update] for update in updates] if self.params.sequential else [updates]
         for turn in turns:
             server = self._learnt(server, turn)
-        return with_prototypes(super().aggregate(server, updates), updates)
+        after = replace(server, private={**server.private, **self._trained(server, updates)})
+        return with_prototypes(super().aggregate(after, updates), updates)
+
+    def _trained(self, server: ServerState, updates: Sequence[Message]) -> Arrays:
+        """Returns which silos have trained each tower by now, ``(silos,)`` bool each."""
+        marks = {name: mark.copy() for name, mark in server.private.items() if name.startswith(f"{TRAINED}/")}
+        for name, mark in marks.items():
+            mark[[int(u.records["silo"]) for u in updates if u.weights.get(name.removeprefix(f"{TRAINED}/"))]] = True
+        return marks
 
     def _learnt(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Returns the state with mixers that learnt from silos' moves, and a bank that holds the silos' models."""
@@ -215,8 +258,12 @@ class PLFedCMH(FederatedMethod):
         return torch.stack([part.sum() for part in moved]).sum()
 
     def _mixture(self, server: ServerState, group: str, mixer: Mixer, silo: int) -> dict[str, Tensor]:
-        """Returns a tower's floating parameters, mixed for a silo, by name."""
-        shares = mixer(silo)
+        """Returns a tower's floating parameters by name, mixed for a silo of those that had trained it by the last round.
+
+        Before any has, all silos have the common model.
+        """
+        trained = torch.from_numpy(np.array(server.private[f"{TRAINED}/{group}"]))
+        shares = mixer(silo, trained if trained.any() else torch.ones_like(trained))
         silos = mixer.embedding.num_embeddings
         mixture = {}
         for share, names in zip(shares, self._groups(server.params)[group].values(), strict=True):

@@ -1,6 +1,6 @@
 """Prototypes a class: what FedProto, FedProc and PLFedCMH send up, send down and pull towards.
 
-Differs from the papers: prototypes are means of relaxed codes, which are bounded, over the items of all silos.
+Differs from the papers: prototypes are means of relaxed codes, which are bounded; FedProto's over the items of all silos.
 """
 
 from __future__ import annotations

@@ -216,9 +216,9 @@ def prepare(
     """Turns the silos' items into vectors.
 
     Raises:
-        UserError: if the methods need labels or modalities that the archive lacks.
+        UserError: if the methods need labels or modalities that the archive lacks, or queries that no silo holds back.
     """
-    check_methods(archive, featurisers, config)
+    check_methods(archive, silos, featurisers, config)
     rows = np.concatenate([part for silo in silos for part in (silo.train, silo.validation)])
     arrays: Arrays = {}
     for modality in MODALITIES:
@@ -263,20 +263,32 @@ def pixel_statistics(featurisers: Mapping[Modality, Featuriser]) -> Arrays:
     return {"pixel_mean": mean.reshape(-1, 1, 1), "pixel_deviation": deviation.reshape(-1, 1, 1)}
 
 
-def check_methods(archive: Archive, featurisers: Mapping[Modality, Featuriser], config: RunConfig) -> None:
-    """Checks that the archive has what the methods need.
+def check_methods(
+    archive: Archive, silos: list[TrainingSilo], featurisers: Mapping[Modality, Featuriser], config: RunConfig
+) -> None:
+    """Checks that the archive has what the methods need, and the silos the queries by which some weigh.
 
     Raises:
-        UserError: if labels or modalities are missing.
+        UserError: if labels, modalities or queries are missing.
     """
-    needs_labels = config.local_method.needs_labels or config.federated_method.needs_labels
-    if needs_labels and (archive.labels is None or not archive.labels.any()):
+    method = config.federated_method
+    needs_labels = config.local_method.needs_labels or method.needs_labels
+    labelled = archive.labels is not None and bool(archive.labels.any())
+    if needs_labels and not labelled:
         raise UserError(
             f'"{config.local.name}" learns from labels and archive "{archive.card.name}" has none. Add a column "labels" '
             "to its metadata, or choose an unsupervised method (silohash list local)."
         )
-    if len(featurisers) < config.federated_method.min_modalities:
+    if len(featurisers) < method.min_modalities:
         raise UserError(
-            f'"{config.federated.name}" needs {config.federated_method.min_modalities} modalities and archive '
+            f'"{config.federated.name}" needs {method.min_modalities} modalities and archive '
             f'"{archive.card.name}" has {len(featurisers)}.'
+        )
+    members = getattr(method, "members", {config.federated.name: method})
+    scoring = [label for label, member in members.items() if getattr(member, "needs_scores", False)]
+    if scoring and not (labelled and any(len(silo.validation) for silo in silos)):
+        raise UserError(
+            f'"{scoring[0]}" weights silos by their scores on labelled queries held back from training, and no silo has any '
+            f"(evaluate.validation is {config.evaluate.validation:g}). Set evaluate.validation = 0.1, or its "
+            'weighting = "examples".'
         )

@@ -21,7 +21,7 @@ from silohash.federated.fedhap import drawn_class, quantization, signed_prototyp
 from silohash.federated.fedproc import global_contrast
 from silohash.federated.fedproto import prototype_distance
 from silohash.federated.fedprox import proximal
-from silohash.federated.plfedcmh import PLFedCMH, PLFedCMHParams, layers_of
+from silohash.federated.plfedcmh import Mixer, PLFedCMH, PLFedCMHParams, layers_of
 from silohash.federated.statistics import ReleaseParams, class_shares, class_statistics, merged_prototypes
 from silohash.local.triplet import violated_triplets
 from silohash.models.discriminator import PairJudge
@@ -89,6 +89,7 @@ def test_model_contrast_is_the_cross_entropy_of_two_cosines() -> None:
         )
         assert float(found[i]) == pytest.approx(-math.log(near / (near + far)))
     assert float(model_contrast(values, ahead, [ahead], 0.5)[0]) == pytest.approx(math.log(2))
+    assert float(model_contrast(values, ahead, [ahead] * 4, 0.5)[0]) == pytest.approx(math.log(5))
 
 
 def test_global_contrast_and_prototype_distance_on_multi_labels() -> None:
@@ -247,6 +248,7 @@ class TestPLFedCMH:
     def test_mixing_moves_towards_what_a_silo_learnt(self) -> None:
         method = PLFedCMH(PLFedCMHParams(hyper_rate=0.01))
         server = self.server(method)
+        server.private.update({f"trained/{group}": np.ones(3, np.bool_) for group in ("image", "text")})
         for silo in range(3):  # silos differ, or mixing could not move
             for name, array in server.params.items():
                 drift = 0.1 * draw(*array.shape, seed=silo).numpy()
@@ -268,6 +270,32 @@ class TestPLFedCMH:
         for silo in range(3):
             params = method.broadcast(server, silo, round=0).params
             assert all(np.allclose(params[name], array, atol=1e-6) for name, array in server.params.items())
+
+    def test_nobody_gets_a_part_of_what_a_silo_has_not_trained(self) -> None:
+        method = PLFedCMH(PLFedCMHParams())
+        server = self.server(method)
+        moved = {name: (array + 1).astype(array.dtype) for name, array in server.params.items()}
+        trained = {0: {"image": 5.0, "text": 5.0}, 1: {"image": 5.0, "text": 0.0}}  # 1 has no texts, 2 takes no part
+        updates = [
+            Message(kind="update", sender=str(silo), round=0, params=moved, weights=weights,
+                    records={"silo": np.asarray(silo)})
+            for silo, weights in trained.items()
+        ]  # fmt: skip
+        after = method.aggregate(server, updates)
+        assert after.private["trained/image"].tolist() == [True, True, False]
+        assert after.private["trained/text"].tolist() == [True, False, False]
+        for silo in range(3):
+            mixture = method.broadcast(after, silo, round=1).params
+            assert all(np.allclose(mixture[name], array, atol=1e-6) for name, array in moved.items())
+
+    def test_all_that_have_trained_have_a_part(self) -> None:
+        mixer = Mixer(4, 2)
+        everyone, two = torch.tensor([True] * 4), torch.tensor([True, False, True, False])
+        whole, part = mixer(1, everyone).detach(), mixer(1, two).detach()
+        assert bool((whole > 0).all())
+        torch.testing.assert_close(whole.sum(1), torch.ones(2))
+        torch.testing.assert_close(part[:, two], whole[:, two] / whole[:, two].sum(1, keepdim=True))
+        assert float(part[:, ~two].abs().sum()) == 0.0
 
     def test_layers_are_tensors_of_one_place(self) -> None:
         assert layers_of(["image.hash.weight", "image.hash.bias", "image.backbone.0.weight"]) == {

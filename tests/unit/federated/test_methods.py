@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
-from silohash.federated.base import Adapted, frozen_copy, install, params_of
+from silohash.federated.base import Adapted, SiloContext, frozen_copy, install, params_of, standing_under
+from silohash.federated.centralized import Centralized, CentralizedParams
+from silohash.federated.fedcmr import FedCMR, FedCMRParams
+from silohash.local.dcmh import DCMH, DCMHParams
 from silohash.models.towers import HashNet
 from silohash.runtime.runner import SiloTask
+from silohash.runtime.silo import TrainSettings, make_context
 from silohash.runtime.worker import Worker
-from tests.runs import Records, first_state, model_spec, prepared, run_loop, same_arrays, silo_data
+from silohash.types import UserError
+from tests.runs import (
+    Records,
+    first_state,
+    model_spec,
+    prepared,
+    run_loop,
+    same_arrays,
+    silo_data,
+    train,
+    write_archive,
+)
 
 
 def results_of(inputs) -> tuple[dict[str, np.ndarray], list]:
@@ -158,3 +176,85 @@ def test_every_method_has_a_card_and_presets(name: str) -> None:
         kind(kind.Params(**preset))
     assert kind.shares_parameters or kind.personalized
     assert kind.uplink in {"sum", "records"}
+
+
+def context_of(count: int, *, round: int = 0, **extras: float) -> SiloContext:  # noqa: A002
+    """A silo of some pairs in a round of plain federated averaging."""
+    model = HashNet(model_spec(), 8)
+    sent = {name: np.asarray(value) for name, value in extras.items()}
+    return make_context(
+        silo=0, broadcast=Message("broadcast", "server", round, params=params_of(model), extras=sent), kept={},
+        model=model, local=DCMH(DCMHParams()), data=silo_data(count), epochs=1, total_rounds=3, settings=TrainSettings(),
+    )  # fmt: skip
+
+
+def test_pooled_training_in_parts_takes_the_steps_of_one_silo() -> None:
+    (whole,) = Centralized(CentralizedParams()).begin_round(context_of(60))
+    assert whole.rows is None
+    parts = [Centralized(CentralizedParams(parts=3)).begin_round(context_of(60, round=n))[0].rows for n in range(2)]
+    assert [len(set(rows.tolist())) for rows in parts] == [20, 20]
+    assert set(parts[0].tolist()) != set(parts[1].tolist())
+
+
+def test_moon_leaves_as_many_of_its_last_models_as_asked() -> None:
+    def ended(buffer: int, stop: int):
+        federated = {"name": "moon", "rounds": 4, "buffer": buffer, "contrast_weight": 1.0}
+        return run_loop(prepared(federated=federated), stop=stop)
+
+    one, two = ([ended(buffer, stop) for stop in (1, 2, 3, 4)] for buffer in (1, 2))
+    assert same_arrays(one[1].server.params, two[1].server.params)  # there is but one model to leave before
+    assert not same_arrays(one[2].server.params, two[2].server.params)
+    for silo in range(3):
+        kept = [state.silos[silo] for state in two]
+        assert not standing_under("model-2", kept[0])
+        for before, after in pairwise(kept):
+            assert same_arrays(standing_under("model", before), standing_under("model-2", after))
+        assert not any(name.startswith("model-") for name in one[3].silos[silo])
+        assert not any(name.startswith("model-3") for name in kept[3])
+
+
+class TestFedCMR:
+    def test_a_silo_without_data_does_not_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        given, seen = prepared((20, 12, 0), federated={"name": "fedcmr", "rounds": 1}), []
+        method = given.config.federated_method
+        merge = method.merge_statistics
+        monkeypatch.setattr(method, "merge_statistics", lambda server, sums: seen.append(sums) or merge(server, sums))
+        state = run_loop(given)
+        assert float(seen[0]["silos"]) == 2
+        losses = [float(state.silos[silo]["loss/value"]) for silo in range(2)]
+        assert min(losses) > 0
+        assert float(seen[0]["loss"]) == pytest.approx(sum(losses))
+        assert "loss/value" not in state.silos[2]
+
+    def test_a_silo_without_a_finite_loss_neither_counts_nor_weighs(self) -> None:
+        sums = {"all_items": 40.0, "all_classes": 12.0, "all_loss": 1.0, "all_silos": 2.0}
+        for weighting, weights in {"additive": (True, False), "uniform": (True, True)}.items():
+            found = []
+            for loss in (0.5, float("nan")):
+                method, context = FedCMR(FedCMRParams(weighting=weighting)), context_of(20, **sums)
+                context.mean_loss = loss
+                facts = method.silo_statistics(context)
+                assert all(bool(value) == (loss == 0.5) for value in facts.values())
+                found.append(method.weight(context, "image") > 0)
+            assert tuple(found) == weights
+
+    def test_a_loss_of_an_earlier_round_is_forgotten(self) -> None:
+        method, context = FedCMR(FedCMRParams()), context_of(20)
+        context.keep("loss", {"value": torch.tensor(0.1)})
+        method.silo_statistics(context)
+        assert not context.kept("loss")
+
+
+@pytest.mark.parametrize("composed", [False, True])
+def test_fedbignns_without_queries_held_back_is_refused_before_training(tmp_path: Path, composed: bool) -> None:
+    def federated(**own: str) -> dict:
+        member = {"name": "fedbignns", **own}
+        given = {"name": "compose", "methods": [{"name": "moon"}, member]} if composed else member
+        return {**given, "rounds": 1}
+
+    archive, without = write_archive(tmp_path / "archive", count=60), {"validation": 0}
+    with pytest.raises(UserError, match=r'"fedbignns" weights silos by .* \(evaluate\.validation is 0\)'):
+        train(archive, tmp_path / "run", federated=federated(), evaluate=without)
+    assert not (tmp_path / "run").exists()
+    train(archive, tmp_path / "held", federated=federated())
+    train(archive, tmp_path / "sizes", federated=federated(weighting="examples"), evaluate=without)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from silohash.exchange.message import Message
+from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederationInfo, ServerState, SiloContext
 from silohash.federated.clustering import shared_clusters
 from silohash.federated.fedala import FedALA, FedALAParams, top_layers
@@ -18,7 +19,8 @@ from silohash.federated.fedcafe import FedCAFE, FedCAFEParams, class_loss, memor
 from silohash.federated.fedcmr import FedCMR, FedCMRParams
 from silohash.federated.fedhap import JUDGE, FedHAP, FedHAPParams, hadamard_prototypes, printed_judgement
 from silohash.federated.fedproc import contrast_share, global_contrast
-from silohash.federated.plfedcmh import PLFedCMH, PLFedCMHParams
+from silohash.federated.fedproto import prototype_distance
+from silohash.federated.plfedcmh import PLFedCMH, PLFedCMHParams, class_code_gap, code_scales
 from silohash.federated.prototypes import PrototypeParams, prototype_sums
 from silohash.federated.statistics import ReleaseParams, class_statistics, merged_prototypes
 from silohash.local.dcmh import DCMH, DCMHParams
@@ -168,6 +170,7 @@ class TestPLFedCMH:
             PLFedCMH(PLFedCMHParams(hyper_rate=0.1, sequential=sequential)) for sequential in (False, True)
         )
         server = together.init_server(HashNet(model_spec(), BITS), INFO)
+        server.private.update({f"trained/{group}": np.ones(4, np.bool_) for group in ("image", "text")})
         updates = [
             Message(
                 kind="update", sender=str(silo), round=0, weights={"image": 1.0, "text": 1.0},
@@ -185,6 +188,51 @@ class TestPLFedCMH:
         assert same_arrays(*({n: a for n, a in p.items() if n.startswith("bank/")} for p in (found.private, parallel)))
         # of the first models, all alike, nothing can be learnt in parallel; in turn there is something to mix
         assert not same_arrays(found.private, parallel)
+
+    def test_the_scale_of_the_code_is_that_of_its_sums(self) -> None:
+        values, prototypes, labels, items = draw(5, 3, seed=1), draw(6, 3, seed=2), hot(5, 6), 40
+        mask = torch.tensor([True, True, False, True, True, True])
+        gaps = [
+            (3 * float(labels[i, c]) - float(values[i] @ prototypes[c])) ** 2
+            for i in range(5) for c in range(6) if mask[c]
+        ]  # fmt: skip
+        distances = []
+        for i in range(5):
+            target = torch.stack([prototypes[c] for c in range(6) if mask[c] and labels[i, c]]).mean(0)
+            distances += [float(values[i, k] - target[k]) ** 2 for k in range(3)]
+        wide, narrow = code_scales(3, 5, batch=5, items=items)
+        gap = float(class_code_gap(values, labels, prototypes, mask).mean())
+        distance = float(prototype_distance(values, labels, prototypes, mask).mean())
+        assert wide * gap == pytest.approx(sum(gaps) / (5 * items))
+        assert narrow * distance == pytest.approx(sum(distances) / len(distances) / (5 * items))
+
+    def test_its_terms_have_that_scale(self) -> None:
+        found = {}
+        known = {f"prototypes/{m}": draw(CLASSES, BITS).float().numpy() for m in ("image", "text")}
+        known |= {f"mask/{m}": np.arange(CLASSES) != 2 for m in ("image", "text")}
+        context = context_of(ServerState(params={}, extras=known))
+        batch = context.data.batch(torch.arange(8))
+        for normalization in ("mean", "code"):
+            method = PLFedCMH(PLFedCMHParams(normalization=normalization))
+            terms = method.regularizer(context, batch, context.model(batch))
+            found[normalization] = {name: float(value.detach()) for name, (_, value) in terms.items()}
+        wide, narrow = code_scales(BITS, CLASSES - 1, batch=8, items=20)
+        assert found["code"]["class_code"] == pytest.approx(wide * found["mean"]["class_code"])
+        assert found["code"]["prototype"] == pytest.approx(narrow * found["mean"]["prototype"])
+
+
+@pytest.mark.parametrize("name", ["fedproto", "fedproc", "plfedcmh"])
+def test_every_class_is_released_and_every_label_counts_whole(name: str) -> None:
+    labels = torch.zeros(20, CLASSES)
+    labels[:, 0], labels[0] = 1, 1
+    context = context_of(ServerState(params={}))
+    context.data = replace(context.data, labels=labels)
+    kind = FEDERATED_METHODS.resolve(name)
+    sums = prototype_sums(context, kind.Params(**kind.presets["reference"]))
+    for modality in ("image", "text"):
+        of_all = 20 if name == "fedproc" else 1  # under the others a silo counts once
+        assert sums[f"prototype_count/{modality}"].tolist() == [of_all, *[1] * (CLASSES - 1)]
+    assert not prototype_sums(context, kind.Params(fuse=False))["prototype_count/image"][1:].any()
 
 
 class TestUniformPrototypes:
