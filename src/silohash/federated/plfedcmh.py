@@ -20,9 +20,8 @@ once from the models of the round. A silo that has not trained a tower yet is in
 a mean an item and a class, that of eta_p an item and a bit; the code's (`code_scales`) fall with the silo's size, as do its
 hashing terms, which belong to the local method here. Items none of whose labels has a prototype are left out of both.
 Outputs are relaxed codes, and class means leave a silo under the rules of release. Preset ``reference`` has the code's way
-at the server, its scale and weights, prototypes in which silos weigh alike, and releases every class; yet silos train side
-by side, where the code trains a later one on a mixture of the earlier ones' new models. The server sees every silo's model:
-no secure aggregation is possible.
+at the server, its scale and weights, and releases every class; yet silos train side by side, where the code trains a later
+one on a mixture of the earlier ones' new models. The server sees every silo's model: no secure aggregation is possible.
 """
 
 from __future__ import annotations
@@ -80,6 +79,8 @@ class PLFedCMHParams(PrototypeParams):
     """beta: items agree with the prototypes of their labels and with no others."""
     prototype_weight: float = Field(default=1.0, ge=0)
     """eta_p: items are drawn to the prototypes of their labels."""
+    prototype_weighting: Literal["examples", "uniform"] = "uniform"
+    """`uniform`: a prototype is the mean of the silos' own means; `examples`: of all silos' items."""
     normalization: Literal["mean", "code"] = "mean"
     """Of both losses: means, or the scale of the authors' code, for which its `prototype_weight` is 1e5."""
     hyper_rate: float = Field(default=1e-3)
@@ -152,8 +153,8 @@ class PLFedCMH(FederatedMethod):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
         "reference": {
-            "hyper_rate": -1e-3, "sequential": True, "prototype_weighting": "uniform", "normalization": "code",
-            "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000,
+            "hyper_rate": -1e-3, "sequential": True, "normalization": "code", "prototype_weight": 1e5, "min_count": 1,
+            "max_labels": 1000,
         },
     }  # fmt: skip
     needs_labels: ClassVar[bool] = True
