@@ -19,8 +19,9 @@ import torch
 
 from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.partition import partition
-from silohash.federated.base import FederationInfo, install
+from silohash.federated.base import FederationInfo
 from silohash.local.base import SiloData, SiloState
+from silohash.models.parameters import install
 from silohash.runtime.checkpoint import RunState, save_checkpoint
 from silohash.runtime.config import RunConfig, load_config
 from silohash.runtime.experiment import prepare_run

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from silohash.federated import FEDERATED_METHODS
-from silohash.federated.base import params_of
 from silohash.local import LOCAL_METHODS
+from silohash.models.parameters import params_of
 from silohash.runtime.checkpoint import load_checkpoint, save_checkpoint
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.runner import SiloTask

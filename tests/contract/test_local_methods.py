@@ -10,9 +10,10 @@ import torch
 
 from silohash import seeds
 from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod, params_of
+from silohash.federated.base import FederatedMethod
 from silohash.local import LOCAL_METHODS
 from silohash.local.base import SiloData, SiloState
+from silohash.models.parameters import params_of
 from silohash.runtime.silo import TrainSettings, make_context, train_silo
 from tests.runs import model_spec, same_arrays, silo_data
 

@@ -14,7 +14,6 @@ A method fills the hooks in which it differs. It never loops over silos, epochs 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,6 +26,7 @@ from torch import Tensor, nn
 from silohash.exchange.message import Message
 from silohash.federated.averaging import Aggregation
 from silohash.local.base import LocalMethod, MethodParams, Part, SiloData, SiloState, outputs_of
+from silohash.models.parameters import fixed_buffers, frozen_copy, install, params_of, to_array
 from silohash.models.towers import group_of
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, Phase, Terms
 
@@ -353,23 +353,6 @@ class Adapted(nn.Module):
         return self.method.adapt_outputs(outputs, self.extras)
 
 
-def params_of(model: nn.Module) -> Arrays:
-    """Returns copies of a model's parameters and buffers: training on does not change them."""
-    return {name: to_array(tensor).copy() for name, tensor in model.state_dict().items()}
-
-
-def fixed_buffers(model: nn.Module) -> set[str]:
-    """Returns the names of buffers that no silo changes, as the mean picture of a pretrained network.
-
-    A module names its own in ``fixed_buffers``. The server sends them down with the model; no silo sends them back.
-    """
-    return {
-        f"{prefix}.{name}" if prefix else name
-        for prefix, module in model.named_modules()
-        for name in getattr(module, "fixed_buffers", ())
-    }
-
-
 def standing_under(name: str, values: Mapping[str, _Value]) -> dict[str, _Value]:
     """Returns what stands under ``name/``, by the rest of its name.
 
@@ -381,31 +364,6 @@ def standing_under(name: str, values: Mapping[str, _Value]) -> dict[str, _Value]
     return {key.removeprefix(start): value for key, value in values.items() if key.startswith(start)}
 
 
-def to_array(tensor: Tensor) -> np.ndarray:
-    """Returns a tensor's values as an array on the CPU, which shares its memory where it can."""
-    array: np.ndarray = tensor.detach().cpu().numpy()
-    return array
-
-
 def received_extra(context: SiloContext, name: str) -> Tensor:
     """Returns what the server sent beside the parameters under a name, as a tensor on the silo's device."""
     return torch.from_numpy(np.array(context.payload.extras[name])).to(context.data.has_image.device)
-
-
-@torch.no_grad()
-def install(model: nn.Module, params: Arrays) -> None:
-    """Copies named arrays into a model; names that the arrays lack keep their values.
-
-    Raises:
-        KeyError: if the model has no parameter of a name.
-    """
-    state = model.state_dict()
-    for name, array in params.items():
-        state[name].copy_(torch.from_numpy(np.require(array, requirements="W")))
-
-
-def frozen_copy(model: nn.Module, params: Arrays) -> nn.Module:
-    """Returns a copy in evaluation mode that takes no gradient, with the given parameters."""
-    twin = copy.deepcopy(model)
-    install(twin, params)
-    return twin.eval().requires_grad_(requires_grad=False)

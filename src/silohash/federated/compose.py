@@ -35,16 +35,10 @@ from torch import Tensor, nn
 from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.averaging import Aggregation
-from silohash.federated.base import (
-    FederatedMethod,
-    FederationInfo,
-    ServerState,
-    SiloContext,
-    params_of,
-    standing_under,
-)
+from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, standing_under
 from silohash.federated.deciding import check, deciders, fills, traits
 from silohash.local.base import MethodParams
+from silohash.models.parameters import params_of
 from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
 
 CARD = MethodCard(

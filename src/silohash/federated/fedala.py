@@ -29,9 +29,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.exchange.message import Message
-from silohash.federated.base import Adapted, FederatedMethod, SiloContext, install
+from silohash.federated.base import Adapted, FederatedMethod, SiloContext
 from silohash.federated.plfedcmh import layers_of
 from silohash.local.base import MethodParams
+from silohash.models.parameters import install
 from silohash.models.towers import group_of, hash_layers
 from silohash.types import MethodCard, Phase
 

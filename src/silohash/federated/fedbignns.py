@@ -28,8 +28,9 @@ import torch
 from pydantic import Field
 
 from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod, ServerState, SiloContext, install
+from silohash.federated.base import FederatedMethod, ServerState, SiloContext
 from silohash.local.base import MethodParams
+from silohash.models.parameters import install
 from silohash.types import Arrays, MethodCard, Phase, UserError
 
 CARD = MethodCard(

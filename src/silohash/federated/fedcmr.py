@@ -33,8 +33,9 @@ from pydantic import Field
 from torch import nn
 
 from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod, ServerState, SiloContext, install, params_of
+from silohash.federated.base import FederatedMethod, ServerState, SiloContext
 from silohash.local.base import MethodParams
+from silohash.models.parameters import install, params_of
 from silohash.models.towers import hash_layers
 from silohash.types import Arrays, MethodCard, Phase
 

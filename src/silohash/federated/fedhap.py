@@ -41,19 +41,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.exchange.message import Message
-from silohash.federated.base import (
-    FederatedMethod,
-    FederationInfo,
-    ServerState,
-    SiloContext,
-    install,
-    params_of,
-    received_extra,
-)
+from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
 from silohash.federated.statistics import ReleaseParams, class_statistics, fused, summed
 from silohash.local.base import LocalMethod, MethodParams, outputs_of, signs
 from silohash.local.triplet import Triplet, apart, violated_triplets
 from silohash.models.discriminator import PairJudge
+from silohash.models.parameters import install, params_of
 from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
 
 CARD = MethodCard(

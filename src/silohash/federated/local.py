@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 from torch import nn
 
 from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod, ServerState, SiloContext, install
+from silohash.federated.base import FederatedMethod, ServerState, SiloContext
+from silohash.models.parameters import install
 from silohash.types import MethodCard, Phase
 
 CARD = MethodCard(

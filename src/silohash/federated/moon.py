@@ -32,9 +32,10 @@ from pydantic import Field
 from torch import Tensor
 
 from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod, SiloContext, frozen_copy, standing_under
+from silohash.federated.base import FederatedMethod, SiloContext, standing_under
 from silohash.federated.contrast import model_contrast
 from silohash.local.base import MethodParams
+from silohash.models.parameters import frozen_copy
 from silohash.types import MethodCard, Modality, Outputs, PairBatch, Terms
 
 CARD = MethodCard(

@@ -36,7 +36,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, install, params_of
+from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
 from silohash.federated.fedproto import prototype_distance
 from silohash.federated.prototypes import (
     PrototypeParams,
@@ -48,6 +48,7 @@ from silohash.federated.prototypes import (
     with_prototypes,
 )
 from silohash.local.base import MethodParams
+from silohash.models.parameters import install, params_of
 from silohash.models.towers import group_of
 from silohash.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Terms
 

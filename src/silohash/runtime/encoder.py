@@ -13,10 +13,11 @@ import torch
 from silohash import __version__, features
 from silohash.data.archive import Archive
 from silohash.features.base import Featuriser, Value
-from silohash.federated.base import Adapted, FederatedMethod, ServerState, install
+from silohash.federated.base import Adapted, FederatedMethod, ServerState
 from silohash.files import digest_arrays, digest_json, folder_beside, read_arrays, read_json, write_arrays, write_json
 from silohash.index.codes import Codes, pack
 from silohash.local.base import LocalMethod, SiloData, outputs_of
+from silohash.models.parameters import install
 from silohash.models.towers import ModelSpec
 from silohash.runtime.config import RunConfig, load_config
 from silohash.runtime.prepared import pixel_statistics, vectors

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from silohash import seeds
 from silohash.exchange.message import Message
-from silohash.federated.base import Adapted, FederatedMethod, SiloContext, install, params_of
+from silohash.federated.base import Adapted, FederatedMethod, SiloContext
 from silohash.local.base import LocalMethod, SiloData, SiloState
+from silohash.models.parameters import install, params_of
 from silohash.types import Arrays, Phase, Step, Terms
 
 OptimizerName = Literal["adam", "adamw", "sgd"]

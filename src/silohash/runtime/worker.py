@@ -16,10 +16,11 @@ from silohash.evaluate.relevance import Relevance
 from silohash.evaluate.ties import average_precision, histogram
 from silohash.exchange.message import Message
 from silohash.features.device import choose_device
-from silohash.federated.base import Adapted, SiloContext, params_of
+from silohash.federated.base import Adapted, SiloContext
 from silohash.index.codes import pack
 from silohash.local.base import SiloData, outputs_of
 from silohash.models.backbones import install_published
+from silohash.models.parameters import params_of
 from silohash.runtime.config import RunConfig
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.runner import SiloTask, decode_task, encode_result, read_frame, write_frame

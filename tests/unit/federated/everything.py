@@ -10,15 +10,9 @@ import numpy as np
 import torch
 
 from silohash.exchange.message import Message
-from silohash.federated.base import (
-    FederatedMethod,
-    FederationInfo,
-    ServerState,
-    SiloContext,
-    install,
-    params_of,
-)
+from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
 from silohash.local.base import outputs_of
+from silohash.models.parameters import install, params_of
 from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
 
 CARD = MethodCard("everything", "All hooks", "", "none", 2026, "", "Fills every hook.", supervised=True)

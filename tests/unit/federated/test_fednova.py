@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from silohash.exchange.message import Message
-from silohash.federated.base import ServerState, params_of
+from silohash.federated.base import ServerState
 from silohash.federated.fednova import FedNova, FedNovaParams
 from silohash.local.dcmh import DCMH, DCMHParams
+from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
 from silohash.runtime.config import load_config
 from silohash.runtime.silo import TrainSettings, make_context, step_norm, train_silo

@@ -10,9 +10,9 @@ import torch
 pytest.importorskip("transformers")
 
 from silohash.features import featuriser
-from silohash.federated.base import fixed_buffers
 from silohash.models.backbones import install_published, network_settings, published_weights
 from silohash.models.huggingface import read_backbone
+from silohash.models.parameters import fixed_buffers
 from silohash.models.towers import HashNet, ModelSpec, TowerSpec
 from silohash.types import UserError
 from tests import backbones

@@ -11,9 +11,10 @@ import pytest
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from silohash.federated.base import FederatedMethod, params_of
+from silohash.federated.base import FederatedMethod
 from silohash.local.base import MethodParams
 from silohash.models.cnnf import CNNF, TRAINED, load_cnnf, local_response, read_weights
+from silohash.models.parameters import params_of
 from silohash.types import UserError
 
 SMALL: dict[str, Any] = {"maps": (3, 5), "width": 6}

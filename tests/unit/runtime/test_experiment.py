@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from silohash.features.device import choose_device
-from silohash.federated.base import SiloContext, params_of
+from silohash.federated.base import SiloContext
 from silohash.federated.fedala import FedALA
 from silohash.files import read_json
 from silohash.index.store import Store
+from silohash.models.parameters import params_of
 from silohash.runtime import experiment
 from silohash.runtime.config import load_config
 from silohash.runtime.evaluation import evaluate_run
