@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,26 @@ def test_the_answer_interleaves_the_silos_and_says_why(run: Run) -> None:
         assert own == sorted(own)
     assert [hit["rank"] for hit in hits] == sorted(hit["rank"] for hit in hits)
     assert [hit["distance_bits"] for hit in hits] != sorted(hit["distance_bits"] for hit in hits)
+
+
+def test_more_items_are_encoded_by_the_model_that_is_named(run: Run, tmp_path: Path) -> None:
+    more = write_archive(tmp_path / "more", text="words", seed=3)
+    said = silohash("index", run.folder, more)
+    assert said.code == 2
+    own = run.partition.silos[0].name
+    assert f"Name one with --model: {own}" in said.err
+    try:
+        assert silohash("index", run.folder, more, "--model", own).code == 0
+        found = silohash("search", run.folder, "parrot and harbour", "-k", 300, "--json")
+        assert found.code == 0, found.err
+        distances = {
+            silo: [hit["distance_bits"] for hit in found.document()["hits"] if hit["silo"] == silo]
+            for silo in ("more", own)
+        }
+        assert all(values == sorted(values) and values for values in distances.values())
+    finally:
+        shutil.rmtree(run.index_folder / "more", ignore_errors=True)
+    assert "Name the archive's folder too" in silohash("index", run.folder, "--model", own).err
 
 
 def test_the_command_line_says_what_the_order_is(run: Run) -> None:

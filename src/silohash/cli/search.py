@@ -26,6 +26,9 @@ def index(
     archive: Annotated[
         Path | None, typer.Argument(help="A folder of more items, to be searched as one more silo.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The silo whose model encodes those items, where silos have their own.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Index every silo's items with the run's model."""
@@ -35,7 +38,7 @@ def index(
 
     items = None if archive is None else read_folder(archive)
     with working("Indexing"):
-        counts = index_run(Run(run), items, say=talk)
+        counts = index_run(Run(run), items, model=model, say=talk)
     if as_json:
         answer_json({"items": counts})
 

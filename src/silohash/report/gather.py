@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.report.tables import choices, read_results
 from silohash.runtime.indexing import shown
 from silohash.runtime.run import Run
+from silohash.runtime.sections import FederatedConfig, LocalConfig
 from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
 from silohash.search.silos import ask_run, open_nodes
@@ -38,7 +39,7 @@ def report_data(runs: Sequence[Run], *, title: str = "") -> ReportData:
         facts=facts(first),
         runs=tuple(method_run(run) for run in runs),
         digest=config.digest(),
-        validation="mAP@all of the silos' own validation queries",
+        validation="mAP@all of held-back queries",
         label_table=label_table(first),
         examples=tuple(examples(first)),
         warnings=tuple(warning for run in runs for warning in warnings(run)),
@@ -58,15 +59,41 @@ def facts(run: Run) -> dict[str, str]:
         "measured over": choices(measured[0]) if measured else "nothing",
         "licence of the data": card.licence,
         "partition": f"{run.partition.kind} over {len(run.partition.silos)} silos{f' ({parameters})' if parameters else ''}",
-        "local method": f"{config.local.name}, preset {config.local.preset}",
-        "federated method": f"{config.federated.name}, {config.federated.rounds} rounds of "
-        f"{config.federated.local_epochs} epochs",
+        "local method": f"{config.local.name}, preset {config.local.preset}{_given(config.local)}",
+        "federated method": f"{config.federated.name}, preset {config.federated.preset}{_given(config.federated)}",
+        "schedule": f"{config.federated.rounds} rounds of {config.federated.local_epochs} epochs",
+        **_averaging(config.federated),
         "bits": str(config.local.bits),
         "seed": str(config.seed),
         "config digest": config.digest(),
         "machine": f"{environment['device']}, {environment['machine']}, torch {environment['packages']['torch']}",
         "silohash": str(environment["silohash"]),
     }
+
+
+def _given(section: LocalConfig | FederatedConfig) -> str:
+    """Returns the parameters that a config gives a method itself, as words to add."""
+    return "".join(f", {name} {_words(value)}" for name, value in (section.model_extra or {}).items())
+
+
+def _words(value: object) -> str:
+    """Returns a parameter's value; members of a composition with theirs in brackets."""
+    if isinstance(value, Mapping):
+        rest = ", ".join(f"{name} {_words(other)}" for name, other in value.items() if name != "name")
+        return f"{value.get('name', '')} ({rest})" if rest else str(value.get("name", ""))
+    return " + ".join(_words(one) for one in value) if isinstance(value, list | tuple) else str(value)
+
+
+def _averaging(federated: FederatedConfig) -> dict[str, str]:
+    """Returns how the silos' parameters are averaged, where it is not plainly by the method's weights."""
+    robust, server = federated.robust, federated.server
+    found = {
+        "rule for faulty silos": "" if robust is None else f"{robust.rule}, for {robust.faulty:.0%} of the silos",
+        "the server's own step": "" if server is None else server.optimizer,
+        "silos in a round": "" if federated.fraction == 1 else f"{federated.fraction:.0%}",
+        "largest weight of a silo": "" if federated.weight_cap == 1 else f"{federated.weight_cap:.0%}",
+    }
+    return {name: text for name, text in found.items() if text}
 
 
 def method_run(run: Run) -> MethodRun:
@@ -118,10 +145,11 @@ def warnings(run: Run) -> list[ReportWarning]:
             for silo in record.silos
             if silo.rejected
         ]
-    said: dict[str, list[str]] = {}
+    said: dict[tuple[str, str], list[str]] = {}
     for record in run.rounds():
         for warning in record.warnings:
-            said.setdefault(re.sub(r"\d+", "", warning), []).append(warning)
+            who, _, what = warning.partition(": ")
+            said.setdefault((who, re.sub(r"\d+", "", what)), []).append(warning)
     for texts in said.values():  # a warning that comes back with other numbers is one, and its last stands for all
         often = f" (in {len(texts)} rounds)" if len(texts) > 1 else ""
         found.append(ReportWarning("training", f"{run.name}, {texts[-1]}{often}"))

@@ -67,6 +67,19 @@ class TrainedModel:
         """Returns the name of the weights that a silo encodes with."""
         return silo if silo in self.weights else GLOBAL
 
+    def name_of(self, digest: str) -> str:
+        """Returns the name of the weights with a digest.
+
+        Raises:
+            UserError: if there are none.
+        """
+        for name in self.weights:
+            if self.encoder(name).digest == digest:
+                return name
+        raise UserError(
+            f"An index was made by the model {digest}, which the run does not have. Make it anew: silohash index"
+        )
+
     def shared_name(self) -> str:
         """Returns the name of the weights with which every silo encodes.
 

@@ -126,8 +126,13 @@ def check_settings(archive: Archive, modalities: Sequence[Modality], settings: E
     """Checks, before a training takes its time, that what is to be measured can be.
 
     Raises:
-        UserError: if the archive has no such label, or the model will not have the modalities of any task.
+        UserError: if the archive has no labels or no such label, or the model will not have the modalities of any task.
     """
+    if archive.labels is None:
+        raise UserError(
+            f'Archive "{archive.card.name}" has no labels, so nothing says which item is relevant and nothing could be '
+            'measured. Add a column "labels" to its metadata.'
+        )
     measurable_tasks(settings.tasks, modalities)
     for name in settings.ignore_labels:
         _label(name, archive.label_names)

@@ -17,23 +17,29 @@ from silohash.types import Modality, Rows, Say, UserError
 BLOCK_ROWS = 50_000
 
 
-def index_run(run: Run, archive: Archive | None = None, *, say: Say = lambda text: None) -> dict[str, int]:
+def index_run(
+    run: Run, archive: Archive | None = None, *, model: str | None = None, say: Say = lambda text: None
+) -> dict[str, int]:
     """Makes the indexes of a run, in place of those before.
 
     Args:
         run: a trained run.
         archive: items to index beside the run's own silos, as one more silo; None for the silos themselves.
+        model: whose model encodes the archive, where silos have their own; the run's silos encode with what they deploy.
         say: told of each silo.
 
     Returns:
         Items a silo.
 
     Raises:
-        UserError: if the run has no model, or an item cannot be encoded.
+        UserError: if the run has no model, or none for the archive alone, or an item cannot be encoded.
     """
+    if model is not None and archive is None:
+        raise UserError("--model says with which silo's model an archive is encoded. Name the archive's folder too.")
     counts: dict[str, int] = {}
     for name, items, rows in _parts(run, archive):
-        encoder = run.model.encoder(run.model.deployed_by(name))
+        by = run.model.deployed_by(name) if archive is None else model or run.model.shared_name()
+        encoder = run.model.encoder(by)
         with folder_beside(run.index_folder / name) as folder:
             for modality in encoder.featurisers:
                 present = rows[items.has(modality)[rows]]

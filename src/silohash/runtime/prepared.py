@@ -275,9 +275,10 @@ def check_methods(
     needs_labels = config.local_method.needs_labels or method.needs_labels
     labelled = archive.labels is not None and bool(archive.labels.any())
     if needs_labels and not labelled:
+        needing = config.local.name if config.local_method.needs_labels else config.federated.name
         raise UserError(
-            f'"{config.local.name}" learns from labels and archive "{archive.card.name}" has none. Add a column "labels" '
-            "to its metadata, or choose an unsupervised method (silohash list local)."
+            f'"{needing}" learns from labels and archive "{archive.card.name}" has none. Add a column "labels" to its '
+            "metadata, or choose a method that needs none."
         )
     if len(featurisers) < method.min_modalities:
         raise UserError(

@@ -74,6 +74,11 @@ class SiloNode:
         self._engine = engine
         self._sides = {modality: _Side(name, store, engine) for modality, store in stores.items()}
 
+    @property
+    def model_digest(self) -> str:
+        """The model that made the silo's codes."""
+        return next(iter(self._sides.values())).store.manifest.model_digest
+
     def refresh(self) -> None:
         """Loads the indexes again, after items were added to a store or removed from it."""
         self._sides = {modality: _Side(self.name, side.store, self._engine) for modality, side in self._sides.items()}

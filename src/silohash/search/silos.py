@@ -68,7 +68,8 @@ def ask_run(
     queries = {}
     made: dict[str, Query] = {}
     for node in nodes:
-        name = run.model.deployed_by(node.name)
+        own = not run.model.personalized or node.name in run.model.weights
+        name = run.model.deployed_by(node.name) if own else run.model.name_of(node.model_digest)
         if name not in made:
             code = run.model.encoder(name).encode(value, asked_by)
             made[name] = Query(

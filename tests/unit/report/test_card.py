@@ -9,6 +9,7 @@ import pytest
 
 from silohash.report.card import card_text, input_words, privacy
 from silohash.report.finish import finish_run
+from silohash.report.gather import facts, warnings
 from silohash.report.tables import number, read_results
 from silohash.runtime.run import Run
 from silohash.types import UserError
@@ -110,6 +111,34 @@ def test_silos_with_models_of_their_own_are_told(tmp_path: Path) -> None:
     assert "No record says in which languages" not in text
     for silo in run.partition.silos:
         assert run.model.encoder(silo.name).digest in section(text, "Origin")
+
+
+def test_every_faulty_silo_is_named_and_what_is_said_again_is_said_once(tmp_path: Path) -> None:
+    run = runs.train(
+        runs.write_archive(tmp_path / "archive"), tmp_path / "run", partition={"silos": 5},
+        federated={"rounds": 2, "robust": {"rule": "multi_krum"}, "server": {"optimizer": "fedavgm"}, "weight_cap": 0.3},
+    )  # fmt: skip
+    said = {warning.partition(": ")[0] for record in run.rounds() for warning in record.warnings}
+    assert len(said) >= 2
+    told = [warning.text for warning in warnings(run)]
+    assert {name for name in said if any(f"{name}: " in text for text in told)} == said
+    assert len(told) == len(set(told))
+    finish_run(run)
+    known = facts(run)
+    assert known["rule for faulty silos"] == "multi_krum, for 30% of the silos"
+    assert known["the server's own step"] == "fedavgm"
+    assert known["largest weight of a silo"] == "30%"
+    assert "multi_krum" in run.card_path.read_text(encoding="utf-8")
+
+
+def test_what_was_trained_is_told_with_its_parameters(tmp_path: Path) -> None:
+    methods = [{"name": "fedproc", "min_count": 1}, {"name": "moon"}]
+    archive = runs.write_archive(tmp_path / "archive")
+    run = runs.train(archive, tmp_path / "run", federated={"name": "compose", "methods": methods, "rounds": 1})
+    finish_run(run)
+    known = facts(run)
+    assert known["federated method"] == "compose, preset recommended, methods fedproc (min_count 1) + moon"
+    assert "rule for faulty silos" not in known
 
 
 def test_a_composition_tells_what_its_members_send_and_keep(tmp_path: Path) -> None:
