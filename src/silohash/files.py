@@ -40,9 +40,17 @@ def explaining_disk_errors(path: Path) -> Iterator[None]:
                 f"The disk is full: {path} could not be written, and nothing was left half-written. "
                 "Free some space and run the command again."
             ) from error
-        if error.errno in NOT_WRITABLE:
+        if error.errno in NOT_WRITABLE or _takes_no_files(error, path):
             raise UserError(f"{path} may not be written ({error.strerror}). Choose another folder.") from error
         raise
+
+
+def _takes_no_files(error: OSError, path: Path) -> bool:
+    """Tells whether a folder above ``path`` or a file beside it could not be made, as in /proc; not if it is missing."""
+    if error.errno != errno.ENOENT or not isinstance(error.filename, str | os.PathLike):
+        return False
+    refused = Path(error.filename)
+    return refused in path.parents or (refused != path and refused.parent == path.parent)
 
 
 def _beside(path: Path) -> Path:

@@ -74,11 +74,19 @@ class Registry:
         """Imports and returns a member's class.
 
         Raises:
-            UserError: if there is no such member, or what it needs is not installed.
+            UserError: if there is no such member, it cannot be imported (what it needs is not installed, or it is broken),
+                or the cards of its module have other keys.
         """
         module, attribute = self.target(name)
+        imported = self._imported(name)
+        keys = [card.key for card in _cards_of(imported)]
+        if keys and name not in keys:
+            raise UserError(
+                f'The {self.family} "{name}" has a card with another key in {module}: "{", ".join(keys)}". '
+                "Give card and entry point (or table) the same name, or remove the package that adds it."
+            )
         try:
-            return getattr(self._imported(name), attribute)
+            return getattr(imported, attribute)
         except AttributeError as error:
             raise UserError(
                 f'The {self.family} "{name}" should be "{attribute}" in {module}, which has none. '
@@ -94,9 +102,9 @@ class Registry:
         module, _ = self.target(name)
         try:
             spec = importlib.util.find_spec(module)
-        except ImportError:
-            spec = None
-        card = _literal_card(Path(spec.origin), name) if spec is not None and spec.origin is not None else None
+            card = _literal_card(Path(spec.origin), name) if spec is not None and spec.origin is not None else None
+        except Exception:
+            card = None  # importing it says what is wrong
         card = card or next((c for c in _cards_of(self._imported(name)) if c.key == name), None)
         if card is None:
             raise UserError(
@@ -113,6 +121,11 @@ class Registry:
             raise UserError(
                 f'The {self.family} "{name}" could not be loaded from {module} ({error}). '
                 "Install what it needs (pip install 'silohash[train]'), or remove the package that adds it."
+            ) from error
+        except Exception as error:
+            raise UserError(
+                f'The {self.family} "{name}" is broken: importing {module} raises {type(error).__name__} ({error}). '
+                "Repair or remove the package that adds it."
             ) from error
 
     def cards(self) -> list[MethodCard]:

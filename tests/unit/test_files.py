@@ -237,6 +237,20 @@ def test_full_disk_inside_a_folder_leaves_the_old_one(tmp_path: Path, full_disk:
     assert names(tmp_path) == ["model"]
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+@pytest.mark.parametrize("path", ["/proc/no-such/run/a.txt", "/proc/no-such.txt"])
+def test_place_that_takes_no_files_is_named(path: str) -> None:
+    with pytest.raises(UserError, match=rf"^{path} may not be written .*Choose another folder"):
+        files.write_text(Path(path), "x")
+
+
+def test_missing_file_is_no_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    """Readers say themselves what a missing file means, and one from elsewhere is not this folder's fault."""
+    for missing in (tmp_path / "a.txt", tmp_path / "elsewhere" / "b.txt"):
+        with pytest.raises(FileNotFoundError), files.explaining_disk_errors(tmp_path / "a.txt"):
+            missing.read_text()
+
+
 def test_really_full_disk(tmp_path: Path) -> None:
     """A disk of 64 KiB in a mount namespace of its own, where the system permits one."""
     work = (

@@ -48,7 +48,7 @@ def test_nothing_is_imported_before_it_is_asked_for(package: Path) -> None:
     assert ours.names() == ["one"]
     assert ours.target("one") == ("outside_methods.one", "One")
     assert "outside_methods.one" not in sys.modules
-    with pytest.raises(RuntimeError, match="imported"):
+    with pytest.raises(UserError, match=r'"one" is broken.*outside_methods\.one raises RuntimeError \(imported\)'):
         ours.resolve("one")
 
 
@@ -122,3 +122,36 @@ def test_other_packages_add_members_and_cannot_replace_ours(package: Path, monke
     assert ours.resolve("one") is MethodCard
     assert ours.resolve("two").__module__ == "outside_methods.two"
     assert set(asked) == {"silohash.test_family"}
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("def (:\n", "SyntaxError"),
+        ("raise OSError('no such model')\n", r"OSError \(no such model\)"),
+        ("CARD = MethodCard(key='one', titel='x')\n", "NameError"),
+        ("import no_such_library\n", "no_such_library"),
+    ],
+)
+def test_broken_module_is_named_with_its_reason(package: Path, source: str, reason: str) -> None:
+    (package / "one.py").write_text(source)
+    ours = family(one="outside_methods.one:One")
+    for ask in (ours.resolve, ours.card):
+        with pytest.raises(UserError, match=rf'local method "one".*outside_methods\.one.*{reason}') as error:
+            ask("one")
+        assert "remove the package" in str(error.value)
+
+
+def test_broken_package_around_a_module_is_named(package: Path) -> None:
+    (package / "__init__.py").write_text("1 / 0\n")
+    (package / "one.py").write_text("")
+    with pytest.raises(UserError, match="ZeroDivisionError"):
+        family(one="outside_methods.one:One").card("one")
+
+
+def test_card_with_another_key_is_noticed_when_the_class_is_asked_for(package: Path) -> None:
+    source = "from silohash.types import MethodCard\n" + CARD.format(key="won", summary="'short'") + "class One: ...\n"
+    (package / "one.py").write_text(source)
+    with pytest.raises(UserError, match=r'"one" has a card with another key in outside_methods\.one: "won"'):
+        family(one="outside_methods.one:One").resolve("one")
+    assert family(won="outside_methods.one:One").resolve("won").__name__ == "One"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import textwrap
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
@@ -12,10 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from silohash.cli.talk import answer, answer_json
-from silohash.registry import suggestion
+from silohash.registry import Registry, suggestion
 from silohash.types import UserError
 
 KINDS = ("local", "federated", "data", "partition", "measure")
+WITH_CARDS = ("local", "federated")
+WIDTH = 116
 PACKAGES = {
     "torch": "training and encoding; without it a silo can still search: pip install 'silohash[train]'",
     "numba": "the fast kernels of index and evaluator",
@@ -38,11 +41,16 @@ def list_(
     kind: Annotated[
         str | None, typer.Argument(help="local, federated, data, partition or measure; all by default.")
     ] = None,
+    name: Annotated[str | None, typer.Argument(help="A local or federated method: prints its card.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """List methods, archives, partitions and measures."""
+    """List methods, archives, partitions and measures; or print the card of one method."""
     if kind is not None and kind not in KINDS:
         raise UserError(f'There is no list of "{kind}"{suggestion(kind, KINDS)}; there are: {", ".join(KINDS)}.')
+    if kind is not None and name is not None:
+        about = described(kind, name)
+        answer_json({kind: [about]}) if as_json else _print_card(kind, about)
+        return
     tables = {name: entries(name) for name in KINDS if kind in {None, name}}
     if as_json:
         answer_json(tables)
@@ -52,16 +60,15 @@ def list_(
         width = max(len(entry["key"]) for entry in table)
         for entry in table:
             answer(f"  {entry['key']:{width}}  {entry['summary']}")
+    if kind in WITH_CARDS:
+        answer(f"silohash list {kind} NAME shows a method's card.")
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
     """Returns what there is of a kind; each entry has at least ``key`` and ``summary``."""
     if kind in {"local", "federated"}:
-        from silohash.federated import FEDERATED_METHODS
-        from silohash.local import LOCAL_METHODS
-
-        family = LOCAL_METHODS if kind == "local" else FEDERATED_METHODS
-        return [asdict(card) for card in family.cards()]
+        family = _family(kind)
+        return [_entry(family, name) for name in family.names()]
     if kind == "data":
         from silohash.data import ARCHIVES, summary_of
 
@@ -76,6 +83,92 @@ def entries(kind: str) -> list[dict[str, Any]]:
         {"key": ", ".join(about["forms"]), "summary": about["meaning"], "options": list(about["options"])}
         for about in describe()
     ]
+
+
+def _family(kind: str) -> Registry:
+    from silohash.federated import FEDERATED_METHODS
+    from silohash.local import LOCAL_METHODS
+
+    return LOCAL_METHODS if kind == "local" else FEDERATED_METHODS
+
+
+def _entry(family: Registry, name: str) -> dict[str, Any]:
+    """Returns a method's card, or why it cannot be used; one of another package is imported to know."""
+    try:
+        if name not in family.table:
+            family.resolve(name)
+        return asdict(family.card(name))
+    except UserError as error:
+        return {"key": name, "summary": f"broken: {' '.join(str(error).split())}", "broken": str(error)}
+
+
+def described(kind: str, name: str) -> dict[str, Any]:
+    """Returns a method's card with ``parameters`` (name, default, meaning) and ``presets``.
+
+    Both are None where the method cannot be imported, for want of torch; ``not_imported`` then says why.
+
+    Raises:
+        UserError: if members of this kind have no cards, there is no such member, or its card cannot be read.
+    """
+    if kind not in WITH_CARDS:
+        other = f": silohash data card {name} tells of an archive" if kind == "data" else ""
+        raise UserError(f'Only {" and ".join(WITH_CARDS)} methods have cards here{other}. Leave out "{name}".')
+    family = _family(kind)
+    about = asdict(family.card(name))
+    try:
+        method = family.resolve(name)
+    except UserError as error:
+        if name not in family.table:
+            raise
+        return {**about, "parameters": None, "presets": None, "not_imported": str(error)}
+    parameters = [
+        {
+            "name": key,
+            "default": None if field.is_required() else field.get_default(call_default_factory=True),
+            "meaning": " ".join((field.description or "").split()),
+        }
+        for key, field in method.Params.model_fields.items()
+    ]
+    presets = {preset: dict(values) for preset, values in method.presets.items()}
+    return {**about, "parameters": parameters, "presets": presets}
+
+
+def _print_card(kind: str, about: dict[str, Any]) -> None:
+    answer(f"{about['key']}: {about['title']}")
+    paper = [about["authors"], f"{about['venue']} {about['year']}", about["link"]]
+    labels = "needed" if about["supervised"] else "not needed"
+    labels += ", also of a query" if about["needs_label_at_query"] else ""
+    for line in [*filter(None, paper), about["summary"], f"labels: {labels}"]:
+        _print_indented(line)
+    headings = {"sends": "a silo sends:", "keeps": "a silo keeps:", "differs_from_paper": "differs from the paper:"}
+    for key, heading in headings.items():
+        if about[key] or (kind == "federated" and key != "differs_from_paper"):
+            _print_indented(heading)
+            for line in about[key] or ["nothing"]:
+                _print_indented(line, "    - ")
+    if about["parameters"] is None:
+        _print_indented(f"parameters and presets are not known here: {about['not_imported']}")
+        return
+    _print_parameters(kind, about)
+
+
+def _print_parameters(kind: str, about: dict[str, Any]) -> None:
+    from silohash.runtime.config import toml_value
+
+    _print_indented(f"parameters in [{kind}], with their defaults:" if about["parameters"] else "parameters: none")
+    for entry in about["parameters"]:
+        shown = "not set" if entry["default"] is None else toml_value(entry["default"])
+        _print_indented(f"{entry['name']} = {shown}", "    ")
+        _print_indented(entry["meaning"], "        ")
+    _print_indented("presets:")
+    for preset, values in about["presets"].items():
+        changed = ", ".join(f"{key} = {toml_value(value)}" for key, value in values.items())
+        _print_indented(f"{preset}: {changed or 'the defaults'}", "    ")
+
+
+def _print_indented(text: str, first: str = "  ") -> None:
+    for line in textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first)):
+        answer(line)
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from silohash import __version__
+from silohash import __version__, registry
 from silohash.cli import talk
 from silohash.data import ARCHIVES
 from silohash.federated import FEDERATED_METHODS
 from silohash.local import LOCAL_METHODS
+from silohash.registry import Registry
 from silohash.report.tables import read_results
 from silohash.runtime.config import load_config
 from silohash.runtime.run import Run
@@ -144,6 +146,63 @@ def test_lists(kind: str) -> None:
     plain = silohash("list", kind)
     assert plain.out.startswith(f"{kind}:\n")
     assert all(f"  {key}" in plain.out for key in keys)
+
+
+@pytest.mark.parametrize(("kind", "family"), [("local", LOCAL_METHODS), ("federated", FEDERATED_METHODS)])
+def test_every_method_shows_its_card(kind: str, family: Registry) -> None:
+    assert silohash("list", kind).out.splitlines()[-1] == f"silohash list {kind} NAME shows a method's card."
+    for name in family.names():
+        card, plain = family.card(name), silohash("list", kind, name)
+        assert plain.code == 0, plain.err
+        words = " ".join(plain.out.split())
+        for text in (card.title, card.authors, str(card.year), card.link, card.summary, *card.sends, *card.keeps):
+            assert " ".join(text.split()) in words
+        assert all(f"- {' '.join(text.split())}" in words for text in card.differs_from_paper)
+        (about,) = silohash("list", kind, name, "--json").document()[kind]
+        assert [entry["name"] for entry in about["parameters"]] == list(family.resolve(name).Params.model_fields)
+        assert all(f"    {entry['name']} = " in plain.out for entry in about["parameters"])
+        assert set(about["presets"]) == set(family.resolve(name).presets)
+
+
+def test_card_of_a_method() -> None:
+    said = silohash("list", "federated", "fedhap").out
+    assert "  labels: needed\n" in said
+    assert "  a silo keeps:\n    - nothing\n" in said
+    assert "    min_count = 5\n        A class is released only if" in said
+    assert '    reference: min_count = 1, max_labels = 1000, adversary = "printed"' in said
+    assert 'did you mean "fedhap"' in silohash("list", "federated", "fedhapp").err
+    assert "silohash data card glyphs" in silohash("list", "data", "glyphs").err
+    assert silohash("list", "measure", "mAP@all").code == 2
+
+
+def test_broken_plug_ins_are_listed_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Path) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    about = 'title="x", authors="x", venue="x", year=2020, link="x", summary="x", supervised=True'
+    card = f'CARD = MethodCard(key="plug_raises", {about})\n'
+    other = "from silohash.types import MethodCard\n" + card + "class Other: ...\n"
+    sources = {"plug_syntax": "def (:\n", "plug_raises": "raise OSError('no model')\n" + card, "plug_other": other}
+    for name, source in sources.items():
+        (tmp_path / f"{name}.py").write_text(source)
+    reasons = {"plug_syntax": "SyntaxError", "plug_raises": "OSError (no model)", "plug_other": "another key"}
+    reasons["plug_missing"] = "No module named 'plug_missing'"
+    points = [EntryPoint(name, f"{name}:Other", "silohash.federated") for name in reasons]
+    monkeypatch.setattr(registry, "entry_points", lambda group: [p for p in points if p.group == group])
+    lines = silohash("list", "federated").out.splitlines()
+    keys = [line.split()[0] for line in lines[1:-1]]
+    assert keys == [*FEDERATED_METHODS.table, *reasons]
+    for name, reason in reasons.items():
+        (line,) = (line for line in lines if line.startswith(f"  {name} "))
+        assert "broken: " in line
+        assert reason in line
+        for command in (
+            ("list", "federated", name),
+            ("train", config, "--out", tmp_path / "out", "--set", f"federated.name={name}"),
+        ):
+            refused = silohash(*command)
+            assert (refused.code, refused.out) == (2, "")
+            assert f'"{name}"' in refused.err
+            assert reason in refused.err.replace("has no MethodCard with the key", "another key")
+    assert silohash("list").code == 0
 
 
 def test_data_and_partition(config: Path, folder: Path) -> None:

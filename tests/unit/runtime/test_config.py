@@ -12,6 +12,7 @@ from silohash.runtime.config import RunConfig, checked, load_config, to_toml
 from silohash.runtime.sections import EvaluateConfig
 from silohash.runtime.template import config_template
 from silohash.types import UserError
+from tests.runs import write_archive
 
 GLYPHS = {"data": {"name": "glyphs"}}
 
@@ -235,6 +236,51 @@ def test_template_is_a_config_with_every_key(tmp_path: Path) -> None:
     assert config.model_copy(update={"data": None}) == RunConfig(data=config.data).model_copy(update={"data": None})
     for name in ("anchors", "balance_weight", "weighting", "rounds", "validation", "clip_norm"):
         assert f"{name} = " in text
+
+
+@pytest.mark.parametrize(
+    ("image", "text", "tasks", "said"),
+    [
+        ("given", None, ("i2i",), "the archive has image only."),
+        (None, "words", ("t2t",), "the archive has text only."),
+        ("given", "words", ("i2t", "t2i"), "# i2t, t2i, i2i, t2t.\n"),
+    ],
+)
+def test_template_has_the_tasks_of_its_archive(
+    tmp_path: Path, image: str | None, text: str | None, tasks: tuple[str, ...], said: str
+) -> None:
+    archive = write_archive(tmp_path / "archive", count=30, image=image, text=text)
+    written = config_template(tmp_path / "new.toml", local="triplet", federated="fedhap", data=str(archive))
+    (tmp_path / "new.toml").write_text(written, encoding="utf-8")
+    assert load_config(tmp_path / "new.toml").evaluate.tasks == tasks
+    assert said in written
+
+
+def test_template_for_an_archive_that_is_not_there_says_which_tasks_there_are(tmp_path: Path) -> None:
+    written = config_template(tmp_path / "new.toml", local="dcmh", federated="fedavg", data=str(tmp_path / "no"))
+    assert '["i2i"] where there are pictures only, ["t2t"] where texts only.\ntasks = ["i2t", "t2i"]\n' in written
+
+
+def test_template_offers_the_tables_of_a_method_that_averages(tmp_path: Path) -> None:
+    file = tmp_path / "new.toml"
+    written = config_template(file, local="dcmh", federated="fedavg", data="glyphs")
+    assert '\n# robust = { rule = "median"' in written
+    assert '\n# server = { optimizer = "fedavgm"' in written
+    file.write_text(written.replace("# robust =", "robust =").replace("# server =", "server ="), encoding="utf-8")
+    federated = load_config(file).federated
+    assert federated.robust is not None
+    assert federated.server is not None
+    assert (federated.robust.rule, federated.server.optimizer) == ("median", "fedavgm")
+    assert "# robust =" not in config_template(file, local="dcmh", federated="fedproto", data="glyphs")
+
+
+@pytest.mark.parametrize(
+    ("federated", "presets"), [("compose", "`recommended`"), ("fedhap", "`recommended` and `reference`")]
+)
+def test_template_offers_the_presets_that_there_are(tmp_path: Path, federated: str, presets: str) -> None:
+    written = config_template(tmp_path / "new.toml", local="dcmh", federated=federated, data="glyphs")
+    assert f"# {federated} has {presets};" in written
+    assert "# dcmh has `recommended` and `paper`;" in written
 
 
 def test_template_for_a_method_that_there_is_not(tmp_path: Path) -> None:
