@@ -169,6 +169,31 @@ class TestFedHAP:
 
 
 class TestFedCAFE:
+    @pytest.mark.parametrize("relaxation", ["none", "tanh"])
+    def test_a_model_that_is_the_global_one_is_consistent_with_it(self, relaxation: Any) -> None:
+        spec = replace(model_spec(), class_head=True)
+        model = HashNet(spec, 16) if relaxation == "none" else HashNet(spec, 16, relaxation=relaxation)
+        with torch.no_grad():
+            for tower in ("image", "text"):
+                model.get_submodule(f"{tower}.hash").weight *= 8  # so that a tanh would bend what is compared
+        method = FedCAFE(FedCAFEParams(consistency_weight=1.0))
+        memory = np.random.default_rng(0).normal(size=(6, 16)).astype(np.float32)
+        context = context_of(method, ServerState(params=params_of(model), extras={"memory": memory}))
+        context.model = model.eval()
+        data = context.data
+        context.data = replace(data, text=data.image)
+        for name in [n for n, _ in model.named_parameters() if n.startswith("text.")]:
+            own = dict(model.named_parameters())[name]
+            own.data.copy_(dict(model.named_parameters())[name.replace("text.", "image.")].data)
+        context.payload = replace(context.payload, params=params_of(model))
+        batch = context.data.batch(torch.arange(20))
+        _, gap = method.regularizer(context, batch, model(batch))["consistency"]
+        assert abs(float(gap.detach())) < 1e-5
+
+    def test_sums_suffice_for_a_memory_of_class_means(self) -> None:
+        assert FedCAFE(FedCAFEParams(memory="class_mean")).uplink == "sum"
+        assert FedCAFE(FedCAFEParams()).uplink == "records"
+
     @staticmethod
     def updates(memories: Sequence[np.ndarray]) -> list[Message]:
         """Updates of which each moves one number alone: their average is the silos' weights."""

@@ -8,6 +8,28 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
 
 
+def nearest(values: Tensor, centres: Tensor) -> Tensor:
+    """Returns which centre is nearest by cosine, ``(n,)`` int64.
+
+    Args:
+        values: ``(n, p)``.
+        centres: ``(M, p)``, unit rows; to a zero row nothing is near.
+    """
+    return (values @ centres.T).masked_fill(centres.abs().sum(1) == 0, -torch.inf).argmax(1)
+
+
+def cluster_sizes(values: Tensor, centres: Tensor) -> Tensor:
+    """Returns of how many values a centre is the nearest, ``(M,)`` int64.
+
+    Args:
+        values: ``(n, p)``.
+        centres: ``(M, p)``, unit rows or zero.
+    """
+    if not len(values):
+        return torch.zeros(len(centres), dtype=torch.long, device=centres.device)
+    return nearest(values, centres).bincount(minlength=len(centres))
+
+
 def spherical_kmeans(values: Tensor, seeds: Tensor, *, steps: int = 10) -> Tensor:
     """Clusters directions by cosine, from given seeds, so that row ``c`` of the result grew from row ``c`` of the seeds.
 
@@ -21,13 +43,11 @@ def spherical_kmeans(values: Tensor, seeds: Tensor, *, steps: int = 10) -> Tenso
     """
     directions = F.normalize(values, dim=1)
     centres = F.normalize(seeds, dim=1)
-    there = centres.abs().sum(1) > 0
-    if not len(values) or not there.any():
+    if not len(values) or not centres.abs().sum() > 0:
         return centres
     for _ in range(steps):
-        cosines = (directions @ centres.T).masked_fill(~there, -torch.inf)
-        nearest = F.one_hot(cosines.argmax(1), len(centres)).to(values.dtype)
-        sums = nearest.T @ directions
+        members = F.one_hot(nearest(directions, centres), len(centres)).to(values.dtype)
+        sums = members.T @ directions
         moved = sums.abs().sum(1) > 0
         centres = torch.where(moved.unsqueeze(1), F.normalize(sums, dim=1), centres)
     return centres
@@ -45,9 +65,8 @@ def shared_clusters(rows: Tensor, common: Tensor, *, steps: int = 10) -> Tensor:
         ``(n, M)`` of 0 and 1.
     """
     centres = spherical_kmeans(torch.cat([common, rows]), common, steps=steps)
-    there = centres.abs().sum(1) > 0
-    own, theirs = ((values @ centres.T).masked_fill(~there, -torch.inf).argmax(1) for values in (rows, common))
-    return ((own.unsqueeze(1) == theirs) & there).to(rows.dtype)
+    own, theirs = nearest(rows, centres), nearest(common, centres)
+    return ((own.unsqueeze(1) == theirs) & (centres.abs().sum(1) > 0)).to(rows.dtype)
 
 
 def aligned(rows: np.ndarray, before: np.ndarray) -> np.ndarray:

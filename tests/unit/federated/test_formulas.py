@@ -11,16 +11,17 @@ import torch
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederationInfo, ServerState
-from silohash.federated.clustering import aligned, spherical_kmeans
+from silohash.federated.clustering import aligned, cluster_sizes, spherical_kmeans
 from silohash.federated.contrast import cosine_gap, model_contrast
 from silohash.federated.fedala import moved_mix
 from silohash.federated.fedbignns import mixed
-from silohash.federated.fedcafe import FedCAFE, FedCAFEParams, class_loss, enhanced, memory_likelihood
+from silohash.federated.fedcafe import FedCAFE, FedCAFEParams, class_loss, enhanced
 from silohash.federated.fedcmr import ease, share_of_labels
 from silohash.federated.fedhap import drawn_class, quantization, signed_prototypes, straight_through
 from silohash.federated.fedproc import global_contrast
 from silohash.federated.fedproto import prototype_distance
 from silohash.federated.fedprox import proximal
+from silohash.federated.memory import memory_likelihood, own_weight, silo_weights
 from silohash.federated.plfedcmh import Mixer, PLFedCMH, PLFedCMHParams, layers_of
 from silohash.federated.statistics import ReleaseParams, class_shares, class_statistics, merged_prototypes
 from silohash.local.triplet import violated_triplets
@@ -307,3 +308,31 @@ class TestPLFedCMH:
     def server(method: PLFedCMH) -> ServerState:
         model = HashNet(model_spec(), 8)
         return method.init_server(model, FederationInfo(silos=3, classes=6, bits=8, total_rounds=2))
+
+
+def test_memory_weights_are_likelihoods_to_a_power_and_never_vanish() -> None:
+    likelihoods = [0.5, 0.7, 0.6, 0.69]
+    for sharpness in (1.0, 0.5, 2.0):
+        powers = np.asarray(likelihoods) ** (1 / sharpness)
+        np.testing.assert_allclose(silo_weights(likelihoods, sharpness=sharpness, cap=4.0), powers / powers.sum())
+        own = np.asarray([own_weight(value, sharpness=sharpness, cap=1e9) for value in likelihoods])
+        np.testing.assert_allclose(own / own.sum(), powers / powers.sum())
+    sharp = silo_weights(likelihoods, sharpness=1e-4, cap=4.0)
+    assert sharp.sum() == pytest.approx(1.0)
+    assert sharp.argmax() == 1
+    assert (sharp > 0).all() or sharp[1] == pytest.approx(1.0)
+    assert silo_weights(likelihoods, sharpness=1e-4, cap=1.5).max() == pytest.approx(1.5 / 4)
+    assert own_weight(0.7, sharpness=1e-4, cap=3.0) == 3.0
+
+
+def test_class_loss_by_the_batch_is_that_by_the_class_times_the_classes() -> None:
+    logit, labels = draw(6, 5), hot(6, 5)
+    by_class, by_batch = (class_loss(logit, labels, reduction=way) for way in ("mean", "batchmean"))
+    torch.testing.assert_close(by_batch, 5 * by_class)
+
+
+def test_cluster_sizes_count_the_nearest_and_leave_zero_rows_out() -> None:
+    centres = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    values = torch.tensor([[2.0, 0.1], [0.1, 3.0], [-1.0, 0.2], [0.3, 0.2]])
+    assert cluster_sizes(values, centres).tolist() == [2, 0, 2]
+    assert cluster_sizes(values[:0], centres).tolist() == [0, 0, 0]
