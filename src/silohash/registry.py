@@ -10,7 +10,8 @@ import ast
 import difflib
 import importlib
 import importlib.util
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -100,11 +101,10 @@ class Registry:
             UserError: if there is no such member, or it has no card.
         """
         module, _ = self.target(name)
-        try:
+        card = None
+        with suppress(UserError), self._explained(name):  # what is wrong is said when it is imported
             spec = importlib.util.find_spec(module)
             card = _literal_card(Path(spec.origin), name) if spec is not None and spec.origin is not None else None
-        except Exception:
-            card = None  # importing it says what is wrong
         card = card or next((c for c in _cards_of(self._imported(name)) if c.key == name), None)
         if card is None:
             raise UserError(
@@ -115,8 +115,15 @@ class Registry:
 
     def _imported(self, name: str) -> ModuleType:
         module, _ = self.target(name)
-        try:
+        with self._explained(name):
             return importlib.import_module(module)
+
+    @contextmanager
+    def _explained(self, name: str) -> Iterator[None]:
+        """Turns whatever another's module raises on import into a sentence that says what to do."""
+        module, _ = self.target(name)
+        try:
+            yield
         except ImportError as error:
             raise UserError(
                 f'The {self.family} "{name}" could not be loaded from {module} ({error}). '
@@ -127,10 +134,6 @@ class Registry:
                 f'The {self.family} "{name}" is broken: importing {module} raises {type(error).__name__} ({error}). '
                 "Repair or remove the package that adds it."
             ) from error
-
-    def cards(self) -> list[MethodCard]:
-        """Returns every member's card."""
-        return [self.card(name) for name in self.names()]
 
 
 def _literal_card(path: Path, key: str) -> MethodCard | None:

@@ -83,7 +83,7 @@ def test_two_methods_of_one_file_keep_their_own_cards(package: Path) -> None:
     second = CARD.format(key="two", summary="'second'").replace("CARD =", "OTHER: MethodCard =")
     (package / "both.py").write_text(CARD.format(key="one", summary="'first'") + second)
     ours = family(one="outside_methods.both:One", two="outside_methods.both:Two")
-    assert [card.summary for card in ours.cards()] == ["first", "second"]
+    assert [ours.card(name).summary for name in ours.names()] == ["first", "second"]
 
 
 def test_method_without_a_card_is_named(package: Path) -> None:
