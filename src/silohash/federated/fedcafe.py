@@ -24,10 +24,10 @@ stand in `silohash.federated.memory`.
 Differs from the paper: rows of the memory are seeded with class means, so that row c is class c as the equations assume. The
 divergence of (7) is infinite where a label is zero; its other direction is taken. Weights are likelihoods divided by their
 sum, since their softmax overflows, and no weight exceeds three times the mean. ``memory = "class_mean"`` needs only sums of
-all silos, each of which weighs itself. Class rows leave a silo under the rules of release, free clusters if they have as
-many items; the cluster that grew from a class's mean may have fewer than the class. Preset ``reference`` follows the
-authors' code: memories are clustered freely, rows match that share a cluster, the local method learns on plain outputs, an
-item counts once for each of its labels, and the local method's loss is divided by the number of silos.
+all silos, each of which weighs itself. Class rows leave a silo under the rules of release, free clusters only of as many
+items; the cluster that grew from a class's mean may have fewer than the class. Preset ``reference`` follows the authors'
+code: memories are clustered freely, rows match that share a cluster, the local method learns on plain outputs, an item counts
+once for each of its labels, and the local method's loss is divided by the number of silos.
 """
 
 from __future__ import annotations
