@@ -16,7 +16,7 @@ from itertools import product
 import numpy as np
 import torch
 
-from silohash.data.partition import partition
+from silohash.data.partition.base import partition
 from silohash.federated.base import FederationInfo
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.config import load_config

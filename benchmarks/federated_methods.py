@@ -16,7 +16,7 @@ import torch
 from training import CONFIG, SILOS, coco18_or_drawn, report, side_by_side
 
 from silohash.data.archive import Archive
-from silohash.data.partition import partition
+from silohash.data.partition.base import partition
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederationInfo
 from silohash.runtime.checkpoint import RunState

@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 
 from silohash.data import open_archive
-from silohash.data.packed import PictureFiles
+from silohash.data.pictures.packing import PictureFiles
 from silohash.features.base import blocks
 from silohash.features.loading import loader_threads, prefetched
 from silohash.files import write_json

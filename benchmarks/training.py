@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from silohash.data.archive import Archive, ArchiveCard
-from silohash.data.partition import partition
+from silohash.data.partition.base import partition
 from silohash.federated.base import FederationInfo
 from silohash.local.base import SiloData, SiloState
 from silohash.models.parameters import install

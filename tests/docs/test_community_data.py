@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from silohash.data.community.datasets import DATASETS
-from silohash.data.split_protocol import SplitProtocol
+from silohash.data.benchmarks.datasets import DATASETS
+from silohash.data.protocols.rule import SplitProtocol
 from silohash.types import ResultRow
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "community-data.md").read_text(encoding="utf-8")

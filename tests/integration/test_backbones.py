@@ -11,7 +11,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from silohash.data.partition import partition
+from silohash.data.partition.base import partition
 from silohash.models.huggingface import read_backbone
 from silohash.runtime.config import load_config
 from silohash.runtime.evaluation import evaluate_run

@@ -43,11 +43,11 @@ import torch
 from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederationInfo, ServerState
-from silohash.federated.fedcafe import FedCAFE, FedCAFEParams
-from silohash.federated.fedhap import FedHAP, FedHAPParams
-from silohash.federated.moon import MOON, MOONParams
-from silohash.local.dcmh import DCMH, DCMHParams
-from silohash.local.triplet import Triplet, TripletParams
+from silohash.federated.methods.fedcafe import FedCAFE, FedCAFEParams
+from silohash.federated.methods.fedhap import FedHAP, FedHAPParams
+from silohash.federated.methods.moon import MOON, MOONParams
+from silohash.local.supervised.dcmh import DCMH, DCMHParams
+from silohash.local.supervised.triplet import Triplet, TripletParams
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
 from silohash.runtime import rounds

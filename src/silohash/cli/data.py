@@ -55,8 +55,8 @@ def list_(as_json: Json = False) -> None:
 
 def _entry(key: str) -> dict[str, Any]:
     from silohash.data import summary_of
-    from silohash.data.community.datasets import DATASETS
-    from silohash.data.community.files import folder_of
+    from silohash.data.benchmarks.datasets import DATASETS
+    from silohash.data.benchmarks.files import folder_of
 
     if key in DATASETS:
         dataset, folder = DATASETS[key], folder_of(key)
@@ -66,7 +66,7 @@ def _entry(key: str) -> dict[str, Any]:
 
 
 def _place(key: str) -> str:
-    from silohash.data.shared_files import data_root
+    from silohash.data.packed.files import data_root
 
     if key == "glyphs":
         return "embedded"
@@ -87,7 +87,7 @@ def check(
 ) -> None:
     """Tell which files an archive needs and which are there; read them; tell what is in them and what was skipped."""
     from silohash.data import ARCHIVES, named_or_folder
-    from silohash.data.community.datasets import DATASETS
+    from silohash.data.benchmarks.datasets import DATASETS
 
     content: dict[str, Any]
     told: list[str] = []
@@ -117,7 +117,7 @@ def check(
 def _refuse(archive: str, **given: object) -> None:
     for option, value in given.items():
         if value is not None:
-            from silohash.data.community.datasets import DATASETS
+            from silohash.data.benchmarks.datasets import DATASETS
 
             raise UserError(f"--{option} is for data sets whose files you bring, {', '.join(DATASETS)}; not {archive}.")
 
@@ -140,9 +140,9 @@ def _in_words(found: Archive) -> list[str]:
 
 def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bool) -> dict[str, Any]:
     """Looks at a data set's files, reads them if they are all there, and says what it sees as it goes."""
-    from silohash.data.community.datasets import DATASETS
-    from silohash.data.community.files import missing_files
-    from silohash.data.community.inspection import complete, files_as_json, files_in_words, files_of, read
+    from silohash.data.benchmarks.datasets import DATASETS
+    from silohash.data.benchmarks.files import missing_files
+    from silohash.data.benchmarks.inspection import complete, files_as_json, files_in_words, files_of, read
 
     say = (lambda line: None) if quiet else answer
     folder, states = files_of(key, root)
@@ -176,7 +176,7 @@ def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bo
 
 def _digests(folder: Path, *, write: bool) -> tuple[dict[str, str], list[str]]:
     """Returns the digest of each file, and lines that say how it compares with what was noted."""
-    from silohash.data.community.files import CHECKSUMS, compared, digests, write_checksums
+    from silohash.data.benchmarks.files import CHECKSUMS, compared, digests, write_checksums
 
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != CHECKSUMS]
     with working("Computing digests"):
@@ -201,8 +201,8 @@ def import_(
 ) -> None:
     """Convert an archive into a folder of silohash's own format, which opens fast and needs no further package."""
     from silohash.data import named_or_folder
-    from silohash.data.community.datasets import DATASETS
-    from silohash.data.own import write_own
+    from silohash.data.benchmarks.datasets import DATASETS
+    from silohash.data.formats.native import write_own
 
     options: dict[str, object] = {}
     if archive in DATASETS:
@@ -224,7 +224,7 @@ def import_(
 def card(archive: Named, protocol: Protocol = None) -> None:
     """Print where an archive comes from, its licence and its protocols."""
     from silohash.data import named_or_folder
-    from silohash.data.community.datasets import DATASETS
+    from silohash.data.benchmarks.datasets import DATASETS
 
     if archive in DATASETS:
         _dataset_card(archive, protocol)
@@ -237,8 +237,8 @@ def card(archive: Named, protocol: Protocol = None) -> None:
 
 
 def _dataset_card(key: str, protocol: str | None) -> None:
-    from silohash.data.community.datasets import DATASETS
-    from silohash.data.protocols import protocol_of
+    from silohash.data.benchmarks.datasets import DATASETS
+    from silohash.data.protocols.apply import protocol_of
 
     dataset = DATASETS[key]
     facts = {"name": key, "title": dataset.title, "source": dataset.source, "licence": dataset.licence}
@@ -265,8 +265,8 @@ def partition(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Show how a config spreads its archive over silos, and how far their labels lie from one another."""
-    from silohash.data.drift import drift_of
-    from silohash.data.partition import partition as spread
+    from silohash.data.partition.base import partition as spread
+    from silohash.data.partition.drift import drift_of
     from silohash.runtime.config import load_config
     from silohash.runtime.run import archive_of
 

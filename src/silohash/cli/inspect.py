@@ -74,7 +74,7 @@ def entries(kind: str) -> list[dict[str, Any]]:
 
         return [{"key": name, "summary": summary_of(name)} for name in ARCHIVES]
     if kind == "partition":
-        from silohash.data.partition import kinds
+        from silohash.data.partition.base import kinds
 
         return [{"key": name, "summary": summary} for name, summary in kinds().items()]
     from silohash.evaluate.measures import describe
@@ -201,7 +201,7 @@ def _device() -> str:
 
 
 def _real_data() -> str:
-    from silohash.data.shared_files import data_root
+    from silohash.data.packed.files import data_root
 
     try:
         return str(data_root())

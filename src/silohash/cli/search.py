@@ -32,7 +32,7 @@ def index(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Index every silo's items with the run's model."""
-    from silohash.data.folder import read_folder
+    from silohash.data.formats.folder import read_folder
     from silohash.runtime.indexing import index_run
     from silohash.runtime.run import Run
 
@@ -85,7 +85,7 @@ def _question(text: str | None, image: Path | None, vector: Path | None, vector_
 
 
 def _read_picture(path: Path) -> Value:
-    from silohash.data.pictures import decode
+    from silohash.data.pictures.decoding import decode
 
     try:
         return decode(path.read_bytes())

@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from silohash.data.archive import Archive
 
 ARCHIVES: Mapping[str, str] = {
-    "glyphs": "silohash.data.glyphs:glyphs",
-    "coco18": "silohash.data.shared:coco18",
-    "fashion": "silohash.data.shared:fashion",
-    "wiki-sift-lda": "silohash.data.shared:wiki_sift_lda",
-    "clothing10": "silohash.data.shared:clothing10",
-    "flickr8k-1k": "silohash.data.captioned:flickr8k_1k",
-    "coco-mini": "silohash.data.captioned:coco_mini",
-    "nlvr-graphs": "silohash.data.captioned:nlvr_graphs",
-    "fashion-clip99": "silohash.data.shared:fashion_clip99",
-    "pascal-deep": "silohash.data.shared:pascal_deep",
-    "mirflickr25k": "silohash.data.community.datasets:mirflickr25k",
-    "nus-wide": "silohash.data.community.datasets:nus_wide",
-    "iapr-tc12": "silohash.data.community.datasets:iapr_tc12",
-    "coco": "silohash.data.community.datasets:coco",
-    "wikipedia": "silohash.data.community.datasets:wikipedia",
-    "fashionvc": "silohash.data.community.datasets:fashionvc",
-    "ssense": "silohash.data.community.datasets:ssense",
-    "pascal-sentence": "silohash.data.community.datasets:pascal_sentence",
+    "glyphs": "silohash.data.glyphs.drawing:glyphs",
+    "coco18": "silohash.data.packed.labelled:coco18",
+    "fashion": "silohash.data.packed.labelled:fashion",
+    "wiki-sift-lda": "silohash.data.packed.labelled:wiki_sift_lda",
+    "clothing10": "silohash.data.packed.labelled:clothing10",
+    "flickr8k-1k": "silohash.data.packed.captioned:flickr8k_1k",
+    "coco-mini": "silohash.data.packed.captioned:coco_mini",
+    "nlvr-graphs": "silohash.data.packed.captioned:nlvr_graphs",
+    "fashion-clip99": "silohash.data.packed.labelled:fashion_clip99",
+    "pascal-deep": "silohash.data.packed.labelled:pascal_deep",
+    "mirflickr25k": "silohash.data.benchmarks.datasets:mirflickr25k",
+    "nus-wide": "silohash.data.benchmarks.datasets:nus_wide",
+    "iapr-tc12": "silohash.data.benchmarks.datasets:iapr_tc12",
+    "coco": "silohash.data.benchmarks.datasets:coco",
+    "wikipedia": "silohash.data.benchmarks.datasets:wikipedia",
+    "fashionvc": "silohash.data.benchmarks.datasets:fashionvc",
+    "ssense": "silohash.data.benchmarks.datasets:ssense",
+    "pascal-sentence": "silohash.data.benchmarks.datasets:pascal_sentence",
 }
 """The archives that have a name, each as module:function; a path opens a user's own folder."""
 
-FOLDER = "silohash.data.folder:read_folder"
-OWN = "silohash.data.own:read_own"
+FOLDER = "silohash.data.formats.folder:read_folder"
+OWN = "silohash.data.formats.native:read_own"
 
 
 def open_archive(name: str | None, path: Path | None = None, *, options: Mapping[str, object] | None = None) -> Archive:
@@ -95,7 +95,7 @@ def named_or_folder(archive: str, options: Mapping[str, object] | None = None) -
 def _folder_reader(path: Path | None) -> str:
     if path is None or not (Path(path) / "manifest.json").is_file():
         return FOLDER
-    return OWN if importlib.import_module("silohash.data.own").is_own(Path(path)) else FOLDER
+    return OWN if importlib.import_module("silohash.data.formats.native").is_own(Path(path)) else FOLDER
 
 
 def _checked(called: str, signature: inspect.Signature, options: dict[str, Any]) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from PIL import Image
 from PIL import __version__ as pillow_version
 
 from silohash.data.archive import Column, Pictures, is_features
-from silohash.data.packed import PictureContents
-from silohash.data.pictures import decode
+from silohash.data.pictures.decoding import decode
+from silohash.data.pictures.packing import PictureContents
 from silohash.features.base import Value
 from silohash.features.device import choose_device
 from silohash.features.given import GivenFeatures

@@ -1,6 +1,6 @@
 """Weighted averages of parameters, a parameter group at a time.
 
-Differs from the paper: nothing but the groups; see `silohash.federated.fedavg`.
+Differs from the paper: nothing but the groups; see `silohash.federated.methods.fedavg`.
 """
 
 from __future__ import annotations

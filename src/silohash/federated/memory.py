@@ -1,7 +1,7 @@
 """The memory of FedCAFE: unit rows, one a class or a cluster, and how much a silo weighs by its own.
 
 Differs from the paper: likelihoods are means, so that silos of few classes are compared with those of many; see
-`silohash.federated.fedcafe`.
+`silohash.federated.methods.fedcafe`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ LOCAL_METHODS = Registry(
     family="local method",
     group="silohash.local",
     table={
-        "triplet": "silohash.local.triplet:Triplet",
-        "dcmh": "silohash.local.dcmh:DCMH",
+        "triplet": "silohash.local.supervised.triplet:Triplet",
+        "dcmh": "silohash.local.supervised.dcmh:DCMH",
     },
 )

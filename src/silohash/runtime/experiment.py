@@ -14,7 +14,7 @@ import torch
 
 from silohash import __version__, seeds
 from silohash.data.archive import Archive
-from silohash.data.partition import Partition, partition
+from silohash.data.partition.base import Partition, partition
 from silohash.features import featuriser
 from silohash.features.base import Featuriser
 from silohash.features.device import choose_device

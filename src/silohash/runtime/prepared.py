@@ -14,7 +14,7 @@ from numpy.lib.format import open_memmap
 
 from silohash import seeds
 from silohash.data.archive import Archive
-from silohash.data.partition import Partition
+from silohash.data.partition.base import Partition
 from silohash.features.base import Featuriser, add_statistics
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from silohash.data import open_archive
 from silohash.data.archive import Archive
-from silohash.data.partition import Partition
+from silohash.data.partition.base import Partition
 from silohash.files import read_json, write_json, write_text
 from silohash.runtime.config import RunConfig, load_config
 from silohash.runtime.encoder import TrainedModel

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from silohash.data.partition import Partition
+from silohash.data.partition.base import Partition
 from silohash.files import explaining_disk_errors, read_json
 from silohash.report.tables import read_results
 from silohash.runtime.checkpoint import has_checkpoint, load_checkpoint

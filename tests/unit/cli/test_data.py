@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from silohash.data import ARCHIVES
-from silohash.data.community.datasets import DATASETS
+from silohash.data.benchmarks.datasets import DATASETS
 from tests.community_files import write_lists, write_wikipedia
 from tests.runs import silohash, write_archive
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from silohash.data import open_archive
-from silohash.data.drift import (
+from silohash.data.partition.base import Partition, SiloRows, partition
+from silohash.data.partition.drift import (
     DISTANCES,
     Drift,
     drift_of,
@@ -17,7 +18,6 @@ from silohash.data.drift import (
     label_shares,
     total_variation,
 )
-from silohash.data.partition import Partition, SiloRows, partition
 from silohash.types import UserError
 from tests.runs import write_archive
 

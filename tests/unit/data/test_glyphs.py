@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from silohash.data import glyphs as module
 from silohash.data.archive import Archive
-from silohash.data.glyph_labels import KINDS, LIBRARIES, describe
-from silohash.data.glyphs import fit, glyphs
+from silohash.data.glyphs import drawing as module
+from silohash.data.glyphs.drawing import fit, glyphs
+from silohash.data.glyphs.labels import KINDS, LIBRARIES, describe
 from silohash.types import UserError
 
 

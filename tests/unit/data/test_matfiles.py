@@ -11,8 +11,8 @@ import scipy.io
 import scipy.sparse
 
 from silohash.data.archive import Pictures
-from silohash.data.mat_pictures import MatPictures, PictureAxes, find_picture_axes
-from silohash.data.matfiles import find_kind, open_mat
+from silohash.data.formats.matlab import find_kind, open_mat
+from silohash.data.formats.matlab_pictures import MatPictures, PictureAxes, find_picture_axes
 from silohash.types import UserError
 from tests.unit.data.matlab_files import cell, photographs, write_hdf5, write_v73
 

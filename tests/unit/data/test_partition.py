@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from silohash.data.partition import DRAWS, Partition, partition
-from silohash.data.partition_cuts import cut
-from silohash.data.partition_kinds import Classes, folder_names, primary_labels, shard_shares
+from silohash.data.partition.base import DRAWS, Partition, partition
+from silohash.data.partition.cuts import cut
+from silohash.data.partition.kinds import Classes, folder_names, primary_labels, shard_shares
 from silohash.types import UserError
 from tests.archives import made_up_archive
 

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from silohash.data.archive import Pictures
-from silohash.data.packed import PackedPictures, PictureContents, PictureFiles, read_npz
-from silohash.data.pictures import GreyPictures, check, decode
+from silohash.data.pictures.decoding import GreyPictures, check, decode
+from silohash.data.pictures.packing import PackedPictures, PictureContents, PictureFiles, read_npz
 from silohash.files import digest_bytes
 from silohash.types import UserError
 

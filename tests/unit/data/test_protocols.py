@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.data.community.raw import Raw
-from silohash.data.protocols import PROTOCOLS, apply, protocol_of
-from silohash.data.split_protocol import DRAWS, POPULATIONS, SEARCHED, SplitProtocol
+from silohash.data.benchmarks.raw import Raw
+from silohash.data.protocols.apply import PROTOCOLS, apply, protocol_of
+from silohash.data.protocols.rule import DRAWS, POPULATIONS, SEARCHED, SplitProtocol
 from silohash.evaluate.measures import Measure
 from silohash.types import UserError
 

@@ -10,7 +10,7 @@ import pytest
 
 from silohash.data import open_archive
 from silohash.data.archive import is_features
-from silohash.data.shared_files import MOBILENET_STEP
+from silohash.data.packed.files import MOBILENET_STEP
 
 pytestmark = pytest.mark.usefixtures("shared_data")
 

@@ -17,8 +17,8 @@ from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederatedMethod, ServerState, SiloContext, standing_under
 from silohash.federated.compose import Compose, labelled
 from silohash.federated.deciding import fills
-from silohash.federated.fedproc import FedProc
-from silohash.federated.moon import MOON
+from silohash.federated.methods.fedproc import FedProc
+from silohash.federated.methods.moon import MOON
 from silohash.models.towers import hash_layers
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.config import load_config

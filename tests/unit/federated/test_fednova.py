@@ -10,8 +10,8 @@ import pytest
 
 from silohash.exchange.message import Message
 from silohash.federated.base import ServerState
-from silohash.federated.fednova import FedNova, FedNovaParams
-from silohash.local.dcmh import DCMH, DCMHParams
+from silohash.federated.methods.fednova import FedNova, FedNovaParams
+from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
 from silohash.runtime.config import load_config

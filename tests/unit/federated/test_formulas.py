@@ -13,18 +13,18 @@ from silohash.exchange.message import Message
 from silohash.federated.base import FederationInfo, ServerState
 from silohash.federated.clustering import aligned, cluster_sizes, spherical_kmeans
 from silohash.federated.contrast import cosine_gap, model_contrast
-from silohash.federated.fedala import moved_mix
-from silohash.federated.fedbignns import mixed
-from silohash.federated.fedcafe import FedCAFE, FedCAFEParams, class_loss, enhanced
-from silohash.federated.fedcmr import ease, share_of_labels
-from silohash.federated.fedhap import drawn_class, quantization, signed_prototypes, straight_through
-from silohash.federated.fedproc import global_contrast
-from silohash.federated.fedproto import prototype_distance
-from silohash.federated.fedprox import proximal
 from silohash.federated.memory import memory_likelihood, own_weight, silo_weights
-from silohash.federated.plfedcmh import Mixer, PLFedCMH, PLFedCMHParams, layers_of
+from silohash.federated.methods.fedala import moved_mix
+from silohash.federated.methods.fedbignns import mixed
+from silohash.federated.methods.fedcafe import FedCAFE, FedCAFEParams, class_loss, enhanced
+from silohash.federated.methods.fedcmr import ease, share_of_labels
+from silohash.federated.methods.fedhap import drawn_class, quantization, signed_prototypes, straight_through
+from silohash.federated.methods.fedproc import global_contrast
+from silohash.federated.methods.fedproto import prototype_distance
+from silohash.federated.methods.fedprox import proximal
+from silohash.federated.methods.plfedcmh import Mixer, PLFedCMH, PLFedCMHParams, layers_of
 from silohash.federated.statistics import ReleaseParams, class_shares, class_statistics, merged_prototypes
-from silohash.local.triplet import violated_triplets
+from silohash.local.supervised.triplet import violated_triplets
 from silohash.models.discriminator import PairJudge
 from silohash.models.towers import HashNet
 from tests.runs import model_spec

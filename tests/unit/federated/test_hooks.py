@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from silohash.federated import FEDERATED_METHODS
-from silohash.local.dcmh import DCMHParams
+from silohash.local.supervised.dcmh import DCMHParams
 from silohash.runtime.checkpoint import load_checkpoint, save_checkpoint
 from silohash.runtime.worker import Worker
 from silohash.types import UserError

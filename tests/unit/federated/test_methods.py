@@ -13,9 +13,9 @@ import torch
 from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import Adapted, SiloContext, standing_under
-from silohash.federated.centralized import Centralized, CentralizedParams
-from silohash.federated.fedcmr import FedCMR, FedCMRParams
-from silohash.local.dcmh import DCMH, DCMHParams
+from silohash.federated.methods.centralized import Centralized, CentralizedParams
+from silohash.federated.methods.fedcmr import FedCMR, FedCMRParams
+from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import frozen_copy, install, params_of
 from silohash.models.towers import HashNet
 from silohash.runtime.runner import SiloTask

@@ -14,17 +14,17 @@ from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederationInfo, ServerState, SiloContext
 from silohash.federated.clustering import shared_clusters
-from silohash.federated.fedala import FedALA, FedALAParams, top_layers
-from silohash.federated.fedcafe import FedCAFE, FedCAFEParams, class_loss
-from silohash.federated.fedcmr import FedCMR, FedCMRParams
-from silohash.federated.fedhap import JUDGE, FedHAP, FedHAPParams, hadamard_prototypes, printed_judgement
-from silohash.federated.fedproc import contrast_share, global_contrast
-from silohash.federated.fedproto import prototype_distance
 from silohash.federated.memory import memory_likelihood
-from silohash.federated.plfedcmh import PLFedCMH, PLFedCMHParams, class_code_gap, code_scales
+from silohash.federated.methods.fedala import FedALA, FedALAParams, top_layers
+from silohash.federated.methods.fedcafe import FedCAFE, FedCAFEParams, class_loss
+from silohash.federated.methods.fedcmr import FedCMR, FedCMRParams
+from silohash.federated.methods.fedhap import JUDGE, FedHAP, FedHAPParams, hadamard_prototypes, printed_judgement
+from silohash.federated.methods.fedproc import contrast_share, global_contrast
+from silohash.federated.methods.fedproto import prototype_distance
+from silohash.federated.methods.plfedcmh import PLFedCMH, PLFedCMHParams, class_code_gap, code_scales
 from silohash.federated.prototypes import PrototypeParams, prototype_sums
 from silohash.federated.statistics import ReleaseParams, class_statistics, merged_prototypes
-from silohash.local.dcmh import DCMH, DCMHParams
+from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.towers import HashNet
 from silohash.runtime.silo import TrainSettings, make_context
 from tests.runs import model_spec, same_arrays, silo_data

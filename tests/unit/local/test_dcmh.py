@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from silohash.local.base import SiloState, signs
-from silohash.local.dcmh import (
+from silohash.local.supervised.dcmh import (
     DCMH,
     DCMHParams,
     balance,

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from silohash.data.folder import read_folder
+from silohash.data.formats.folder import read_folder
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
 from silohash.models import cnnf, cnnf_tower

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.data.folder import read_folder
+from silohash.data.formats.folder import read_folder
 from silohash.index.codes import Codes, from_bytes
 from silohash.runtime import encoding
 from silohash.runtime.run import Run

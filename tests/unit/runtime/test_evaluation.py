@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.data.partition import SiloRows
+from silohash.data.partition.base import SiloRows
 from silohash.evaluate.measures import Measure, PerQuery
 from silohash.index.codes import unpack
 from silohash.runtime import evaluation

@@ -13,7 +13,7 @@ import torch
 
 from silohash.features.device import choose_device
 from silohash.federated.base import SiloContext
-from silohash.federated.fedala import FedALA
+from silohash.federated.methods.fedala import FedALA
 from silohash.files import read_json
 from silohash.index.store import Store
 from silohash.models.parameters import params_of
@@ -172,7 +172,7 @@ def test_indexes_hold_every_silos_database(run: Run) -> None:
 
 
 def test_more_items_become_one_more_silo(run: Run, tmp_path: Path) -> None:
-    from silohash.data.folder import read_folder
+    from silohash.data.formats.folder import read_folder
 
     more = read_folder(write_archive(tmp_path / "more", count=30, text="words", seed=5))
     assert index_run(run, more) == {"more": 25}

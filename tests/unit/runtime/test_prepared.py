@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.data.partition import SiloRows, partition
+from silohash.data.partition.base import SiloRows, partition
 from silohash.features import featuriser
 from silohash.local.base import SiloData
 from silohash.runtime.experiment import prepare_run

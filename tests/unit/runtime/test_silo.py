@@ -11,7 +11,7 @@ import torch
 from silohash import seeds
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod
-from silohash.local.dcmh import DCMH, DCMHParams
+from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import params_of
 from silohash.runtime.silo import (
     TrainSettings,

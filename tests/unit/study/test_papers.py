@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from silohash.data.protocols import PROTOCOLS
+from silohash.data.protocols.apply import PROTOCOLS
 from silohash.registry import Registry
 from silohash.study import papers
 from silohash.study.papers import (

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.data.community.annotations import COCO, IAPR, MIRFLICKR, NUS_WIDE, PASCAL, WIKIPEDIA
-from silohash.data.community.raw import Raw
-from silohash.data.packed import PictureFiles
+from silohash.data.benchmarks.annotations import COCO, IAPR, MIRFLICKR, NUS_WIDE, PASCAL, WIKIPEDIA
+from silohash.data.benchmarks.raw import Raw
+from silohash.data.pictures.packing import PictureFiles
 from silohash.types import UserError
 from tests.unit.data.community.drawing import draw, write
 

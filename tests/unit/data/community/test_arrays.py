@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.data.community.arrays import COCO
+from silohash.data.benchmarks.arrays import COCO
 from silohash.types import UserError
 from tests.unit.data.community.drawing import write
 

@@ -12,8 +12,8 @@ import scipy.io
 import scipy.sparse
 from PIL import Image
 
-from silohash.data.community import mat_layouts
-from silohash.data.community.raw import Layout, Raw
+from silohash.data.benchmarks import mat_layouts
+from silohash.data.benchmarks.raw import Layout, Raw
 from silohash.types import UserError
 from tests.unit.data.matlab_files import cell, photographs, write_hdf5, write_v73
 
@@ -321,7 +321,7 @@ def test_coco(tmp_path, monkeypatch):
     raw = read(tmp_path, "COCO", "ucch-h5py")
     check(raw, some, features=True)
     assert raw.stated == {}
-    monkeypatch.setattr("silohash.data.community.mat_arrays.COCO_QUERIES", 5)
+    monkeypatch.setattr("silohash.data.benchmarks.mat_arrays.COCO_QUERIES", 5)
     assert read(tmp_path, "COCO", "ucch-h5py").stated["query"].tolist() == list(range(25, 30))
 
 

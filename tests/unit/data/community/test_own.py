@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.data import named_or_folder, open_archive, own
+from silohash.data import named_or_folder, open_archive
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures
-from silohash.data.community.raw import Raw
-from silohash.data.glyphs import glyphs
-from silohash.data.own import is_own, read_own, write_own
-from silohash.data.packed import PackedPictures, PictureFiles, map_npz, read_npz
+from silohash.data.benchmarks.raw import Raw
+from silohash.data.formats import native as own
+from silohash.data.formats.native import is_own, read_own, write_own
+from silohash.data.glyphs.drawing import glyphs
+from silohash.data.pictures.packing import PackedPictures, PictureFiles, map_npz, read_npz
 from silohash.types import UserError
 from tests.unit.data.community.drawing import draw, write
 

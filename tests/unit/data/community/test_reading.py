@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.data.community import json_stream, reading
-from silohash.data.community.reading import checked_pictures, numbers_of, spread, unique_ids, zero_one_table
+from silohash.data.benchmarks import json_stream, reading
+from silohash.data.benchmarks.reading import checked_pictures, numbers_of, spread, unique_ids, zero_one_table
 from silohash.types import UserError
 from tests.unit.data.community.drawing import draw, write
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.data.community.text_lists import COCO, NUS_WIDE
-from silohash.data.packed import PictureFiles
+from silohash.data.benchmarks.text_lists import COCO, NUS_WIDE
+from silohash.data.pictures.packing import PictureFiles
 from silohash.types import UserError
 from tests.unit.data.community.drawing import draw, write
 

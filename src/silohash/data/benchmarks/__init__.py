@@ -1,0 +1,1 @@
+"""Read the published benchmark data sets, one file per data set."""

@@ -1,0 +1,298 @@
+"""Colour pictures in an array of four axes, in whichever order these stand, read block by block."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from silohash.data.cache import cache_folder
+from silohash.data.formats.matlab_sources import explaining_damage, import_h5py
+from silohash.files import digest_json, read_json, write_json
+from silohash.types import UserError
+
+if TYPE_CHECKING:
+    import h5py
+
+CHANNELS = 3
+PICTURE_AXES = 4
+ORDERS = {"N3HW": (0, 1), "NHW3": (0, 3), "HW3N": (3, 2), "3HWN": (3, 0)}
+"""Orders of the axes that occur, with the axis of the items and that of the channels."""
+
+BLOCK_BYTES = 32 << 20
+PIECE_BYTES = 512 << 20
+KEPT_BYTES = 128 << 20
+RUN_ROWS = 16
+DIGEST_VERSION = 1
+
+
+class Stored(Protocol):
+    """An array of which parts can be read: numpy's, or one in an HDF5 file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Returns its shape."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Returns its type."""
+        ...
+
+    def __getitem__(self, key: Any) -> np.ndarray:  # noqa: ANN401  any index
+        """Reads a part."""
+        ...
+
+
+class Hdf5Array:
+    """An array in an HDF5 file; each process opens the file for itself when it first reads.
+
+    Attributes:
+        shape: of the array as it is stored.
+        dtype: of its values.
+        chunks: the shape in which it is stored piece by piece, or None where it lies in one piece.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
+        self._name = name
+        self._opened: tuple[int, h5py.File] | None = None
+        dataset = self._dataset()
+        self.shape: tuple[int, ...] = tuple(dataset.shape)
+        self.dtype: np.dtype[Any] = dataset.dtype
+        self.chunks: tuple[int, ...] | None = dataset.chunks
+
+    def _dataset(self) -> h5py.Dataset:
+        package = import_h5py()
+        with explaining_damage(self._path):
+            if self._opened is None or self._opened[0] != os.getpid():
+                self._opened = os.getpid(), package.File(self._path, "r", locking=False)
+            return self._opened[1][self._name]
+
+    def __getitem__(self, key: Any) -> np.ndarray:  # noqa: ANN401  any index
+        """Reads a part.
+
+        Raises:
+            UserError: if the file is damaged there.
+        """
+        dataset = self._dataset()
+        with explaining_damage(self._path):
+            values: np.ndarray = dataset[key]
+            return values
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves the open file behind, which belongs to this process."""
+        return {**self.__dict__, "_opened": None}
+
+
+@dataclass(frozen=True)
+class PictureAxes:
+    """Which axis of a stored array holds what.
+
+    Attributes:
+        order: as ``N3HW``; ``W`` stands before ``H`` where they are exchanged.
+        row: the axis of the items.
+        pixels: the axes of height, width and channels.
+    """
+
+    order: str
+    row: int
+    pixels: tuple[int, int, int]
+
+
+def find_picture_axes(shape: tuple[int, ...], rows: int | None, *, swapped: bool, where: str) -> PictureAxes:
+    """Finds the axes of items, channels, height and width.
+
+    Args:
+        shape: of the array as it is stored.
+        rows: how many items there are, where it is known.
+        swapped: whether the first of the two remaining axes is the width.
+        where: file and variable, for the error.
+
+    Raises:
+        UserError: if no order of axes fits, or several do.
+
+    Example:
+        >>> find_picture_axes((20015, 3, 224, 224), 20015, swapped=True, where="IAll")
+        PictureAxes(order='N3WH', row=0, pixels=(3, 2, 1))
+    """
+    fitting = [
+        (order, row, channel)
+        for order, (row, channel) in ORDERS.items()
+        if len(shape) == PICTURE_AXES and shape[channel] == CHANNELS and rows in (None, shape[row])
+    ]
+    sizes = " x ".join(f"{size:,}" for size in shape)
+    if not fitting:
+        items = "items" if rows is None else f"{rows:,} items"
+        raise UserError(
+            f"{where} is {sizes}. Colour pictures need four axes: {items} first or last, 3 channels, height and width."
+        )
+    if len(fitting) > 1:
+        raise UserError(
+            f"{where} is {sizes}, which can be read as {' or as '.join(order for order, _, _ in fitting)}. "
+            "Leave out an item, so that only the channels have the size 3."
+        )
+    order, row, channel = fitting[0]
+    first, second = (axis for axis in range(PICTURE_AXES) if axis not in (row, channel))
+    if swapped:
+        return PictureAxes(order.replace("HW", "WH"), row, (second, first, channel))
+    return PictureAxes(order, row, (first, second, channel))
+
+
+class MatPictures:
+    """Colour pictures in one array, of which a few blocks are in memory; several threads may ask at once.
+
+    A block is the rows that HDF5 stores in one piece (up to `PIECE_BYTES`), so that a compressed piece is opened once for
+    all of them. Where the array lies in one piece it is one row, or `BLOCK_BYTES` if the items run along the last axis.
+
+    Args:
+        stored: the array.
+        axes: what its axes hold.
+        path: the file it lies in, by whose size and time the digest is kept; None for an array in memory alone.
+        name: the variable's name.
+    """
+
+    def __init__(self, stored: Stored, axes: PictureAxes, *, path: Path | None = None, name: str = "") -> None:
+        self.axes = axes
+        self._stored = stored
+        self._path = path
+        self._name = name
+        self._blocks: OrderedDict[int, npt.NDArray[np.uint8]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._block_rows = self._choose_block_rows()
+        self._scale: float | None = None
+
+    def __len__(self) -> int:
+        """Returns how many there are."""
+        return int(self._stored.shape[self.axes.row])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Returns the pictures' height and width in pixels."""
+        height, width, _ = self.axes.pixels
+        return int(self._stored.shape[height]), int(self._stored.shape[width])
+
+    def _choose_block_rows(self) -> int:
+        height, width = self.size
+        row_bytes = max(1, height * width * CHANNELS * self._stored.dtype.itemsize)
+        chunks = getattr(self._stored, "chunks", None)
+        if chunks is not None:
+            return int(min(chunks[self.axes.row], max(1, PIECE_BYTES // row_bytes)))
+        return 1 if self.axes.row == 0 else max(1, BLOCK_BYTES // row_bytes)
+
+    def read(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        """Reads consecutive pictures past the blocks that are kept.
+
+        Returns:
+            ``(stop - start, height, width, 3)`` uint8.
+        """
+        key = [slice(None)] * PICTURE_AXES
+        key[self.axes.row] = slice(start, stop)
+        part = np.transpose(self._stored[tuple(key)], (self.axes.row, *self.axes.pixels))
+        if part.dtype == np.uint8:
+            return np.ascontiguousarray(part)
+        if self._scale is None:
+            self._scale = self._find_scale(part)
+        scaled = np.rint(np.nan_to_num(part.astype(np.float32)) * self._scale)
+        return np.ascontiguousarray(np.clip(scaled, 0, 255).astype(np.uint8))
+
+    def _find_scale(self, part: np.ndarray) -> float:
+        """Returns 255 where the first picture's numbers run from 0 to 1, else 1."""
+        if part.dtype.kind != "f":
+            return 1.0
+        key: list[slice] = [slice(None)] * PICTURE_AXES
+        key[self.axes.row] = slice(0, 1)
+        return 255.0 if np.nanmax(self._stored[tuple(key)], initial=0) <= 1 else 1.0
+
+    def pixels(self, row: int) -> npt.NDArray[np.uint8]:
+        """Returns one picture's pixels, ``(height, width, 3)``.
+
+        Raises:
+            IndexError: if there is no such row.
+        """
+        if not 0 <= row < len(self):
+            raise IndexError(f"picture {row} of {len(self)}")
+        number, position = divmod(row, self._block_rows)
+        with self._lock:
+            if number not in self._blocks:
+                start = number * self._block_rows
+                block = self.read(start, min(start + self._block_rows, len(self)))
+                while self._blocks and (len(self._blocks) + 1) * block.nbytes > KEPT_BYTES:
+                    self._blocks.popitem(last=False)
+                self._blocks[number] = block
+            self._blocks.move_to_end(number)
+            found: npt.NDArray[np.uint8] = self._blocks[number][position]
+            return found
+
+    def picture(self, row: int) -> Image.Image:
+        """Returns one picture (mode ``RGB``)."""
+        return Image.fromarray(self.pixels(row))
+
+    def sample(self, most: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]]:
+        """Yields pictures from all over the file, in runs of neighbours, none twice and none kept.
+
+        Args:
+            most: at most so many in all.
+
+        Yields:
+            Rows ``(n,)`` and pixels ``(n, height, width, 3)`` uint8.
+        """
+        run = max(1, min(RUN_ROWS, most, len(self)))
+        seen = 0
+        for start in np.unique(np.linspace(0, len(self) - run, max(1, most // run)).astype(np.int64)).tolist():
+            first, seen = max(start, seen), start + run
+            yield np.arange(first, seen), self.read(first, seen)
+
+    def blocks(self) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yields all pictures in order, ``(n, height, width, 3)`` uint8 each, none kept."""
+        height, width = self.size
+        rows = max(self._block_rows, BLOCK_BYTES // max(1, height * width * CHANNELS * self._stored.dtype.itemsize))
+        rows -= rows % self._block_rows
+        for start in range(0, len(self), rows):
+            yield self.read(start, min(start + rows, len(self)))
+
+    def digest(self) -> str:
+        """Returns a digest of all pixels, whatever their order in the file; kept by the file's size and time.
+
+        The first time, the whole file is read through.
+        """
+        if self._path is None:
+            return self._read_digest()
+        stat = self._path.stat()
+        stamp = [stat.st_size, stat.st_mtime_ns]
+        named = [DIGEST_VERSION, str(self._path.resolve()), self._name, self.axes.order]
+        kept_in = cache_folder() / "matfiles" / f"{digest_json(named)}.json"
+        with contextlib.suppress(UserError, OSError):
+            kept = read_json(kept_in)
+            if isinstance(kept, dict) and kept.get("stamp") == stamp and isinstance(kept.get("digest"), str):
+                return str(kept["digest"])
+        digest = self._read_digest()
+        with contextlib.suppress(UserError, OSError):
+            write_json(kept_in, {"stamp": stamp, "digest": digest})
+        return digest
+
+    def _read_digest(self) -> str:
+        hasher = hashlib.blake2b(digest_size=16)
+        hasher.update(f"{len(self)}|{self.size}|".encode())
+        for block in self.blocks():
+            hasher.update(block.reshape(-1).data)
+        return hasher.hexdigest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves the blocks and the lock behind."""
+        return {**self.__dict__, "_blocks": OrderedDict(), "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Takes a lock of its own."""
+        self.__dict__.update(state)
+        self._lock = threading.Lock()

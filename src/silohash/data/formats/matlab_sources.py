@@ -1,0 +1,279 @@
+"""What lies in a Matlab or HDF5 file, read by scipy or by h5py: variables in the shapes that Matlab shows.
+
+Matlab writes version 7.3 as HDF5 with the axes reversed; `Hdf5Source` turns them back where Matlab wrote the file, and
+leaves them where Python did. Nothing here decides which axis holds the items: see `silohash.data.formats.matlab`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.types import UserError
+
+if TYPE_CHECKING:
+    import h5py
+
+Holds = Literal["numbers", "strings", "other"]
+
+MATLAB5_HOLDS: Mapping[str, Holds] = {
+    "cell": "strings",
+    "char": "strings",
+    "sparse": "numbers",
+    "logical": "numbers",
+    **dict.fromkeys(("double", "single", "int8", "int16", "int32", "int64"), "numbers"),
+    **dict.fromkeys(("uint8", "uint16", "uint32", "uint64"), "numbers"),
+}
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of a file.
+
+    Attributes:
+        name: its path; the fields of a struct stand behind a slash, as ``images/IAll``.
+        shape: as Matlab shows it; of strings, without their length.
+        holds: what can be read of it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    holds: Holds
+
+
+class Source(Protocol):
+    """One way of reading a file."""
+
+    def variables(self) -> dict[str, Variable]:
+        """Returns the file's variables by name."""
+        ...
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Reads a whole array of numbers, a sparse one too, in Matlab's order of axes."""
+        ...
+
+    def strings(self, name: str) -> npt.NDArray[np.str_]:
+        """Reads a cell array of strings, a matrix of characters or an array of names."""
+        ...
+
+
+@contextmanager
+def explaining_damage(path: Path) -> Iterator[None]:
+    """Turns what the readers raise on damaged files into a sentence.
+
+    Raises:
+        UserError: in place of the reader's error.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing.") from error
+    except (OSError, ValueError, TypeError, KeyError, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
+        raise UserError(
+            f"{path} is damaged or was not downloaded whole ({type(error).__name__}: {error}). "
+            "Compare its size with the one at its source, and fetch it again."
+        ) from error
+
+
+def import_h5py() -> Any:  # noqa: ANN401  the package has no types
+    """Imports h5py.
+
+    Raises:
+        UserError: if it is not installed.
+    """
+    try:
+        import h5py
+    except ImportError as error:
+        raise UserError("Reading HDF5 files needs h5py. Run: pip install 'silohash[matlab]'") from error
+    return h5py
+
+
+def _import_scipy_io() -> Any:  # noqa: ANN401  the package has no types
+    try:
+        import scipy.io
+        import scipy.sparse
+    except ImportError as error:
+        raise UserError("Reading Matlab files needs scipy. Run: pip install 'silohash[matlab]'") from error
+    return scipy.io
+
+
+class Matlab5Source:
+    """A ``.mat`` file of version 5 to 7, read by scipy; a variable is read whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._structs: dict[str, np.ndarray] = {}
+
+    def variables(self) -> dict[str, Variable]:
+        """Returns the file's variables; structs are read for their fields."""
+        reader = _import_scipy_io()
+        found: dict[str, Variable] = {}
+        with explaining_damage(self._path):
+            for name, shape, kind in reader.whosmat(str(self._path), appendmat=False):
+                if kind == "struct":
+                    self._structs[name] = self._load(name)
+                    _add_fields(found, name, self._structs[name])
+                else:
+                    found[name] = Variable(name, tuple(shape), MATLAB5_HOLDS.get(kind, "other"))
+        return found
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Reads a whole array of numbers; a sparse one is filled up with zeros."""
+        value = self._value(name)
+        return np.asarray(value.toarray() if hasattr(value, "toarray") else value)
+
+    def strings(self, name: str) -> npt.NDArray[np.str_]:
+        """Reads a cell array of strings or a matrix of characters."""
+        value = np.asarray(self._value(name))
+        texts = [_plain_string(element, self._path, name) for element in value.reshape(-1)]
+        return np.array(texts, dtype=np.str_).reshape(value.shape)
+
+    def _load(self, name: str) -> np.ndarray:
+        value: np.ndarray = _import_scipy_io().loadmat(str(self._path), variable_names=[name], appendmat=False)[name]
+        return value
+
+    def _value(self, name: str) -> Any:  # noqa: ANN401  an array, or scipy's sparse matrix
+        top, *fields = name.split("/")
+        with explaining_damage(self._path):
+            value = self._structs[top] if top in self._structs else self._load(top)
+            for field in fields:
+                value = value.reshape(-1)[0][field]
+            return value
+
+
+def _add_fields(found: dict[str, Variable], name: str, value: Any) -> None:  # noqa: ANN401  whatever scipy makes of it
+    """Adds a struct's fields, or the value itself where it is none, under the name."""
+    kind = value.dtype.kind
+    if kind == "V" and value.size == 1 and value.dtype.names:
+        for field in value.dtype.names:
+            _add_fields(found, f"{name}/{field}", value.reshape(-1)[0][field])
+        return
+    holds: Holds = "numbers" if kind in "biuf" else "strings" if kind in "OU" else "other"
+    found[name] = Variable(name, tuple(value.shape), holds)
+
+
+def _plain_string(element: Any, path: Path, name: str) -> str:  # noqa: ANN401  whatever lies in a cell
+    """Returns the string in a cell: nested cells are opened, blanks around it removed."""
+    while isinstance(element, np.ndarray):
+        if not element.size:
+            return ""
+        if element.size > 1:
+            break
+        element = element.reshape(-1)[0]
+    if isinstance(element, bytes):
+        return element.decode("utf-8", "replace").strip()
+    if isinstance(element, str):
+        return element.strip()
+    raise UserError(f'{path}: a cell of "{name}" holds {type(element).__name__}, not a string.')
+
+
+class Hdf5Source:
+    """An HDF5 file, read by h5py.
+
+    Args:
+        path: the file.
+        is_reversed: whether Matlab wrote it, so that its axes stand in the reversed order.
+    """
+
+    def __init__(self, path: Path, *, is_reversed: bool) -> None:
+        self._path = path
+        self._is_reversed = is_reversed
+
+    @contextmanager
+    def _open(self) -> Iterator[h5py.File]:
+        package = import_h5py()
+        with explaining_damage(self._path), package.File(self._path, "r", locking=False) as file:
+            yield file
+
+    def variables(self) -> dict[str, Variable]:
+        """Returns the file's variables; groups are structs."""
+        found: dict[str, Variable] = {}
+        with self._open() as file:
+            self._walk(file, "", found)
+        return found
+
+    def _walk(self, group: h5py.Group, prefix: str, found: dict[str, Variable]) -> None:
+        for key in group:
+            item = group[key]
+            name = prefix + key
+            if key.startswith("#"):
+                continue
+            if hasattr(item, "shape"):
+                found[name] = self._variable(name, item)
+            elif "MATLAB_sparse" in item.attrs:
+                found[name] = Variable(name, (int(item.attrs["MATLAB_sparse"]), len(item["jc"]) - 1), "numbers")
+            else:
+                self._walk(item, f"{name}/", found)
+
+    def _variable(self, name: str, dataset: h5py.Dataset) -> Variable:
+        package = import_h5py()
+        if dataset.attrs.get("MATLAB_empty", 0):
+            return Variable(name, tuple(int(size) for size in np.ravel(dataset[()])), "numbers")
+        shape = tuple(dataset.shape[::-1] if self._is_reversed else dataset.shape)
+        if _is_characters(dataset):
+            return Variable(name, shape[:-1], "strings")
+        if package.check_ref_dtype(dataset.dtype) or dataset.dtype.kind in "OS":
+            return Variable(name, shape, "strings")
+        return Variable(name, shape, "numbers" if dataset.dtype.kind in "biuf" else "other")
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Reads a whole array of numbers; a sparse one is filled up with zeros."""
+        with self._open() as file:
+            item = file[name]
+            if not hasattr(item, "shape"):
+                return _dense(item)
+            if item.attrs.get("MATLAB_empty", 0):
+                return np.zeros(tuple(int(size) for size in np.ravel(item[()])))
+            values: np.ndarray = item[()]
+            return values.T if self._is_reversed else values
+
+    def strings(self, name: str) -> npt.NDArray[np.str_]:
+        """Reads a cell array of strings, a matrix of characters, or an array of names that Python wrote."""
+        package = import_h5py()
+        with self._open() as file:
+            dataset = file[name]
+            if _is_characters(dataset):
+                lines = dataset[()].T if self._is_reversed else dataset[()]
+                return np.array(["".join(map(chr, line)).strip() for line in lines], dtype=np.str_)
+            values = dataset[()]
+            if package.check_ref_dtype(dataset.dtype):
+                texts = [self._cell(file, reference, name) for reference in values.reshape(-1)]
+            else:
+                texts = [_plain_string(value, self._path, name) for value in np.reshape(values, -1)]
+            shaped = np.array(texts, dtype=np.str_).reshape(values.shape)
+            return shaped.T if self._is_reversed else shaped
+
+    def _cell(self, file: h5py.File, reference: h5py.Reference, name: str) -> str:
+        package = import_h5py()
+        target = file[reference]
+        if target.attrs.get("MATLAB_empty", 0):
+            return ""
+        if hasattr(target, "shape") and package.check_ref_dtype(target.dtype) and target.size == 1:
+            return self._cell(file, target[()].reshape(-1)[0], name)
+        if not _is_characters(target):
+            raise UserError(f'{self._path}: a cell of "{name}" holds no string.')
+        return "".join(map(chr, target[()].reshape(-1))).strip()
+
+
+def _is_characters(item: Any) -> bool:  # noqa: ANN401  a dataset or a group of h5py
+    """Tells whether an HDF5 item is a Matlab array of characters."""
+    kind = item.attrs.get("MATLAB_class", b"")
+    return hasattr(item, "shape") and kind in (b"char", "char") and item.dtype.kind == "u"
+
+
+def _dense(group: h5py.Group) -> np.ndarray:
+    """Returns a sparse matrix of Matlab (columns compressed), filled up with zeros."""
+    rows = int(group.attrs["MATLAB_sparse"])
+    starts = group["jc"][()].astype(np.int64)
+    dense = np.zeros((rows, len(starts) - 1), dtype=group["data"].dtype if "data" in group else np.float64)
+    if "data" in group:
+        columns = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        dense[group["ir"][()].astype(np.int64), columns] = group["data"][()]
+    return dense

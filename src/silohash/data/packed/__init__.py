@@ -1,0 +1,1 @@
+"""Read the data sets that are packed for the development of silohash."""

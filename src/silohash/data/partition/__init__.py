@@ -1,0 +1,1 @@
+"""Spread the items of an archive over silos."""

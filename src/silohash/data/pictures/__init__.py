@@ -1,0 +1,1 @@
+"""Decode, pack and check pictures."""

@@ -1,0 +1,101 @@
+"""Which picture files of a folder can be decoded: each is read to its end once, and the verdict is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from silohash.data.cache import cache_folder
+from silohash.data.pictures.decoding import check
+from silohash.files import digest_bytes, digest_json, read_json, write_json
+from silohash.types import UserError
+
+VERDICT_VERSION = 1
+ENTRY_LENGTH = 4
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of a picture file.
+
+    Attributes:
+        digest: of its content; empty where it could not be read.
+        problem: why it cannot be used, or an empty string.
+    """
+
+    digest: str
+    problem: str
+
+
+def check_pictures(folder: Path, names: Sequence[str]) -> dict[str, Verdict]:
+    """Reads picture files to their end, in parallel; files whose size and time are as they were before are not.
+
+    Args:
+        folder: the folder that the names are relative to.
+        names: names of files; those that lead out of the folder are refused.
+
+    Returns:
+        A verdict for each name.
+    """
+    kept_in = cache_folder() / "pictures" / f"{digest_json([VERDICT_VERSION, str(folder.resolve())])}.json"
+    before = _before(kept_in)
+    verdicts: dict[str, Verdict] = {}
+    stamps: dict[str, list[int]] = {}
+    for name in dict.fromkeys(names):
+        problem, stamp = _stamp(folder, name)
+        if problem:
+            verdicts[name] = Verdict("", problem)
+            continue
+        stamps[name] = stamp
+        known = before.get(name)
+        if known is not None and known[:2] == stamp:
+            verdicts[name] = Verdict(str(known[2]), str(known[3]))
+    fresh = [name for name in stamps if name not in verdicts]
+    if fresh:
+        with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            warnings.simplefilter("ignore")
+            verdicts.update(zip(fresh, pool.map(lambda name: _verdict(folder / name), fresh), strict=True))
+        entries = {name: [*stamp, verdicts[name].digest, verdicts[name].problem] for name, stamp in stamps.items()}
+        with contextlib.suppress(UserError, OSError):
+            write_json(kept_in, entries)
+    return verdicts
+
+
+def _before(path: Path) -> dict[str, list[object]]:
+    try:
+        entries = read_json(path)
+    except (UserError, OSError):
+        return {}
+    if not isinstance(entries, dict):
+        return {}
+    return {name: entry for name, entry in entries.items() if isinstance(entry, list) and len(entry) == ENTRY_LENGTH}
+
+
+def _stamp(folder: Path, name: str) -> tuple[str, list[int]]:
+    if Path(name).is_absolute() or os.pardir in Path(os.path.normpath(name)).parts:
+        return f'the picture "{name}" lies outside the folder', []
+    try:
+        path = folder / name
+        stat = path.stat()
+    except (OSError, ValueError):
+        return f'the picture "{name}" is missing', []
+    if not path.is_file():
+        return f'the picture "{name}" is no file', []
+    return "", [stat.st_size, stat.st_mtime_ns]
+
+
+def _verdict(path: Path) -> Verdict:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        return Verdict("", f'the picture "{path.name}" cannot be read ({error.strerror})')
+    try:
+        check(content)
+    except ValueError as error:
+        return Verdict("", f'the picture "{path.name}" cannot be decoded ({error})')
+    return Verdict(digest_bytes(content), "")

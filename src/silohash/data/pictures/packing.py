@@ -1,0 +1,211 @@
+"""Pictures that lie as JPEG files end to end in a few numpy archives, and pictures in a list of files."""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+import zipfile
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from PIL import Image
+
+from silohash.data.archive import Pictures
+from silohash.data.pictures.decoding import decode
+from silohash.files import digest_bytes, digest_file, digest_json
+from silohash.types import Rows, UserError
+
+LOCAL_HEADER = "<26xHH"
+"""What stands before a file in a zip archive: its last two numbers are the lengths of what follows."""
+
+
+@runtime_checkable
+class PictureContents(Pictures, Protocol):
+    """Pictures of which the files' own bytes can be had."""
+
+    def content(self, row: int) -> bytes:
+        """Returns one picture's file."""
+        ...
+
+    def content_digest(self, row: int) -> str:
+        """Returns a digest of one picture's file, without decoding it."""
+        ...
+
+
+class PackedPictures:
+    """Pictures of ``images-000.npz``, ``images-001.npz``, …; a file is opened when one of its pictures is asked for.
+
+    A file holds ``data`` (uint8, JPEG files end to end) and ``offsets`` (int64, one more than there are pictures);
+    pictures are counted through the files in the order of their names. Several threads may ask at once.
+
+    Args:
+        folder: the folder of files.
+        known_digest: a digest of the pictures where one is known; else the files are read through for it.
+    """
+
+    def __init__(self, folder: Path, known_digest: str = "") -> None:
+        self._known_digest = known_digest
+        self._paths = sorted(folder.glob("images-*.npz"))
+        if not self._paths:
+            raise UserError(f"{folder / 'images-000.npz'} is missing. Put the whole folder {folder.name} there again.")
+        self._offsets = [self._read(path, "offsets") for path in self._paths]
+        counts = [len(offsets) - 1 for offsets in self._offsets]
+        self._starts = [0, *np.cumsum(counts).tolist()]
+        self._data: dict[int, np.ndarray] = {}
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def _read(path: Path, name: str) -> np.ndarray:
+        return read_npz(path, (name,))[name]
+
+    def __len__(self) -> int:
+        """Returns how many there are."""
+        return int(self._starts[-1])
+
+    def content(self, row: int) -> bytes:
+        """Returns one picture's JPEG file.
+
+        Raises:
+            IndexError: if there is no such row.
+        """
+        if not 0 <= row < len(self):
+            raise IndexError(f"picture {row} of {len(self)}")
+        shard = bisect_right(self._starts, row) - 1
+        with self._lock:
+            if shard not in self._data:
+                self._data[shard] = map_npz(self._paths[shard], "data")
+        offsets = self._offsets[shard]
+        position = row - self._starts[shard]
+        return self._data[shard][offsets[position] : offsets[position + 1]].tobytes()
+
+    def content_digest(self, row: int) -> str:
+        """Returns a digest of one picture's file."""
+        return digest_bytes(self.content(row))
+
+    def picture(self, row: int) -> Image.Image:
+        """Decodes one picture (mode ``RGB``).
+
+        Raises:
+            UserError: if the packed file is damaged there.
+        """
+        try:
+            return decode(self.content(row))
+        except ValueError as error:
+            raise UserError(
+                f"Picture {row} of {self._paths[0].parent} is damaged ({error}). Restore the folder."
+            ) from error
+
+    def digest(self) -> str:
+        """Returns a digest of all files' content, or the one that is known."""
+        return self._known_digest or digest_json([digest_file(path) for path in self._paths])
+
+
+class PictureFiles:
+    """Pictures in files of one folder, an empty name where an item has none; decoded when they are asked for.
+
+    Args:
+        folder: the folder that the names are relative to.
+        names: one name an item.
+        digests: a digest of each file's content, where they are known; else the files are read for it.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str], digests: Sequence[str] | None = None) -> None:
+        self.folder = folder
+        self.names = tuple(names)
+        self._digests = digests
+
+    def __len__(self) -> int:
+        """Returns how many items there are."""
+        return len(self.names)
+
+    def taken(self, rows: Rows) -> PictureFiles:
+        """Returns the pictures of some rows."""
+        known = None if self._digests is None else [self._digests[row] for row in rows]
+        return PictureFiles(self.folder, [self.names[row] for row in rows], known)
+
+    def content(self, row: int) -> bytes:
+        """Returns one picture's file.
+
+        Raises:
+            UserError: if the item has none, or its file can no longer be read.
+        """
+        if not self.names[row]:
+            raise UserError(f"Item {row} of {self.folder} has no picture. Ask only for items that have one.")
+        try:
+            return (self.folder / self.names[row]).read_bytes()
+        except OSError as error:
+            raise self._unreadable(row, error) from error
+
+    def content_digest(self, row: int) -> str:
+        """Returns a digest of one picture's file: the known one, else the file is read for it."""
+        known = self._digests[row] if self._digests is not None else ""
+        return known or digest_bytes(self.content(row))
+
+    def picture(self, row: int) -> Image.Image:
+        """Decodes one picture (mode ``RGB``).
+
+        Raises:
+            UserError: if the item has none, or its file can no longer be read.
+        """
+        try:
+            return decode(self.content(row))
+        except ValueError as error:
+            raise self._unreadable(row, error) from error
+
+    def _unreadable(self, row: int, error: Exception) -> UserError:
+        return UserError(
+            f"{self.folder / self.names[row]} can no longer be read ({error}). Restore the file, or open the archive "
+            "again to leave it out."
+        )
+
+    def digest(self) -> str:
+        """Returns a digest of all files' content."""
+        digests = self._digests
+        if digests is None:
+            of_name = {name: digest_file(self.folder / name) if name else "" for name in set(self.names)}
+            digests = [of_name[name] for name in self.names]
+        return digest_json(list(digests))
+
+
+def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Reads named arrays of an ``.npz`` file, never a pickled one.
+
+    Raises:
+        UserError: if the file is missing or damaged, or lacks an array.
+    """
+    with _explaining(path), np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in names}
+
+
+def map_npz(path: Path, name: str) -> np.ndarray:
+    """Maps an array of an ``.npz`` file into memory where it lies there uncompressed; else reads it.
+
+    Raises:
+        UserError: if the file is missing or damaged, or lacks the array.
+    """
+    with _explaining(path), path.open("rb") as stream:
+        with zipfile.ZipFile(stream) as members:
+            member = members.getinfo(f"{name}.npy")
+        if member.compress_type == zipfile.ZIP_STORED and member.file_size:
+            stream.seek(member.header_offset)
+            stream.seek(sum(struct.unpack(LOCAL_HEADER, stream.read(struct.calcsize(LOCAL_HEADER)))), 1)
+            if np.lib.format.read_magic(stream) == (1, 0):
+                shape, turned, kind = np.lib.format.read_array_header_1_0(stream)
+                if math.prod(shape) and not turned and not kind.hasobject:
+                    return np.memmap(path, kind, "r", stream.tell(), shape)
+    return read_npz(path, (name,))[name]
+
+
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing. Put the whole folder {path.parent.name} there again.") from error
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, struct.error) as error:
+        raise UserError(f"{path} is damaged or of another kind ({error}). Restore the file.") from error

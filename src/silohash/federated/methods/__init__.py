@@ -1,0 +1,1 @@
+"""The federated methods, one file per paper."""

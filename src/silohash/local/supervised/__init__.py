@@ -1,0 +1,1 @@
+"""Supervised hashing methods, one file per paper."""
