@@ -207,5 +207,5 @@ class ResultRow:
     round_by: str = ""
 
 
-Say: TypeAlias = Callable[[str], None]
+Notify: TypeAlias = Callable[[str], None]
 """Where a long task says in one line what it skipped or does."""

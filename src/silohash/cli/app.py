@@ -9,7 +9,7 @@ import typer
 
 from silohash import __version__
 from silohash.cli import compare, data, demo, evaluate, export, inspect, search, study, train
-from silohash.cli.talk import talk
+from silohash.cli.console import print_status
 from silohash.types import UserError
 
 USER_ERROR = 2
@@ -58,14 +58,14 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        talk(f"silohash: {error}")
+        print_status(f"silohash: {error}")
         sys.exit(USER_ERROR)
     except KeyboardInterrupt:
-        talk(INTERRUPTION)
+        print_status(INTERRUPTION)
         sys.exit(INTERRUPTED)
     except SystemExit as end:
         if end.code == INTERRUPTED:  # typer's own answer to Ctrl-C, which says nothing
-            talk(INTERRUPTION)
+            print_status(INTERRUPTION)
         raise
     except BrokenPipeError:
         sys.stderr.close()

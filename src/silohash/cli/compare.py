@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silohash.cli.console import console, print_json, print_result, print_status, spinner
 from silohash.cli.demo import recipe
-from silohash.cli.talk import answer, answer_json, console, talk, working
 from silohash.cli.train import SMOKE
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def compare(
 
     differences = compare_runs(read_measured(runs(run)), measure or [])
     if as_json:
-        answer_json({"differences": [asdict(difference) for difference in differences]})
+        print_json({"differences": [asdict(difference) for difference in differences]})
         return
     console(err=False).print(_table(differences))
-    answer(
+    print_result(
         "Difference: the first less the second, its 95 % bootstrap interval over queries, and the two-sided p-value of the "
         "paired bootstrap. Seeds are not covered: for those, run a study."
     )
@@ -72,7 +72,7 @@ def reproduce(
     config = chosen.study(recipes, [*(set_ or []), *(SMOKE if smoke else ())])
     missing = lacks(config)
     for lack in missing:
-        talk(f"left out: {lack}")
+        print_status(f"left out: {lack}")
     folder = out or Path("studies") / table.replace("/", "-")
     _reproduce(chosen, without(config, missing), folder, recipes, only=only or [], smoke=smoke, as_json=as_json)
 
@@ -96,16 +96,16 @@ def _reproduce(
     done = conduct(config, out, console(), only=only, smoke=smoke)
     written: list[Path] = []
     if done.results.cells:
-        with working("Writing tables and plots"):
+        with spinner("Writing tables and plots"):
             written = write_beside(table, done.results, read_published(table.file(recipes, ".csv")), out)
             write_tables(done.results, out)
             write_plots(done.results, out)
     for one in done.failed:
-        talk(f"{one.job.name} failed: {one.said} ({one.job.log_path})")
+        print_status(f"{one.job.name} failed: {one.said} ({one.job.log_path})")
     if as_json:
-        answer_json({"study": str(out), "beside_the_paper": [str(path) for path in written]})
+        print_json({"study": str(out), "beside_the_paper": [str(path) for path in written]})
     elif written:
-        answer(f"Beside the paper's figures: {written[0]}")
+        print_result(f"Beside the paper's figures: {written[0]}")
     if done.code:
         raise typer.Exit(done.code)
 
@@ -117,7 +117,7 @@ def _list_tables(recipes: Path, wanted: str | None, *, as_json: bool) -> None:
     tables = [paper_table(wanted)] if wanted is not None else list(PAPER_TABLES.values())
     found = {table.key: lacks(table.study(recipes)) for table in tables}
     if as_json:
-        answer_json(
+        print_json(
             {
                 "tables": [
                     {
@@ -132,15 +132,15 @@ def _list_tables(recipes: Path, wanted: str | None, *, as_json: bool) -> None:
         )
         return
     for table in tables:
-        answer(f"{table.key}: {table.title}")
+        print_result(f"{table.key}: {table.title}")
         needs = dict.fromkeys(lack.needs for lack in found[table.key])
         if needs:
-            answer(f"  needs: {'; '.join(needs)}")
+            print_result(f"  needs: {'; '.join(needs)}")
         if wanted is not None:
             for line in [*(lack.remedy for lack in found[table.key] if lack.remedy), *table.differs]:
-                answer(f"  {line}")
+                print_result(f"  {line}")
     if wanted is None and any(found.values()):
-        talk("Which files are missing: silohash reproduce PAPER/TABLE --list, or silohash data check NAME.")
+        print_status("Which files are missing: silohash reproduce PAPER/TABLE --list, or silohash data check NAME.")
 
 
 def _table(differences: Sequence[Difference]) -> Table:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from silohash.cli.talk import answer, answer_json, talk, working
+from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ def list_(as_json: Json = False) -> None:
 
     entries = [_entry(key) for key in ARCHIVES]
     if as_json:
-        answer_json({"archives": entries})
+        print_json({"archives": entries})
         return
     width = max(len(entry["key"]) for entry in entries)
     for entry in entries:
-        answer(f"{entry['key']:{width}}  {entry['title']}")
-        answer(f"{'':{width}}  files: {entry['files'] or 'not here'}")
+        print_result(f"{entry['key']:{width}}  {entry['title']}")
+        print_result(f"{'':{width}}  files: {entry['files'] or 'not here'}")
         if entry["protocols"]:
-            answer(f"{'':{width}}  protocols: {', '.join(entry['protocols'])}")
+            print_result(f"{'':{width}}  protocols: {', '.join(entry['protocols'])}")
 
 
 def _entry(key: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def check(
         _refuse(archive, root=root, layout=None if layout == "auto" else layout, protocol=protocol)
         if (digest or write_checksums) and archive in ARCHIVES:
             raise UserError(f"{archive} comes with silohash or from SILOHASH_DATA as a whole; digests are of folders.")
-        with working("Reading"):
+        with spinner("Reading"):
             found = named_or_folder(archive)
         folder, content = Path(archive), _described(found)
         lines = [] if as_json else _in_words(found)
@@ -106,10 +106,10 @@ def check(
         content["digests"], told = _digests(folder, write=write_checksums)
         lines += told
     if as_json:
-        answer_json(content)
+        print_json(content)
     else:
         for line in lines:
-            answer(line)
+            print_result(line)
     if content["items"] is None or any(line.endswith(DIFFERS) for line in told):
         raise typer.Exit(NOT_AS_EXPECTED)
 
@@ -144,7 +144,7 @@ def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bo
     from silohash.data.benchmarks.files import missing_files
     from silohash.data.benchmarks.inspection import complete, files_as_json, files_in_words, files_of, read
 
-    say = (lambda line: None) if quiet else answer
+    notify = (lambda line: None) if quiet else print_result
     folder, states = files_of(key, root)
     content: dict[str, Any] = {"archive": key, "folder": str(folder), "layouts": files_as_json(states), "items": None}
     chosen = complete(states) if layout == "auto" else layout
@@ -153,21 +153,21 @@ def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bo
             raise UserError(missing_files(key, folder, DATASETS[key].layouts))
         return content
     for line in files_in_words(tuple(state for state in states if state.layout.name == chosen), folder):
-        say(line)
-    with working("Reading"):
+        notify(line)
+    with spinner("Reading"):
         found = read(key, root=root, layout=layout, protocol=protocol)
-    say(f"read as {found.layout}: {len(found.raw):,} items")
+    notify(f"read as {found.layout}: {len(found.raw):,} items")
     for name, words in found.raw.notes.items():
-        say(f"  {name}: {words}")
+        notify(f"  {name}: {words}")
     for name, rows in found.raw.stated.items():
-        say(f"  the files state {name}: {len(rows):,}")
+        notify(f"  the files state {name}: {len(rows):,}")
     for which, count in found.overlaps.items():
-        say(f"  {which} overlap: {count:,} items stand in both")
+        notify(f"  {which} overlap: {count:,} items stand in both")
     for name, why in found.fits.items():
-        say(f"protocol {name}: {'fits' if why is None else why}")
-    say(f"under {found.archive.card.protocol}:")
+        notify(f"protocol {name}: {'fits' if why is None else why}")
+    notify(f"under {found.archive.card.protocol}:")
     for line in _in_words(found.archive):
-        say(line)
+        notify(line)
     told = {"layout": found.layout, "found": len(found.raw), "notes": dict(found.raw.notes)}
     stated = {name: len(rows) for name, rows in found.raw.stated.items()}
     fits = {"protocol": found.archive.card.protocol, "protocols": dict(found.fits), "overlaps": dict(found.overlaps)}
@@ -179,15 +179,15 @@ def _digests(folder: Path, *, write: bool) -> tuple[dict[str, str], list[str]]:
     from silohash.data.benchmarks.files import CHECKSUMS, compared, digests, write_checksums
 
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != CHECKSUMS]
-    with working("Computing digests"):
+    with spinner("Computing digests"):
         found = digests(folder, paths)
     if write:
-        talk(f"Wrote {write_checksums(folder, found)}")
+        print_status(f"Wrote {write_checksums(folder, found)}")
     noted = compared(folder, found)
     lines = [f"{digest}  {name}  {noted.get(name, '')}".rstrip() for name, digest in found.items()]
     changed = list(noted.values()).count(DIFFERS)
     if changed:
-        talk(f"{changed} files are not as {folder / CHECKSUMS} notes them. Fetch them again.")
+        print_status(f"{changed} files are not as {folder / CHECKSUMS} notes them. Fetch them again.")
     return found, lines
 
 
@@ -209,16 +209,16 @@ def import_(
         options = {"root": str(root or ""), "layout": layout, "protocol": protocol or ""}
     else:
         _refuse(archive, root=root, layout=None if layout == "auto" else layout, protocol=protocol)
-    with working("Reading"):
+    with spinner("Reading"):
         found = named_or_folder(archive, options)
-    with working("Writing"):
+    with spinner("Writing"):
         write_own(out, found)
     if as_json:
-        answer_json({**_described(found), "folder": str(out), "protocol": found.card.protocol})
+        print_json({**_described(found), "folder": str(out), "protocol": found.card.protocol})
         return
     for line in _in_words(found):
-        answer(line)
-    talk(f'Next: silohash data check {out}, and [data] path = "{out}" in a config')
+        print_result(line)
+    print_status(f'Next: silohash data check {out}, and [data] path = "{out}" in a config')
 
 
 def card(archive: Named, protocol: Protocol = None) -> None:
@@ -233,7 +233,7 @@ def card(archive: Named, protocol: Protocol = None) -> None:
     found = named_or_folder(archive).card
     facts = {"source": found.source, "licence": found.licence, "protocol": found.protocol, "digest": found.digest}
     for name, value in {"name": found.name, **facts, **found.notes}.items():
-        answer(f"{name}: {value}")
+        print_result(f"{name}: {value}")
 
 
 def _dataset_card(key: str, protocol: str | None) -> None:
@@ -246,16 +246,16 @@ def _dataset_card(key: str, protocol: str | None) -> None:
         chosen = protocol_of(key, protocol).protocol
         facts |= {"protocol": protocol, "of": chosen.source, "about": chosen.about, **chosen.rules()}
     for name, value in facts.items():
-        answer(f"{name}: {value}")
+        print_result(f"{name}: {value}")
     if protocol is not None:
         return
     for layout in dataset.layouts:
-        answer(f"layout {layout.name}: {layout.summary}")
+        print_result(f"layout {layout.name}: {layout.summary}")
         for option, meaning in layout.options.items():
-            answer(f"  option {option}: {meaning}")
+            print_result(f"  option {option}: {meaning}")
     for name, one in dataset.protocols.items():
         usual = " (where none is named)" if name == dataset.default_protocol else ""
-        answer(f"protocol {name}{usual}: {one.source}. {one.about}")
+        print_result(f"protocol {name}{usual}: {one.source}. {one.about}")
 
 
 def partition(
@@ -279,11 +279,11 @@ def partition(
 
         title = f"{archive.card.name}: {parts.kind} over {len(parts)} silos, seed {parts.seed}"
         draw_partition(drift, archive.label_names, plot, title=title)
-        talk(f"Wrote {plot}")
+        print_status(f"Wrote {plot}")
     if as_json:
         sizes = {silo.name: len(silo.rows) for silo in parts.silos}
-        answer_json({"silos": sizes, "digest": parts.digest(), "drift": drift.to_json() if drift is not None else None})
+        print_json({"silos": sizes, "digest": parts.digest(), "drift": drift.to_json() if drift is not None else None})
         return
-    answer(parts.describe(archive))
+    print_result(parts.describe(archive))
     if drift is not None:
-        answer(f"\n{drift.describe()}")
+        print_result(f"\n{drift.describe()}")

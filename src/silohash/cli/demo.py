@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silohash.cli.talk import answer, console, talk, working
+from silohash.cli.console import console, print_result, print_status, spinner
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -41,8 +41,10 @@ def demo(
 ) -> None:
     """Train five silos together on the embedded archive, compare, index, search, report. About two minutes."""
     started = time.perf_counter()
-    talk("Five libraries of characters train one model without sharing a picture or a text (recipes/demo.toml).")
-    with working("Drawing the characters of the fonts that matplotlib brings (once; kept in the cache)"):
+    print_status(
+        "Five libraries of characters train one model without sharing a picture or a text (recipes/demo.toml)."
+    )
+    with spinner("Drawing the characters of the fonts that matplotlib brings (once; kept in the cache)"):
         from silohash.runtime.config import load_config
 
         configs = {
@@ -52,13 +54,15 @@ def demo(
             for name, method in METHODS.items()
         }
         archive = open_demo_archive(configs["federated"])
-    talk(f"{len(archive):,} pictures of characters with their Unicode names.")
+    print_status(f"{len(archive):,} pictures of characters with their Unicode names.")
     runs = {name: _train(config, out / name) for name, config in configs.items()}
     _compare(runs)
     _search(runs["federated"], archive)
     page = _report(list(runs.values()), out)
-    answer(f"\nReport: {page}")
-    talk(f'Go on: silohash search {out}/federated "musical note"        ({time.perf_counter() - started:.0f} s in all)')
+    print_result(f"\nReport: {page}")
+    print_status(
+        f'Go on: silohash search {out}/federated "musical note"        ({time.perf_counter() - started:.0f} s in all)'
+    )
 
 
 def recipe(name: str) -> Path:
@@ -90,7 +94,7 @@ def _train(config: RunConfig, folder: Path) -> Run:
         if run.config_path.exists():
             experiment.resume(folder, observers=listening)
         else:
-            experiment.train(config, folder, observers=listening, say=talk)
+            experiment.train(config, folder, observers=listening, notify=print_status)
     if not run.results_path.exists():
         finish(run)
     return run
@@ -105,7 +109,7 @@ def _compare(runs: dict[str, Run]) -> None:
     federated = mean_map(rows["federated"], ("XS",))
     alone, alone_here = mean_map(rows["alone"], ("XS",)), mean_map(rows["alone"], ("PG",))
     pooled = mean_map(rows["pooled"], ("GG",))
-    answer(
+    print_result(
         f"Together: {federated:.1f}. Alone: {alone:.1f} across silos ({federated - alone:+.1f} by training together), "
         f"{alone_here:.1f} if one model encodes everything ({federated - alone_here:+.1f}). "
         f"Pooled: {pooled:.1f}; the federation reaches {100 * federated / pooled:.0f} % of it."
@@ -140,7 +144,7 @@ def _search(run: Run, archive: Archive) -> None:
     from silohash.search.silos import ask_run, open_nodes
 
     if not run.index_folder.exists():
-        with working("Indexing every silo's characters"):
+        with spinner("Indexing every silo's characters"):
             index_run(run)
     nodes = open_nodes(run.index_folder)
     questions: list[tuple[str, Value, Modality, Modality]] = [
@@ -149,7 +153,7 @@ def _search(run: Run, archive: Archive) -> None:
         picture_question(archive, "query", UNSEEN_CHARACTER, "By a picture of a character that no silo trained on"),
     ]
     for title, value, asked_by, target in questions:
-        answer(f"\n{title}")
+        print_result(f"\n{title}")
         print_hits(ask_run(run, value, asked_by, target, k=ANSWERS, nodes=nodes))
 
 
@@ -169,6 +173,6 @@ def _report(runs: list[Run], out: Path) -> Path:
     from silohash.report.page import write_report
 
     page = out / "report.html"
-    with working("Writing the report"):
+    with spinner("Writing the report"):
         write_report(report_data(runs, title="silohash demo: five libraries of characters"), page)
     return page

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from silohash.cli.talk import answer, answer_json, console, working
+from silohash.cli.console import console, print_json, print_result, spinner
 
 
 def register(app: typer.Typer) -> None:
@@ -34,13 +34,13 @@ def evaluate(
     found = Run(run)
     asked = {"measures": measure, "evaluations": evaluation, "tasks": task, "ignore_labels": ignore_label}
     chosen = {name: value for name, value in asked.items() if value}
-    with working("Evaluating"):
+    with spinner("Evaluating"):
         figures = evaluate_run(found, **chosen)
     rows = figures.rows
     if not chosen:
         write_figures(found, figures)
     if as_json:
-        answer_json({"results": [asdict(row) for row in rows]})
+        print_json({"results": [asdict(row) for row in rows]})
     else:
         console(err=False).print(as_table(rows, percent=True))
 
@@ -56,6 +56,6 @@ def report(
 
     found = runs(run)
     path = out or found[0].report_path
-    with working("Writing the report"):
+    with spinner("Writing the report"):
         write_report(report_data(found), path)
-    answer(str(path))
+    print_result(str(path))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.search import modality_named
-from silohash.cli.talk import answer, answer_json, talk, working
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ def export(
         raise UserError("Name the form in which the towers are to be written: --onnx.")
     found = Run(run)
     _ = found.config
-    with working("Exporting"):
+    with spinner("Exporting"):
         from silohash.runtime.export import export_onnx
 
         towers = export_onnx(found, out or found.onnx_folder, model)
     if as_json:
         from dataclasses import asdict
 
-        answer_json({"towers": [asdict(tower) for tower in towers]})
+        print_json({"towers": [asdict(tower) for tower in towers]})
         return
     for tower in towers:
-        answer(_sentence(tower))
+        print_result(_sentence(tower))
 
 
 def _sentence(tower: ExportedTower) -> str:
@@ -73,17 +73,17 @@ def encode(
     check_suffix(out)
     found = Run(run)
     trained = found.model
-    with working("Encoding"):
+    with spinner("Encoding"):
         items = found.archive if archive is None else named_or_folder(archive)
         encoder = trained.encoder(trained.shared_name() if model is None else model)
         chosen = only_modality(items, encoder) if modality is None else modality_named(modality)
         codes = encode_archive(encoder, items, chosen)
         write_codes(codes, out)
     for sentence in items.card.skipped:
-        talk(f"skipped: {sentence}")
+        print_status(f"skipped: {sentence}")
     if as_json:
         about = {"bits": codes.bits, "modality": codes.modality, "model_digest": codes.model_digest}
-        answer_json({"file": str(out), "items": len(codes), "items_without": len(items) - len(codes), **about})
+        print_json({"file": str(out), "items": len(codes), "items_without": len(items) - len(codes), **about})
         return
     without = f"; {len(items) - len(codes):,} have no {chosen}" if len(codes) < len(items) else ""
-    answer(f"{out}: {len(codes):,} codes of {codes.bits} bits{without}")
+    print_result(f"{out}: {len(codes):,} codes of {codes.bits} bits{without}")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from silohash.cli.talk import answer, answer_json
+from silohash.cli.console import print_json, print_result
 from silohash.registry import Registry, suggestion
 from silohash.types import UserError
 
@@ -49,19 +49,19 @@ def list_(
         raise UserError(f'There is no list of "{kind}"{suggestion(kind, KINDS)}; there are: {", ".join(KINDS)}.')
     if kind is not None and name is not None:
         about = described(kind, name)
-        answer_json({kind: [about]}) if as_json else _print_card(kind, about)
+        print_json({kind: [about]}) if as_json else _print_card(kind, about)
         return
     tables = {name: entries(name) for name in KINDS if kind in {None, name}}
     if as_json:
-        answer_json(tables)
+        print_json(tables)
         return
     for name, table in tables.items():
-        answer(f"{name}:")
+        print_result(f"{name}:")
         width = max(len(entry["key"]) for entry in table)
         for entry in table:
-            answer(f"  {entry['key']:{width}}  {entry['summary']}")
+            print_result(f"  {entry['key']:{width}}  {entry['summary']}")
     if kind in WITH_CARDS:
-        answer(f"silohash list {kind} NAME shows a method's card.")
+        print_result(f"silohash list {kind} NAME shows a method's card.")
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
@@ -134,7 +134,7 @@ def described(kind: str, name: str) -> dict[str, Any]:
 
 
 def _print_card(kind: str, about: dict[str, Any]) -> None:
-    answer(f"{about['key']}: {about['title']}")
+    print_result(f"{about['key']}: {about['title']}")
     paper = [about["authors"], f"{about['venue']} {about['year']}", about["link"]]
     labels = "needed" if about["supervised"] else "not needed"
     labels += ", also of a query" if about["needs_label_at_query"] else ""
@@ -168,7 +168,7 @@ def _print_parameters(kind: str, about: dict[str, Any]) -> None:
 
 def _print_indented(text: str, first: str = "  ") -> None:
     for line in textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first)):
-        answer(line)
+        print_result(line)
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
@@ -186,10 +186,10 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     facts["device"] = _device()
     facts["real data (SILOHASH_DATA)"] = _real_data()
     if as_json:
-        answer_json(facts)
+        print_json(facts)
         return
     for name, value in facts.items():
-        answer(f"{name:26} {value if value is not None else f'missing: {PACKAGES[name]}'}")
+        print_result(f"{name:26} {value if value is not None else f'missing: {PACKAGES[name]}'}")
 
 
 def _device() -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from silohash.cli.talk import answer, answer_json, talk, working
+from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.types import MODALITIES, Modality, UserError
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ def index(
     from silohash.runtime.run import Run
 
     items = None if archive is None else read_folder(archive)
-    with working("Indexing"):
-        counts = index_run(Run(run), items, model=model, say=talk)
+    with spinner("Indexing"):
+        counts = index_run(Run(run), items, model=model, notify=print_status)
     if as_json:
-        answer_json({"items": counts})
+        print_json({"items": counts})
 
 
 def search(
@@ -65,7 +65,7 @@ def search(
     target = _target(find, modality, tuple(found.model.featurisers))
     hits = ask_run(found, value, modality, target, k=k, radius_bits=radius)
     if as_json:
-        answer_json(_document(hits))
+        print_json(_document(hits))
         return
     print_hits(hits)
 
@@ -150,18 +150,18 @@ def print_hits(hits: Hits) -> None:
         hits.ids, hits.silos, ranks, hits.distances, hits.payloads, strict=True
     ):
         labels = f"  [{', '.join(payload['labels'])}]" if payload.get("labels") else ""
-        answer(f"{rank}{distance:3d} bits  {silo:{width}}  {payload.get('caption') or item}{labels}")
+        print_result(f"{rank}{distance:3d} bits  {silo:{width}}  {payload.get('caption') or item}{labels}")
     if hits.ties_at_cut:
         last = f"{hits.places[-1]} bits" if hits.comparable else f"rank {hits.places[-1]}"
-        talk(f"{hits.ties_at_cut:,} more at {last} were left out; ask for more with -k.")
+        print_status(f"{hits.ties_at_cut:,} more at {last} were left out; ask for more with -k.")
     for silo, reason in hits.missing_silos.items():
-        talk(f"{silo} did not answer: {reason}")
+        print_status(f"{silo} did not answer: {reason}")
     for silo, reason in hits.limited_silos.items():
-        talk(f"{silo}: {reason}")
+        print_status(f"{silo}: {reason}")
     if not hits:
-        talk("No silo answered with an item.")
+        print_status("No silo answered with an item.")
     if not hits.comparable:
-        talk(
+        print_status(
             "The silos encode with models of their own: the order is by each silo's own rank, and distances of different "
             "silos are not comparable."
         )

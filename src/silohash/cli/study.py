@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from silohash.cli.talk import answer, answer_json, console, talk, working
+from silohash.cli.console import console, print_json, print_result, print_status, spinner
 from silohash.cli.train import SMOKE, seed_numbers
 from silohash.types import UserError
 
@@ -42,7 +42,7 @@ def study(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Run every combination of a study's choices and seeds, and write its tables and plots. Goes on where it stopped."""
-    with working("Reading the study"):
+    with spinner("Reading the study"):
         from silohash.study.grid import load_study
 
     config = load_study(file, [*(set_ or []), *(SMOKE if smoke else ())])
@@ -71,7 +71,7 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Run a config over values of some of its keys, and draw the figures over them."""
-    with working("Reading the config"):
+    with spinner("Reading the config"):
         from silohash.study.grid import make_study
 
     axes = [_axis(text) for text in over]
@@ -123,7 +123,7 @@ def _run(
     else:
         done = conduct(config, out, console(), only=only, smoke=smoke, fresh=fresh)
     if done.results.cells:
-        with working("Writing tables and plots"):
+        with spinner("Writing tables and plots"):
             write_tables(done.results, out)
             write_plots(done.results, out)
     _tell(done, out, as_json=as_json)
@@ -144,12 +144,12 @@ def _tell(done: Conducted, out: Path, *, as_json: bool) -> None:
             for cell in results.cells
         ]
         failed = [{"run": str(one.job.folder), "said": one.said, "log": str(one.job.log_path)} for one in done.failed]
-        answer_json({"study": str(out), "runs": runs, "missing": results.missing, "failed": failed})
+        print_json({"study": str(out), "runs": runs, "missing": results.missing, "failed": failed})
         return
     for one in done.failed:
-        talk(f"{one.job.name} failed: {one.said} ({one.job.log_path})")
+        print_status(f"{one.job.name} failed: {one.said} ({one.job.log_path})")
     if results.missing:
-        talk(f"{len(results.missing)} of {len(results.missing) + len(results.cells)} runs are not there yet.")
-    answer(f"Figures: {out / 'results.csv'}")
+        print_status(f"{len(results.missing)} of {len(results.missing) + len(results.cells)} runs are not there yet.")
+    print_result(f"Figures: {out / 'results.csv'}")
     if results.cells:
-        answer(f"Tables: {out / 'tables'}\nPlots: {out / 'plots'}")
+        print_result(f"Tables: {out / 'tables'}\nPlots: {out / 'plots'}")

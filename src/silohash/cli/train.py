@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silohash.cli.talk import answer, answer_json, console, talk, working
+from silohash.cli.console import console, print_json, print_result, print_status, spinner
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def new(
     if file.exists():
         raise UserError(f'"{file}" is there already. Give another name, or remove it first.')
     write_text(file, config_template(file, local=local, federated=federated, data=data))
-    talk(f"Wrote {file}. Next: silohash train {file} --out runs/{file.stem}")
+    print_status(f"Wrote {file}. Next: silohash train {file} --out runs/{file.stem}")
 
 
 def train(
@@ -80,7 +80,7 @@ def resume(
 
     found = Run(run)
     _ = found.config
-    with working("Importing torch"):
+    with spinner("Importing torch"):
         from silohash.runtime import experiment
     experiment.resume(run, observers=observers(found, tensorboard=tensorboard))
     finish(found)
@@ -92,8 +92,10 @@ def train_run(config: RunConfig, folder: Path, *, tensorboard: bool = False) -> 
     from silohash.runtime import experiment
     from silohash.runtime.run import Run
 
-    talk(f"Training into {folder}")
-    run = experiment.train(config, folder, observers=observers(Run(folder), tensorboard=tensorboard), say=talk)
+    print_status(f"Training into {folder}")
+    run = experiment.train(
+        config, folder, observers=observers(Run(folder), tensorboard=tensorboard), notify=print_status
+    )
     finish(run)
     return run
 
@@ -102,7 +104,7 @@ def finish(run: Run) -> None:
     """Writes a run's figures and its report."""
     from silohash.report.finish import finish_run
 
-    with working("Evaluating"):
+    with spinner("Evaluating"):
         finish_run(run)
 
 
@@ -124,12 +126,12 @@ def _tell(finished: list[Run], *, as_json: bool) -> None:
     if as_json:
         from dataclasses import asdict
 
-        answer_json({"runs": [str(run.folder) for run in finished], "results": [asdict(row) for row in rows]})
+        print_json({"runs": [str(run.folder) for run in finished], "results": [asdict(row) for row in rows]})
         return
     console(err=False).print(as_table(rows, percent=True))
     for run in finished:
-        answer(f"Report: {run.report_path}")
-        talk(f'Next: silohash index {run.folder}; silohash search {run.folder} "…"')
+        print_result(f"Report: {run.report_path}")
+        print_status(f'Next: silohash index {run.folder}; silohash search {run.folder} "…"')
 
 
 def seed_numbers(text: str) -> list[int]:

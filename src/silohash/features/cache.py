@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from silohash.data.cache import cache_folder
 from silohash.files import digest_file, folder_beside, read_json, write_json
-from silohash.types import Say, UserError
+from silohash.types import Notify, UserError
 
 SCHEMA = 1
 LONG_TASK_PICTURES = 2_000
@@ -40,7 +40,7 @@ class DecodedPictures:
     readable: npt.NDArray[np.bool_]
 
 
-def say_on_standard_error(line: str) -> None:
+def notify_on_standard_error(line: str) -> None:
     """Prints a line where it does not mix with results."""
     print(line, file=sys.stderr)
 
@@ -55,11 +55,11 @@ class PixelCache:
 
     Attributes:
         folder: where entries stand; default ``pixels`` in the folder that ``SILOHASH_CACHE`` names.
-        say: told when a long decoding starts, and when the cache cannot be used.
+        notify: told when a long decoding starts, and when the cache cannot be used.
     """
 
     folder: Path = field(default_factory=lambda: cache_folder() / "pixels")
-    say: Say = say_on_standard_error
+    notify: Notify = notify_on_standard_error
 
     def decoded(
         self, key: str, shape: tuple[int, int, int, int], draw: Callable[[int], Pixels]
@@ -79,14 +79,14 @@ class PixelCache:
             found = _open(path, shape)
             if found is None:
                 if path.exists():
-                    self.say(f"The decoded pictures in {path} are damaged and are made anew.")
+                    self.notify(f"The decoded pictures in {path} are damaged and are made anew.")
                 elif shape[0] >= LONG_TASK_PICTURES:
-                    self.say(f"Decoding {shape[0]:,} pictures, once ...")
+                    self.notify(f"Decoding {shape[0]:,} pictures, once ...")
                 try:
                     with folder_beside(path) as beside:
                         _write(beside, shape, draw)
                 except (OSError, UserError) as error:
-                    self.say(f"Going on without a cache of decoded pictures: {error}")
+                    self.notify(f"Going on without a cache of decoded pictures: {error}")
                 found = _open(path, shape)
         return found
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from silohash.types import Say
+from silohash.types import Notify
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -60,10 +60,10 @@ def prefetched(
 
 
 @contextmanager
-def progress(what: str, total: int, say: Say) -> Iterator[Callable[[int], None]]:
+def progress(what: str, total: int, notify: Notify) -> Iterator[Callable[[int], None]]:
     """Yields what is to be told of every further items that are done.
 
-    After two seconds a terminal shows a bar, which vanishes at the end; elsewhere ``say`` gets a line now and then.
+    After two seconds a terminal shows a bar, which vanishes at the end; elsewhere ``notify`` gets a line now and then.
     """
     started = last = time.monotonic()
     done = 0
@@ -82,7 +82,7 @@ def progress(what: str, total: int, say: Say) -> Iterator[Callable[[int], None]]
             bar = _bar(what, total, done)
         elif last == started or now - last >= PLAIN_SECONDS:
             last = now
-            say(f"{what}: {done:,} of {total:,}")
+            notify(f"{what}: {done:,} of {total:,}")
 
     try:
         yield advance

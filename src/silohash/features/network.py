@@ -304,7 +304,7 @@ class NetworkFeatures:
         network, device = self.source.network(), str(choose_device(self.device))
         what = f"Encoding {len(lacking):,} {'pictures' if self.modality == 'image' else 'texts'} with {network.name}"
         if len(lacking) >= SPOKEN_OF:
-            self.vectors.say(f"{what}, once ...")
+            self.vectors.notify(f"{what}, once ...")
         if not isinstance(column, Pictures):  # texts of one length need the least padding
             lacking = sorted(lacking, key=lambda place: len(column[rows[place]]))
         groups = [lacking[start : start + self.batch] for start in range(0, len(lacking), self.batch)]
@@ -312,7 +312,7 @@ class NetworkFeatures:
             groups, self._prepare(network, column, rows, device), threads=loader_threads(), ahead=loader_threads() + 2
         )
         try:
-            with progress(what, len(lacking), self.vectors.say) as advance:
+            with progress(what, len(lacking), self.vectors.notify) as advance:
                 for group, batch in zip(groups, prepared, strict=True):
                     self.vectors.add([digests[place] for place in group], network.embed(batch, device, half=self.half))
                     advance(len(group))

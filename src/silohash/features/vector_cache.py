@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.cache import cache_folder
-from silohash.features.cache import say_on_standard_error
+from silohash.features.cache import notify_on_standard_error
 from silohash.files import digest_arrays, read_arrays, write_arrays
-from silohash.types import Say, UserError
+from silohash.types import Notify, UserError
 
 BLOCK_ITEMS = 512
 """So many items are lost at most when a run is cut off."""
@@ -36,11 +36,11 @@ class VectorCache:
 
     Attributes:
         folder: where networks' folders stand; default ``vectors`` in the folder that ``SILOHASH_CACHE`` names.
-        say: told when a block is damaged, and when the cache cannot be used.
+        notify: told when a block is damaged, and when the cache cannot be used.
     """
 
     folder: Path = field(default_factory=lambda: cache_folder() / "vectors")
-    say: Say = say_on_standard_error
+    notify: Notify = notify_on_standard_error
 
     def of_network(self, key: str, width: int, *, half: bool = False) -> NetworkVectors:
         """Returns the vectors of one network.
@@ -50,7 +50,7 @@ class VectorCache:
             width: how many numbers a vector has.
             half: whether vectors are kept in 16 bits.
         """
-        return NetworkVectors(self.folder / key, width, np.dtype(np.float16 if half else np.float32), self.say)
+        return NetworkVectors(self.folder / key, width, np.dtype(np.float16 if half else np.float32), self.notify)
 
 
 class NetworkVectors:
@@ -62,14 +62,14 @@ class NetworkVectors:
         folder: where the blocks lie.
         width: how many numbers a vector has.
         kept_as: float16 or float32.
-        say: told what is wrong with the folder.
+        notify: told what is wrong with the folder.
     """
 
-    def __init__(self, folder: Path, width: int, kept_as: np.dtype[np.floating], say: Say) -> None:
+    def __init__(self, folder: Path, width: int, kept_as: np.dtype[np.floating], notify: Notify) -> None:
         self.folder = folder
         self.width = width
         self.kept_as = kept_as
-        self.say = say
+        self.notify = notify
         self._places: dict[str, tuple[Path, int]] = {}
         self._pending: dict[str, npt.NDArray[np.floating]] = {}
         self._unwritten: dict[str, npt.NDArray[np.floating]] = {}
@@ -137,7 +137,7 @@ class NetworkVectors:
                 write_arrays(path, arrays)
             except (OSError, UserError) as error:
                 self._writable = False
-                self.say(f"Going on without a cache of vectors: {error}")
+                self.notify(f"Going on without a cache of vectors: {error}")
             else:
                 self._know(path, digests)
                 return
@@ -164,7 +164,7 @@ class NetworkVectors:
                 return [bytes(row).hex() for row in arrays["digests"]]
         except (OSError, UserError, KeyError):
             pass
-        self.say(f"The vectors in {block} are damaged, and their items are encoded anew.")
+        self.notify(f"The vectors in {block} are damaged, and their items are encoded anew.")
         with suppress(OSError):
             block.unlink()
         return None

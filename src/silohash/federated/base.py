@@ -271,7 +271,7 @@ class FederatedMethod:
         """Hook 6, silo, pure: changes the towers' outputs; encoding uses it too.
 
         Args:
-            outputs: what the towers say.
+            outputs: the outputs of the towers.
             extras: what the server sent beside the parameters, on the model's device.
         """
         return outputs

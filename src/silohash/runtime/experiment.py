@@ -30,19 +30,21 @@ from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import Run, archive_of
 from silohash.runtime.runner import InProcess, Runner, SiloTask, WorkerProcesses
 from silohash.runtime.worker import Worker, set_threads
-from silohash.types import MODALITIES, Modality, Say, UserError
+from silohash.types import MODALITIES, Modality, Notify, UserError
 
 PACKAGES = ("torch", "numpy", "numba", "safetensors", "pydantic")
 
 
-def train(config: RunConfig, folder: Path, *, observers: Sequence[Observer] = (), say: Say = lambda text: None) -> Run:
+def train(
+    config: RunConfig, folder: Path, *, observers: Sequence[Observer] = (), notify: Notify = lambda text: None
+) -> Run:
     """Trains a run in a new folder.
 
     Args:
         config: the run.
         folder: where it goes; must not hold a run.
         observers: who is told of each round, beside ``rounds.jsonl``.
-        say: told what is skipped.
+        notify: told what is skipped.
 
     Returns:
         The run, with its model.
@@ -54,7 +56,7 @@ def train(config: RunConfig, folder: Path, *, observers: Sequence[Observer] = ()
     choose_device(config.train.device)
     archive = archive_of(config)
     for sentence in archive.card.skipped:
-        say(f"skipped: {sentence}")
+        notify(f"skipped: {sentence}")
     parts = partition(
         archive, config.partition.kind, config.partition.silos, config.seed, **config.partition.parameters()
     )

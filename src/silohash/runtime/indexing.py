@@ -12,13 +12,13 @@ from silohash.index.base import FORMAT_VERSION, IndexManifest
 from silohash.index.store import Store
 from silohash.runtime.encoder import Encoder
 from silohash.runtime.run import Run
-from silohash.types import Modality, Rows, Say, UserError
+from silohash.types import Modality, Notify, Rows, UserError
 
 BLOCK_ROWS = 50_000
 
 
 def index_run(
-    run: Run, archive: Archive | None = None, *, model: str | None = None, say: Say = lambda text: None
+    run: Run, archive: Archive | None = None, *, model: str | None = None, notify: Notify = lambda text: None
 ) -> dict[str, int]:
     """Makes the indexes of a run, in place of those before.
 
@@ -26,7 +26,7 @@ def index_run(
         run: a trained run.
         archive: items to index beside the run's own silos, as one more silo; None for the silos themselves.
         model: whose model encodes the archive, where silos have their own; the run's silos encode with what they deploy.
-        say: told of each silo.
+        notify: told of each silo.
 
     Returns:
         Items a silo.
@@ -46,7 +46,7 @@ def index_run(
                 if len(present):
                     _index(folder / f"{modality}.sqlite", encoder, items, present, modality)
         counts[name] = len(rows)
-        say(f"{name}: {len(rows):,} items")
+        notify(f"{name}: {len(rows):,} items")
     return counts
 
 

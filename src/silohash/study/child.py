@@ -99,14 +99,14 @@ def run_or_go_on(folder: Path, config: Mapping[str, Any], *, figures: bool) -> N
         if run.config_path.exists():
             experiment.resume(folder, observers=observers)
         else:
-            experiment.train(load_config(config), folder, observers=observers, say=_say)
+            experiment.train(load_config(config), folder, observers=observers, notify=_notify)
         if figures:
             from silohash.report.finish import finish_run
 
             finish_run(run)
 
 
-def _say(text: str) -> None:
+def _notify(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 

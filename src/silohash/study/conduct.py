@@ -67,7 +67,7 @@ def conduct(
     """
     wanted = selected(config, cells(config, refuse_equal=not smoke), only)
 
-    def say(text: str) -> None:
+    def notify(text: str) -> None:
         """Prints a line beside the bars."""
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -76,13 +76,13 @@ def conduct(
         failed: list[Outcome] = []
         if config.tune:
             asked = {search_name(config, cell.choices) for cell in wanted}
-            with Tuning(config, config.tune, out, say, fresh=fresh) as tuning:
+            with Tuning(config, config.tune, out, notify, fresh=fresh) as tuning:
                 failed += _tune(tuning, asked, config.processes, console, make_worker)
                 tuned = tuning.best()
             names = {cell.name for cell in wanted if search_name(config, cell.choices) in tuned}
             wanted = [cell for cell in cells(config, tuned, refuse_equal=False) if cell.name in names]
         jobs = [Job(cell.name, out / RUNS / cell.name, cell.config) for cell in wanted]
-        left = unfinished(jobs, say, fresh=fresh)
+        left = unfinished(jobs, notify, fresh=fresh)
         if left:
             with StudyProgress(
                 console, "runs", [job.config for job in left], finished=len(jobs) - len(left)

@@ -16,21 +16,21 @@ from silohash.runtime.run import Run
 from silohash.study.child import LOCK_SECONDS
 from silohash.study.locks import locked
 from silohash.study.pool import Job
-from silohash.types import Say, UserError
+from silohash.types import Notify, UserError
 
 State = Literal["new", "begun", "finished"]
 DIFFERENCES_SHOWN = 3
 UNDECIDED = tuple(f"train.{name}" for name in DECIDING_NOTHING)
 
 
-def unfinished(jobs: Sequence[Job], say: Say, *, fresh: bool = False) -> list[Job]:
+def unfinished(jobs: Sequence[Job], notify: Notify, *, fresh: bool = False) -> list[Job]:
     """Returns the runs that are to be started or gone on with.
 
     A folder that cannot be gone on with is set aside and the run begun anew.
 
     Args:
         jobs: all runs.
-        say: told what is set aside.
+        notify: told what is set aside.
         fresh: whether runs whose settings have changed since are set aside as well.
 
     Raises:
@@ -53,7 +53,7 @@ def unfinished(jobs: Sequence[Job], say: Say, *, fresh: bool = False) -> list[Jo
         reason = f"its settings have changed: {changed[job.name]}" if job.name in changed else damage(job)
         if reason:
             aside = set_aside(job.folder)
-            say(f"{job.name}: set aside as {aside.name} and begun anew ({reason})")
+            notify(f"{job.name}: set aside as {aside.name} and begun anew ({reason})")
         if state_of(job) != "finished":
             left.append(job)
     return left

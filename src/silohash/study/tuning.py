@@ -25,7 +25,7 @@ from silohash.study.folders import set_aside, unfinished
 from silohash.study.grid import Choices, Parameter, StudyConfig, Tune
 from silohash.study.pool import Chain, Job, Outcome
 from silohash.study.results import BEST
-from silohash.types import Say, UserError
+from silohash.types import Notify, UserError
 
 if TYPE_CHECKING:
     import optuna
@@ -91,15 +91,15 @@ class Tuning:
         config: the study.
         tune: its table.
         out: the study's folder.
-        say: told what is set aside.
+        notify: told what is set aside.
         fresh: whether a search whose settings have changed since is begun anew.
 
     Raises:
         UserError: if optuna is not installed, or a search was begun with other settings.
     """
 
-    def __init__(self, config: StudyConfig, tune: Tune, out: Path, say: Say, *, fresh: bool = False) -> None:
-        self.config, self.tune, self.out, self.say, self.fresh = config, tune, out, say, fresh
+    def __init__(self, config: StudyConfig, tune: Tune, out: Path, notify: Notify, *, fresh: bool = False) -> None:
+        self.config, self.tune, self.out, self.notify, self.fresh = config, tune, out, notify, fresh
         self.searches = searches(config, tune)
         optuna = _optuna()
         with explaining_disk_errors(out / FOLDER):
@@ -138,7 +138,7 @@ class Tuning:
 
     def _forget(self, search: Search) -> None:
         if (folder := self.out / FOLDER / search.name).exists():
-            self.say(f"{search.name}: search set aside as {set_aside(folder).name} and begun anew")
+            self.notify(f"{search.name}: search set aside as {set_aside(folder).name} and begun anew")
         _optuna().delete_study(study_name=search.name, storage=self.storage)
 
     def _settings(self, search: Search) -> str:
@@ -182,7 +182,7 @@ class Tuning:
             if number < len(trials) and trials[number].state.is_finished():
                 continue
             job = self.job(search, number)
-            outcome = (yield job) if unfinished([job], self.say, fresh=self.fresh) else Outcome(job, 0, "", 0.0)
+            outcome = (yield job) if unfinished([job], self.notify, fresh=self.fresh) else Outcome(job, 0, "", 0.0)
             score = validation_figure(job.folder, job.config) if outcome.code == 0 else None
             if score is None:
                 self._study(search).tell(number, state=_optuna().trial.TrialState.FAIL)
@@ -212,7 +212,9 @@ class Tuning:
                 lines.append([search.name, trial.number, trial.state.name.lower(), trial.value, *values])
             if not judged:
                 if trials:
-                    self.say(f"{search.name}: every trial failed; {self.out / FOLDER / search.name} holds their logs")
+                    self.notify(
+                        f"{search.name}: every trial failed; {self.out / FOLDER / search.name} holds their logs"
+                    )
                 continue
             best = max(judged, key=lambda trial: (trial.value or 0.0, -trial.number))
             found[search.name] = {

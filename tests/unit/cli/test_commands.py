@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from silohash import __version__, registry
-from silohash.cli import talk
 from silohash.data import ARCHIVES
 from silohash.federated import FEDERATED_METHODS
 from silohash.local import LOCAL_METHODS
@@ -264,7 +263,7 @@ def test_ctrl_c_inside_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_has_no_figure_that_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
-    talk.answer_json({"a": [float("nan"), 1.5, {"b": float("inf")}], "c": (2,), "d": Path("x")})
+    console.print_json({"a": [float("nan"), 1.5, {"b": float("inf")}], "c": (2,), "d": Path("x")})
     said = type("Said", (), {"out": capsys.readouterr().out})
     import json
 

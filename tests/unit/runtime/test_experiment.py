@@ -77,7 +77,7 @@ def test_silos_deploy_the_models_that_validation_chose(
 def test_observers_hear_of_every_round_and_of_the_end(archive: Path, tmp_path: Path) -> None:
     listener, said = Records(), []
     config = tiny_config(archive, federated={"rounds": 2})
-    experiment.train(config, tmp_path / "run", observers=[listener], say=said.append)
+    experiment.train(config, tmp_path / "run", observers=[listener], notify=said.append)
     assert (listener.first_round, len(listener.records), listener.finished) == (0, 2, True)
     assert said == []
     again = Records()
@@ -148,7 +148,7 @@ def test_skipped_rows_are_said(tmp_path: Path) -> None:
     values[7, 2] = np.nan
     np.save(own / "image.npy", values)
     said: list[str] = []
-    experiment.train(tiny_config(own, federated={"rounds": 1}), tmp_path / "run", say=said.append)
+    experiment.train(tiny_config(own, federated={"rounds": 1}), tmp_path / "run", notify=said.append)
     assert len(said) == 1
     assert said[0].startswith("skipped: metadata.csv, row 9: image.npy holds NaN")
 

@@ -18,17 +18,17 @@ PLAIN_WIDTH = 160
 """Columns of a table that no terminal shows."""
 
 
-def talk(text: str) -> None:
+def print_status(text: str) -> None:
     """Says a line on standard error."""
     typer.echo(text, err=True)
 
 
-def answer(text: str) -> None:
+def print_result(text: str) -> None:
     """Prints a line on standard output."""
     typer.echo(text)
 
 
-def answer_json(content: dict[str, Any]) -> None:
+def print_json(content: dict[str, Any]) -> None:
     """Prints one JSON document on standard output; a figure that there is not (NaN) is null."""
     typer.echo(json.dumps({"schema": SCHEMA, **_finite(content)}, ensure_ascii=False, indent=1, default=str))
 
@@ -50,11 +50,11 @@ def console(*, err: bool = True) -> Console:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def spinner(what: str) -> Iterator[None]:
     """Shows a spinner while something takes its time; a plain line where there is no terminal."""
     on = console()
     if not on.is_terminal:
-        talk(f"{what} …")
+        print_status(f"{what} …")
         yield
         return
     with on.status(what):
