@@ -61,7 +61,7 @@ def demo(
     page = _report(list(runs.values()), out)
     print_result(f"\nReport: {page}")
     print_status(
-        f'Go on: silohash search {out}/federated "musical note"        ({time.perf_counter() - started:.0f} s in all)'
+        f'Next: silohash search {out}/federated "musical note"        ({time.perf_counter() - started:.0f} s in all)'
     )
 
 

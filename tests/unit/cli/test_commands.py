@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from silohash import __version__, registry
+from silohash.cli import console
 from silohash.data import ARCHIVES
 from silohash.federated import FEDERATED_METHODS
 from silohash.local import LOCAL_METHODS
