@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from silohash.federated.base import FederatedMethod, standing_under
+from silohash.federated.base import FederatedMethod, entries_under
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import RoundRecord
 from tests.parity.test_federated_methods import OFF, blended, farthest
@@ -30,7 +30,7 @@ SINGLE: Mapping[str, Mapping[str, Any]] = {
 }
 FORMS: Mapping[str, Mapping[str, Any]] = {
     "class means": {"min_count": 1, "memory": "class_mean"},
-    "reference": {"preset": "reference"},
+    "authors' code": {"preset": "authors_code"},
     "reference memory": {"min_count": 1, "memory": "reference"},
 }
 SERVERS = [
@@ -60,7 +60,7 @@ def assert_same(
         assert same_arrays({f"{name}/{n}": a for n, a in kept.items()}, other.silos[silo])
     assert one.best_score == other.best_score
     for first, second in zip(told, heard, strict=True):
-        own = {n: value for n, value in second.terms.items() if "/" not in n} | standing_under(name, second.terms)
+        own = {n: value for n, value in second.terms.items() if "/" not in n} | entries_under(name, second.terms)
         assert (first.loss, dict(first.terms)) == (second.loss, own)
         assert (first.uplink_bytes, first.downlink_bytes) == (second.uplink_bytes, second.downlink_bytes)
 

@@ -59,7 +59,9 @@ from tests.runs import Records, model_spec, prepared, run_loop, same_arrays, sil
 SIZES = (12, 20, 20)
 KINDS = {name: FEDERATED_METHODS.resolve(name) for name in FEDERATED_METHODS.names() if name != "compose"}
 RECOMMENDED = [(name, "recommended") for name in KINDS]
-REFERENCE = [(name, "reference") for name, kind in KINDS.items() if kind.presets["reference"]]
+FAITHFUL = [
+    (name, preset) for name, kind in KINDS.items() for preset in ("paper", "authors_code") if kind.presets.get(preset)
+]
 
 
 def inputs(name: str, preset: str, count: int = 2) -> Prepared:
@@ -263,7 +265,7 @@ def lacking(given: Prepared, case: str) -> Prepared:
     return replace(given, arrays={**given.arrays, "labels": labels})
 
 
-@pytest.mark.parametrize(("name", "preset"), RECOMMENDED + REFERENCE, ids=map("-".join, RECOMMENDED + REFERENCE))
+@pytest.mark.parametrize(("name", "preset"), RECOMMENDED + FAITHFUL, ids=map("-".join, RECOMMENDED + FAITHFUL))
 @pytest.mark.parametrize("case", ["a class", "some labels"])
 def test_bears_labels_that_lack(name: str, preset: str, case: str) -> None:
     """`a class`: nobody has it. `some labels`: a third of all rows have none, one silo's have one class or none."""
@@ -280,7 +282,7 @@ def test_bears_labels_that_lack(name: str, preset: str, case: str) -> None:
 
 
 def test_fedhap_keeps_the_first_prototype_of_a_class_that_nobody_has() -> None:
-    given = lacking(inputs("fedhap", "reference"), "a class")
+    given = lacking(inputs("fedhap", "paper"), "a class")
     first = run_loop(given, stop=1).server.extras["prototypes"]
     info = FederationInfo(silos=3, classes=6, bits=16, total_rounds=2)
     start = given.config.federated_method.init_server(HashNet(model_spec(), 16), info).extras["prototypes"]

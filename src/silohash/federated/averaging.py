@@ -52,7 +52,7 @@ def weighted_average(current: Arrays, updates: Sequence[Message]) -> Arrays:
     return averaged
 
 
-def limited_weights(weights: np.ndarray, cap: float) -> np.ndarray:
+def capped_weights(weights: np.ndarray, cap: float) -> np.ndarray:
     """Returns weights with the same sum, none above ``cap`` of it; what is cut goes to the others in proportion.
 
     Where too few silos have weight for that, they all weigh the same.

@@ -85,8 +85,7 @@ class SiloContext:
         steps_taken: optimiser steps of this round, a step name.
         means: the last epoch's mean ``loss``.
         initial: the common initial parameters, which every silo makes for itself from the run's seed.
-        own_score: the validation score, 0 to 1, of the model as it stands on the silo's own held-back queries; NaN if it
-            holds none back.
+        validation_score: the validation score, 0 to 1, of the model on the silo's held-back queries; NaN without any.
         whole: for a member of a composition, the context of the whole.
         name_space: what stands before the names of all that is kept; empty but for such a member.
     """
@@ -106,7 +105,7 @@ class SiloContext:
     steps_taken: dict[str, int] = field(default_factory=dict)
     means: dict[str, float] = field(default_factory=dict)
     initial: Arrays = field(default_factory=dict)
-    own_score: Callable[[], float] = lambda: float("nan")
+    validation_score: Callable[[], float] = lambda: float("nan")
     whole: SiloContext | None = None
     name_space: str = ""
 
@@ -127,7 +126,7 @@ class SiloContext:
         own. All else is shared.
         """
         if name not in self._members:
-            payload = replace(self.payload, extras=standing_under(name, self.payload.extras))
+            payload = replace(self.payload, extras=entries_under(name, self.payload.extras))
             self._members[name] = replace(
                 self, payload=payload, auxiliary={}, whole=self, name_space=f"{self.name_space}{name}/"
             )
@@ -148,7 +147,7 @@ class SiloContext:
         kept = self.kept("model")
         return frozen_copy(self.model, kept) if kept else None
 
-    def own_outputs(self, key: str, model: Callable[[], nn.Module], part: Part = "logit") -> dict[Modality, Tensor]:
+    def frozen_outputs(self, key: str, model: Callable[[], nn.Module], part: Part = "logit") -> dict[Modality, Tensor]:
         """Returns what a frozen model says of all own items, ``(n, H)`` or ``(n, K)`` a modality; computed once a round.
 
         Args:
@@ -166,7 +165,7 @@ class SiloContext:
 
     def kept(self, prefix: str) -> Arrays:
         """Returns what the silo keeps under a prefix, as arrays."""
-        return {n: to_array(t) for n, t in standing_under(f"{self.name_space}{prefix}", self.state.kept).items()}
+        return {n: to_array(t) for n, t in entries_under(f"{self.name_space}{prefix}", self.state.kept).items()}
 
     def forget(self, prefix: str) -> None:
         """Drops what the silo keeps under a prefix."""
@@ -204,7 +203,7 @@ class FederatedMethod:
     """
 
     Params: ClassVar[type[MethodParams]] = MethodParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "reference": {}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
     needs_labels: ClassVar[bool] = False
     min_modalities: ClassVar[int] = 1
     uniform_broadcast: ClassVar[bool] = True
@@ -353,11 +352,11 @@ class Adapted(nn.Module):
         return self.method.adapt_outputs(outputs, self.extras)
 
 
-def standing_under(name: str, values: Mapping[str, _Value]) -> dict[str, _Value]:
+def entries_under(name: str, values: Mapping[str, _Value]) -> dict[str, _Value]:
     """Returns what stands under ``name/``, by the rest of its name.
 
     Example:
-        >>> standing_under("moon", {"moon/mask": 1, "moon-2/mask": 2})
+        >>> entries_under("moon", {"moon/mask": 1, "moon-2/mask": 2})
         {'mask': 1}
     """
     start = f"{name}/"

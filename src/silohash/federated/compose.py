@@ -2,7 +2,7 @@
 
 What a method adds to FedAvg is its own: terms, class statistics, networks, what the server or a silo keeps. The members'
 additions stand side by side, each under its member's name, so that none sees another's, not even another's of its own kind.
-What only one can decide (`silohash.federated.deciding`), one member decides, or else FedAvg; two that would are refused.
+What only one can decide, one member decides.
 
 ==========================  ====================================================================
 part                        what becomes of the members' own
@@ -35,8 +35,8 @@ from torch import Tensor, nn
 from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.averaging import Aggregation
-from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, standing_under
-from silohash.federated.deciding import check, deciders, fills, traits
+from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, entries_under
+from silohash.federated.composition_rules import check_members, combined_traits, deciders, overrides
 from silohash.local.base import MethodParams
 from silohash.models.parameters import params_of
 from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
@@ -72,7 +72,7 @@ class MemberConfig(MethodParams):
     name: str
     """The federated method (`silohash list federated`)."""
     preset: str = "recommended"
-    """`recommended`, or the reference's own values: `reference`."""
+    """`recommended`; `paper` for the paper's values; `authors_code` where its authors' public code does something else."""
 
 
 class ComposeParams(MethodParams):
@@ -84,7 +84,7 @@ class ComposeParams(MethodParams):
     """The members, in the order in which they adapt outputs: name, preset and own parameters of each."""
 
 
-def labelled(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
+def label_members(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
     """Returns the members by their labels, under which theirs stands: ``moon``, and ``moon-2`` for a second one."""
     members: dict[str, MemberConfig] = {}
     for method in methods:
@@ -96,37 +96,37 @@ def labelled(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
     return members
 
 
-def made(config: MemberConfig) -> FederatedMethod:
+def build_member(config: MemberConfig) -> FederatedMethod:
     """Returns a member with its parameters."""
     kind = FEDERATED_METHODS.resolve(config.name)
     method: FederatedMethod = kind(kind.Params(**{**kind.presets[config.preset], **(config.model_extra or {})}))
     return method
 
 
-def together(parts: Mapping[str, Mapping[str, _Value]]) -> dict[str, _Value]:
+def prefixed(parts: Mapping[str, Mapping[str, _Value]]) -> dict[str, _Value]:
     """Returns all members' named values, each under its member's label.
 
     Example:
-        >>> together({"moon": {"contrast": 1}, "fedproc": {"contrast": 2}})
+        >>> prefixed({"moon": {"contrast": 1}, "fedproc": {"contrast": 2}})
         {'moon/contrast': 1, 'fedproc/contrast': 2}
     """
     return {f"{label}/{name}": value for label, part in parts.items() for name, value in part.items()}
 
 
-def of_member(message: Message, label: str) -> Message:
+def message_of_member(message: Message, label: str) -> Message:
     """Returns a message as a member sees it."""
-    extras, sums, records = (standing_under(label, getattr(message, section)) for section in SECTIONS)
+    extras, sums, records = (entries_under(label, getattr(message, section)) for section in SECTIONS)
     return replace(message, extras=extras, sums=sums, records=records)
 
 
 def sections_of(message: Message, label: str) -> Arrays:
     """Returns what a member's message holds beside parameters, as ``section/label/name``."""
-    return together({f"{section}/{label}": getattr(message, section) for section in SECTIONS})
+    return prefixed({f"{section}/{label}": getattr(message, section) for section in SECTIONS})
 
 
 def server_of(server: ServerState, label: str) -> ServerState:
     """Returns the server's state as a member sees it."""
-    extras, private = standing_under(label, server.extras), standing_under(label, server.private)
+    extras, private = entries_under(label, server.extras), entries_under(label, server.private)
     return replace(server, extras=extras, private=private)
 
 
@@ -138,14 +138,18 @@ class Compose(FederatedMethod):
 
     def __init__(self, params: ComposeParams) -> None:
         super().__init__(params)
-        self.members = {label: made(config) for label, config in labelled(params.methods).items()}
-        check(self.members)
+        self.members = {label: build_member(config) for label, config in label_members(params.methods).items()}
+        check_members(self.members)
         self.deciders = deciders(self.members)
         self.adding = {
-            hook: [label for label, m in self.members.items() if fills(m, hook) and self.deciders.get(hook) != label]
+            hook: [
+                label for label, m in self.members.items() if overrides(m, hook) and self.deciders.get(hook) != label
+            ]
             for hook in ("begin_round", "silo_update")
         }
-        vars(self).update(traits(self.members))  # class attributes elsewhere; here they follow from the members
+        vars(self).update(
+            combined_traits(self.members)
+        )  # class attributes elsewhere; here they follow from the members
         self._bind()
 
     def _bind(self) -> None:
@@ -167,12 +171,12 @@ class Compose(FederatedMethod):
     @property
     def adapts_training(self) -> bool:
         """As all members have it that adapt outputs."""
-        return all(method.adapts_training for method in self.members.values() if fills(method, "adapt_outputs"))
+        return all(method.adapts_training for method in self.members.values() if overrides(method, "adapt_outputs"))
 
     @property
     def auxiliary_learning_rate(self) -> float | None:
         """As all members have it that train networks of their own."""
-        rates = (m.auxiliary_learning_rate for m in self.members.values() if fills(m, "auxiliary_step"))
+        rates = (m.auxiliary_learning_rate for m in self.members.values() if overrides(m, "auxiliary_step"))
         return next(rates, None)
 
     def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:
@@ -195,8 +199,8 @@ class Compose(FederatedMethod):
         label = self.deciders.get("shared_parameters")
         return ServerState(
             params=params_of(model) if label is None else states[label].params,
-            extras=together({label: state.extras for label, state in states.items()}),
-            private=together({label: state.private for label, state in states.items()}),
+            extras=prefixed({label: state.extras for label, state in states.items()}),
+            private=prefixed({label: state.private for label, state in states.items()}),
         )
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
@@ -207,34 +211,34 @@ class Compose(FederatedMethod):
         }
         label = self.deciders.get("broadcast")
         message = super().broadcast(server, silo, round=round) if label is None else sent[label]
-        return replace(message, extras=together({label: own.extras for label, own in sent.items()}))
+        return replace(message, extras=prefixed({label: own.extras for label, own in sent.items()}))
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Lets every member prepare, the one that decides the phases last: it installs the parameters."""
         for label, method in self.members.items():
-            if not standing_under(label, context.state.kept):
+            if not entries_under(label, context.state.kept):
                 method.init_silo(context.member(label))
         for label in self.adding["begin_round"]:
             self.members[label].begin_round(context.member(label))
         phases: Sequence[Phase] = self._decided("begin_round", context)
-        context.auxiliary |= together({label: context.member(label).auxiliary for label in self.members})
+        context.auxiliary |= prefixed({label: context.member(label).auxiliary for label in self.members})
         return phases
 
     def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
         """Adapts member by member."""
         for label, method in self.members.items():
-            outputs = method.adapt_outputs(outputs, standing_under(label, extras))
+            outputs = method.adapt_outputs(outputs, entries_under(label, extras))
         return outputs
 
     def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Returns the losses of all members' networks."""
         members = self.members.items()
-        return together({label: m.auxiliary_step(context.member(label), batch, outputs) for label, m in members})
+        return prefixed({label: m.auxiliary_step(context.member(label), batch, outputs) for label, m in members})
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Returns all members' terms."""
         members = self.members.items()
-        return together({label: m.regularizer(context.member(label), batch, outputs) for label, m in members})
+        return prefixed({label: m.regularizer(context.member(label), batch, outputs) for label, m in members})
 
     def silo_statistics(self, context: SiloContext) -> Arrays:
         """Returns all members' statistics; if there are any, members that give none make their updates now.
@@ -248,12 +252,12 @@ class Compose(FederatedMethod):
                 message = self.members[label].silo_update(context.member(label))
                 early |= {f"made/{label}": np.asarray(True), **sections_of(message, label)}
         context.keep(WAITING, {name: torch.from_numpy(np.array(array)) for name, array in early.items()})
-        return together(given)
+        return prefixed(given)
 
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
         """Returns what each member makes of its sums."""
-        given = {label: standing_under(label, sums) for label in self.members}
-        return together(
+        given = {label: entries_under(label, sums) for label in self.members}
+        return prefixed(
             {
                 label: self.members[label].merge_statistics(server_of(server, label), own)
                 for label, own in given.items()
@@ -276,7 +280,7 @@ class Compose(FederatedMethod):
         update: Message = self._decided("silo_update", context)
         if "silo_update" in self.deciders:
             added |= sections_of(update, self.deciders["silo_update"])
-        extras, sums, records = (standing_under(section, added) for section in SECTIONS)
+        extras, sums, records = (entries_under(section, added) for section in SECTIONS)
         return replace(update, extras=extras, sums=sums, records=records)
 
     def origin(self, server: ServerState) -> Arrays:
@@ -291,7 +295,7 @@ class Compose(FederatedMethod):
             """Returns the server's state as a member leaves it that averages so."""
             method = copy.copy(self.members[label])
             method.aggregation = aggregation
-            return method.aggregate(server_of(server, label), [of_member(update, label) for update in updates])
+            return method.aggregate(server_of(server, label), [message_of_member(update, label) for update in updates])
 
         one = self.deciders.get("aggregate")
         decided = super().aggregate(server, updates) if one is None else after(one, self.aggregation)
@@ -300,8 +304,8 @@ class Compose(FederatedMethod):
         of_nobody = {n: a for n, a in server.private.items() if n.partition("/")[0] not in self.members}
         return ServerState(
             params=decided.params,
-            extras=together({label: state.extras for label, state in states.items()}),
-            private={**of_nobody, **together({label: state.private for label, state in states.items()})},
+            extras=prefixed({label: state.extras for label, state in states.items()}),
+            private={**of_nobody, **prefixed({label: state.private for label, state in states.items()})},
         )
 
     def personalize(self, context: SiloContext) -> None:

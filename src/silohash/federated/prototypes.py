@@ -16,7 +16,13 @@ from torch import Tensor
 
 from silohash.exchange.message import Message
 from silohash.federated.base import ServerState, SiloContext, received_extra
-from silohash.federated.statistics import ReleaseParams, class_statistics, fused, merged_prototypes, summed
+from silohash.federated.statistics import (
+    ReleaseParams,
+    class_statistics,
+    mean_over_modalities,
+    merged_prototypes,
+    sum_statistics,
+)
 from silohash.local.base import outputs_of
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch
 
@@ -47,27 +53,27 @@ def prototype_sums(context: SiloContext, params: PrototypeParams) -> Arrays:
     sets: dict[str, tuple[Tensor, Tensor]] = {str(m): (values[m][has[m]], has[m]) for m in values}
     if params.fuse:
         held = torch.stack(list(has.values())).any(0)
-        sets = {FUSED: (fused(values, has)[held], held)}
+        sets = {FUSED: (mean_over_modalities(values, has)[held], held)}
     sums: Arrays = {}
     for name, (rows, held) in sets.items():
         statistics = class_statistics(rows, context.data.labels[held], params)
         if params.prototype_weighting == "uniform":
-            statistics = statistics.evenly()
+            statistics = statistics.with_equal_counts()
         sums[f"prototype_sum/{name}"] = statistics.sums.cpu().numpy()
         sums[f"prototype_count/{name}"] = statistics.counts.cpu().numpy()
     return sums
 
 
-def first_prototypes(model: torch.nn.Module, classes: int, bits: int, params: PrototypeParams) -> Arrays:
+def empty_prototypes(model: torch.nn.Module, classes: int, bits: int, params: PrototypeParams) -> Arrays:
     """Returns the extras before the first round: there are no prototypes yet."""
     names = [FUSED] if params.fuse else [m for m in MODALITIES if hasattr(model, m)]
     extras: Arrays = {f"prototypes/{name}": np.zeros((classes, bits), np.float32) for name in names}
     return extras | {f"mask/{name}": np.zeros(classes, np.bool_) for name in names}
 
 
-def with_prototypes(server: ServerState, updates: Sequence[Message]) -> ServerState:
+def updated_prototypes(server: ServerState, updates: Sequence[Message]) -> ServerState:
     """Returns the server's state with the prototypes of all silos that sent sums."""
-    total = summed(updates)
+    total = sum_statistics(updates)
     extras = dict(server.extras)
     for key in [key for key in extras if key.startswith("prototypes/")]:
         name = key.removeprefix("prototypes/")
@@ -78,13 +84,13 @@ def with_prototypes(server: ServerState, updates: Sequence[Message]) -> ServerSt
     return replace(server, extras=extras)
 
 
-def received(context: SiloContext, modality: Modality) -> tuple[Tensor, Tensor]:
+def received_prototypes(context: SiloContext, modality: Modality) -> tuple[Tensor, Tensor]:
     """Returns the prototypes ``(C, K)`` that a modality is pulled to, and which of them there are ``(C,)`` bool."""
     name = FUSED if f"prototypes/{FUSED}" in context.payload.extras else modality
     return received_extra(context, f"prototypes/{name}"), received_extra(context, f"mask/{name}")
 
 
-def pulled_rows(batch: PairBatch, modality: Modality, mask: Tensor) -> Tensor:
+def rows_with_prototypes(batch: PairBatch, modality: Modality, mask: Tensor) -> Tensor:
     """Returns which items of a batch have the modality and a label with a prototype, ``(B,)`` bool."""
     assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
     return batch.has(modality) & (batch.labels[:, mask].sum(1) > 0)

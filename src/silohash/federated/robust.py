@@ -22,30 +22,30 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.exchange.message import Message
-from silohash.federated.averaging import Aggregation, Average, Screened, limited_weights
+from silohash.federated.averaging import Aggregation, Average, Screened, capped_weights
 from silohash.models.towers import group_of
 from silohash.types import Arrays
 
 Vector: TypeAlias = npt.NDArray[np.float64]
-LARGE_MOVES = 5.0
+LARGE_UPDATE = 5.0
 """A move more than so many times the median move is named in the round's record."""
 
-OPPOSITE = -0.2
+MIN_COSINE = -0.2
 """So is one whose cosine with the sum of the others' is below this: near the end honest moves are all but orthogonal."""
 
-AUDITED = 1 << 15
+SAMPLED_VALUES = 1 << 15
 """About so many numbers of each array are looked at for that."""
 
-FEWEST_QUESTIONS = 10
+MIN_QUERIES = 10
 """A silo with fewer held-back questions is not judged by them."""
 
-ONE_SIDED = 0.8
+MAX_CHANCE = 0.8
 """Nor is one in which chance reaches more than this: nearly all its items are alike, whatever their labels."""
 
-LEARNT = 0.1
+MIN_TYPICAL_SKILL = 0.1
 """Nor is any before the median silo's skill has come so far."""
 
-HARDLY_BETTER = 0.3
+MIN_RELATIVE_SKILL = 0.3
 """A silo is named where the model's skill is less than so much of the median silo's.
 
 Measured on photos and products, in even and very unequal shares: silos with random labels reach about 0.2 of it at most from
@@ -84,7 +84,7 @@ def _by_coordinate(current: Arrays, updates: Sequence[Message], rule: Callable[[
     return found
 
 
-def move_of(current: Arrays, update: Message) -> Vector:
+def delta_of(current: Arrays, update: Message) -> Vector:
     """Returns how far an update lies from the current parameters, as one vector; zero where the silo lacks a modality."""
     parts = [
         (update.params[name].astype(np.float64) - before).ravel() * (update.weights.get(group_of(name), 0.0) > 0)
@@ -94,10 +94,10 @@ def move_of(current: Arrays, update: Message) -> Vector:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def clip_moves(current: Arrays, updates: Sequence[Message], *, factor: float) -> Screened:
+def clip_updates(current: Arrays, updates: Sequence[Message], *, factor: float) -> Screened:
     """Cuts every move to at most ``factor`` times the median move, and names those that were cut by more than half."""
-    norms = np.asarray([np.linalg.norm(move_of(current, update)) for update in updates])
-    limit = factor * float(np.median(norms[_voices(updates)])) if _voices(updates).any() else 0.0
+    norms = np.asarray([np.linalg.norm(delta_of(current, update)) for update in updates])
+    limit = factor * float(np.median(norms[_has_weight(updates)])) if _has_weight(updates).any() else 0.0
     kept, remarks = [], {}
     for update, norm in zip(updates, norms, strict=True):
         shrink = min(1.0, limit / norm) if norm > 0 else 1.0
@@ -119,20 +119,20 @@ def multi_krum(current: Arrays, updates: Sequence[Message], *, share: float) -> 
     With n silos of which f may be faulty, a silo's score is the sum of its n - f - 2 smallest squared distances; the n - f
     lowest scores are kept. Silos without weight do not count among the n. Source: Blanchard et al., section 4.
     """
-    voices = [update for update, has in zip(updates, _voices(updates), strict=True) if has]
-    count = len(voices)
+    weighted = [update for update, has in zip(updates, _has_weight(updates), strict=True) if has]
+    count = len(weighted)
     faulty = int(np.ceil(share * count))
     if count < 3 or count - faulty < 1:
         return list(updates), {}
-    squares = _squared_distances(current, voices)
+    squares = _squared_distances(current, weighted)
     near = max(1, count - faulty - 2)
     scores = np.sort(squares, axis=1)[:, 1 : near + 1].sum(axis=1)
-    left_out = {voices[number].sender for number in np.argsort(scores, kind="stable")[count - faulty :]}
+    left_out = {weighted[number].sender for number in np.argsort(scores, kind="stable")[count - faulty :]}
     remarks = dict.fromkeys(sorted(left_out), "its move lies far from the others' and was left out")
     return [update for update in updates if update.sender not in left_out], remarks
 
 
-def _voices(updates: Sequence[Message]) -> npt.NDArray[np.bool_]:
+def _has_weight(updates: Sequence[Message]) -> npt.NDArray[np.bool_]:
     """Returns which updates weigh anything."""
     return np.asarray([any(weight > 0 for weight in update.weights.values()) for update in updates], bool)
 
@@ -145,7 +145,7 @@ def _squared_distances(current: Arrays, updates: Sequence[Message]) -> npt.NDArr
     total = 0
     for group in groups:
         part = {name: array for name, array in current.items() if group_of(name) == group}
-        moves = np.stack([move_of(part, update) for update in updates])
+        moves = np.stack([delta_of(part, update) for update in updates])
         trained = np.asarray([update.weights.get(group, 0.0) > 0 for update in updates])
         both = trained[:, None] & trained
         total += moves.shape[1]
@@ -155,27 +155,27 @@ def _squared_distances(current: Arrays, updates: Sequence[Message]) -> npt.NDArr
     return np.where(sizes > 0, squares * (total / np.maximum(sizes, 1)), far)
 
 
-def suspicions(current: Arrays, updates: Sequence[Message]) -> dict[str, str]:
+def suspicious_updates(current: Arrays, updates: Sequence[Message]) -> dict[str, str]:
     """Returns which silos' moves are far larger than the median, or point away from the others', with the reason."""
-    voices = _voices(updates)
-    if voices.sum() < 3:
+    weighted = _has_weight(updates)
+    if weighted.sum() < 3:
         return {}
     products = _inner_products(current, updates)
     norms = np.sqrt(np.diag(products))
-    typical = float(np.median(norms[voices]))
-    large = norms > LARGE_MOVES * typical
+    typical = float(np.median(norms[weighted]))
+    large = norms > LARGE_UPDATE * typical
     found = {}
     for number, (update, norm) in enumerate(zip(updates, norms, strict=True)):
-        others = voices & ~large & (np.arange(len(updates)) != number)
+        others = weighted & ~large & (np.arange(len(updates)) != number)
         others_norm = np.sqrt(max(0.0, products[np.ix_(others, others)].sum()))
         if typical > 0 and large[number]:
             found[update.sender] = f"its move is {norm / typical:.0f} times as large as the median silo's"
-        elif products[number, others].sum() < OPPOSITE * norm * others_norm:
+        elif products[number, others].sum() < MIN_COSINE * norm * others_norm:
             found[update.sender] = "its move points away from the other silos'"
     return found
 
 
-def misfits(scores: Sequence[Message]) -> dict[str, str]:
+def mislabeled_silos(scores: Sequence[Message]) -> dict[str, str]:
     """Returns for which silos the common model does hardly better than chance while it serves the others, with the reason.
 
     That is how wrong labels show. In moves they do not: a silo with few classes moves as far from the others as one whose
@@ -192,9 +192,7 @@ def misfits(scores: Sequence[Message]) -> dict[str, str]:
     Source: Chen et al., "FOCUS: Dealing with Label Quality Disparity in Federated Learning", 2020: labels are trusted by how
     the common model does on a silo's own data. Skill: Cohen, "A Coefficient of Agreement for Nominal Scales", 1960.
     """
-    judged = [
-        m for m in scores if m.counts["queries"] >= FEWEST_QUESTIONS and m.scalars.get("chance", 1.0) <= ONE_SIDED
-    ]
+    judged = [m for m in scores if m.counts["queries"] >= MIN_QUERIES and m.scalars.get("chance", 1.0) <= MAX_CHANCE]
     if len(judged) < 3:
         return {}
     skills = [(m.scalars["score"] - m.scalars["chance"]) / (1.0 - m.scalars["chance"]) for m in judged]
@@ -203,7 +201,7 @@ def misfits(scores: Sequence[Message]) -> dict[str, str]:
     return {
         message.sender: reason
         for message, skill in zip(judged, skills, strict=True)
-        if typical >= LEARNT and skill < HARDLY_BETTER * typical
+        if typical >= MIN_TYPICAL_SKILL and skill < MIN_RELATIVE_SKILL * typical
     }
 
 
@@ -217,7 +215,7 @@ def _inner_products(current: Arrays, updates: Sequence[Message]) -> npt.NDArray[
         held = np.asarray([u.weights.get(group_of(name), 0.0) > 0 and name in u.params for u in updates])
         if not np.issubdtype(before.dtype, np.floating) or not held.any():
             continue
-        every = max(1, before.size // AUDITED)
+        every = max(1, before.size // SAMPLED_VALUES)
         start = before.ravel()[::every]
         those = [u for u, there in zip(updates, held, strict=True) if there]
         moves = np.stack([u.params[name].ravel()[::every] - start for u in those])
@@ -236,7 +234,7 @@ def capped_average(average: Average, cap: float, current: Arrays, updates: Seque
     """
     capped = list(updates)
     for group in {group for update in updates for group in update.weights}:
-        limited = limited_weights(np.asarray([update.weights.get(group, 0.0) for update in capped]), cap)
+        limited = capped_weights(np.asarray([update.weights.get(group, 0.0) for update in capped]), cap)
         capped = [
             replace(update, weights={**update.weights, group: float(weight)})
             for update, weight in zip(capped, limited, strict=True)
@@ -260,7 +258,7 @@ def robust_aggregation(
         "median": Aggregation(average=coordinate_median),
         "trimmed_mean": Aggregation(average=partial(trimmed_mean, share=faulty)),
         "multi_krum": Aggregation(screens=(partial(multi_krum, share=faulty),)),
-        "clip": Aggregation(screens=(partial(clip_moves, factor=clip_factor),)),
+        "clip": Aggregation(screens=(partial(clip_updates, factor=clip_factor),)),
     }
     chosen = rules[rule]
     if weight_cap < 1.0:

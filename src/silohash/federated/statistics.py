@@ -48,7 +48,7 @@ class ClassStatistics:
         """Returns the mean a class, ``(C, p)``; zero where there is none."""
         return self.sums / self.counts.clamp(min=1e-12).unsqueeze(1)
 
-    def evenly(self) -> ClassStatistics:
+    def with_equal_counts(self) -> ClassStatistics:
         """Returns the means as sums and 1 as the count of each class there is: added up, silos weigh alike."""
         return ClassStatistics(sums=self.means(), counts=self.present().to(self.counts.dtype))
 
@@ -93,7 +93,7 @@ def merged_prototypes(sums: np.ndarray, counts: np.ndarray, before: np.ndarray) 
     return merged, held | before.any(axis=1)
 
 
-def summed(updates: Sequence[Message]) -> Arrays:
+def sum_statistics(updates: Sequence[Message]) -> Arrays:
     """Returns the updates' additive statistics, added up: all that a server sees under secure aggregation."""
     total: Arrays = {}
     for update in updates:
@@ -102,7 +102,7 @@ def summed(updates: Sequence[Message]) -> Arrays:
     return total
 
 
-def fused(values: Mapping[Modality, Tensor], has: Mapping[Modality, Tensor]) -> Tensor:
+def mean_over_modalities(values: Mapping[Modality, Tensor], has: Mapping[Modality, Tensor]) -> Tensor:
     """Returns the mean over the modalities that an item has, ``(n, p)``; zero where it has none."""
     order = [modality for modality in MODALITIES if modality in values]
     held = torch.stack([has[modality] for modality in order]).to(values[order[0]].dtype).unsqueeze(2)

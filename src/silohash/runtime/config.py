@@ -199,6 +199,11 @@ def _override(value: dict[str, Any], override: str) -> None:
 
 def _method(registry: Registry, section: str, config: LocalConfig | FederatedConfig) -> Any:  # noqa: ANN401
     kind = registry.resolve(config.name)
+    if config.preset == "reference" and "paper" in kind.presets:
+        code = ', or "authors_code" for those of its authors\' public code' if "authors_code" in kind.presets else ""
+        raise UserError(
+            f'{section}.preset: {config.name} has no preset "reference". Set "paper" for the values of the paper{code}.'
+        )
     if config.preset not in kind.presets:
         raise UserError(
             f'{section}.preset: {config.name} has no preset "{config.preset}"{suggestion(config.preset, kind.presets)}; '

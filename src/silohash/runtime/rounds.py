@@ -12,7 +12,7 @@ import numpy as np
 from silohash import seeds
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState
-from silohash.federated.robust import misfits, suspicions
+from silohash.federated.robust import mislabeled_silos, suspicious_updates
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, RoundRecord, SiloRecord
 from silohash.runtime.runner import Runner, SiloTask, TaskKind
@@ -105,7 +105,7 @@ def run_rounds(
             state = replace(
                 state, best_score=score, best_round=number, best_server=state.server, best_silos=dict(state.silos)
             )
-        said = [*remarks.items(), *({} if federated.personalized else misfits(scores)).items()]
+        said = [*remarks.items(), *({} if federated.personalized else mislabeled_silos(scores)).items()]
         record = _record(number, started, tasks, exchange, rejected, said, score, settings, best=best)
         for observer in observers:
             observer.round(record)
@@ -118,7 +118,7 @@ def next_server(
 ) -> tuple[ServerState, dict[str, str]]:
     """Returns the server's next state, and what is said of silos whose updates look faulty."""
     origin = federated.origin(server)
-    doubtful = suspicions(origin, updates)
+    doubtful = suspicious_updates(origin, updates)
     kept, remarks = federated.aggregation.screened(origin, updates)
     after = federated.aggregate(server, kept)
     if federated.server_optimizer is not None:

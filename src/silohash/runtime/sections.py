@@ -142,7 +142,7 @@ class FederatedConfig(Section):
     name: str = "fedavg"
     """The federated method (`silohash list federated`)."""
     preset: str = "recommended"
-    """`recommended`, or the reference's own values: `reference`."""
+    """`recommended`; `paper` for the paper's values; `authors_code` where its authors' public code does something else."""
     rounds: int = Field(default=20, ge=1)
     """How many rounds."""
     local_epochs: int = Field(default=2, ge=1)

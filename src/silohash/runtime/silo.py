@@ -315,7 +315,7 @@ def make_context(
     total_rounds: int,
     settings: TrainSettings,
     initial: Arrays | None = None,
-    own_score: Callable[[], float] = lambda: float("nan"),
+    validation_score: Callable[[], float] = lambda: float("nan"),
 ) -> SiloContext:
     """Puts together what the hooks of one silo see during one round."""
     rate = learning_rate(settings, broadcast.round, total_rounds)
@@ -332,5 +332,5 @@ def make_context(
         generator=seeds.torch_generator(settings.seed, "method", silo=silo, round=broadcast.round),
         step_norm=lambda steps, weight: step_norm(settings, steps, pull=rate * weight),
         initial=params_of(model) if initial is None else initial,
-        own_score=own_score,
+        validation_score=validation_score,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -40,7 +40,7 @@ def config_template(file: Path, *, local: str, federated: str, data: str) -> str
     parts = [f"# silohash train {file} --out runs/{file.stem}\n", "seed = 0  # of every draw\n"]
     methods = {"local": LOCAL_METHODS.resolve(local), "federated": FEDERATED_METHODS.resolve(federated)}
     for name, method in methods.items():
-        presets = " and ".join(f"`{preset}`" for preset in method.presets)
+        presets = _listed(f"`{preset}`" for preset in method.presets)
         own = chosen[name]["name"]
         remarks[name] = {"preset": f"{own} has {presets}; `silohash list {name} {own}` shows what they set."}
     for name, about in RunConfig.model_fields.items():
@@ -54,6 +54,12 @@ def config_template(file: Path, *, local: str, federated: str, data: str) -> str
                 parts.append(f"# {chosen[name]['name']}'s own parameters; a preset sets them unless they stand here:\n")
                 parts.append(_keys(methods[name].Params, {}, {}, commented=True))
     return "".join(parts)
+
+
+def _listed(words: Iterable[str]) -> str:
+    """Return words as an English list: "a", "a and b", "a, b and c"."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _relative(data: str, file: Path) -> str:

@@ -66,7 +66,7 @@ class Worker:
             total_rounds=config.federated.rounds,
             settings=self.settings,
             initial=self.initial,
-            own_score=lambda: self._score(context, validation)[0],
+            validation_score=lambda: self._score(context, validation)[0],
         )
         if task.kind == "train":
             return train_silo(context, self.federated, self.settings)

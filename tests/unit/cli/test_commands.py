@@ -169,7 +169,7 @@ def test_card_of_a_method() -> None:
     assert "  labels: needed\n" in said
     assert "  a silo keeps:\n    - nothing\n" in said
     assert "    min_count = 5\n        A class is released only if" in said
-    assert '    reference: min_count = 1, max_labels = 1000, adversary = "printed"' in said
+    assert '    paper: min_count = 1, max_labels = 1000, adversary = "printed"' in said
     assert 'did you mean "fedhap"' in silohash("list", "federated", "fedhapp").err
     assert "silohash data card glyphs" in silohash("list", "data", "glyphs").err
     assert silohash("list", "measure", "mAP@all").code == 2

@@ -14,9 +14,9 @@ import torch
 
 from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
-from silohash.federated.base import FederatedMethod, ServerState, SiloContext, standing_under
-from silohash.federated.compose import Compose, labelled
-from silohash.federated.deciding import fills
+from silohash.federated.base import FederatedMethod, ServerState, SiloContext, entries_under
+from silohash.federated.compose import Compose, label_members
+from silohash.federated.composition_rules import overrides
 from silohash.federated.methods.fedproc import FedProc
 from silohash.federated.methods.moon import MOON
 from silohash.models.towers import hash_layers
@@ -83,7 +83,7 @@ def test_members_of_one_kind_have_labels_of_their_own() -> None:
     assert list(whole({"name": "moon"}, {"name": "fedprox"}, {"name": "moon"}, {"name": "moon"}).members) == [
         "moon", "fedprox", "moon-2", "moon-3",
     ]  # fmt: skip
-    assert labelled([]) == {}
+    assert label_members([]) == {}
 
 
 def test_two_of_a_kind_do_not_see_each_others_prototypes() -> None:
@@ -100,12 +100,12 @@ def test_two_of_a_kind_do_not_see_each_others_prototypes() -> None:
 
 def test_two_of_a_kind_train_networks_of_their_own() -> None:
     state, records = ended({**HAP, "judge_width": 8}, {**HAP, "judge_width": 12})
-    first, second = (standing_under(f"{label}/discriminator", state.server.extras) for label in ("fedhap", "fedhap-2"))
+    first, second = (entries_under(f"{label}/discriminator", state.server.extras) for label in ("fedhap", "fedhap-2"))
     assert first.keys() == second.keys()
     assert {8, 12} == {next(iter(judge.values())).shape[0] for judge in (first, second)}
     start = ended({**HAP, "judge_width": 8}, {**HAP, "judge_width": 12}, rounds=1)[0].server.extras
     for label, judge in (("fedhap", first), ("fedhap-2", second)):
-        before = standing_under(f"{label}/discriminator", start)
+        before = entries_under(f"{label}/discriminator", start)
         assert any(not np.array_equal(judge[name], before[name]) for name in judge)
     assert {"fedhap/adversarial", "fedhap-2/adversarial"} <= records[-1].terms.keys()
 
@@ -114,9 +114,9 @@ def test_silos_keep_for_each_member_by_itself() -> None:
     state, _ = ended({"name": "moon"}, {"name": "fedala"}, {"name": "moon", "temperature": 2.0})
     for kept in state.silos.values():
         assert {name.split("/")[0] for name in kept} == {"moon", "fedala", "moon-2"}
-        assert standing_under("fedala/mix", kept)
-        assert not standing_under("moon/mix", kept)
-        assert same_arrays(standing_under("moon/model", kept), standing_under("moon-2/model", kept))
+        assert entries_under("fedala/mix", kept)
+        assert not entries_under("moon/mix", kept)
+        assert same_arrays(entries_under("moon/model", kept), entries_under("moon-2/model", kept))
 
 
 def test_every_member_is_made_ready_once_whatever_the_others_keep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,8 +135,8 @@ def test_every_member_is_made_ready_once_whatever_the_others_keep(monkeypatch: p
 def test_networks_are_not_lost_while_a_silo_waits_for_statistics() -> None:
     """FedBi-GNNs gives statistics and FedHAP none: the discriminator must be sent as if nobody waited."""
     state, records = ended({"name": "fedbignns"}, HAP)
-    judges = standing_under("fedhap/discriminator", state.server.extras)
-    start = standing_under("fedhap/discriminator", ended({"name": "fedbignns"}, HAP, rounds=1)[0].server.extras)
+    judges = entries_under("fedhap/discriminator", state.server.extras)
+    start = entries_under("fedhap/discriminator", ended({"name": "fedbignns"}, HAP, rounds=1)[0].server.extras)
     assert any(not np.array_equal(judges[name], start[name]) for name in judges)
     assert "fedbignns/mean_score" in state.server.extras
     assert "fedhap/adversarial" in records[-1].terms
@@ -212,7 +212,7 @@ def test_a_method_that_fills_every_hook_can_be_a_member(other: dict[str, Any], m
     assert SEEN["sent_to"] == [0, 1, 2] * 2
     assert all(np.isfinite(SEEN["loss"]))
     assert "everything/pull" in records[-1].terms
-    assert standing_under(other["name"], records[-1].terms)
+    assert entries_under(other["name"], records[-1].terms)
 
 
 def test_outputs_are_adapted_in_order() -> None:
@@ -286,7 +286,7 @@ def test_what_is_declared_to_add_is_filled() -> None:
     for name in FEDERATED_METHODS.names():
         kind = FEDERATED_METHODS.resolve(name)
         method = kind(kind.Params(**kind.presets["recommended"]))
-        assert all(fills(method, hook) for hook in kind.adds), name
+        assert all(overrides(method, hook) for hook in kind.adds), name
         assert all(key in kind.Params.model_fields for under in kind.adds.values() for key in under), name
 
 
@@ -321,8 +321,8 @@ def test_traits_follow_from_the_members() -> None:
         ),
         ({"name": "fedprox", "proximal_weight": -1}, "federated.methods.1.proximal_weight: input should be greater"),
         (
-            {"name": "fedprox", "preset": "refrence"},
-            'federated.methods.1.preset: fedprox has no preset "refrence" (did you',
+            {"name": "fedprox", "preset": "papr"},
+            'federated.methods.1.preset: fedprox has no preset "papr" (did you',
         ),
         ({"proximal_weight": 1.0}, "federated.methods.1.name is missing. Add it."),
         ("fedprox", "federated.methods.1: input should be a valid dictionary"),
@@ -337,7 +337,7 @@ def test_there_must_be_a_member() -> None:
 
 
 def test_methods_of_a_config_through_toml_json_and_set(tmp_path: Path) -> None:
-    methods = '[{ name = "fedprox", proximal_weight = 0.02 }, { name = "moon", preset = "reference" }]'
+    methods = '[{ name = "fedprox", proximal_weight = 0.02 }, { name = "moon", preset = "paper" }]'
     file = tmp_path / "run.toml"
     text = f'[data]\nname = "glyphs"\n[federated]\nname = "compose"\nmethods = {methods}\n'
     file.write_text(text, encoding="utf-8")

@@ -11,20 +11,20 @@ import torch
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederationInfo, ServerState
+from silohash.federated.class_memory import memory_likelihood, self_weight, silo_weights
 from silohash.federated.clustering import aligned, cluster_sizes, spherical_kmeans
-from silohash.federated.contrast import cosine_gap, model_contrast
-from silohash.federated.memory import memory_likelihood, own_weight, silo_weights
-from silohash.federated.methods.fedala import moved_mix
-from silohash.federated.methods.fedbignns import mixed
+from silohash.federated.contrastive_losses import cosine_gap, model_contrast
+from silohash.federated.methods.fedala import updated_mix
+from silohash.federated.methods.fedbignns import interpolated
 from silohash.federated.methods.fedcafe import FedCAFE, FedCAFEParams, class_loss, enhanced
-from silohash.federated.methods.fedcmr import ease, share_of_labels
-from silohash.federated.methods.fedhap import drawn_class, quantization, signed_prototypes, straight_through
+from silohash.federated.methods.fedcmr import data_share, loss_term
+from silohash.federated.methods.fedhap import quantization, sampled_classes, signed_prototypes, straight_through
 from silohash.federated.methods.fedproc import global_contrast
 from silohash.federated.methods.fedproto import prototype_distance
 from silohash.federated.methods.fedprox import proximal
 from silohash.federated.methods.plfedcmh import Mixer, PLFedCMH, PLFedCMHParams, layers_of
 from silohash.federated.statistics import ReleaseParams, class_shares, class_statistics, merged_prototypes
-from silohash.local.supervised.triplet import violated_triplets
+from silohash.local.supervised.triplet import triplet_loss
 from silohash.models.discriminator import PairJudge
 from silohash.models.towers import HashNet
 from tests.runs import model_spec
@@ -110,7 +110,7 @@ def test_global_contrast_and_prototype_distance_on_multi_labels() -> None:
 
 def test_mixing_weights_follow_the_gradient_within_bounds() -> None:
     mix, gradient, common, own = torch.ones(3), torch.tensor([1.0, -1.0, 0.2]), torch.ones(3), torch.zeros(3)
-    torch.testing.assert_close(moved_mix(mix, gradient, common, own, 1.0), torch.tensor([0.0, 1.0, 0.8]))
+    torch.testing.assert_close(updated_mix(mix, gradient, common, own, 1.0), torch.tensor([0.0, 1.0, 0.8]))
 
 
 def test_mixed_starts_average_to_the_common_parameters() -> None:
@@ -118,16 +118,16 @@ def test_mixed_starts_average_to_the_common_parameters() -> None:
     weights = (0.25, 0.75)
     common = {"w": sum(w * own["w"] for w, own in zip(weights, owns, strict=True))}
     for share in (-0.5, 0.0, 0.3):
-        starts = [mixed(common, own, share)["w"] for own in owns]
+        starts = [interpolated(common, own, share)["w"] for own in owns]
         np.testing.assert_allclose(sum(w * s for w, s in zip(weights, starts, strict=True)), common["w"])
-    away = mixed(common, owns[0], -0.5)["w"] - common["w"]
+    away = interpolated(common, owns[0], -0.5)["w"] - common["w"]
     assert float(away @ (owns[0]["w"] - common["w"])) < 0
 
 
 def test_fedcmr_weights_fall_with_the_loss_and_rise_with_size() -> None:
-    assert ease(0.5, 1.0) > ease(1.0, 1.0) > ease(2.0, 1.0) > 0
-    assert ease(1.0, 1.0) == pytest.approx(math.exp(-math.e))
-    assert share_of_labels(30, 4, all_items=60, all_classes=16) == pytest.approx(0.125)
+    assert loss_term(0.5, 1.0) > loss_term(1.0, 1.0) > loss_term(2.0, 1.0) > 0
+    assert loss_term(1.0, 1.0) == pytest.approx(math.exp(-math.e))
+    assert data_share(30, 4, all_items=60, all_classes=16) == pytest.approx(0.125)
 
 
 def test_triplets_are_those_of_a_triple_loop() -> None:
@@ -138,8 +138,8 @@ def test_triplets_are_those_of_a_triple_loop() -> None:
         for i in range(5) for p in range(6) for n in range(6) if near[i, p] and far[i, n]
     ]  # fmt: skip
     violated = [gap for gap in gaps if gap > 0]
-    assert float(violated_triplets(distances, near, far, 0.3)) == pytest.approx(sum(violated) / len(violated))
-    assert float(violated_triplets(distances, near, torch.zeros_like(far), 0.3)) == 0.0
+    assert float(triplet_loss(distances, near, far, 0.3)) == pytest.approx(sum(violated) / len(violated))
+    assert float(triplet_loss(distances, near, torch.zeros_like(far), 0.3)) == 0.0
 
 
 class TestFedHAP:
@@ -166,7 +166,7 @@ class TestFedHAP:
     def test_drawn_classes_are_own_labels_with_a_prototype(self) -> None:
         labels = torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
         mask = torch.tensor([True, False, True])
-        drawn = [drawn_class(labels, mask, torch.Generator().manual_seed(seed)).tolist() for seed in range(20)]
+        drawn = [sampled_classes(labels, mask, torch.Generator().manual_seed(seed)).tolist() for seed in range(20)]
         assert {row[0] for row in drawn} == {0}
         assert {row[1] for row in drawn} == {-1}
         assert {row[2] for row in drawn} == {0, 2}
@@ -315,14 +315,14 @@ def test_memory_weights_are_likelihoods_to_a_power_and_never_vanish() -> None:
     for sharpness in (1.0, 0.5, 2.0):
         powers = np.asarray(likelihoods) ** (1 / sharpness)
         np.testing.assert_allclose(silo_weights(likelihoods, sharpness=sharpness, cap=4.0), powers / powers.sum())
-        own = np.asarray([own_weight(value, sharpness=sharpness, cap=1e9) for value in likelihoods])
+        own = np.asarray([self_weight(value, sharpness=sharpness, cap=1e9) for value in likelihoods])
         np.testing.assert_allclose(own / own.sum(), powers / powers.sum())
     sharp = silo_weights(likelihoods, sharpness=1e-4, cap=4.0)
     assert sharp.sum() == pytest.approx(1.0)
     assert sharp.argmax() == 1
     assert (sharp > 0).all() or sharp[1] == pytest.approx(1.0)
     assert silo_weights(likelihoods, sharpness=1e-4, cap=1.5).max() == pytest.approx(1.5 / 4)
-    assert own_weight(0.7, sharpness=1e-4, cap=3.0) == 3.0
+    assert self_weight(0.7, sharpness=1e-4, cap=3.0) == 3.0
 
 
 def test_class_loss_by_the_batch_is_that_by_the_class_times_the_classes() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
-from silohash.federated.base import Adapted, SiloContext, standing_under
+from silohash.federated.base import Adapted, SiloContext, entries_under
 from silohash.federated.methods.centralized import Centralized, CentralizedParams
 from silohash.federated.methods.fedcmr import FedCMR, FedCMRParams
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
@@ -207,9 +207,9 @@ def test_moon_leaves_as_many_of_its_last_models_as_asked() -> None:
     assert not same_arrays(one[2].server.params, two[2].server.params)
     for silo in range(3):
         kept = [state.silos[silo] for state in two]
-        assert not standing_under("model-2", kept[0])
+        assert not entries_under("model-2", kept[0])
         for before, after in pairwise(kept):
-            assert same_arrays(standing_under("model", before), standing_under("model-2", after))
+            assert same_arrays(entries_under("model", before), entries_under("model-2", after))
         assert not any(name.startswith("model-") for name in one[3].silos[silo])
         assert not any(name.startswith("model-3") for name in kept[3])
 

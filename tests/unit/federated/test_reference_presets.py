@@ -13,15 +13,15 @@ import torch
 from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederationInfo, ServerState, SiloContext
+from silohash.federated.class_memory import memory_likelihood
 from silohash.federated.clustering import shared_clusters
-from silohash.federated.memory import memory_likelihood
 from silohash.federated.methods.fedala import FedALA, FedALAParams, top_layers
 from silohash.federated.methods.fedcafe import FedCAFE, FedCAFEParams, class_loss
 from silohash.federated.methods.fedcmr import FedCMR, FedCMRParams
-from silohash.federated.methods.fedhap import JUDGE, FedHAP, FedHAPParams, hadamard_prototypes, printed_judgement
+from silohash.federated.methods.fedhap import JUDGE, FedHAP, FedHAPParams, hadamard_prototypes, printed_adversarial_loss
 from silohash.federated.methods.fedproc import contrast_share, global_contrast
 from silohash.federated.methods.fedproto import prototype_distance
-from silohash.federated.methods.plfedcmh import PLFedCMH, PLFedCMHParams, class_code_gap, code_scales
+from silohash.federated.methods.plfedcmh import PLFedCMH, PLFedCMHParams, authors_scales, class_code_gap
 from silohash.federated.prototypes import PrototypeParams, prototype_sums
 from silohash.federated.statistics import ReleaseParams, class_statistics, merged_prototypes
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
@@ -50,8 +50,8 @@ class TestFedHAP:
         chance = {kind: [1 / (1 + math.exp(-float(value))) for value in values]
                   for kind, values in (("made", made), ("real", real))}  # fmt: skip
         expected = -(sum(1 - math.log(p) for p in chance["made"]) / 5 + sum(math.log(p) for p in chance["real"]) / 3)
-        assert float(printed_judgement(made, real)) == pytest.approx(expected)
-        assert float(printed_judgement(made - 1000, real)) < -900  # it has no lower bound
+        assert float(printed_adversarial_loss(made, real)) == pytest.approx(expected)
+        assert float(printed_adversarial_loss(made - 1000, real)) < -900  # it has no lower bound
 
     @pytest.mark.parametrize("relaxed", [False, True])
     def test_the_printed_loss_helps_the_discriminator_and_passes_no_signs(self, relaxed: bool) -> None:
@@ -201,7 +201,7 @@ class TestPLFedCMH:
         for i in range(5):
             target = torch.stack([prototypes[c] for c in range(6) if mask[c] and labels[i, c]]).mean(0)
             distances += [float(values[i, k] - target[k]) ** 2 for k in range(3)]
-        wide, narrow = code_scales(3, 5, batch=5, items=items)
+        wide, narrow = authors_scales(3, 5, batch=5, items=items)
         gap = float(class_code_gap(values, labels, prototypes, mask).mean())
         distance = float(prototype_distance(values, labels, prototypes, mask).mean())
         assert wide * gap == pytest.approx(sum(gaps) / (5 * items))
@@ -217,19 +217,21 @@ class TestPLFedCMH:
             method = PLFedCMH(PLFedCMHParams(normalization=normalization))
             terms = method.regularizer(context, batch, context.model(batch))
             found[normalization] = {name: float(value.detach()) for name, (_, value) in terms.items()}
-        wide, narrow = code_scales(BITS, CLASSES - 1, batch=8, items=20)
+        wide, narrow = authors_scales(BITS, CLASSES - 1, batch=8, items=20)
         assert found["code"]["class_code"] == pytest.approx(wide * found["mean"]["class_code"])
         assert found["code"]["prototype"] == pytest.approx(narrow * found["mean"]["prototype"])
 
 
-@pytest.mark.parametrize("name", ["fedproto", "fedproc", "plfedcmh"])
-def test_every_class_is_released_and_every_label_counts_whole(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "preset"), [("fedproto", "authors_code"), ("fedproc", "paper"), ("plfedcmh", "authors_code")]
+)
+def test_every_class_is_released_and_every_label_counts_whole(name: str, preset: str) -> None:
     labels = torch.zeros(20, CLASSES)
     labels[:, 0], labels[0] = 1, 1
     context = context_of(ServerState(params={}))
     context.data = replace(context.data, labels=labels)
     kind = FEDERATED_METHODS.resolve(name)
-    sums = prototype_sums(context, kind.Params(**kind.presets["reference"]))
+    sums = prototype_sums(context, kind.Params(**kind.presets[preset]))
     for modality in ("image", "text"):
         of_all = 20 if name == "fedproc" else 1  # under the others a silo counts once
         assert sums[f"prototype_count/{modality}"].tolist() == [of_all, *[1] * (CLASSES - 1)]
@@ -243,8 +245,8 @@ class TestUniformPrototypes:
         labels[1][:, 0] = 0
         release = ReleaseParams(min_count=1)
         silos = [class_statistics(v, lab, release) for v, lab in zip(values, labels, strict=True)]
-        sums = sum(silo.evenly().sums for silo in silos)
-        counts = sum(silo.evenly().counts for silo in silos)
+        sums = sum(silo.with_equal_counts().sums for silo in silos)
+        counts = sum(silo.with_equal_counts().counts for silo in silos)
         merged, mask = merged_prototypes(sums.numpy(), counts.numpy(), np.zeros((4, 3), np.float32))
         for c in range(4):
             means = []

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from silohash.exchange.message import Message
-from silohash.federated.averaging import limited_weights, weighted_average
+from silohash.federated.averaging import capped_weights, weighted_average
 from silohash.federated.base import ServerState
 from silohash.federated.robust import (
     capped_average,
-    clip_moves,
+    clip_updates,
     coordinate_median,
-    misfits,
+    mislabeled_silos,
     multi_krum,
     robust_aggregation,
-    suspicions,
+    suspicious_updates,
     trimmed_mean,
 )
 from silohash.federated.server_optimizers import ServerOptimizer
@@ -59,7 +59,7 @@ def test_silos_without_a_modality_have_no_voice_in_its_tower() -> None:
 
 def test_clipping_cuts_moves_to_the_median_and_names_the_largest() -> None:
     updates = [update("a", [3, 4, 0]), update("b", [0, 5, 0]), update("c", [0, 0, 500])]
-    kept, remarks = clip_moves(CURRENT, updates, factor=1.0)
+    kept, remarks = clip_updates(CURRENT, updates, factor=1.0)
     assert kept[0] is updates[0]
     np.testing.assert_allclose(kept[2].params["image.w"], [0, 0, 5], rtol=1e-6)
     assert list(remarks) == ["c"]
@@ -82,12 +82,14 @@ def test_silos_without_weight_are_nobodys_neighbours() -> None:
     kept, remarks = multi_krum(CURRENT, [*empty, far, *near], share=0.2)
     assert [message.sender for message in kept] == [*(m.sender for m in empty), *(m.sender for m in near)]
     assert list(remarks) == ["far"]
-    kept, remarks = clip_moves(CURRENT, [*empty, far, *near], factor=1.0)
+    kept, remarks = clip_updates(CURRENT, [*empty, far, *near], factor=1.0)
     assert list(remarks) == ["far"]
     assert [message.params["image.w"][0] for message in kept[7:9]] == pytest.approx([5, 5.01])
-    assert suspicions(CURRENT, [*empty, far, *near]) == {"far": "its move is 10 times as large as the median silo's"}
-    assert clip_moves(CURRENT, empty, factor=1.0) == (empty, {})
-    assert suspicions(CURRENT, empty) == {}
+    assert suspicious_updates(CURRENT, [*empty, far, *near]) == {
+        "far": "its move is 10 times as large as the median silo's"
+    }
+    assert clip_updates(CURRENT, empty, factor=1.0) == (empty, {})
+    assert suspicious_updates(CURRENT, empty) == {}
 
 
 def test_krum_compares_silos_in_what_both_of_them_train() -> None:
@@ -102,9 +104,9 @@ def test_krum_compares_silos_in_what_both_of_them_train() -> None:
 
 def test_suspicions_name_large_moves_and_opposite_ones() -> None:
     updates = [update(str(n), [1, 0.1 * n, 0]) for n in range(4)]
-    assert suspicions(CURRENT, updates) == {}
-    assert "49 times" in suspicions(CURRENT, [*updates, update("large", [50, 0, 0])])["large"]
-    assert "away" in suspicions(CURRENT, [*updates, update("other", [-1, 0, 0])])["other"]
+    assert suspicious_updates(CURRENT, updates) == {}
+    assert "49 times" in suspicious_updates(CURRENT, [*updates, update("large", [50, 0, 0])])["large"]
+    assert "away" in suspicious_updates(CURRENT, [*updates, update("other", [-1, 0, 0])])["other"]
 
 
 def scored(sender: str, score: float, chance: float | None = 0.4, queries: int = 40) -> Message:
@@ -114,10 +116,10 @@ def scored(sender: str, score: float, chance: float | None = 0.4, queries: int =
 
 def test_misfits_are_named_by_what_the_model_does_above_chance() -> None:
     honest = [scored("a", 0.7), scored("b", 0.64), scored("few classes", 0.85, chance=0.7), scored("hard", 0.55)]
-    assert misfits(honest) == {}
-    assert set(misfits([*honest, scored("wrong", 0.45)])) == {"wrong"}
-    assert set(misfits([*honest, scored("high and wrong", 0.72, chance=0.7)])) == {"high and wrong"}
-    assert set(misfits([*honest, *(scored(str(n), 0.4) for n in range(3))])) == {"0", "1", "2"}
+    assert mislabeled_silos(honest) == {}
+    assert set(mislabeled_silos([*honest, scored("wrong", 0.45)])) == {"wrong"}
+    assert set(mislabeled_silos([*honest, scored("high and wrong", 0.72, chance=0.7)])) == {"high and wrong"}
+    assert set(mislabeled_silos([*honest, *(scored(str(n), 0.4) for n in range(3))])) == {"0", "1", "2"}
 
 
 @pytest.mark.parametrize(
@@ -128,13 +130,13 @@ def test_misfits_are_named_by_what_the_model_does_above_chance() -> None:
 )  # fmt: skip
 def test_silos_whose_score_tells_too_little_are_no_misfits(unjudged: Message) -> None:
     honest = [scored("a", 0.7), scored("b", 0.7), scored("c", 0.7)]
-    assert misfits([*honest, unjudged]) == {}
-    assert misfits([unjudged] * 3) == {}
+    assert mislabeled_silos([*honest, unjudged]) == {}
+    assert mislabeled_silos([unjudged] * 3) == {}
 
 
 def test_nobody_is_a_misfit_before_something_is_learnt_or_among_two() -> None:
-    assert misfits([scored("a", 0.45), scored("b", 0.45), scored("c", 0.4)]) == {}
-    assert misfits([scored("a", 0.9), scored("b", 0.4)]) == {}
+    assert mislabeled_silos([scored("a", 0.45), scored("b", 0.45), scored("c", 0.4)]) == {}
+    assert mislabeled_silos([scored("a", 0.9), scored("b", 0.4)]) == {}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_nobody_is_a_misfit_before_something_is_learnt_or_among_two() -> None:
     ],
 )
 def test_no_silo_weighs_more_than_the_cap(weights: list[float], cap: float, expected: list[float]) -> None:
-    np.testing.assert_allclose(limited_weights(np.asarray(weights, float), cap), expected)
+    np.testing.assert_allclose(capped_weights(np.asarray(weights, float), cap), expected)
     updates = [update(str(n), [n == 0, n == 1, n == 2], weight=w) for n, w in enumerate(weights)]
     found = capped_average(weighted_average, cap, CURRENT, updates)["image.w"]
     np.testing.assert_allclose(found, np.asarray(expected[:3]) / sum(expected), rtol=1e-6)

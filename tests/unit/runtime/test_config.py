@@ -81,7 +81,7 @@ def test_methods_and_presets_that_there_are_not() -> None:
     assert '"dcmj" (did you mean "dcmh"?)' in said("local", name="dcmj")
     assert '"fedavgg" (did you mean "fedavg"?)' in said("federated", name="fedavgg")
     assert 'local.preset: dcmh has no preset "papre" (did you mean "paper"?)' in said("local", preset="papre")
-    assert 'federated.preset: fedavg has no preset "paper"' in said("federated", preset="paper")
+    assert 'federated.preset: fedavg has no preset "papers"' in said("federated", preset="papers")
 
 
 def test_data_has_one_source() -> None:
@@ -275,12 +275,37 @@ def test_template_offers_the_tables_of_a_method_that_averages(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("federated", "presets"), [("compose", "`recommended`"), ("fedhap", "`recommended` and `reference`")]
+    ("federated", "presets"),
+    [
+        ("compose", "`recommended`"),
+        ("fedhap", "`recommended` and `paper`"),
+        ("fedcafe", "`recommended`, `paper` and `authors_code`"),
+    ],
 )
 def test_template_offers_the_presets_that_there_are(tmp_path: Path, federated: str, presets: str) -> None:
     written = config_template(tmp_path / "new.toml", local="dcmh", federated=federated, data="glyphs")
     assert f"# {federated} has {presets};" in written
     assert "# dcmh has `recommended` and `paper`;" in written
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("fedhap", 'Set "paper" for the values of the paper.'),
+        (
+            "fedcafe",
+            'Set "paper" for the values of the paper, or "authors_code" for those of its authors\' public code.',
+        ),
+    ],
+)
+def test_the_former_name_of_the_faithful_preset_is_explained(tmp_path: Path, name: str, remedy: str) -> None:
+    for federated, section in (
+        ({"name": name, "preset": "reference"}, "federated"),
+        ({"name": "compose", "methods": [{"name": name, "preset": "reference"}]}, "federated.methods.0"),
+    ):
+        with pytest.raises(UserError) as error:
+            load_config({"data": {"name": "glyphs"}, "federated": federated})
+        assert str(error.value).endswith(f'{section}.preset: {name} has no preset "reference". {remedy}')
 
 
 def test_template_for_a_method_that_there_is_not(tmp_path: Path) -> None:

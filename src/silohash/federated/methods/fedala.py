@@ -12,7 +12,7 @@ s          ``mixing_share``                  share of the own items that W learn
 p          ``layers``, `top_layers`          how many layers are mixed, not overwritten
 =========  ================================  ==========================================
 
-The update of W (the paper's equation for its gradient step) is `moved_mix`.
+The update of W (the paper's equation for its gradient step) is `updated_mix`.
 
 Differs from the paper: the mixed layers are each tower's last ones, the hash layer alone unless more are asked for; the loss
 is the local method's, without regularisers; the first learning of W ends after ten passes at the latest.
@@ -67,7 +67,7 @@ class FedALAParams(MethodParams):
     """p: how many of each tower's last layers are mixed; 1 for the hash layer, 0 for all."""
 
 
-def moved_mix(mix: Tensor, gradient: Tensor, common: Tensor, own: Tensor, rate: float) -> Tensor:
+def updated_mix(mix: Tensor, gradient: Tensor, common: Tensor, own: Tensor, rate: float) -> Tensor:
     """Returns the mixing weights after one gradient step, held within [0, 1]; all of one layer's shape.
 
     Args:
@@ -100,7 +100,7 @@ class FedALA(FederatedMethod):
     """Federated averaging with element-wise mixing at the silo."""
 
     Params: ClassVar[type[MethodParams]] = FedALAParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "reference": {}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
     personalized: ClassVar[bool] = True
     codes_comparable: ClassVar[bool] = False
@@ -177,7 +177,7 @@ class FedALA(FederatedMethod):
         return {
             name: mix[name]
             if gradient is None
-            else moved_mix(mix[name], gradient, common[name], own[name], self.params.mixing_rate)
+            else updated_mix(mix[name], gradient, common[name], own[name], self.params.mixing_rate)
             for name, gradient in zip(mix, gradients, strict=True)
         }
 

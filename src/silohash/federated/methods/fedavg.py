@@ -50,7 +50,7 @@ class FedAvg(FederatedMethod):
     """Federated averaging: the default hooks, with the choice of weights."""
 
     Params: ClassVar[type[MethodParams]] = FedAvgParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "reference": {"weighting": "examples"}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"weighting": "examples"}}
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"weight": {"weighting": "examples"}}
 
     def weight(self, context: SiloContext, group: str) -> float:

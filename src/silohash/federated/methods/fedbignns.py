@@ -7,7 +7,7 @@ mixture of the global and its own parameters.
 paper        code                            meaning
 ===========  ==============================  =========================================
 D_i          ``context.data.count``          number of a silo's items
-r_i          ``context.own_score``           validation score after local training
+r_i          ``context.validation_score``           validation score after local training
 alpha        ``-local_mix``                  share of the own parameters at the start
 ===========  ==============================  =========================================
 
@@ -60,7 +60,7 @@ class FedBiGNNsParams(MethodParams):
     """Share of the silo's own parameters at the start of a round; below 0 on the far side of the global ones."""
 
 
-def mixed(common: Arrays, own: Arrays, share: float) -> Arrays:
+def interpolated(common: Arrays, own: Arrays, share: float) -> Arrays:
     """Returns ``common + share (own - common)``; whole numbers are the common ones.
 
     Source: FedBi-GNNs, equations (18) and (19) with ``share = -alpha``.
@@ -77,7 +77,7 @@ class FedBiGNNs(FederatedMethod):
     """Federated averaging by size and validation score."""
 
     Params: ClassVar[type[MethodParams]] = FedBiGNNsParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "reference": {"local_mix": -0.5}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"local_mix": -0.5}}
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "weight": {"weighting": "examples"},
         "begin_round": {"local_mix": 0.0},
@@ -91,14 +91,14 @@ class FedBiGNNs(FederatedMethod):
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Installs the global parameters, mixed with the silo's own of its last round."""
-        install(context.model, mixed(context.payload.params, context.kept("model"), self.params.local_mix))
+        install(context.model, interpolated(context.payload.params, context.kept("model"), self.params.local_mix))
         return [Phase(name="train", model=context.model, epochs=context.epochs)]
 
     def silo_statistics(self, context: SiloContext) -> Arrays:
         """Returns size times score and the size it is of; zeros from a silo that has no score. Nothing is kept back."""
         if self.params.weighting == "examples":
             return {}
-        score, size = context.own_score(), float(len(context.data))
+        score, size = context.validation_score(), float(len(context.data))
         known = np.isfinite(score)
         context.keep("score", {"value": torch.tensor(score if known else -1.0)})
         return {

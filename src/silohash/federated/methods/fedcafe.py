@@ -15,11 +15,11 @@ L_E         ``enhance_weight`` (alpha)         keeps the enhanced output near th
 L_C         ``consistency_weight`` (eta)       keeps it near the global model's
 L_P         ``class_weight`` (gamma)           teaches the class prediction
 Sim_k       `memory_likelihood`                a memory's distance from the common one
-alpha_k     `silo_weights`, `own_weight`       weights that grow with it
+alpha_k     `silo_weights`, `self_weight`       weights that grow with it
 ==========  =================================  =====================================================
 
-Equations (3) and (4) are `enhanced`, (5) and (6) `silohash.federated.contrast.cosine_gap`, (7) `class_loss`, (9) and (10)
-stand in `silohash.federated.memory`.
+Equations (3) and (4) are `enhanced`, (5) and (6) `silohash.federated.contrastive_losses.cosine_gap`, (7) `class_loss`,
+(9) and (10) stand in `silohash.federated.class_memory`.
 
 Differs from the paper: rows of the memory are seeded with class means, so that row c is class c as the equations assume. The
 divergence of (7) is infinite where a label is zero; its other direction is taken. Weights are likelihoods divided by their
@@ -44,10 +44,10 @@ from torch import Tensor, nn
 
 from silohash.exchange.message import Message
 from silohash.federated.base import Adapted, FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
+from silohash.federated.class_memory import common_memory, memories_of, memory_likelihood, self_weight, silo_weights
 from silohash.federated.clustering import aligned, cluster_sizes, shared_clusters, spherical_kmeans
-from silohash.federated.contrast import cosine_gap
-from silohash.federated.memory import common_memory, memories_of, memory_likelihood, own_weight, silo_weights
-from silohash.federated.statistics import ClassStatistics, ReleaseParams, class_statistics, fused
+from silohash.federated.contrastive_losses import cosine_gap
+from silohash.federated.statistics import ClassStatistics, ReleaseParams, class_statistics, mean_over_modalities
 from silohash.local.base import MethodParams, outputs_of
 from silohash.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Terms
 
@@ -162,7 +162,8 @@ class FedCAFE(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = FedCAFEParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "reference": {
+        "paper": {"reduction": "batchmean", "min_count": 1, "max_labels": 1000, "likelihood_cap": 1e9},
+        "authors_code": {
             "hash_on": "raw", "label_shares": False, "times_silos": True,
             "memory": "reference", "align": False, "matching": "cluster", "min_count": 1, "likelihood_cap": 1e9,
         },
@@ -243,7 +244,7 @@ class FedCAFE(FederatedMethod):
 
     def _frozen(self, context: SiloContext) -> dict[Any, Tensor]:
         """Returns the global model's V_E of all own items."""
-        return context.own_outputs(
+        return context.frozen_outputs(
             "global, enhanced", lambda: Enhanced(context.global_model, self, context.payload.extras)
         )
 
@@ -256,7 +257,7 @@ class FedCAFE(FederatedMethod):
         values = outputs_of(Enhanced(context.model, self, context.payload.extras), context.data, part="logit")
         has = {modality: context.data.has(modality) for modality in values}
         held = torch.stack(list(has.values())).any(0)
-        directions = F.normalize(fused(values, has)[held], dim=1)
+        directions = F.normalize(mean_over_modalities(values, has)[held], dim=1)
         return directions, class_statistics(directions, context.data.labels[held], self.params)
 
     def _local_memory(self, context: SiloContext) -> tuple[Tensor, Tensor]:
@@ -300,7 +301,7 @@ class FedCAFE(FederatedMethod):
         statistics = ClassStatistics(torch.from_numpy(kept["sum"]), torch.from_numpy(kept["count"]))
         own = F.normalize(statistics.means(), dim=1)
         (likelihood,) = self._likelihoods(received_extra(context, "memory").cpu(), [own], [statistics.present()])
-        share = own_weight(likelihood, sharpness=self.params.sharpness, cap=self.params.likelihood_cap)
+        share = self_weight(likelihood, sharpness=self.params.sharpness, cap=self.params.likelihood_cap)
         return replace(update, weights={group: share * (weight > 0) for group, weight in update.weights.items()})
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:

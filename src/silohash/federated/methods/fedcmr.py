@@ -8,7 +8,7 @@ improves its own model once more on pairs that it held back.
 paper        code                            meaning
 ===========  ==============================  ===================================================
 W            `hash_layers`                   the shared layer
-S^k          `share_of_labels`               the silo's share of items times its share of classes
+S^k          `data_share`               the silo's share of items times its share of classes
 V^k          `ease`                          falls with the silo's loss against the mean loss
 alpha        ``loss_factor``                 weight of V^k
 gamma        ``residual``                    part of the own move that is added
@@ -75,12 +75,12 @@ class FedCMRParams(MethodParams):
     """What travels: the hash layers, or all parameters."""
 
 
-def share_of_labels(items: float, classes: float, *, all_items: float, all_classes: float) -> float:
+def data_share(items: float, classes: float, *, all_items: float, all_classes: float) -> float:
     """Returns S: the silo's share of the items times its share of the classes."""
     return items / max(all_items, 1.0) * classes / max(all_classes, 1.0)
 
 
-def ease(loss: float, mean_loss: float) -> float:
+def loss_term(loss: float, mean_loss: float) -> float:
     """Returns V, ``exp(-exp(loss / mean_loss))``: the larger, the better the silo learns."""
     return math.exp(-math.exp(min(loss / mean_loss, 50.0))) if mean_loss > 0 else math.exp(-math.e)
 
@@ -91,7 +91,8 @@ class FedCMR(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = FedCMRParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "reference": {"weighting": "softmax", "loss_factor": 100.0, "loss_reduction": "sum", "residual": -0.5},
+        "paper": {},
+        "authors_code": {"weighting": "softmax", "loss_factor": 100.0, "loss_reduction": "sum", "residual": -0.5},
     }
     needs_labels: ClassVar[bool] = True
     personalized: ClassVar[bool] = True
@@ -177,8 +178,8 @@ class FedCMR(FederatedMethod):
             return 0.0
         items, classes, loss, _ = facts
         total = {name: float(context.payload.extras[f"all_{name}"]) for name in ("items", "classes", "loss", "silos")}
-        share = share_of_labels(items, classes, all_items=total["items"], all_classes=total["classes"])
-        easy = ease(loss, total["loss"] / total["silos"])
+        share = data_share(items, classes, all_items=total["items"], all_classes=total["classes"])
+        easy = loss_term(loss, total["loss"] / total["silos"])
         if self.params.weighting == "additive":
             return float(math.exp(share) + self.params.loss_factor * easy)
         products = float(context.payload.extras["all_items_classes"])

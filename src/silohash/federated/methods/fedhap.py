@@ -9,22 +9,22 @@ paper       code                               meaning
 H^          ``extras["prototypes"]``           binary prototypes, ``(C, K)``
 G           ``context.model``                  the hash network
 D           ``context.auxiliary``              the discriminator, `PairJudge`
-L_tl^glob   `violated_triplets`               triplets of an item, its classes' and others' prototypes
+L_tl^glob   `triplet_loss`               triplets of an item, its classes' and others' prototypes
 L_quan      `quantization`                     pulls relaxed codes to their signs
 L_adv       `FedHAP.regularizer`               codes should pass for prototypes
 mu          ``quantization_weight``            weight of L_quan
 lambda      ``adversarial_weight``             weight of L_adv
 ==========  =================================  ===================================================
 
-The paper's L_tl^loc is the local method ``triplet``, of which `violated_triplets` is equations (2) and (3) alike. Equations
+The paper's L_tl^loc is the local method ``triplet``, of which `triplet_loss` is equations (2) and (3) alike. Equations
 (5) and (6) are `signed_prototypes`, (7) is `quantization`, (8) and (9) are `FedHAP.auxiliary_step` and the adversarial term.
 
 Differs from the paper: sums over items are means. As printed, equation (8) is unbounded below and (9) makes the codes help
 the discriminator; here it learns by cross-entropy, and codes are trained to fool it. Signs have no gradient, so it passes
 straight through them. Both sides of a comparison name the same, single class. Class means leave a silo under the rules of
 release. Margin and the discriminator's width and learning rate are ours: the paper states none. Preset ``reference`` takes
-(8) and (9) as printed (`printed_judgement`): codes go with all their labels, prototypes with one each, and signs pass no
-gradient, so that only the discriminator learns of it. It has prototypes from the first round on, as algorithm 1; the paper
+(8) and (9) as printed (`printed_adversarial_loss`): codes go with all their labels, prototypes with one each, and signs pass
+no gradient, so that only the discriminator learns of it. It has prototypes from the first round on; the paper
 does not say which.
 """
 
@@ -42,9 +42,9 @@ from torch import Tensor, nn
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
-from silohash.federated.statistics import ReleaseParams, class_statistics, fused, summed
+from silohash.federated.statistics import ReleaseParams, class_statistics, mean_over_modalities, sum_statistics
 from silohash.local.base import LocalMethod, MethodParams, outputs_of, signs
-from silohash.local.supervised.triplet import Triplet, apart, violated_triplets
+from silohash.local.supervised.triplet import Triplet, pairwise_distances, triplet_loss
 from silohash.models.discriminator import PairJudge
 from silohash.models.parameters import install, params_of
 from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
@@ -137,7 +137,7 @@ def hadamard_prototypes(classes: int, bits: int) -> np.ndarray:
     return np.concatenate([rows, np.zeros((classes - len(rows), bits), np.int8)])
 
 
-def printed_judgement(made: Tensor, real: Tensor) -> Tensor:
+def printed_adversarial_loss(made: Tensor, real: Tensor) -> Tensor:
     """Returns the adversarial loss as the paper prints it, a scalar: ``-(mean(1 - log D(h)) + mean(log D(h^)))``.
 
     Both terms fall as the discriminator takes codes for what they are; the first has no lower bound.
@@ -162,7 +162,7 @@ class FedHAP(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = FedHAPParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "reference": {"min_count": 1, "max_labels": 1000, "adversary": "printed", "first_prototypes": "hadamard"},
+        "paper": {"min_count": 1, "max_labels": 1000, "adversary": "printed", "first_prototypes": "hadamard"},
     }
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "weight": {"weighting": "examples"},
@@ -213,9 +213,9 @@ class FedHAP(FederatedMethod):
                 parts["sign"].append(quantization(codes))
             if not mask.any():
                 continue
-            distances = apart(codes, prototypes, self.params.distance)
+            distances = pairwise_distances(codes, prototypes, self.params.distance)
             own, other = (labels > 0) & mask, (labels == 0) & mask
-            parts["prototype"].append(violated_triplets(distances, own, other, self.params.margin))
+            parts["prototype"].append(triplet_loss(distances, own, other, self.params.margin))
             if JUDGE in context.auxiliary:
                 parts["adversarial"] += self._deceit(context, codes, labels)
         weights = {
@@ -232,7 +232,7 @@ class FedHAP(FederatedMethod):
         if self.params.adversary == "printed":
             return [self._printed(context, codes if self.params.relaxed else signs(codes), labels)]
         _, mask = self._prototypes(context)
-        chosen = drawn_class(labels, mask, context.generator)
+        chosen = sampled_classes(labels, mask, context.generator)
         known = chosen >= 0
         if not known.any():
             return []
@@ -244,7 +244,7 @@ class FedHAP(FederatedMethod):
         """Returns equation (8): codes with all their labels against all prototypes."""
         prototypes, mask = self._prototypes(context)
         judge, classes = context.auxiliary[JUDGE], torch.eye(len(mask), device=mask.device)
-        return printed_judgement(judge(codes, labels), judge(prototypes[mask], classes[mask]))
+        return printed_adversarial_loss(judge(codes, labels), judge(prototypes[mask], classes[mask]))
 
     def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Returns the discriminator's loss: by cross-entropy prototypes are real, codes of the same classes are not."""
@@ -260,7 +260,7 @@ class FedHAP(FederatedMethod):
         for modality, logit in outputs.logit.items():
             assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
             held = batch.has(modality)
-            chosen = drawn_class(batch.labels[held], mask, context.generator)
+            chosen = sampled_classes(batch.labels[held], mask, context.generator)
             known = chosen >= 0
             if known.any():
                 classes = F.one_hot(chosen[known], len(mask))
@@ -286,7 +286,7 @@ class FedHAP(FederatedMethod):
         codes = {m: torch.tanh(logit) for m, logit in outputs_of(context.model, context.data, part="logit").items()}
         has = {m: context.data.has(m) for m in codes}
         held = torch.stack(list(has.values())).any(0)
-        statistics = class_statistics(fused(codes, has)[held], context.data.labels[held], self.params)
+        statistics = class_statistics(mean_over_modalities(codes, has)[held], context.data.labels[held], self.params)
         uniform = self.params.weighting == "uniform"
         rows = statistics.means() if uniform else statistics.sums
         holders = statistics.present().float() if uniform else statistics.counts
@@ -299,7 +299,7 @@ class FedHAP(FederatedMethod):
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Averages parameters and discriminators, and signs the class means. Source: algorithm 1, equation (6)."""
         after = super().aggregate(server, updates)
-        total = summed(updates)
+        total = sum_statistics(updates)
         if "prototype_sum" not in total:
             return after
         prototypes = signed_prototypes(total["prototype_sum"], total["prototype_holders"], server.extras["prototypes"])
@@ -310,7 +310,7 @@ class FedHAP(FederatedMethod):
         return replace(after, extras=extras)
 
 
-def drawn_class(labels: Tensor, mask: Tensor, generator: torch.Generator) -> Tensor:
+def sampled_classes(labels: Tensor, mask: Tensor, generator: torch.Generator) -> Tensor:
     """Returns one of each item's labels that has a prototype, drawn evenly, ``(B,)`` int64; -1 where there is none."""
     known = labels * mask.to(labels.dtype)
     there = known.sum(1) > 0

@@ -34,8 +34,8 @@ from pydantic import Field
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState, SiloContext
-from silohash.federated.methods.fedprox import held_near
-from silohash.federated.statistics import summed
+from silohash.federated.methods.fedprox import proximal_terms
+from silohash.federated.statistics import sum_statistics
 from silohash.local.base import MethodParams
 from silohash.models.towers import group_of
 from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Terms, UserError
@@ -71,7 +71,11 @@ class FedNova(FederatedMethod):
     """Federated averaging of normalised moves."""
 
     Params: ClassVar[type[MethodParams]] = FedNovaParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "reference": {"effective_steps": "count"}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "recommended": {},
+        "paper": {},
+        "authors_code": {"effective_steps": "count"},
+    }
 
     def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:
         """Says that Adam's length is a convention.
@@ -96,7 +100,7 @@ class FedNova(FederatedMethod):
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Returns the proximal term."""
-        return held_near(self, context, outputs, self.params.proximal_weight)
+        return proximal_terms(self, context, outputs, self.params.proximal_weight)
 
     def silo_update(self, context: SiloContext) -> Message:
         """Sends moves divided by their lengths; buffers of whole numbers as they are."""
@@ -129,7 +133,7 @@ class FedNova(FederatedMethod):
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Subtracts the mean normalised move times the effective number of steps. Source: equation (9)."""
-        total = summed(updates)
+        total = sum_statistics(updates)
         params = dict(server.params)
         for name, mean in self.aggregation.average(server.params, updates).items():
             group = group_of(name)

@@ -33,12 +33,12 @@ from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
 from silohash.federated.prototypes import (
     PrototypeParams,
-    first_prototypes,
+    empty_prototypes,
     prototype_sums,
-    pulled_rows,
-    received,
+    received_prototypes,
     representation,
-    with_prototypes,
+    rows_with_prototypes,
+    updated_prototypes,
 )
 from silohash.federated.statistics import class_shares
 from silohash.local.base import MethodParams
@@ -119,7 +119,7 @@ class FedProc(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = FedProcParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "reference": {
+        "paper": {
             "fuse": False, "fading": "both", "unit_outputs": False, "min_count": 1, "max_labels": 1000,
         },
     }  # fmt: skip
@@ -129,7 +129,7 @@ class FedProc(FederatedMethod):
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Starts without prototypes."""
         state = super().init_server(model, info)
-        return replace(state, extras=first_prototypes(model, info.classes, info.bits, self.params))
+        return replace(state, extras=empty_prototypes(model, info.classes, info.bits, self.params))
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Returns the contrast, summed over the step's modalities and faded out over the rounds."""
@@ -137,8 +137,8 @@ class FedProc(FederatedMethod):
         weight = self.params.contrast_weight * contrast_share(over, self.params.fading)
         parts = []
         for modality in outputs.logit if weight else ():
-            prototypes, mask = received(context, modality)
-            rows = pulled_rows(batch, modality, mask)
+            prototypes, mask = received_prototypes(context, modality)
+            rows = rows_with_prototypes(batch, modality, mask)
             if rows.any():
                 assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
                 values = representation(outputs, modality)[rows]
@@ -155,4 +155,4 @@ class FedProc(FederatedMethod):
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Averages the parameters and makes the common prototypes."""
-        return with_prototypes(super().aggregate(server, updates), updates)
+        return updated_prototypes(super().aggregate(server, updates), updates)

@@ -37,12 +37,12 @@ from silohash.federated.base import FederationInfo, ServerState, SiloContext
 from silohash.federated.methods.local import Local
 from silohash.federated.prototypes import (
     PrototypeParams,
-    first_prototypes,
+    empty_prototypes,
     prototype_sums,
-    pulled_rows,
-    received,
+    received_prototypes,
     representation,
-    with_prototypes,
+    rows_with_prototypes,
+    updated_prototypes,
 )
 from silohash.federated.statistics import class_shares
 from silohash.local.base import MethodParams
@@ -94,14 +94,15 @@ class FedProto(Local):
     Params: ClassVar[type[MethodParams]] = FedProtoParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "reference": {"fuse": False, "prototype_weighting": "uniform", "min_count": 1, "max_labels": 1000},
+        "paper": {"fuse": False, "min_count": 1, "max_labels": 1000},
+        "authors_code": {"fuse": False, "prototype_weighting": "uniform", "min_count": 1, "max_labels": 1000},
     }
     needs_labels: ClassVar[bool] = True
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Starts without prototypes."""
         state = super().init_server(model, info)
-        return replace(state, extras=first_prototypes(model, info.classes, info.bits, self.params))
+        return replace(state, extras=empty_prototypes(model, info.classes, info.bits, self.params))
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
         """Sends the prototypes alone."""
@@ -111,8 +112,8 @@ class FedProto(Local):
         """Returns the distance to the prototypes, summed over the step's modalities. Source: equation (5)."""
         parts = []
         for modality in outputs.logit if self.params.prototype_weight else ():
-            prototypes, mask = received(context, modality)
-            rows = pulled_rows(batch, modality, mask)
+            prototypes, mask = received_prototypes(context, modality)
+            rows = rows_with_prototypes(batch, modality, mask)
             if rows.any():
                 assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
                 values = representation(outputs, modality)[rows]
@@ -125,4 +126,4 @@ class FedProto(Local):
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Makes the common prototypes. Source: equation (6), divided once."""
-        return with_prototypes(server, updates)
+        return updated_prototypes(server, updates)

@@ -10,7 +10,7 @@ mu         ``proximal_weight``            strength of the pull
 w^t        ``context.payload.params``     the global model
 =========  =============================  ==========================
 
-The second term of equation (2) is `proximal`; `held_near` takes it over a model's parameters.
+The second term of equation (2) is `proximal`; `proximal_terms` takes it over a model's parameters.
 
 Differs from the paper: silos all run the same number of epochs; averaging weights are the silos' sizes, of all silos that
 take part, where the paper samples silos by size and averages evenly. The paper takes the best mu of 0.001, 0.01, 0.1 and 1
@@ -63,7 +63,7 @@ def proximal(parameters: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     return 0.5 * torch.stack([(moving - fixed).square().sum() for moving, fixed in parameters]).sum()
 
 
-def held_near(method: FederatedMethod, context: SiloContext, outputs: Outputs, weight: float) -> Terms:
+def proximal_terms(method: FederatedMethod, context: SiloContext, outputs: Outputs, weight: float) -> Terms:
     """Returns the proximal term over the shared parameters of the towers that a step moves; empty at weight 0.
 
     Source: FedProx, equation (2).
@@ -84,8 +84,12 @@ class FedProx(FederatedMethod):
     """Federated averaging with a proximal term."""
 
     Params: ClassVar[type[MethodParams]] = FedProxParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "reference": {"proximal_weight": 0.0}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "recommended": {},
+        "paper": {},
+        "authors_code": {"proximal_weight": 0.0},
+    }
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Returns the proximal term."""
-        return held_near(self, context, outputs, self.params.proximal_weight)
+        return proximal_terms(self, context, outputs, self.params.proximal_weight)

@@ -13,7 +13,7 @@ z_glob      ``context.global_model``          of the global model
 z_prev      ``context.previous_model``        of the silo's own model of its last round
 ==========  ================================  ======================================
 
-Equation (3) is `silohash.federated.contrast.model_contrast`.
+Equation (3) is `silohash.federated.contrastive_losses.model_contrast`.
 
 Differs from the paper: hashing has no projection head, so the representation is the hash layer's output (or the feature
 before it), a modality at a time; the term is left out in a silo's first round, when both references are the same model and
@@ -32,8 +32,8 @@ from pydantic import Field
 from torch import Tensor
 
 from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod, SiloContext, standing_under
-from silohash.federated.contrast import model_contrast
+from silohash.federated.base import FederatedMethod, SiloContext, entries_under
+from silohash.federated.contrastive_losses import model_contrast
 from silohash.local.base import MethodParams
 from silohash.models.parameters import frozen_copy
 from silohash.types import MethodCard, Modality, Outputs, PairBatch, Terms
@@ -69,7 +69,7 @@ class MOONParams(MethodParams):
     """How many of a silo's own last models it is to leave."""
 
 
-def places(buffer: int) -> list[str]:
+def model_slots(buffer: int) -> list[str]:
     """Returns the prefixes under which a silo keeps its own last models, the newest first."""
     return ["model", *(f"model-{age}" for age in range(2, buffer + 1))]
 
@@ -78,7 +78,7 @@ class MOON(FederatedMethod):
     """Federated averaging with a contrast between models."""
 
     Params: ClassVar[type[MethodParams]] = MOONParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "reference": {"contrast_weight": 1.0}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"contrast_weight": 1.0}}
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
@@ -87,8 +87,8 @@ class MOON(FederatedMethod):
         if not self.params.contrast_weight or previous is None:
             return {}
         part = self.params.representation
-        ahead = context.own_outputs("global", lambda: context.global_model, part)
-        behind = [context.own_outputs("previous", lambda: previous, part), *self._older(context)]
+        ahead = context.frozen_outputs("global", lambda: context.global_model, part)
+        behind = [context.frozen_outputs("previous", lambda: previous, part), *self._older(context)]
         parts = []
         for modality, values in getattr(outputs, part).items():
             held = batch.rows_with(modality)
@@ -105,17 +105,17 @@ class MOON(FederatedMethod):
         def said(place: str) -> dict[Modality, Tensor]:
             """Returns what one of them says."""
             part = self.params.representation
-            return context.own_outputs(place, lambda: frozen_copy(context.model, context.kept(place)), part)
+            return context.frozen_outputs(place, lambda: frozen_copy(context.model, context.kept(place)), part)
 
-        return [said(place) for place in places(self.params.buffer)[1:] if self._kept(context, place)]
+        return [said(place) for place in model_slots(self.params.buffer)[1:] if self._kept(context, place)]
 
     def _kept(self, context: SiloContext, place: str) -> dict[str, Tensor]:
         """Returns what the silo keeps in a place; nothing before it has so many models."""
-        return standing_under(f"{context.name_space}{place}", context.state.kept)
+        return entries_under(f"{context.name_space}{place}", context.state.kept)
 
     def silo_update(self, context: SiloContext) -> Message:
         """Keeps the trained model for the next round's contrast, and the last ones before it."""
-        for newer, older in reversed(list(pairwise(places(self.params.buffer)))):
+        for newer, older in reversed(list(pairwise(model_slots(self.params.buffer)))):
             context.keep(older, self._kept(context, newer))
         context.keep("model", context.model.state_dict())
         return super().silo_update(context)

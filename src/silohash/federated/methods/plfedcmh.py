@@ -17,8 +17,8 @@ eta_p          ``prototype_weight``            items are drawn to the prototypes
 Differs from the paper: its text was not at hand; the equations are those of the authors' code. There the mixing networks
 move away from what silos learnt, silo after silo, each with the earlier ones' new models; here towards it, for all silos at
 once from the models of the round. A silo that has not trained a tower yet is in nobody's mixture of it. The loss of beta is
-a mean an item and a class, that of eta_p an item and a bit; the code's (`code_scales`) fall with the silo's size, as do its
-hashing terms, which belong to the local method here. Items none of whose labels has a prototype are left out of both.
+a mean an item and a class, that of eta_p an item and a bit; the code's (`authors_scales`) fall with the silo's size, as do
+its hashing terms, which belong to the local method here. Items none of whose labels has a prototype are left out of both.
 Outputs are relaxed codes, and class means leave a silo under the rules of release. Preset ``reference`` has the code's way
 at the server, its scale and weights, and releases every class; yet silos train side by side, where the code trains a later
 one on a mixture of the earlier ones' new models. The server sees every silo's model: no secure aggregation is possible.
@@ -40,12 +40,12 @@ from silohash.federated.base import FederatedMethod, FederationInfo, ServerState
 from silohash.federated.methods.fedproto import prototype_distance
 from silohash.federated.prototypes import (
     PrototypeParams,
-    first_prototypes,
+    empty_prototypes,
     prototype_sums,
-    pulled_rows,
-    received,
+    received_prototypes,
     representation,
-    with_prototypes,
+    rows_with_prototypes,
+    updated_prototypes,
 )
 from silohash.local.base import MethodParams
 from silohash.models.parameters import install, params_of
@@ -105,7 +105,7 @@ def class_code_gap(values: Tensor, labels: Tensor, prototypes: Tensor, mask: Ten
     return (agreement - labels[:, mask]).square().mean(1)
 
 
-def code_scales(bits: int, classes: int, *, batch: int, items: int) -> tuple[float, float]:
+def authors_scales(bits: int, classes: int, *, batch: int, items: int) -> tuple[float, float]:
     """Returns what makes the authors' code's two losses of the mean gap and the mean distance.
 
     The code adds up, over items and classes, the squares of inner products less ``bits`` times the label, and takes the mean
@@ -153,7 +153,8 @@ class PLFedCMH(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = PLFedCMHParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "reference": {
+        "paper": {"normalization": "code", "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000},
+        "authors_code": {
             "hyper_rate": -1e-3, "sequential": True, "normalization": "code", "prototype_weight": 1e5, "min_count": 1,
             "max_labels": 1000,
         },
@@ -173,7 +174,7 @@ class PLFedCMH(FederatedMethod):
             mixer = Mixer(info.silos, len(layers))
             private |= {f"{HYPER}/{group}/{name}": array for name, array in params_of(mixer).items()}
             private[f"{TRAINED}/{group}"] = np.zeros(info.silos, np.bool_)
-        extras = first_prototypes(model, info.classes, info.bits, self.params)
+        extras = empty_prototypes(model, info.classes, info.bits, self.params)
         return replace(state, extras=extras, private=private)
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
@@ -190,8 +191,8 @@ class PLFedCMH(FederatedMethod):
         """Returns both prototype terms, summed over the step's modalities."""
         parts: dict[str, list[Tensor]] = {"class_code": [], "prototype": []}
         for modality in outputs.logit:
-            prototypes, mask = received(context, modality)
-            rows = pulled_rows(batch, modality, mask)
+            prototypes, mask = received_prototypes(context, modality)
+            rows = rows_with_prototypes(batch, modality, mask)
             if rows.any():
                 assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
                 values, labels = representation(outputs, modality)[rows], batch.labels[rows]
@@ -207,9 +208,9 @@ class PLFedCMH(FederatedMethod):
         """Returns by what the mean gap and the mean distance are multiplied."""
         if self.params.normalization == "mean":
             return 1.0, 1.0
-        prototypes, mask = received(context, modality)
+        prototypes, mask = received_prototypes(context, modality)
         step, items = int(batch.has(modality).sum()), context.data.count(modality)
-        return code_scales(prototypes.shape[1], int(mask.sum()), batch=step, items=items)
+        return authors_scales(prototypes.shape[1], int(mask.sum()), batch=step, items=items)
 
     def silo_update(self, context: SiloContext) -> Message:
         """Sends the model under the silo's number, and class sums."""
@@ -222,7 +223,7 @@ class PLFedCMH(FederatedMethod):
         for turn in turns:
             server = self._learnt(server, turn)
         after = replace(server, private={**server.private, **self._trained(server, updates)})
-        return with_prototypes(super().aggregate(after, updates), updates)
+        return updated_prototypes(super().aggregate(after, updates), updates)
 
     def _trained(self, server: ServerState, updates: Sequence[Message]) -> Arrays:
         """Returns which silos have trained each tower by now, ``(silos,)`` bool each."""

@@ -5,12 +5,12 @@ Relaxed codes of items that share a label should be nearer than those of items t
 ==========  ==========================  =============================================
 paper       code                        meaning
 ==========  ==========================  =============================================
-L_tl^loc    `violated_triplets`            all triplets of a batch
+L_tl^loc    `triplet_loss`            all triplets of a batch
 a           ``margin``                  by how much the similar item must be nearer
 d           `apart`                     distance between relaxed codes
 ==========  ==========================  =============================================
 
-Equations (2) and (3) of FedHAP are `violated_triplets`.
+Equations (2) and (3) of FedHAP are `triplet_loss`.
 
 Differs from the paper: which triplets are taken is not stated there; here all of a batch, averaged over those that violate
 the margin. With two modalities the loss is averaged over the pairs of modalities that anchor and others come from. The
@@ -59,7 +59,7 @@ class TripletParams(MethodParams):
     """Pulls relaxed codes to their signs."""
 
 
-def apart(codes: Tensor, others: Tensor, kind: Literal["cosine", "euclidean"]) -> Tensor:
+def pairwise_distances(codes: Tensor, others: Tensor, kind: Literal["cosine", "euclidean"]) -> Tensor:
     """Returns distances between rows, ``(B, K), (N, K) -> (B, N)``.
 
     ``euclidean`` is divided by the largest that two codes of K bits can have, so that one margin serves all lengths.
@@ -70,7 +70,7 @@ def apart(codes: Tensor, others: Tensor, kind: Literal["cosine", "euclidean"]) -
     return distances
 
 
-def violated_triplets(distances: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
+def triplet_loss(distances: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
     """Returns the mean over violated triplets, a scalar; 0 where there are none.
 
     Args:
@@ -130,12 +130,12 @@ class Triplet:
     def _pair(self, outputs: Outputs, batch: PairBatch, anchor: Modality, other: Modality) -> Tensor:
         assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         ours, theirs = batch.has(anchor), batch.has(other)
-        distances = apart(outputs.code[anchor][ours], outputs.code[other][theirs], self.params.distance)
+        distances = pairwise_distances(outputs.code[anchor][ours], outputs.code[other][theirs], self.params.distance)
         similar = batch.labels[ours] @ batch.labels[theirs].T > 0
         positive = similar
         if anchor == other:
             positive = similar & ~torch.eye(len(similar), dtype=torch.bool, device=similar.device)
-        return violated_triplets(distances, positive, ~similar, self.params.margin)
+        return triplet_loss(distances, positive, ~similar, self.params.margin)
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Keeps nothing."""

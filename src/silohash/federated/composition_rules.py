@@ -30,7 +30,7 @@ PARTS: Sequence[tuple[str, tuple[str, ...]]] = (
 """What one member at most decides, and by which hooks."""
 
 
-def fills(method: FederatedMethod, hook: str) -> bool:
+def overrides(method: FederatedMethod, hook: str) -> bool:
     """Tells whether a method has a hook of its own; with a parameter ``weighting`` it weighs, wherever it does so."""
     own = getattr(type(method), hook) is not getattr(FederatedMethod, hook)
     return own or (hook == "weight" and hasattr(method.params, "weighting"))
@@ -38,7 +38,7 @@ def fills(method: FederatedMethod, hook: str) -> bool:
 
 def decides(method: FederatedMethod, hook: str) -> bool:
     """Tells whether a method fills a hook and does more there than add to what FedAvg does."""
-    if not fills(method, hook):
+    if not overrides(method, hook):
         return False
     under = method.adds.get(hook)
     return under is None or any(getattr(method.params, name) != value for name, value in under.items())
@@ -59,19 +59,19 @@ def deciders(members: Members) -> dict[str, str]:
                 for label in those[:2]
                 for name, value in members[label].adds.get(hooks[0], {}).items()
             ]
-            raise refused(those[0], those[1], part, hooks, ", or ".join(["Leave one of them out", *ways]))
+            raise conflict_error(those[0], those[1], part, hooks, ", or ".join(["Leave one of them out", *ways]))
         found |= {hook: label for hook in hooks for label in those}
     return found
 
 
-def refused(first: str, second: str, part: str, hooks: Sequence[str], remedy: str) -> UserError:
+def conflict_error(first: str, second: str, part: str, hooks: Sequence[str], remedy: str) -> UserError:
     """Returns why two members cannot be composed, and what to do."""
     return UserError(
         f'federated.methods: "{first}" and "{second}" both decide {part} ({", ".join(hooks)}), and only one can. {remedy}.'
     )
 
 
-def check(members: Members) -> None:
+def check_members(members: Members) -> None:
     """Looks for members that cannot be composed at all, and for pairs that one training loop cannot serve.
 
     A method that looks at the run's steps (`check_steps`) knows no pull to the global model but its own.
@@ -86,20 +86,22 @@ def check(members: Members) -> None:
             raise UserError(f'federated.methods: "{label}" is a composition itself. Name its members instead.')
     pulling = [label for label, method in members.items() if getattr(method.params, "proximal_weight", 0)]
     for label, other in product(members, pulling):
-        if label != other and fills(members[label], "check_steps"):
+        if label != other and overrides(members[label], "check_steps"):
             remedy = f'Set it in "{label}", which counts its own alone, and leave "{other}" out'
-            raise refused(label, other, "how strongly steps are pulled back", ("proximal_weight",), remedy)
+            raise conflict_error(label, other, "how strongly steps are pulled back", ("proximal_weight",), remedy)
     for hook, trait, part in (
         ("auxiliary_step", "auxiliary_learning_rate", "the learning rate of networks of their own"),
         ("adapt_outputs", "adapts_training", "whether the local method learns on adapted outputs"),
     ):
-        those = [(label, getattr(method, trait)) for label, method in members.items() if fills(method, hook)]
+        those = [(label, getattr(method, trait)) for label, method in members.items() if overrides(method, hook)]
         for label, value in those:
             if value != those[0][1]:
-                raise refused(those[0][0], label, part, (hook, trait), "Give both the same, or leave one of them out")
+                raise conflict_error(
+                    those[0][0], label, part, (hook, trait), "Give both the same, or leave one of them out"
+                )
 
 
-def traits(members: Members) -> dict[str, Any]:
+def combined_traits(members: Members) -> dict[str, Any]:
     """Returns the traits of the whole: what any member needs, and what all of them give."""
     methods = members.values()
     return {

@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
 
 from silohash.exchange.message import Message
-from silohash.federated.averaging import limited_weights
+from silohash.federated.averaging import capped_weights
 
 UNRELATED = math.log(2.0)
 """The likelihood of rows that are orthogonal to all others: what a silo's is near, whatever it holds."""
@@ -55,10 +55,10 @@ def silo_weights(likelihoods: Sequence[float], *, sharpness: float, cap: float) 
     Source: FedCAFE, equation (10), of which the exponentials overflow, in the form of the authors' code.
     """
     total = powers(likelihoods, max(likelihoods), sharpness)
-    return limited_weights(total / total.sum(), min(1.0, cap / len(total)))
+    return capped_weights(total / total.sum(), min(1.0, cap / len(total)))
 
 
-def own_weight(likelihood: float, *, sharpness: float, cap: float) -> float:
+def self_weight(likelihood: float, *, sharpness: float, cap: float) -> float:
     """Returns the weight that a silo gives itself, which knows no other's: in units of what unrelated rows weigh.
 
     Divided by their sum such weights are those of `silo_weights` wherever no cap is reached.
