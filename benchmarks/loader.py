@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from silohash.data import open_archive
+from silohash.data.catalogue import open_archive
 from silohash.data.pictures.packing import PictureFiles
 from silohash.features.base import blocks
 from silohash.features.loading import loader_threads, prefetched

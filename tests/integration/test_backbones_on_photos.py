@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from silohash.data import open_archive
+from silohash.data.catalogue import open_archive
 from silohash.data.pictures.packing import PackedPictures
 from silohash.report.tables import read_results
 from silohash.runtime.run import Run

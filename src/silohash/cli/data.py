@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 def list_(as_json: Json = False) -> None:
     """List every archive with its protocols, and whether its files are here."""
-    from silohash.data import ARCHIVES
+    from silohash.data.catalogue import ARCHIVES
 
     entries = [_entry(key) for key in ARCHIVES]
     if as_json:
@@ -54,9 +54,9 @@ def list_(as_json: Json = False) -> None:
 
 
 def _entry(key: str) -> dict[str, Any]:
-    from silohash.data import summary_of
     from silohash.data.benchmarks.datasets import DATASETS
     from silohash.data.benchmarks.files import folder_of
+    from silohash.data.catalogue import summary_of
 
     if key in DATASETS:
         dataset, folder = DATASETS[key], folder_of(key)
@@ -66,7 +66,7 @@ def _entry(key: str) -> dict[str, Any]:
 
 
 def _place(key: str) -> str:
-    from silohash.data.packed.files import data_root
+    from silohash.data.packed.reader import data_root
 
     if key == "glyphs":
         return "embedded"
@@ -86,8 +86,8 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Tell which files an archive needs and which are there; read them; tell what is in them and what was skipped."""
-    from silohash.data import ARCHIVES, named_or_folder
     from silohash.data.benchmarks.datasets import DATASETS
+    from silohash.data.catalogue import ARCHIVES, named_or_folder
 
     content: dict[str, Any]
     told: list[str] = []
@@ -200,9 +200,9 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Convert an archive into a folder of silohash's own format, which opens fast and needs no further package."""
-    from silohash.data import named_or_folder
     from silohash.data.benchmarks.datasets import DATASETS
-    from silohash.data.formats.native import write_own
+    from silohash.data.catalogue import named_or_folder
+    from silohash.data.formats.native import write_native
 
     options: dict[str, object] = {}
     if archive in DATASETS:
@@ -212,7 +212,7 @@ def import_(
     with spinner("Reading"):
         found = named_or_folder(archive, options)
     with spinner("Writing"):
-        write_own(out, found)
+        write_native(out, found)
     if as_json:
         print_json({**_described(found), "folder": str(out), "protocol": found.card.protocol})
         return
@@ -223,8 +223,8 @@ def import_(
 
 def card(archive: Named, protocol: Protocol = None) -> None:
     """Print where an archive comes from, its licence and its protocols."""
-    from silohash.data import named_or_folder
     from silohash.data.benchmarks.datasets import DATASETS
+    from silohash.data.catalogue import named_or_folder
 
     if archive in DATASETS:
         _dataset_card(archive, protocol)

@@ -66,7 +66,7 @@ def encode(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Write the codes of an archive's items into a file; labels are not needed."""
-    from silohash.data import named_or_folder
+    from silohash.data.catalogue import named_or_folder
     from silohash.runtime.encoding import check_suffix, encode_archive, only_modality, write_codes
     from silohash.runtime.run import Run
 

@@ -70,7 +70,7 @@ def entries(kind: str) -> list[dict[str, Any]]:
         family = _family(kind)
         return [_entry(family, name) for name in family.names()]
     if kind == "data":
-        from silohash.data import ARCHIVES, summary_of
+        from silohash.data.catalogue import ARCHIVES, summary_of
 
         return [{"key": name, "summary": summary_of(name)} for name in ARCHIVES]
     if kind == "partition":
@@ -201,7 +201,7 @@ def _device() -> str:
 
 
 def _real_data() -> str:
-    from silohash.data.packed.files import data_root
+    from silohash.data.packed.reader import data_root
 
     try:
         return str(data_root())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
@@ -21,37 +21,38 @@ TEXT_CELLS = 1 << 29
 
 @runtime_checkable
 class Pictures(Protocol):
-    """Pictures that are decoded when they are asked for."""
+    """Pictures that are decoded on access."""
 
     def __len__(self) -> int:
-        """Returns how many there are."""
+        """Return the number of pictures."""
         ...
 
     def picture(self, row: int) -> Image.Image:
-        """Decodes one picture (mode ``L`` or ``RGB``)."""
+        """Decode one picture (mode ``L`` or ``RGB``)."""
         ...
 
     def digest(self) -> str:
-        """Returns a digest of all pictures' content, for caches."""
+        """Return a digest of the content of all pictures."""
         ...
 
 
 Texts: TypeAlias = npt.NDArray[np.str_]
-"""One string an item, ``(N,)``; an empty string where an item has none."""
+"""One string per item, ``(N,)``. An item without a text has an empty string."""
 
 Features: TypeAlias = npt.NDArray[np.float32]
-"""One given feature vector an item, ``(N, D)``; a row of NaN where an item has none."""
+"""One given feature vector per item, ``(N, D)``. An item without the modality has a row of NaN."""
 
 Column: TypeAlias = "Pictures | Texts | Features"
 
 
 def as_texts(values: Sequence[str]) -> tuple[Texts, int]:
-    """Makes a text column of strings, cut so that one very long text does not widen every row beyond memory.
+    """Return a text column, and the number of texts that were cut to keep it within memory.
 
-    A row holds at least 256 characters, and the whole column at most 2 GiB where that allows more.
+    A numpy string column is as wide as its longest text. Texts are cut to 256 characters, or to more as long as the
+    column takes at most 2 GiB.
 
     Returns:
-        ``(N,)`` strings, and how many of them were cut.
+        ``(N,)`` strings, and the number of texts that were cut.
     """
     longest = max(256, TEXT_CELLS // max(1, len(values)))
     cut = sum(len(value) > longest for value in values)
@@ -59,21 +60,35 @@ def as_texts(values: Sequence[str]) -> tuple[Texts, int]:
 
 
 def is_features(column: object) -> bool:
-    """Tells whether a column holds given feature vectors rather than pictures or strings."""
+    """Return whether a column holds given feature vectors rather than pictures or strings."""
     return isinstance(column, np.ndarray) and column.ndim == 2
+
+
+def multi_hot(labels: Sequence[Iterable[str]], names: Sequence[str]) -> npt.NDArray[np.uint8]:
+    """Return the labels of N items as an ``(N, C)`` table of zeros and ones, one column per name.
+
+    Raises:
+        KeyError: if a label is not among the names.
+    """
+    column = {name: place for place, name in enumerate(names)}
+    table = np.zeros((len(labels), len(names)), np.uint8)
+    for row, of_item in enumerate(labels):
+        table[row, [column[label] for label in of_item]] = 1
+    return table
 
 
 @dataclass(frozen=True)
 class ArchiveCard:
-    """Where an archive comes from and what is in it.
+    """Provenance of an archive.
 
     Attributes:
         name: short name, as in ``[data] name``.
-        source: who collected it, with a link.
-        licence: as its owner states it.
-        protocol: the name of the splits and of the relevance rule.
+        source: who collected the data, with a link.
+        licence: licence as its owner states it.
+        protocol: name of the splits and of the relevance rule.
         digest: digest of ids, labels, splits and content.
-        skipped: rows that were left out, as sentences with file, row and reason.
+        skipped: one sentence per row that was left out, with file, row and reason.
+        notes: further facts by name, as ``relevant``: which items are relevant to each other.
     """
 
     name: str
@@ -90,20 +105,19 @@ class Archive:
     """Items with a picture, a text and labels, and the rows of each split.
 
     Attributes:
-        ids: ``(N,)`` strings, each once.
+        ids: ``(N,)`` strings, all different.
         image: pictures, or ``(N, D)`` given features, or None.
         text: ``(N,)`` strings, or ``(N, V)`` given features, or None.
         labels: ``(N, C)`` uint8 multi-hot, or None.
         label_names: C names.
-        splits: rows of ``query``, ``database`` and ``train``; sorted; ``train`` lies within ``database``.
+        splits: sorted rows of ``query``, ``database`` and ``train``. Usually ``train`` is a part of ``database``.
         card: provenance.
-        columns: further columns by which an archive can be partitioned or shown, ``(N,)`` strings each.
+        columns: further columns to partition by or to show, ``(N,)`` strings each.
         has_image: ``(N,)`` bool.
         has_text: ``(N,)`` bool.
         captions: ``(N,)`` strings for people to read, where ``text`` holds features.
         preview: pictures for people to look at, where ``image`` holds features.
-        query_in_database: whether queries may stand in the database as well, which only a protocol that is named for it
-            says; else such an archive is refused.
+        query_in_database: whether the protocol allows queries in the database. Otherwise such an archive is refused.
     """
 
     ids: npt.NDArray[np.str_]
@@ -121,47 +135,46 @@ class Archive:
     query_in_database: bool = False
 
     def __post_init__(self) -> None:
-        """Checks that the columns belong together.
+        """Check that the columns and splits fit together.
 
         Raises:
-            UserError: if lengths differ, ids repeat, a split names rows that are not there, or queries stand in the
+            UserError: if lengths differ, an id occurs twice, a split holds rows that do not exist, or a query is in the
                 database.
         """
-        count = len(self.ids)
-        if not len(self.has_image):
-            object.__setattr__(self, "has_image", np.full(count, self.image is not None))
-        if not len(self.has_text):
-            object.__setattr__(self, "has_text", np.full(count, self.text is not None))
+        for name, column in (("has_image", self.image), ("has_text", self.text)):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.full(len(self), column is not None))
+        for problem in (*self._problems_of_columns(), *self._problems_of_splits()):
+            raise UserError(f'Archive "{self.card.name}": {problem}')
+
+    def _problems_of_columns(self) -> Iterator[str]:
         for name, column in self._columns():
-            if len(column) != count:
-                raise UserError(
-                    f'Archive "{self.card.name}": {name} has {len(column):,} rows and there are {count:,} ids. '
-                    "Every column needs one row an item, in the same order."
+            if len(column) != len(self):
+                yield (
+                    f"{name} has {len(column):,} rows and there are {len(self):,} ids. "
+                    "Every column needs one row per item, in the same order."
                 )
-        if len(set(self.ids.tolist())) != count:
+        if len(set(self.ids.tolist())) != len(self):
             values, counts = np.unique(self.ids, return_counts=True)
-            raise UserError(
-                f'Archive "{self.card.name}": the id "{values[counts > 1][0]}" stands more than once. Make ids unique.'
-            )
+            yield f'the id "{values[counts > 1][0]}" occurs more than once. Make the ids unique.'
         if self.labels is not None and self.labels.shape[1] != len(self.label_names):
-            raise UserError(
-                f'Archive "{self.card.name}": {self.labels.shape[1]} label columns and {len(self.label_names)} names.'
-            )
+            yield f"there are {self.labels.shape[1]} label columns and {len(self.label_names)} label names."
+
+    def _problems_of_splits(self) -> Iterator[str]:
         for name, rows in self.splits.items():
-            if len(rows) and (rows.min() < 0 or rows.max() >= count):
-                raise UserError(f'Archive "{self.card.name}": split "{name}" names rows outside 0..{count - 1}.')
-        query = self.splits.get("query")
-        database = self.splits.get("database")
-        if query is not None and database is not None and not self.query_in_database:
-            both = np.intersect1d(query, database)
-            if len(both):
-                raise UserError(
-                    f'Archive "{self.card.name}": item "{self.ids[both[0]]}" (and {len(both) - 1} more) is both query '
-                    "and database, and would be found as its own answer. Put each item in one split."
-                )
+            if len(rows) and (rows.min() < 0 or rows.max() >= len(self)):
+                yield f'split "{name}" has rows outside 0 to {len(self) - 1}.'
+        if self.query_in_database or not {"query", "database"} <= set(self.splits):
+            return
+        both = np.intersect1d(self.splits["query"], self.splits["database"])
+        if len(both):
+            yield (
+                f'item "{self.ids[both[0]]}" (and {len(both) - 1} more) is both query and database, '
+                "so it would be found as its own answer. Put each item into one split."
+            )
 
     def __len__(self) -> int:
-        """Returns how many items there are."""
+        """Return the number of items."""
         return len(self.ids)
 
     def _columns(self) -> Iterator[tuple[str, Pictures | npt.NDArray[np.generic]]]:
@@ -180,15 +193,15 @@ class Archive:
                 yield name, column
 
     def has(self, modality: Modality) -> npt.NDArray[np.bool_]:
-        """Returns which items have the modality, ``(N,)`` bool."""
+        """Return which items have the modality, ``(N,)`` bool."""
         return self.has_image if modality == "image" else self.has_text
 
     def values(self, modality: Modality) -> Pictures | Texts | Features | None:
-        """Returns the column of one modality."""
+        """Return the column of one modality."""
         return self.image if modality == "image" else self.text
 
     def split(self, name: str) -> Rows:
-        """Returns the rows of a split.
+        """Return the rows of a split.
 
         Raises:
             UserError: if the archive has no such split.
@@ -198,7 +211,7 @@ class Archive:
         return self.splits[name]
 
     def caption(self, row: int) -> str:
-        """Returns an item's text for people to read, or an empty string."""
+        """Return an item's text for people to read, or an empty string."""
         if self.captions is not None:
             return str(self.captions[row])
         if self.text is not None and not is_features(self.text):
@@ -206,29 +219,30 @@ class Archive:
         return ""
 
     def pictures(self) -> Pictures | None:
-        """Returns pictures for people to look at, or None."""
+        """Return pictures for people to look at, or None."""
         if self.preview is not None:
             return self.preview
         return self.image if isinstance(self.image, Pictures) else None
 
     def labels_of(self, row: int) -> list[str]:
-        """Returns the names of an item's labels."""
+        """Return the names of an item's labels."""
         if self.labels is None:
             return []
         return [self.label_names[c] for c in np.flatnonzero(self.labels[row])]
 
     def with_splits(self, splits: Mapping[str, Rows]) -> Archive:
-        """Returns the same items under other splits; the card's digest is that of the new splits."""
+        """Return the same items with other splits, and the digest that follows from them."""
         return replace(self, splits=splits).with_digest()
 
     def of_modality(self, modality: Modality) -> Archive:
-        """Returns the same items as if they had this modality only; people may still look at both.
+        """Return the same items with this modality only. Both can still be shown to people.
 
         Raises:
             UserError: if no item has it.
         """
         if not self.has(modality).any():
-            raise UserError(f'Archive "{self.card.name}" has no {modality}s. Remove data.modality.')
+            article = "an" if modality == "image" else "a"
+            raise UserError(f'Archive "{self.card.name}" has no item with {article} {modality}. Remove data.modality.')
         if modality == "image":
             captions = np.array([self.caption(row) for row in range(len(self))], dtype=np.str_)
             kept = replace(self, text=None, has_text=np.zeros(len(self), bool), captions=captions)
@@ -237,7 +251,7 @@ class Archive:
         return kept.with_digest()
 
     def with_digest(self) -> Archive:
-        """Returns the same archive, its card holding the digest of ids, labels, splits and content."""
+        """Return the same archive with the digest of ids, labels, splits and content on its card."""
         arrays: dict[str, npt.NDArray[np.generic]] = {f"split/{name}": rows for name, rows in self.splits.items()}
         parts: dict[str, object] = {"label_names": list(self.label_names)}
         for name, column in (("ids", self.ids), ("labels", self.labels), ("image", self.image), ("text", self.text)):

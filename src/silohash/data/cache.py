@@ -1,4 +1,4 @@
-"""Where silohash keeps what can be made again."""
+"""The folder of files that can be computed again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Returns the folder ``SILOHASH_CACHE`` names, or ``silohash`` in the user's cache folder."""
+    """Return the folder that ``SILOHASH_CACHE`` names, or ``silohash`` in the user's cache folder."""
     named = os.environ.get("SILOHASH_CACHE")
     if named:
         return Path(named)

@@ -1,4 +1,4 @@
-"""The splits of an archive that brings none."""
+"""Splits of an archive: rows of query, database and train."""
 
 from __future__ import annotations
 
@@ -14,15 +14,31 @@ QUERY_SHARE = 0.1
 MOST_QUERIES = 2000
 
 
-def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = None) -> dict[str, Rows]:
-    """Splits items into queries (a tenth, at least one, at most 2,000) and a database that is also trained on.
-
-    Which items are queries depends on their keys alone, not on their order; items of one key stay together, so that a
-    picture with five captions is not both query and database.
+def splits_of(parts: Sequence[str] | npt.NDArray[np.str_], *, search_training: bool = True) -> dict[str, Rows]:
+    """Return the rows of ``query``, ``database`` and ``train``.
 
     Args:
-        keys: one key an item: its picture's name, or its id.
-        whole: ``(N,)`` bool, items with both modalities; the others become queries only where these do not suffice.
+        parts: ``query``, ``database`` or ``train`` for each item; an item with another word is in no split.
+        search_training: whether items to train on are in the database as well.
+    """
+    part = np.asarray(parts, dtype=np.str_)
+    database = ("database", "train") if search_training else ("database",)
+    return {
+        "query": np.flatnonzero(part == "query"),
+        "database": np.flatnonzero(np.isin(part, database)),
+        "train": np.flatnonzero(part == "train"),
+    }
+
+
+def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = None) -> dict[str, Rows]:
+    """Split items into queries (a tenth, at least 1, at most 2,000) and a database that is also trained on.
+
+    Which items become queries depends on their keys alone, not on their order. Items with the same key stay together, so
+    that no picture with five captions is both query and database.
+
+    Args:
+        keys: one key per item: the name of its picture, or its id.
+        whole: ``(N,)`` bool, items with both modalities. Other items become queries only if these are too few.
 
     Returns:
         Rows of ``query``, ``database`` and ``train``.
@@ -33,11 +49,11 @@ def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = No
         groups.setdefault(key, []).append(row)
     wanted = min(MOST_QUERIES, max(1, round(QUERY_SHARE * len(keys)))) if len(groups) > 1 else 0
 
-    def _order(key: str) -> tuple[bool, int]:
+    def order(key: str) -> tuple[bool, int]:
         return not all(complete[row] for row in groups[key]), derive(0, f"default split/{key}")
 
     query: list[int] = []
-    for key in sorted(groups, key=_order)[:-1]:
+    for key in sorted(groups, key=order)[:-1]:
         if len(query) >= wanted:
             break
         query.extend(groups[key])

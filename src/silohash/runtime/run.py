@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from silohash.data import open_archive
 from silohash.data.archive import Archive
+from silohash.data.catalogue import open_archive
 from silohash.data.partition.base import Partition
 from silohash.files import read_json, write_json, write_text
 from silohash.runtime.config import RunConfig, load_config

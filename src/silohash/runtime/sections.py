@@ -40,7 +40,7 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _known_protocol(self) -> DataConfig:
-        from silohash.data import ARCHIVES
+        from silohash.data.catalogue import ARCHIVES
         from silohash.data.protocols.apply import PROTOCOLS, protocol_of
 
         if self.protocol is None or self.name is None or self.name not in ARCHIVES:

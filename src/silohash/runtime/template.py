@@ -12,7 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from silohash.data import ARCHIVES, named_or_folder
+from silohash.data.catalogue import ARCHIVES, named_or_folder
 from silohash.federated import FEDERATED_METHODS
 from silohash.local import LOCAL_METHODS
 from silohash.runtime.config import RunConfig, to_toml, toml_value

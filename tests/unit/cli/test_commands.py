@@ -10,7 +10,7 @@ import pytest
 
 from silohash import __version__, registry
 from silohash.cli import console
-from silohash.data import ARCHIVES
+from silohash.data.catalogue import ARCHIVES
 from silohash.federated import FEDERATED_METHODS
 from silohash.local import LOCAL_METHODS
 from silohash.registry import Registry

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from silohash.data import ARCHIVES
 from silohash.data.benchmarks.datasets import DATASETS
+from silohash.data.catalogue import ARCHIVES
 from tests.community_files import write_lists, write_wikipedia
 from tests.runs import silohash, write_archive
 

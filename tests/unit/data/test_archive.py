@@ -98,10 +98,10 @@ def test_features_are_told_from_strings_and_pictures(column: object, expected: b
         ({"has_image": np.array([True])}, "has_image has 1 rows"),
         ({"captions": np.array(["x"])}, "captions has 1 rows"),
         ({"columns": {"script": np.array(["x"])}}, "script has 1 rows"),
-        ({"ids": np.array(["a", "b", "b", "d"])}, 'id "b" stands more than once'),
-        ({"label_names": ("cat",)}, "2 label columns and 1 names"),
-        ({"splits": {"query": np.array([4])}}, 'split "query" names rows outside 0..3'),
-        ({"splits": {"train": np.array([-1])}}, 'split "train" names rows outside 0..3'),
+        ({"ids": np.array(["a", "b", "b", "d"])}, 'id "b" occurs more than once'),
+        ({"label_names": ("cat",)}, "2 label columns and 1 label names"),
+        ({"splits": {"query": np.array([4])}}, 'split "query" has rows outside 0 to 3'),
+        ({"splits": {"train": np.array([-1])}}, 'split "train" has rows outside 0 to 3'),
         ({"splits": {"query": np.array([0, 2]), "database": np.array([2, 0])}}, '"a" .and 1 more. is both query and'),
     ],
 )
@@ -148,5 +148,5 @@ def test_one_modality_is_kept_and_both_are_shown() -> None:
     assert texts.image is None
     assert texts.pictures() is toy.pictures()
     assert len({toy.with_digest().card.digest, pictures.card.digest, texts.card.digest}) == 3
-    with pytest.raises(UserError, match=r"has no images. Remove data.modality"):
+    with pytest.raises(UserError, match=r"has no item with an image. Remove data.modality"):
         texts.of_modality("image")

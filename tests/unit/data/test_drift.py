@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.data import open_archive
+from silohash.data.catalogue import open_archive
 from silohash.data.partition.base import Partition, SiloRows, partition
 from silohash.data.partition.drift import (
     DISTANCES,

@@ -14,8 +14,8 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from silohash.data import open_archive
 from silohash.data.archive import Archive
+from silohash.data.catalogue import open_archive
 from silohash.data.formats.folder import read_folder
 from silohash.data.pictures import checking as picture_check
 from silohash.types import UserError

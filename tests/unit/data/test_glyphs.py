@@ -11,7 +11,8 @@ from PIL import Image, ImageDraw
 
 from silohash.data.archive import Archive
 from silohash.data.glyphs import drawing as module
-from silohash.data.glyphs.drawing import fit, glyphs
+from silohash.data.glyphs.archive import glyphs
+from silohash.data.glyphs.drawing import fit
 from silohash.data.glyphs.labels import KINDS, LIBRARIES, describe
 from silohash.types import UserError
 
@@ -133,7 +134,7 @@ def test_a_limit_keeps_whole_characters(small):
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"faces": 0}, "1 to 16 faces, not 0"), ({"faces": "two"}, "not 'two'"), ({"limit": -3}, "-3 items")],
+    [({"faces": 0}, "faces is 0.* from 1 to 16"), ({"faces": "two"}, "faces is 'two'"), ({"limit": -3}, "limit is -3.* above 0")],
 )
 def test_options_out_of_range_are_named(options, words):
     with pytest.raises(UserError, match=words):
@@ -142,7 +143,7 @@ def test_options_out_of_range_are_named(options, words):
 
 def test_a_missing_font_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "_fonts", lambda: tmp_path)
-    with pytest.raises(UserError, match=r"DejaVuSans\.ttf is missing.*pip install matplotlib"):
+    with pytest.raises(UserError, match=r"DejaVuSans\.ttf is missing.*pip install --force-reinstall matplotlib"):
         glyphs(faces=1)
 
 

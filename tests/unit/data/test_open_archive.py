@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.data import ARCHIVES, FOLDER, open_archive
 from silohash.data.archive import as_texts
+from silohash.data.catalogue import ARCHIVES, FOLDER, open_archive
 from silohash.data.splits import default_splits
 from silohash.types import UserError
 
@@ -32,8 +32,8 @@ def test_by_name_with_options():
         ({"name": "glyph"}, 'no archive "glyph" .did you mean "glyphs".'),
         ({"name": "glyphs", "options": {"face": 1}}, 'no option "face" .did you mean "faces".'),
         ({"name": "wiki-sift-lda", "options": {"image": "jpeg"}}, "its options are: database"),
-        ({"name": None}, "there is neither"),
-        ({"name": "glyphs", "path": Path("x")}, "there is both"),
+        ({"name": None}, "neither is set"),
+        ({"name": "glyphs", "path": Path("x")}, "both name = "glyphs" and path = "x" are set"),
         ({"name": "coco18", "options": {"text": "minlm"}}, 'text cannot be "minlm" .did you mean "minilm".'),
         ({"name": None, "path": Path("x"), "options": {"labls": ()}}, 'A folder has no option "labls"'),
     ],
@@ -48,7 +48,7 @@ def test_without_the_shared_data_one_is_told_where_it_goes(monkeypatch, tmp_path
     with pytest.raises(UserError, match=r"coco18.pairs\.csv is missing.*SILOHASH_DATA"):
         open_archive("coco18")
     monkeypatch.setenv("SILOHASH_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match="nowhere, which is no folder"):
+    with pytest.raises(UserError, match="nowhere, which is not a folder"):
         open_archive("coco18")
 
 

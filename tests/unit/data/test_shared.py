@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.data import open_archive
 from silohash.data.archive import is_features
-from silohash.data.packed.files import MOBILENET_STEP
+from silohash.data.catalogue import open_archive
+from silohash.data.packed.reader import MOBILENET_STEP
 
 pytestmark = pytest.mark.usefixtures("shared_data")
 

@@ -1,10 +1,10 @@
-"""silohash's own folder of an archive: arrays, lists and packed pictures beside a ``manifest.json``.
+"""The folder format of silohash itself: arrays, lists and packed pictures beside a ``manifest.json``.
 
-A folder holds ``ids.txt`` (an id a line), ``split.txt`` (the splits of each item, joined with ``|``), ``present.npy``
-(``(N, 2)`` bool: has a picture, has a text), and, where the archive has them, ``label.npy``, ``image.npy`` and
-``text.npy`` (given features), ``image/images-NNN.npz`` (picture files end to end), ``text.jsonl`` (a string a line),
-``captions.jsonl``, ``columns.jsonl`` and ``preview/images-NNN.npz``. The manifest tells the number of items, the kind,
-shape and type of each column, the archive's card, and the size and digest of every file.
+A folder holds ``ids.txt`` (one id per line), ``split.txt`` (the splits of each item, joined with ``|``) and
+``present.npy`` (``(N, 2)`` bool: has a picture, has a text). Where the archive has them, it also holds ``label.npy``,
+``image.npy`` and ``text.npy`` (given features), ``image/images-NNN.npz`` (picture files end to end), ``text.jsonl`` (one
+string per line), ``captions.jsonl``, ``columns.jsonl`` and ``preview/images-NNN.npz``. The manifest states the number of
+items, the kind, shape and type of each column, the archive's card, and the size and digest of every file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,14 @@ FORMAT = "silohash-archive"
 VERSION = 1
 SHARD_BYTES = 1 << 26
 CHECKED_BYTES = 1 << 24
-"""Files up to this size are compared with their digest whenever the folder is opened."""
+"""Files up to this size are compared with their digest each time the folder is opened."""
+
+IMPORT_AGAIN = "Restore it, or import the data again."
+GIVE_A_FOLDER = "Give a folder that silohash data import wrote."
 
 
-def is_own(path: Path) -> bool:
-    """Tells whether a folder is one that `write_own` wrote."""
+def is_native(path: Path) -> bool:
+    """Return whether `write_native` wrote the folder."""
     manifest = path / MANIFEST
     if not manifest.is_file():
         return False
@@ -44,22 +48,22 @@ def is_own(path: Path) -> bool:
     return isinstance(about, dict) and about.get("format") == FORMAT
 
 
-def write_own(folder: Path, archive: Archive) -> None:
-    """Writes an archive into a folder of its own, whole or not at all; pictures are copied one at a time.
+def write_native(folder: Path, archive: Archive) -> None:
+    """Write an archive into a folder, completely or not at all.
 
-    Picture files are copied as they are; pictures without a file (in memory, in an array of pixels) are stored as PNG,
-    which loses nothing.
+    Picture files are copied unchanged, one at a time. Pictures without a file (in memory or in an array of pixels) are
+    stored as PNG, which is lossless.
 
     Args:
-        folder: the new folder; an earlier one that this function wrote is replaced.
-        archive: what is written.
+        folder: the new folder. One that this function wrote earlier is replaced.
+        archive: the archive.
 
     Raises:
-        UserError: if there is another folder of that name, an id or a split's name cannot stand in a line, or the disk
-            is full.
+        UserError: if another folder of that name exists, an id or the name of a split cannot be stored as a line, or the
+            disk is full.
     """
-    if folder.exists() and not is_own(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is there already, and silohash did not write it. Choose a new folder.")
+    if folder.exists() and not is_native(folder) and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} already exists and was not written by silohash. Choose a new folder.")
     with folder_beside(folder) as new:
         about = {
             "format": FORMAT,
@@ -68,12 +72,12 @@ def write_own(folder: Path, archive: Archive) -> None:
             "image": _write_column(new, "image", archive.image, archive.has_image),
             "text": _write_column(new, "text", archive.text, archive.has_text),
             "captions": _write_column(new, "captions", archive.captions, archive.has_text),
-            "preview": _write_column(new, "preview", archive.preview, _shown(archive)),
+            "preview": _write_column(new, "preview", archive.preview, _has_preview(archive)),
             "label_names": None if archive.labels is None else list(archive.label_names),
             "splits": list(archive.splits),
             "columns": [[name, column.dtype.str] for name, column in archive.columns.items()],
             "ids": archive.ids.dtype.str,
-            "card": _card(archive.card),
+            "card": {**asdict(archive.card), "skipped": list(archive.card.skipped)},
             "query_in_database": archive.query_in_database,
         }
         _write_lists(new, archive)
@@ -83,69 +87,55 @@ def write_own(folder: Path, archive: Archive) -> None:
         write_json(new / MANIFEST, {**about, "files": _files(new)})
 
 
-def read_own(path: Path, *, check: bool = False) -> Archive:
-    """Opens a folder that `write_own` wrote: the same archive, its large arrays and pictures mapped, not read.
+def read_native(path: Path, *, check: bool = False) -> Archive:
+    """Open a folder that `write_native` wrote. Large arrays and pictures are mapped into memory, not read.
 
     Args:
         path: the folder.
-        check: whether every file is compared with its digest, and not only the small ones; large files are else
-            compared by their size.
+        check: compare every file with its digest. By default, large files are compared by size alone.
 
     Raises:
-        UserError: if a file is missing, was changed or is damaged, or a newer silohash wrote the folder.
+        UserError: if a file is missing, changed or damaged, or a newer silohash wrote the folder.
     """
     about = _manifest(path)
     _check_files(path, about["files"], whole=check)
     try:
         return _archive(path, about)
     except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path / MANIFEST} is damaged: it lacks {error}. Write the folder again.") from error
+        raise UserError(f"{path / MANIFEST} is damaged: it lacks {error}. Import the data again.") from error
 
 
-def _card(card: ArchiveCard) -> dict[str, Any]:
-    return {
-        "name": card.name,
-        "source": card.source,
-        "licence": card.licence,
-        "protocol": card.protocol,
-        "digest": card.digest,
-        "skipped": list(card.skipped),
-        "notes": dict(card.notes),
-    }
-
-
-def _shown(archive: Archive) -> npt.NDArray[np.bool_]:
-    """Returns which items have a picture to look at beside given features."""
+def _has_preview(archive: Archive) -> npt.NDArray[np.bool_]:
     if isinstance(archive.preview, PictureFiles):
         return np.array([bool(name) for name in archive.preview.names], np.bool_)
     return np.ones(len(archive), np.bool_)
 
 
 def _write_column(
-    folder: Path, name: str, column: Column | None, there: npt.NDArray[np.bool_]
+    folder: Path, name: str, column: Column | None, present: npt.NDArray[np.bool_]
 ) -> dict[str, Any] | None:
-    """Writes pictures, features or strings, and returns what the manifest tells of them."""
+    """Write pictures, features or strings, and return the column's entry in the manifest."""
     if column is None:
         return None
     if isinstance(column, GreyPictures):
         _write_array(folder / f"{name}.npy", column.pixels)
-        return {"kind": "grey", **_told(column.pixels), "digest": column.digest()}
+        return {"kind": "grey", **_form(column.pixels), "digest": column.digest()}
     if not isinstance(column, np.ndarray):
-        _write_pictures(folder / name, column, there)
+        _write_pictures(folder / name, column, present)
         return {"kind": "pictures", "digest": column.digest()}
     if is_features(column):
         _write_array(folder / f"{name}.npy", column)
-        return {"kind": "features", **_told(column)}
+        return {"kind": "features", **_form(column)}
     _write_lines(folder / f"{name}.jsonl", column.tolist())
-    return {"kind": "strings", **_told(column)}
+    return {"kind": "strings", **_form(column)}
 
 
-def _told(array: np.ndarray) -> dict[str, Any]:
+def _form(array: np.ndarray) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": array.dtype.str}
 
 
 def _write_array(path: Path, array: np.ndarray) -> None:
-    """Writes an array into a folder that is not yet in its place, without a second copy in memory."""
+    """Write an array without a second copy in memory. The folder moves to its place once it is complete."""
     np.save(path, array, allow_pickle=False)
 
 
@@ -153,12 +143,12 @@ def _write_lines(path: Path, values: Sequence[Any]) -> None:
     write_bytes(path, "".join(f"{json.dumps(value)}\n" for value in values).encode())
 
 
-def _write_pictures(folder: Path, pictures: Pictures, there: npt.NDArray[np.bool_]) -> None:
+def _write_pictures(folder: Path, pictures: Pictures, present: npt.NDArray[np.bool_]) -> None:
     folder.mkdir()
     contents: list[bytes] = []
     shard = size = 0
-    for row, present in enumerate(there.tolist()):
-        contents.append(_content(pictures, row) if present else b"")
+    for row, has_picture in enumerate(present.tolist()):
+        contents.append(_content(pictures, row) if has_picture else b"")
         size += len(contents[-1])
         if size >= SHARD_BYTES:
             _write_shard(folder, shard, contents)
@@ -174,7 +164,7 @@ def _write_shard(folder: Path, shard: int, contents: Sequence[bytes]) -> None:
 
 
 def _content(pictures: Pictures, row: int) -> bytes:
-    """Returns a picture's own file, or a PNG file of its pixels."""
+    """Return the file of a picture, or a PNG file of its pixels."""
     if isinstance(pictures, PackedPictures | PictureFiles):
         return pictures.content(row)
     stream = io.BytesIO()
@@ -200,7 +190,7 @@ def _write_lists(folder: Path, archive: Archive) -> None:
 def _check_lines(what: str, values: Sequence[str], refused: str) -> None:
     for value in values:
         if any(character in value for character in refused):
-            raise UserError(f"The {what} {value!r} holds a line break or |, and cannot stand in a list. Rename it.")
+            raise UserError(f"The {what} {value!r} contains a line break or |, which separate entries. Rename it.")
 
 
 def _files(folder: Path) -> dict[str, dict[str, Any]]:
@@ -214,31 +204,28 @@ def _files(folder: Path) -> dict[str, dict[str, Any]]:
 def _manifest(path: Path) -> dict[str, Any]:
     manifest = path / MANIFEST
     if not manifest.is_file():
-        raise UserError(f"{manifest} is missing. Give a folder that silohash data import wrote.")
+        raise UserError(f"{manifest} is missing. {GIVE_A_FOLDER}")
     about = read_json(manifest)
     if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("files"), dict):
-        raise UserError(f"{manifest} was not written by silohash. Give a folder that silohash data import wrote.")
+        raise UserError(f"{manifest} was not written by silohash. {GIVE_A_FOLDER}")
     if about.get("version") != VERSION:
         raise UserError(
-            f"{path} is written in version {about.get('version')} of the format, and this silohash reads version "
-            f"{VERSION}. Install the silohash that wrote it, or import the data again."
+            f"{path} has version {about.get('version')} of the format, and this silohash reads version {VERSION}. "
+            "Install the silohash that wrote it, or import the data again."
         )
     return about
 
 
 def _check_files(folder: Path, files: Mapping[str, Any], *, whole: bool) -> None:
-    for name, told in files.items():
+    for name, noted in files.items():
         path = folder / name
         if not path.is_file():
-            raise UserError(f"{path} is missing. Restore it, or import the data again.")
+            raise UserError(f"{path} is missing. {IMPORT_AGAIN}")
         size = path.stat().st_size
-        if size != told["bytes"]:
-            raise UserError(
-                f"{path} has {size:,} bytes and the manifest says {told['bytes']:,}. Restore it, or import the data "
-                "again."
-            )
-        if (whole or size <= CHECKED_BYTES) and digest_file(path) != told["digest"]:
-            raise UserError(f"{path} was changed after it was written. Restore it, or import the data again.")
+        if size != noted["bytes"]:
+            raise UserError(f"{path} has {size:,} bytes and the manifest states {noted['bytes']:,}. {IMPORT_AGAIN}")
+        if (whole or size <= CHECKED_BYTES) and digest_file(path) != noted["digest"]:
+            raise UserError(f"{path} was changed after it was written. {IMPORT_AGAIN}")
 
 
 def _archive(path: Path, about: Mapping[str, Any]) -> Archive:
@@ -267,20 +254,20 @@ def _array(path: Path) -> np.ndarray:
     try:
         mapped: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"{path} is damaged or of another kind ({error}). Restore the file.") from error
+        raise UserError(f"{path} is damaged or has another format ({error}). Restore the file.") from error
     return mapped
 
 
-def _column(folder: Path, name: str, told: Mapping[str, Any] | None, count: int) -> Any:  # noqa: ANN401  as told
-    if told is None:
+def _column(folder: Path, name: str, form: Mapping[str, Any] | None, count: int) -> Any:  # noqa: ANN401  any column
+    if form is None:
         return None
-    if told["kind"] == "pictures":
-        return PackedPictures(folder / name, told["digest"])
-    if told["kind"] == "grey":
-        return GreyPictures(_array(folder / f"{name}.npy"), told["digest"])
-    if told["kind"] == "features":
+    if form["kind"] == "pictures":
+        return PackedPictures(folder / name, form["digest"])
+    if form["kind"] == "grey":
+        return GreyPictures(_array(folder / f"{name}.npy"), form["digest"])
+    if form["kind"] == "features":
         return _array(folder / f"{name}.npy")
-    return np.array(_json_lines(folder / f"{name}.jsonl", count), dtype=told["dtype"])
+    return np.array(_json_lines(folder / f"{name}.jsonl", count), dtype=form["dtype"])
 
 
 def _text_lines(path: Path, count: int) -> list[str]:
@@ -303,7 +290,7 @@ def _parsed(path: Path, lines: Iterator[str]) -> Iterator[Any]:
 
 def _counted(path: Path, lines: list[Any], count: int) -> list[Any]:
     if len(lines) != count:
-        raise UserError(f"{path} has {len(lines):,} lines and the manifest says {count:,} items. Restore the folder.")
+        raise UserError(f"{path} has {len(lines):,} lines and the manifest states {count:,} items. Restore the folder.")
     return lines
 
 
@@ -315,8 +302,8 @@ def _splits(path: Path, names: Sequence[str], count: int) -> dict[str, Rows]:
     return {name: np.array(of_split, np.int64) for name, of_split in rows.items()}
 
 
-def _columns(path: Path, told: Sequence[tuple[str, str]], count: int) -> dict[str, npt.NDArray[np.str_]]:
-    if not told:
+def _columns(path: Path, forms: Sequence[tuple[str, str]], count: int) -> dict[str, npt.NDArray[np.str_]]:
+    if not forms:
         return {}
     lines = _json_lines(path, count)
-    return {name: np.array([line[k] for line in lines], dtype=kind) for k, (name, kind) in enumerate(told)}
+    return {name: np.array([line[place] for line in lines], dtype=kind) for place, (name, kind) in enumerate(forms)}

@@ -1,1 +1,1 @@
-"""The embedded archive: characters drawn in the fonts that matplotlib ships, with their Unicode names."""
+"""The embedded archive of drawn characters."""

@@ -1,99 +1,48 @@
-"""What a character is: its block, script, library and kinds, told from its Unicode name, category and block."""
+"""The block, script, library and kinds of a character, from its Unicode name, category and block."""
 
 from __future__ import annotations
 
 import unicodedata
-from bisect import bisect_right
 from dataclasses import dataclass
 
-BLOCKS: tuple[tuple[int, str, str], ...] = (
-    (0x0000, "Basic Latin", "punctuation"),
-    (0x0080, "Latin-1 Supplement", "punctuation"),
-    (0x0100, "Latin Extended-A", "latin"),
-    (0x0180, "Latin Extended-B", "latin"),
-    (0x0250, "IPA Extensions", "latin"),
-    (0x02B0, "Spacing Modifier Letters", "latin"),
-    (0x0370, "Greek and Coptic", "greek"),
-    (0x0400, "Cyrillic", "cyrillic"),
-    (0x0500, "Cyrillic Supplement", "cyrillic"),
-    (0x0530, "Armenian", "armenian"),
-    (0x0590, "Hebrew", "hebrew"),
-    (0x0600, "Arabic", "arabic"),
-    (0x0750, "Arabic Supplement", "arabic"),
-    (0x07C0, "NKo", "nko"),
-    (0x0800, "other", "other scripts"),
-    (0x0E00, "Thai", "punctuation"),
-    (0x0E80, "Lao", "lao"),
-    (0x0F00, "other", "other scripts"),
-    (0x10A0, "Georgian", "georgian"),
-    (0x1100, "other", "other scripts"),
-    (0x1400, "Canadian Aboriginal Syllabics", "syllabics"),
-    (0x1680, "Ogham", "ogham"),
-    (0x16A0, "other", "other scripts"),
-    (0x1D00, "Phonetic Extensions", "latin"),
-    (0x1D80, "Phonetic Extensions Supplement", "latin"),
-    (0x1E00, "Latin Extended Additional", "latin"),
-    (0x1F00, "Greek Extended", "greek"),
-    (0x2000, "General Punctuation", "punctuation"),
-    (0x2070, "Superscripts and Subscripts", "numbers"),
-    (0x20A0, "Currency Symbols", "punctuation"),
-    (0x2100, "Letterlike Symbols", "mathematical letters"),
-    (0x2150, "Number Forms", "numbers"),
-    (0x2190, "Arrows", "arrows"),
-    (0x2200, "Mathematical Operators", "operators"),
-    (0x2300, "Miscellaneous Technical", "technical"),
-    (0x2400, "Control Pictures", "technical"),
-    (0x2460, "Enclosed Alphanumerics", "numbers"),
-    (0x2500, "Box Drawing", "box drawing"),
-    (0x2580, "Block Elements", "box drawing"),
-    (0x25A0, "Geometric Shapes", "shapes"),
-    (0x2600, "Miscellaneous Symbols", "symbols"),
-    (0x2700, "Dingbats", "symbols"),
-    (0x27C0, "Miscellaneous Mathematical Symbols-A", "operators"),
-    (0x27F0, "Supplemental Arrows-A", "arrows"),
-    (0x2800, "Braille Patterns", "braille"),
-    (0x2900, "Supplemental Arrows-B", "arrows"),
-    (0x2980, "Miscellaneous Mathematical Symbols-B", "operators"),
-    (0x2A00, "Supplemental Mathematical Operators", "operators"),
-    (0x2B00, "Miscellaneous Symbols and Arrows", "arrows"),
-    (0x2C60, "Latin Extended-C", "latin"),
-    (0x2C80, "Coptic", "other scripts"),
-    (0x2D00, "Georgian Supplement", "georgian"),
-    (0x2D30, "Tifinagh", "tifinagh"),
-    (0x2E00, "Supplemental Punctuation", "punctuation"),
-    (0x2E80, "other", "other scripts"),
-    (0x3000, "CJK Symbols and Punctuation", "punctuation"),
-    (0x3040, "other", "other scripts"),
-    (0x4DC0, "Yijing Hexagram Symbols", "divination"),
-    (0x4E00, "other", "other scripts"),
-    (0xA4D0, "Lisu", "lisu"),
-    (0xA640, "Cyrillic Extended-B", "cyrillic"),
-    (0xA700, "Modifier Tone Letters", "latin"),
-    (0xA720, "Latin Extended-D", "latin"),
-    (0xA800, "other", "other scripts"),
-    (0xFB00, "Alphabetic Presentation Forms", "hebrew"),
-    (0xFB50, "Arabic Presentation Forms-A", "arabic"),
-    (0xFE20, "other", "other scripts"),
-    (0xFE70, "Arabic Presentation Forms-B", "arabic"),
-    (0xFF00, "Specials", "symbols"),
-    (0x10300, "Old Italic", "old italic"),
-    (0x10330, "other", "other scripts"),
-    (0x1D300, "Tai Xuan Jing Symbols", "divination"),
-    (0x1D360, "other", "symbols"),
-    (0x1D400, "Mathematical Alphanumeric Symbols", "mathematical letters"),
-    (0x1D800, "other", "symbols"),
-    (0x1EE00, "Arabic Mathematical Alphabetic Symbols", "arabic"),
-    (0x1F030, "Domino Tiles", "games"),
-    (0x1F0A0, "Playing Cards", "games"),
-    (0x1F100, "Enclosed Alphanumeric Supplement", "numbers"),
-    (0x1F300, "Miscellaneous Symbols and Pictographs", "symbols"),
-    (0x1F600, "Emoticons", "symbols"),
-    (0x1F650, "other", "symbols"),
-)
-"""First code point, name and usual script of each block that the fonts draw from."""
+import fontTools.unicodedata
+
+_BLOCKS_OF_SCRIPT = {
+    "latin": "Latin Extended-A|Latin Extended-B|IPA Extensions|Spacing Modifier Letters|Phonetic Extensions|"
+    "Phonetic Extensions Supplement|Latin Extended Additional|Latin Extended-C|Modifier Tone Letters|Latin Extended-D",
+    "greek": "Greek and Coptic|Greek Extended",
+    "cyrillic": "Cyrillic|Cyrillic Supplement|Cyrillic Extended-B",
+    "armenian": "Armenian",
+    "hebrew": "Hebrew|Alphabetic Presentation Forms",
+    "arabic": "Arabic|Arabic Supplement|Arabic Presentation Forms-A|Arabic Presentation Forms-B|"
+    "Arabic Mathematical Alphabetic Symbols",
+    "georgian": "Georgian|Georgian Supplement",
+    "syllabics": "Unified Canadian Aboriginal Syllabics",
+    "lao": "Lao",
+    "nko": "NKo",
+    "tifinagh": "Tifinagh",
+    "lisu": "Lisu",
+    "ogham": "Ogham",
+    "old italic": "Old Italic",
+    "punctuation": "Basic Latin|Latin-1 Supplement|Thai|General Punctuation|Currency Symbols|"
+    "Supplemental Punctuation|CJK Symbols and Punctuation",
+    "numbers": "Superscripts and Subscripts|Number Forms|Enclosed Alphanumerics|Enclosed Alphanumeric Supplement",
+    "mathematical letters": "Letterlike Symbols|Mathematical Alphanumeric Symbols",
+    "operators": "Mathematical Operators|Miscellaneous Mathematical Symbols-A|Miscellaneous Mathematical Symbols-B|"
+    "Supplemental Mathematical Operators",
+    "arrows": "Arrows|Supplemental Arrows-A|Supplemental Arrows-B|Miscellaneous Symbols and Arrows",
+    "technical": "Miscellaneous Technical|Control Pictures",
+    "box drawing": "Box Drawing|Block Elements",
+    "shapes": "Geometric Shapes",
+    "braille": "Braille Patterns",
+    "divination": "Yijing Hexagram Symbols|Tai Xuan Jing Symbols",
+    "games": "Domino Tiles|Playing Cards",
+}
+SCRIPT_OF_BLOCK = {block: script for script, blocks in _BLOCKS_OF_SCRIPT.items() for block in blocks.split("|")}
+"""Usual script of a block. In other blocks, what belongs to no script is a symbol."""
 
 NAMED_SCRIPTS = ("latin", "greek", "cyrillic", "hebrew", "arabic", "armenian", "georgian", "coptic")
-"""Scripts that a character's name states in its first word, whatever its block."""
+"""Scripts that the first word of a character's name states, whatever its block."""
 
 ALPHABETS = ("latin", "greek", "cyrillic", "hebrew", "arabic", "armenian", "georgian", "syllabics")
 RARE_SCRIPTS = ("lao", "nko", "tifinagh", "lisu", "ogham", "old italic", "coptic", "other scripts")
@@ -106,7 +55,7 @@ LIBRARIES = {
     "operators": "mathematics",
     **dict.fromkeys((*ALPHABETS[3:], *RARE_SCRIPTS), "other scripts"),
 }
-"""The library that holds a script; what stands here with none is in the library of signs."""
+"""The library of each script. Every other script belongs to the library of signs."""
 
 SIGNS = "signs"
 
@@ -157,7 +106,7 @@ KIND_OF_RANGE: tuple[tuple[int, int, str], ...] = (
     (0x2630, 0x2637, "divination figure"),
     (0x268A, 0x268F, "divination figure"),
 )
-"""First and last code point of what people call by one name."""
+"""First and last code point of characters that share a kind."""
 
 WORDS_OF_ANY = {
     "number": "digit number numeral fraction",
@@ -173,7 +122,7 @@ WORDS_OF_ANY = {
     "currency": "currency",
     "circled": "circled",
 }
-"""Kind -> words of a name that tell it wherever they stand."""
+"""Words of a name that mean a kind, for letters and signs alike."""
 
 WORDS_OF_LETTERS = {
     "capital letter": "capital",
@@ -184,7 +133,7 @@ WORDS_OF_LETTERS = {
     "hook or tail": "hook tail horn curl descender cedilla ogonek comma fishhook swash",
     "ornate letter": "script fraktur black struck",
 }
-"""Kind -> words that mean this in the names of letters alone ("arrow with hook" is none of them)."""
+"""Words that mean a kind in the names of letters alone ("arrow with hook" is not a letter)."""
 
 WORDS_OF_SIGNS = {
     "arrow": "arrow arrows arrowhead arrowheads harpoon harpoons",
@@ -206,7 +155,7 @@ WORDS_OF_SIGNS = {
     "black": "black negative",
     "white": "white outlined",
 }
-"""Kind -> words that mean this in the names of signs alone ("open o with right hook" is none of them)."""
+"""Words that mean a kind in the names of signs alone ("open o with right hook" is not a sign)."""
 
 REST = "other sign"
 
@@ -237,13 +186,13 @@ KINDS: tuple[str, ...] = tuple(
 
 @dataclass(frozen=True)
 class Glyph:
-    """What is known of a character without looking at it.
+    """Facts of a character that need no drawing of it.
 
     Attributes:
         character: the character.
-        name: its Unicode name in small letters.
-        block: the Unicode block.
-        script: the script, or the sort of sign.
+        name: its Unicode name in lower case.
+        block: its Unicode block.
+        script: its script, or the group of signs that it belongs to.
         library: one of the five libraries that a federation of glyphs has.
         kinds: some of `KINDS`, at least one.
     """
@@ -256,11 +205,8 @@ class Glyph:
     kinds: frozenset[str]
 
 
-_STARTS = [start for start, _, _ in BLOCKS]
-
-
 def describe(character: str) -> Glyph:
-    """Tells what a named character is.
+    """Return the facts of a character that has a Unicode name.
 
     Example:
         >>> glyph = describe("\u00e9")
@@ -270,19 +216,27 @@ def describe(character: str) -> Glyph:
     name = unicodedata.name(character).lower()
     words = name.replace("-", " ").split()
     category = unicodedata.category(character)
-    _, block, script = BLOCKS[bisect_right(_STARTS, ord(character)) - 1]
-    if words[0] in NAMED_SCRIPTS and not category.startswith("M") and script != "mathematical letters":
-        script = words[0]
-    is_letter = category.startswith("L")
+    block = fontTools.unicodedata.block(character)
+    script = _script(character, block, words[0], category)
+    kinds = _kinds_of_words(words, is_letter=category.startswith("L")) | {
+        KIND_OF_SCRIPT.get(script, ""),
+        KIND_OF_CATEGORY.get(category, ""),
+        KIND_OF_CODEPOINT.get(ord(character), ""),
+    }
+    return Glyph(character, name, block, script, LIBRARIES.get(script, SIGNS), frozenset(kinds - {""} or {REST}))
+
+
+def _script(character: str, block: str, first_word: str, category: str) -> str:
+    common = "symbols" if fontTools.unicodedata.script(character) == "Zyyy" else "other scripts"
+    script = SCRIPT_OF_BLOCK.get(block, common)
+    if first_word in NAMED_SCRIPTS and not category.startswith("M") and script != "mathematical letters":
+        return first_word
+    return script
+
+
+def _kinds_of_words(words: list[str], *, is_letter: bool) -> set[str]:
     of_word = KIND_OF_LETTER_WORD if is_letter else KIND_OF_SIGN_WORD
     kinds = {of_word[word] for word in words if word in of_word}
-    if "letter" in words:
-        kinds.update(KIND_OF_LETTER_WORD[word] for word in ("capital", "small") if word in words)
-    if script in KIND_OF_SCRIPT:
-        kinds.add(KIND_OF_SCRIPT[script])
-    if category in KIND_OF_CATEGORY:
-        kinds.add(KIND_OF_CATEGORY[category])
-    if ord(character) in KIND_OF_CODEPOINT:
-        kinds.add(KIND_OF_CODEPOINT[ord(character)])
-    library = LIBRARIES.get(script, SIGNS)
-    return Glyph(character, name, block, script, library, frozenset(kinds or {REST}))
+    if "letter" in words:  # also in the names of signs, as "circled latin small letter a"
+        kinds |= {KIND_OF_LETTER_WORD[word] for word in ("capital", "small") if word in words}
+    return kinds

@@ -1,1 +1,1 @@
-"""Read the data sets that are packed for the development of silohash."""
+"""Small real data sets for development, packed into the folder that ``SILOHASH_DATA`` names."""

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.data import ARCHIVES, open_archive
 from silohash.data.archive import Pictures
 from silohash.data.benchmarks.datasets import DATASETS, SomePictures, archive_under, open_dataset, read_raw
 from silohash.data.benchmarks.files import compared, digests, folder_of, state_of, write_checksums
 from silohash.data.benchmarks.inspection import files_of, read, size_in_words
 from silohash.data.benchmarks.raw import Raw
+from silohash.data.catalogue import ARCHIVES, open_archive
 from silohash.data.pictures.decoding import GreyPictures
 from silohash.data.pictures.packing import PictureFiles
 from silohash.data.protocols.apply import protocol_of

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.data import named_or_folder, open_archive
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures
 from silohash.data.benchmarks.raw import Raw
+from silohash.data.catalogue import named_or_folder, open_archive
 from silohash.data.formats import native as own
-from silohash.data.formats.native import is_own, read_own, write_own
-from silohash.data.glyphs.drawing import glyphs
+from silohash.data.formats.native import is_native, read_native, write_native
+from silohash.data.glyphs.archive import glyphs
 from silohash.data.pictures.packing import PackedPictures, PictureFiles, map_npz, read_npz
 from silohash.types import UserError
 from tests.unit.data.community.drawing import draw, write
@@ -77,8 +77,8 @@ def assert_same(first: Archive, second: Archive) -> None:
 
 def test_an_archive_of_features_comes_back_equal(tmp_path: Path) -> None:
     written = archive()
-    write_own(tmp_path / "own", written)
-    read = read_own(tmp_path / "own", check=True)
+    write_native(tmp_path / "own", written)
+    read = read_native(tmp_path / "own", check=True)
     assert_same(written, read)
     assert same(written.image, np.asarray(read.image))
     manifest = json.loads((tmp_path / "own/manifest.json").read_text())
@@ -99,8 +99,8 @@ def test_an_archive_of_features_comes_back_equal(tmp_path: Path) -> None:
 def test_pictures_without_a_file_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "SHARD_BYTES", 200)
     written = archive(Shades())
-    write_own(tmp_path / "own", written)
-    read = read_own(tmp_path / "own")
+    write_native(tmp_path / "own", written)
+    read = read_native(tmp_path / "own")
     assert_same(written, read)
     assert isinstance(read.image, PackedPictures)
     assert len(list((tmp_path / "own/image").iterdir())) > 1
@@ -111,22 +111,22 @@ def test_pictures_without_a_file_lose_nothing(tmp_path: Path, monkeypatch: pytes
 def test_picture_files_are_copied_as_they_are(tmp_path: Path) -> None:
     draw(tmp_path, "in/0.jpg", "in/1.png", "in/3.jpg", "in/4.jpg")
     files = PictureFiles(tmp_path / "in", ["0.jpg", "1.png", "", "3.jpg", "4.jpg"])
-    write_own(tmp_path / "own", archive(files))
-    read = read_own(tmp_path / "own")
+    write_native(tmp_path / "own", archive(files))
+    read = read_native(tmp_path / "own")
     assert isinstance(read.image, PackedPictures)
     assert read.image.content(1) == (tmp_path / "in/1.png").read_bytes()
     assert read.image.content(2) == b""
     assert read.image.digest() == files.digest()
-    write_own(tmp_path / "again", read)
-    assert_same(read, read_own(tmp_path / "again"))
-    assert read_own(tmp_path / "again").image.content(4) == (tmp_path / "in/4.jpg").read_bytes()  # type: ignore[union-attr]
+    write_native(tmp_path / "again", read)
+    assert_same(read, read_native(tmp_path / "again"))
+    assert read_native(tmp_path / "again").image.content(4) == (tmp_path / "in/4.jpg").read_bytes()  # type: ignore[union-attr]
 
 
 def test_features_with_pictures_and_captions_to_look_at(tmp_path: Path) -> None:
     features = np.ones((5, 2), np.float32)
     written = replace(archive(), text=features, captions=archive().text, preview=Shades()).with_digest()
-    write_own(tmp_path / "own", written)
-    read = read_own(tmp_path / "own")
+    write_native(tmp_path / "own", written)
+    read = read_native(tmp_path / "own")
     assert_same(written, read.with_digest())
     assert read.caption(3) == 'a "quoted" one'
     assert np.array_equal(np.asarray(read.pictures().picture(2)), np.asarray(Shades().picture(2)))  # type: ignore[union-attr]
@@ -134,7 +134,7 @@ def test_features_with_pictures_and_captions_to_look_at(tmp_path: Path) -> None:
 
 def test_the_embedded_archive_comes_back_equal(tmp_path: Path) -> None:
     written = glyphs(faces=1)
-    write_own(tmp_path / "own", written)
+    write_native(tmp_path / "own", written)
     read = open_archive(None, tmp_path / "own", options={"check": True})
     assert_same(written, read)
     assert np.array_equal(np.asarray(written.pictures().picture(7)), np.asarray(read.pictures().picture(7)))  # type: ignore[union-attr]
@@ -145,8 +145,8 @@ def test_an_archive_without_labels_texts_or_columns(tmp_path: Path) -> None:
     plain = replace(
         archive(), labels=None, label_names=(), text=None, columns={}, has_text=np.zeros(5, bool)
     ).with_digest()
-    write_own(tmp_path / "own", plain)
-    assert_same(plain, read_own(tmp_path / "own"))
+    write_native(tmp_path / "own", plain)
+    assert_same(plain, read_native(tmp_path / "own"))
 
 
 def shorten(path: Path) -> None:
@@ -161,26 +161,26 @@ def flip(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ids.txt", "split.txt", "label.npy", "image.npy", "text.jsonl", "columns.jsonl"])
 @pytest.mark.parametrize(
-    ("change", "said"), [(Path.unlink, "is missing"), (shorten, "bytes and the manifest says"), (flip, "was changed")]
+    ("change", "said"), [(Path.unlink, "is missing"), (shorten, "bytes and the manifest states"), (flip, "was changed")]
 )
 def test_a_changed_file_is_named(tmp_path: Path, name: str, change: Callable[[Path], None], said: str) -> None:
-    write_own(tmp_path / "own", archive())
+    write_native(tmp_path / "own", archive())
     change(tmp_path / "own" / name)
     with pytest.raises(UserError, match=rf"{name}.*{said}"):
-        read_own(tmp_path / "own")
+        read_native(tmp_path / "own")
 
 
 def test_large_files_are_compared_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "CHECKED_BYTES", 10)
-    write_own(tmp_path / "own", archive())
+    write_native(tmp_path / "own", archive())
     flip(tmp_path / "own/image.npy")
-    assert len(read_own(tmp_path / "own")) == 5
+    assert len(read_native(tmp_path / "own")) == 5
     with pytest.raises(UserError, match=r"image\.npy was changed"):
-        read_own(tmp_path / "own", check=True)
+        read_native(tmp_path / "own", check=True)
 
 
 def test_manifests_of_others_and_of_other_versions(tmp_path: Path) -> None:
-    write_own(tmp_path / "own", archive())
+    write_native(tmp_path / "own", archive())
     manifest = tmp_path / "own/manifest.json"
     about = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**about, "version": 2}))
@@ -188,9 +188,9 @@ def test_manifests_of_others_and_of_other_versions(tmp_path: Path) -> None:
         open_archive(None, tmp_path / "own")
     manifest.write_text(json.dumps({name: value for name, value in about.items() if name != "card"}))
     with pytest.raises(UserError, match="lacks 'card'"):
-        read_own(tmp_path / "own")
+        read_native(tmp_path / "own")
     manifest.write_text("{")
-    assert is_own(tmp_path / "own")
+    assert is_native(tmp_path / "own")
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
         open_archive(None, tmp_path / "own")
 
@@ -198,35 +198,35 @@ def test_manifests_of_others_and_of_other_versions(tmp_path: Path) -> None:
 def test_a_manifest_of_something_else_does_not_hide_metadata(tmp_path: Path) -> None:
     write(tmp_path, "manifest.json", '{"name": "an app"}')
     write(tmp_path, "metadata.csv", "text,labels", "a dog,dog", "a cat,cat")
-    assert not is_own(tmp_path)
+    assert not is_native(tmp_path)
     assert len(open_archive(None, tmp_path)) == 2
     with pytest.raises(UserError, match="was not written by silohash"):
-        read_own(tmp_path)
+        read_native(tmp_path)
 
 
 def test_a_folder_of_others_is_not_replaced(tmp_path: Path) -> None:
     write(tmp_path / "mine", "notes.txt", "precious")
-    with pytest.raises(UserError, match="did not write it"):
-        write_own(tmp_path / "mine", archive())
+    with pytest.raises(UserError, match="already exists and was not written by silohash"):
+        write_native(tmp_path / "mine", archive())
     assert (tmp_path / "mine/notes.txt").read_text() == "precious\n"
-    write_own(tmp_path / "own", archive())
-    write_own(tmp_path / "own", archive(Shades()))
-    assert isinstance(read_own(tmp_path / "own").image, PackedPictures)
+    write_native(tmp_path / "own", archive())
+    write_native(tmp_path / "own", archive(Shades()))
+    assert isinstance(read_native(tmp_path / "own").image, PackedPictures)
 
 
 def test_an_id_that_cannot_stand_in_a_line_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     broken = replace(archive(), ids=np.array(["a", "b", "c\nd", "e", "f"]))
     with pytest.raises(UserError, match="line break"):
-        write_own(tmp_path / "own", broken)
+        write_native(tmp_path / "own", broken)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_queries_in_the_database_stay_there(tmp_path: Path) -> None:
     splits = {"query": np.array([1]), "database": np.array([0, 1, 3]), "train": np.array([0])}
     written = replace(archive(), splits=splits, query_in_database=True).with_digest()
-    write_own(tmp_path / "own", written)
-    assert_same(written, read_own(tmp_path / "own"))
-    assert read_own(tmp_path / "own").query_in_database
+    write_native(tmp_path / "own", written)
+    assert_same(written, read_native(tmp_path / "own"))
+    assert read_native(tmp_path / "own").query_in_database
 
 
 def test_what_a_raw_has() -> None:

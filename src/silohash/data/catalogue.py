@@ -1,0 +1,127 @@
+"""The archives that have a name, and opening an archive by its name or by the path of its folder."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from silohash.registry import suggestion
+from silohash.types import UserError
+
+if TYPE_CHECKING:
+    from silohash.data.archive import Archive
+
+Opener: TypeAlias = "Callable[..., Archive]"
+
+ARCHIVES: Mapping[str, str] = {
+    "glyphs": "silohash.data.glyphs.archive:glyphs",
+    "coco18": "silohash.data.packed.sets:COCO18",
+    "fashion": "silohash.data.packed.sets:FASHION",
+    "wiki-sift-lda": "silohash.data.packed.sets:WIKI_SIFT_LDA",
+    "clothing10": "silohash.data.packed.sets:CLOTHING10",
+    "flickr8k-1k": "silohash.data.packed.sets:FLICKR8K_1K",
+    "coco-mini": "silohash.data.packed.sets:COCO_MINI",
+    "nlvr-graphs": "silohash.data.packed.sets:NLVR_GRAPHS",
+    "fashion-clip99": "silohash.data.packed.sets:FASHION_CLIP99",
+    "pascal-deep": "silohash.data.packed.sets:PASCAL_DEEP",
+    "mirflickr25k": "silohash.data.benchmarks.datasets:mirflickr25k",
+    "nus-wide": "silohash.data.benchmarks.datasets:nus_wide",
+    "iapr-tc12": "silohash.data.benchmarks.datasets:iapr_tc12",
+    "coco": "silohash.data.benchmarks.datasets:coco",
+    "wikipedia": "silohash.data.benchmarks.datasets:wikipedia",
+    "fashionvc": "silohash.data.benchmarks.datasets:fashionvc",
+    "ssense": "silohash.data.benchmarks.datasets:ssense",
+    "pascal-sentence": "silohash.data.benchmarks.datasets:pascal_sentence",
+}
+"""Every named archive, as ``module:attribute`` of what opens it."""
+
+FOLDER = "silohash.data.formats.folder:read_folder"
+NATIVE = "silohash.data.formats.native:read_native"
+
+
+def open_archive(name: str | None, path: Path | None = None, *, options: Mapping[str, object] | None = None) -> Archive:
+    """Open an archive by its name, or a user's folder by its path.
+
+    Args:
+        name: one of `ARCHIVES`, or None.
+        path: a folder with ``metadata.csv``, ``.jsonl`` or ``.parquet``, or one that silohash wrote (with
+            ``manifest.json``), or None.
+        options: the archive's own options, as ``{"faces": 1}`` for ``glyphs``.
+
+    Raises:
+        UserError: if both or neither of name and path are given, the name or an option is unknown, or the archive cannot
+            be read.
+    """
+    if (name is None) == (path is None):
+        given = "neither is set" if name is None else f'both name = "{name}" and path = "{path}" are set'
+        raise UserError(f"An archive is opened by a name or by a path, and {given}. Set one of the two in [data].")
+    if path is not None:
+        opener = _opener(_folder_reader(path))
+        return opener(path, **_checked("A folder", opener, options))
+    if name is None or name not in ARCHIVES:
+        raise UserError(
+            f'There is no archive "{name}"{suggestion(str(name), ARCHIVES)}; there are: {", ".join(ARCHIVES)}. '
+            "To open a folder of your own, set path instead of name."
+        )
+    opener = _opener(ARCHIVES[name])
+    return opener(**_checked(f'The archive "{name}"', opener, options))
+
+
+def named_or_folder(archive: str, options: Mapping[str, object] | None = None) -> Archive:
+    """Open the archive of that name, or the folder at that path.
+
+    Raises:
+        UserError: if there is neither, or it has no such option.
+    """
+    if archive in ARCHIVES:
+        return open_archive(archive, options=options)
+    if not Path(archive).exists():
+        raise UserError(
+            f'"{archive}" is neither the name of an archive{suggestion(archive, ARCHIVES)} nor an existing folder. '
+            f"The archives are: {', '.join(ARCHIVES)}."
+        )
+    return open_archive(None, Path(archive), options=options)
+
+
+def summary_of(name: str) -> str:
+    """Return the first sentence of a named archive's description."""
+    opener = _opener(ARCHIVES[name])
+    summary = getattr(opener, "summary", None) or (inspect.getdoc(opener) or "").split("\n\n")[0]
+    return str(summary).replace("\n", " ")
+
+
+def _opener(target: str) -> Opener:
+    module, _, name = target.partition(":")
+    opener: Opener = getattr(importlib.import_module(module), name)
+    return opener
+
+
+def _folder_reader(path: Path) -> str:
+    from silohash.data.formats.native import is_native
+
+    return NATIVE if is_native(path) else FOLDER
+
+
+def _checked(called: str, opener: Opener, options: Mapping[str, object] | None) -> dict[str, Any]:
+    """Return the options, all of which the opener has."""
+    given = dict(options or {})
+    known = _known_options(opener)
+    unknown = [option for option in given if known is not None and option not in known]
+    if known is not None and unknown:
+        has = f"its options are: {', '.join(known)}" if known else "it has none"
+        raise UserError(f'{called} has no option "{unknown[0]}"{suggestion(unknown[0], known)}; {has}.')
+    return given
+
+
+def _known_options(opener: Opener) -> Sequence[str] | None:
+    """Return the names of an opener's options, or None where the opener checks them itself."""
+    named: Mapping[str, object] | None = getattr(opener, "options", None)
+    if named is not None:
+        return tuple(named)
+    parameters = inspect.signature(opener).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)

@@ -1,0 +1,261 @@
+"""Read a packed data set as its descriptor states.
+
+A set is a folder of tables, arrays and pictures. Its descriptor (`silohash.data.packed.sets`) names the files and says
+how a row of the table becomes an item. ``docs/how-to/development-data.md`` explains how each set was made.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.archive import Archive, ArchiveCard, Features, Pictures, as_texts, multi_hot
+from silohash.data.pictures.packing import PackedPictures, PictureFiles, read_npz
+from silohash.data.splits import default_splits, splits_of
+from silohash.registry import suggestion
+from silohash.types import Rows, UserError
+
+Row: TypeAlias = dict[str, Any]
+Choices: TypeAlias = Mapping[str, str]
+Parts: TypeAlias = Sequence[tuple[str, str]]
+
+MOBILENET_STEP = 0.023528477
+"""Activation that one unit of the 8-bit picture features stands for."""
+
+FEATURES: Mapping[str, Parts] = {
+    "mobilenet": [("features/image_mobilenetv2.npy", "")],
+    "bow": [("features/text_bow.npz", "bow")],
+    "minilm": [("features/text_minilm.npy", "")],
+}
+"""File and key of the features that an option names."""
+
+SIZES = {"unseen": "{train}-{database}-unseen", "test": "{train}-test-halves"}
+"""How a protocol's name states the sizes of the splits, by the option ``database``."""
+
+
+class Labelling(NamedTuple):
+    """The format of an item's labels, joined with ``|``, and a sentence on which items are relevant to each other."""
+
+    labels: str
+    relevant: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedSet:
+    """Facts of one packed data set. Calling it with options opens the archive.
+
+    Formats are filled with the columns of an item's row, as ``"{file}#{caption_no}"``.
+
+    Attributes:
+        name: name of the set and of its folder.
+        summary: first line of its description.
+        source: who collected it.
+        licence: as its owner states it.
+        options: the values of each option; the first is the default.
+        rows: returns one row per item from the set and the chosen options. A row's ``split`` is ``query``, ``database``
+            or ``train``; ``image_row`` and ``text_row`` point into the features where they differ from the item's place.
+        id: format of an item's id.
+        protocol: format of the protocol's name, filled with the options and ``sizes``.
+        caption: format of an item's text, or an empty string where the set has no texts to read.
+        pictures: the folder of picture files, or the first of the packed files; empty where the set has no pictures.
+        given: files and keys of the features, by modality, where the set has these alone.
+        labellings: how items can be labelled, by the value of the option ``labels``.
+        label_names: the names in order, or the table that lists them; empty for the names that occur, sorted.
+        split_names: the split that a value of the column ``split`` means, where the two differ.
+        split_key: format of what stays together where the set states no splits; empty for the id.
+        columns: format of each further column.
+        notes: further notes for the card.
+    """
+
+    name: str
+    summary: str
+    source: str
+    licence: str
+    options: Mapping[str, tuple[str, ...]]
+    rows: Callable[[PackedSet, Choices], list[Row]]
+    id: str
+    protocol: str
+    caption: str = ""
+    pictures: str = ""
+    given: Mapping[str, Parts] = field(default_factory=dict)
+    labellings: Mapping[str, Labelling] = field(default_factory=dict)
+    label_names: str | tuple[str, ...] = ()
+    split_names: Mapping[str, str] = field(default_factory=dict)
+    split_key: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, **options: object) -> Archive:
+        """Open the archive.
+
+        Raises:
+            UserError: if an option cannot have its value, or a file is missing or damaged.
+        """
+        chosen = {
+            option: self._choice(option, options.get(option, values[0])) for option, values in self.options.items()
+        }
+        try:
+            return self._archive(self.rows(self, chosen), chosen).with_digest()
+        except KeyError as error:
+            raise UserError(f"A table of {self.name} lacks the column {error}. Restore the folder.") from error
+
+    def file(self, name: str) -> Path:
+        """Return the path of one of the set's files.
+
+        Raises:
+            UserError: if it is missing; names the file and ``SILOHASH_DATA``.
+        """
+        path = data_root() / self.name / name
+        if not path.exists():
+            raise UserError(
+                f"{path} is missing, and {self.name} needs it. Restore it, or set SILOHASH_DATA to the folder that holds "
+                f"{self.name}."
+            )
+        return path
+
+    def table(self, name: str) -> list[Row]:
+        """Read a table, ``.csv`` or ``.jsonl``, as one mapping per row.
+
+        Raises:
+            UserError: if it is missing or damaged.
+        """
+        path = self.file(name)
+        try:
+            with path.open(encoding="utf-8", newline="") as stream:
+                if path.suffix == ".jsonl":
+                    return [json.loads(line) for line in stream if line.strip()]
+                return list(csv.DictReader(stream, strict=True))
+        except (UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
+            raise UserError(f"{path} is damaged ({error}). Restore the file.") from error
+
+    def array(self, name: str, key: str) -> np.ndarray:
+        """Read an array of an ``.npz`` file, or of an ``.npy`` file where the key is empty.
+
+        Raises:
+            UserError: if the file is missing or damaged.
+        """
+        path = self.file(name)
+        if key:
+            return read_npz(path, (key,))[key]
+        try:
+            loaded: np.ndarray = np.load(path, allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise UserError(f"{path} is damaged or of another kind ({error}). Restore the file.") from error
+        return loaded
+
+    def _choice(self, option: str, value: object) -> str:
+        known = self.options[option]
+        if value not in known:
+            near = suggestion(str(value), known)
+            raise UserError(f'{self.name}: {option} cannot be "{value}"{near}; it can be: {", ".join(known)}.')
+        return str(value)
+
+    def _archive(self, rows: list[Row], chosen: Choices) -> Archive:
+        labelling = self.labellings.get(chosen.get("labels") or next(iter(self.labellings), ""))
+        labels, label_names = self._labels(rows, labelling)
+        splits = self._splits(rows, chosen)
+        image, text = self._features("image", rows, chosen), self._features("text", rows, chosen)
+        pictures = self._pictures(rows)
+        words = as_texts([self.caption.format_map(row) for row in rows])[0] if self.caption else None
+        return Archive(
+            ids=_strings(self.id, rows),
+            image=pictures if image is None else image,
+            text=words if text is None else text,
+            labels=labels,
+            label_names=label_names,
+            splits=splits,
+            card=self._card(splits, labelling, chosen),
+            columns={name: _strings(form, rows) for name, form in self.columns.items()},
+            has_image=np.zeros(0, bool) if image is None else ~np.isnan(image[:, 0]),
+            captions=None if text is None else words,
+            preview=None if image is None else pictures,
+        )
+
+    def _card(self, splits: Mapping[str, Rows], labelling: Labelling | None, chosen: Choices) -> ArchiveCard:
+        counts = {name: len(rows) for name, rows in splits.items()}
+        sizes = SIZES.get(chosen.get("database", ""), "{train}-{database}").format_map(counts)
+        return ArchiveCard(
+            name=self.name,
+            source=self.source,
+            licence=self.licence,
+            protocol=f"{self.name}/{self.protocol.format_map({**chosen, 'sizes': sizes})}",
+            notes={**({"relevant": labelling.relevant} if labelling else {}), **self.notes},
+        )
+
+    def _features(self, modality: str, rows: list[Row], chosen: Choices) -> Features | None:
+        """Return the features that were chosen, ``(N, D)`` float32; NaN where an item has none."""
+        option = chosen.get(modality, "")
+        parts = self.given.get(modality) or FEATURES.get(option)
+        if not parts:
+            return None
+        held = np.concatenate([self.array(file, key) for file, key in parts])
+        places = np.array([row.get(f"{modality}_row", place) for place, row in enumerate(rows)])
+        there = places < len(held)
+        values = np.full((len(rows), held.shape[1]), np.nan, np.float32)
+        values[there] = held[places[there]]
+        if option == "mobilenet":
+            values *= np.float32(MOBILENET_STEP)
+        return values
+
+    def _pictures(self, rows: list[Row]) -> Pictures | None:
+        if not self.pictures:
+            return None
+        path = self.file(self.pictures)
+        if path.is_dir():
+            return PictureFiles(path, [Path(row["file"]).name for row in rows])
+        return PackedPictures(path.parent)
+
+    def _labels(
+        self, rows: list[Row], labelling: Labelling | None
+    ) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, ...]]:
+        if labelling is None:
+            return None, ()
+        of_item = [list(filter(None, labelling.labels.format_map(row).split("|"))) for row in rows]
+        names = self.label_names or tuple(sorted({label for labels in of_item for label in labels}))
+        if isinstance(names, str):
+            names = tuple(row["name"] for row in self.table(names))
+        return multi_hot(of_item, names), names
+
+    def _splits(self, rows: list[Row], chosen: Choices) -> dict[str, Rows]:
+        if "split" not in rows[0]:
+            return default_splits([(self.split_key or self.id).format_map(row) for row in rows])
+        parts = [self.split_names.get(row["split"], row["split"]) for row in rows]
+        return splits_of(parts, search_training=chosen.get("database") not in SIZES)
+
+
+def table_rows(name: str) -> Callable[[PackedSet, Choices], list[Row]]:
+    """Return the reader of a set whose table has one row per item."""
+    return lambda packed, _: packed.table(name)
+
+
+def data_root() -> Path:
+    """Return the folder of packed data sets: ``SILOHASH_DATA``, or ``../shared/data`` beside the current folder.
+
+    Raises:
+        UserError: if there is none.
+    """
+    named = os.environ.get("SILOHASH_DATA")
+    if named:
+        if not Path(named).is_dir():
+            raise UserError(f"SILOHASH_DATA is {named}, which is not a folder. Set it to the folder of data sets.")
+        return Path(named)
+    for start in (Path.cwd(), Path(__file__).resolve().parents[4]):
+        candidate = start.parent / "shared" / "data"
+        if candidate.is_dir():
+            return candidate
+    raise UserError(
+        "The packed data sets were not found: there is no folder ../shared/data. "
+        "Set SILOHASH_DATA to the folder of data sets, or use the embedded archive glyphs."
+    )
+
+
+def _strings(form: str, rows: list[Row]) -> npt.NDArray[np.str_]:
+    return np.array([form.format_map(row) for row in rows], dtype=np.str_)

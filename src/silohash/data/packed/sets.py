@@ -1,0 +1,244 @@
+"""Facts of the packed data sets: one descriptor per set.
+
+Options that several sets share:
+
+============  ==========================================================================================
+``image``     ``mobilenet`` (given features), or the picture files: ``jpeg`` or ``png``
+``text``      ``caption`` (the words), ``bow`` (word counts) or ``minilm`` (sentence vectors)
+``captions``  ``each`` (one item per caption; the column ``picture`` tells which belong together) or ``first``
+``database``  ``all`` (training items are searched as well) or ``unseen`` (only items never trained on)
+============  ==========================================================================================
+"""
+
+# ruff: noqa: ARG001  all functions that return rows take the same two arguments
+
+from __future__ import annotations
+
+import numpy as np
+
+from silohash.data.packed.reader import Choices, Labelling, PackedSet, Row, table_rows
+
+IMAGE = {"image": ("mobilenet", "jpeg")}
+TEXT = {"text": ("caption", "bow", "minilm")}
+CAPTIONS = {"captions": ("each", "first")}
+DATABASE = {"database": ("all", "unseen")}
+
+NO_LICENCE = "none stated; for research only"
+SAME_CLASS = "items of the same class"
+PRODUCT_COLUMNS = {
+    name: f"{{{name}}}"
+    for name in ("master_category", "sub_category", "article_type", "gender", "base_colour", "season", "usage")
+}
+PRODUCT_LABELS = {
+    "sub_category": Labelling("{sub_category}", "items of the same sub_category"),
+    "article_type": Labelling("{article_type}", "items of the same article_type"),
+}
+
+
+def _caption_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
+    """Return one row per caption, joined with the row of its picture."""
+    pictures = {row["file"]: {**row, "image_row": place} for place, row in enumerate(packed.table("images.csv"))}
+    captions = [
+        {**pictures[row["file"]], **row, "text_row": place} for place, row in enumerate(packed.table("captions.csv"))
+    ]
+    return [row for row in captions if chosen["captions"] == "each" or row["caption_no"] == "0"]
+
+
+def _region_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
+    """Return one row per caption, with the categories of its picture's regions joined with ``|``."""
+    regions = {
+        row["file"]: "|".join(one["category"] for one in row["regions"]) for row in packed.table("regions.jsonl")
+    }
+    return [{**row, "categories": regions.get(row["file"], "")} for row in _caption_rows(packed, chosen)]
+
+
+def _scene_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
+    """Return one row per scene, with the objects in it joined with ``|``."""
+    return [
+        {
+            **row,
+            "truth": "yes" if row["true"] else "no",
+            "objects": "|".join(f"{region['colour']} {region['shape']}" for region in row["regions"]),
+        }
+        for row in packed.table("pairs.jsonl")
+    ]
+
+
+def _article_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
+    """Return one row per pair; where test pairs are searched, every second of them is a query."""
+    classes = [row["name"] for row in packed.table("classes.csv")]
+    rows = [{**row, "part": row["split"], "class": classes[int(row["label"])]} for row in packed.table("items.csv")]
+    tested = [row for row in rows if row["part"] == "test"]
+    for place, row in enumerate(tested):
+        row["split"] = "database" if chosen["database"] == "test" and place % 2 else "query"
+    return rows
+
+
+def _sentence_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
+    """Return one row per text; the first pair of each class is a query."""
+    files = ("pairs100.npz", "text800.npz")[: 2 if chosen["texts"] == "all" else 1]
+    classes = np.concatenate([packed.array(file, "label") for file in files])
+    queries = set(np.unique(classes, return_index=True)[1].tolist())
+    return [
+        {"number": place, "class": f"class {label}", "split": "query" if place in queries else "train"}
+        for place, label in enumerate(classes.tolist())
+    ]
+
+
+COCO18 = PackedSet(
+    name="coco18",
+    summary="12,000 photos with a caption and 18 labels.",
+    source="Photos and captions of Microsoft COCO (Lin et al., ECCV 2014; Chen et al., arXiv 1504.00325) as "
+    "github.com/syf0122/COMP5329_Assignment02 gives them",
+    licence="annotations CC BY 4.0; photos under their Flickr licences, for research only",
+    options={**IMAGE, **TEXT, **DATABASE},
+    rows=table_rows("pairs.csv"),
+    id="coco18-{source_id}",
+    protocol="{sizes}",
+    caption="{caption}",
+    pictures="images-000.npz",
+    labellings={
+        "": Labelling("{labels}", "items that share a label; 62 % hold person, so report a figure without it as well")
+    },
+    label_names="classes.csv",
+)
+
+FASHION = PackedSet(
+    name="fashion",
+    summary="6,200 product pictures with titles and a hierarchy of labels.",
+    source="Fashion Product Images (Param Aggarwal, 2019) as "
+    "github.com/GaneshNeupane01/Fashion-Recommendation-System gives them",
+    licence=NO_LICENCE,
+    options={**IMAGE, **TEXT, "labels": ("sub_category", "article_type", "article_type+colour"), **DATABASE},
+    rows=table_rows("pairs.csv"),
+    id="fashion-{source_id}",
+    protocol="{sizes}/{labels}",
+    caption="{title}",
+    pictures="images-000.npz",
+    labellings={
+        **PRODUCT_LABELS,
+        "article_type+colour": Labelling("{article_type}, {base_colour}", "items of the same article_type+colour"),
+    },
+    columns=PRODUCT_COLUMNS,
+)
+
+FASHION_CLIP99 = PackedSet(
+    name="fashion-clip99",
+    summary="99 products as deep features of both modalities.",
+    source="github.com/Mohnaufal2425/SearchEngine: products of Fashion Product Images, Marqo FashionCLIP features",
+    licence=NO_LICENCE,
+    options={"labels": ("sub_category", "article_type")},
+    rows=table_rows("items.csv"),
+    id="{source_id}",
+    protocol="default/{labels}",
+    caption="{title}",
+    given={"image": [("embeddings.npz", "image")], "text": [("embeddings.npz", "text")]},
+    labellings=PRODUCT_LABELS,
+    columns=PRODUCT_COLUMNS,
+)
+
+CLOTHING10 = PackedSet(
+    name="clothing10",
+    summary="3,409 pictures of clothes in ten classes, without texts.",
+    source="github.com/alexeygrigorev/clothing-dataset-small",
+    licence="CC0 1.0",
+    options=IMAGE,
+    rows=table_rows("images.csv"),
+    id="{source_id}",
+    protocol="{sizes}",
+    pictures="images-000.npz",
+    labellings={"": Labelling("{class}", SAME_CLASS)},
+    label_names="classes.csv",
+    split_names={"database": "train"},
+    columns={"class": "{class}"},
+)
+
+FLICKR8K_1K = PackedSet(
+    name="flickr8k-1k",
+    summary="1,000 photos with five captions each, without labels; the 300 test photos are queries.",
+    source="Hodosh, Young, Hockenmaier, Framing Image Description as a Ranking Task, JAIR 47, 2013, as "
+    "github.com/quantumnaan/sic_translator gives a part of it",
+    licence="non-commercial research and education; photos belong to their Flickr authors",
+    options={**IMAGE, **TEXT, **CAPTIONS},
+    rows=_caption_rows,
+    id="{file}#{caption_no}",
+    protocol="600-700/{captions}-caption",
+    caption="{caption}",
+    pictures="images",
+    split_names={"test": "query", "val": "database"},
+    columns={"picture": "{file}"},
+    notes={"relevant": "captions of the same picture, by the column picture"},
+)
+
+COCO_MINI = PackedSet(
+    name="coco-mini",
+    summary="239 photos with five captions each; 159 have labels of 80 categories from their boxed regions.",
+    source="Photos, boxes, captions of Microsoft COCO (Lin et al., ECCV 2014; Chen et al., arXiv 1504.00325), "
+    "as github.com/Obmutescence/COCO-MINI and github.com/ruizewang/evaluate give them",
+    licence="annotations CC BY 4.0; each photo under its Flickr licence, many non-commercial",
+    options={**IMAGE, **TEXT, **CAPTIONS},
+    rows=_region_rows,
+    id="{file}#{caption_no}",
+    protocol="default/{captions}-caption",
+    caption="{caption}",
+    pictures="images",
+    labellings={"": Labelling("{categories}", "items that share a label; photos without regions have none")},
+    label_names="categories.csv",
+    split_key="{file}",
+    columns={"picture": "{file}"},
+)
+
+NLVR_GRAPHS = PackedSet(
+    name="nlvr-graphs",
+    summary="989 drawn scenes with a sentence that is true or false of them.",
+    source="Suhr, Lewis, Yeh, Artzi, A Corpus of Natural Language for Visual Reasoning, ACL 2017 "
+    "(github.com/lil-lab/nlvr)",
+    licence="CC BY 4.0",
+    options={"image": ("mobilenet", "png"), **TEXT, "labels": ("group", "objects")},
+    rows=_scene_rows,
+    id="{id}",
+    protocol="default/{labels}",
+    caption="{sentence}",
+    pictures="images",
+    labellings={
+        "group": Labelling("{group}", "items of the same group"),
+        "objects": Labelling("{objects}", "items that share a kind of object"),
+    },
+    columns={"group": "{group}", "true": "{truth}"},
+)
+
+WIKI_SIFT_LDA = PackedSet(
+    name="wiki-sift-lda",
+    summary="2,866 pairs of the Wikipedia benchmark in 10 classes, as its classic features.",
+    source="Rasiwasia et al., A New Approach to Cross-Modal Multimedia Retrieval, ACM Multimedia 2010, as "
+    "github.com/BMC-SDNU/Cross-Modal-Retrieval gives it",
+    licence=NO_LICENCE,
+    options={"database": ("train", "test")},
+    rows=_article_rows,
+    id="{part}-{row}",
+    protocol="{sizes}",
+    given={
+        "image": [("wiki.npz", "image_train"), ("wiki.npz", "image_test")],
+        "text": [("wiki.npz", "text_train"), ("wiki.npz", "text_test")],
+    },
+    labellings={"": Labelling("{class}", SAME_CLASS)},
+    label_names="classes.csv",
+    columns={"class": "{class}"},
+    notes={"features": "128 SIFT words, 10 LDA topics"},
+)
+
+PASCAL_DEEP = PackedSet(
+    name="pascal-deep",
+    summary="100 pairs of Pascal Sentence as deep features, five per class; `texts = all` adds 800 texts alone.",
+    source="Zhen et al., Deep Supervised Cross-Modal Retrieval, CVPR 2019 (github.com/penghu-cs/DSCMR); data: "
+    "Rashtchian et al., NAACL HLT 2010 workshop",
+    licence=NO_LICENCE,
+    options={"texts": ("paired", "all")},
+    rows=_sentence_rows,
+    id="pascal-{number}",
+    protocol="{sizes}",
+    given={"image": [("pairs100.npz", "image")], "text": [("pairs100.npz", "text"), ("text800.npz", "text")]},
+    labellings={"": Labelling("{class}", SAME_CLASS)},
+    label_names=tuple(f"class {number}" for number in range(20)),
+    notes={"classes": "their names are not given"},
+)
