@@ -33,7 +33,7 @@ def test_by_name_with_options():
         ({"name": "glyphs", "options": {"face": 1}}, 'no option "face" .did you mean "faces".'),
         ({"name": "wiki-sift-lda", "options": {"image": "jpeg"}}, "its options are: database"),
         ({"name": None}, "neither is set"),
-        ({"name": "glyphs", "path": Path("x")}, "both name = "glyphs" and path = "x" are set"),
+        ({"name": "glyphs", "path": Path("x")}, 'both name = "glyphs" and path = "x" are set'),
         ({"name": "coco18", "options": {"text": "minlm"}}, 'text cannot be "minlm" .did you mean "minilm".'),
         ({"name": None, "path": Path("x"), "options": {"labls": ()}}, 'A folder has no option "labls"'),
     ],
