@@ -1,5 +1,6 @@
-# Every target sets up what it needs; on a fresh machine that is Python 3.11 or newer, make, and the package index.
-#   make PYTHON=/path/to/python3.12 test     with a Python of your choice
+# Each target installs what it needs into .venv. A fresh machine must have make, Python 3.11 or newer, and a package index.
+#   make PYTHON=/path/to/python3.12 test     use a certain Python
+#   make WORKERS=2 test                      use two test processes instead of one per core
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,39 +14,54 @@ EXTRAS := train,faiss,tensorboard,matlab,backbones,onnx,tune,dev
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 
-.PHONY: help demo test test-all lint bench clean
+# Tests run in one process per core; the tests of a file stay together, so that they share what they set up.
+WORKERS ?= auto
+PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadfile
+# make COVERAGE=yes test measures which branches of the package the tests take.
+COVERAGE ?=
+MEASURED := $(if $(COVERAGE),--cov --cov-report=term --cov-report=json:.coverage.json)
 
-help: ## say what each target does
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
+.PHONY: help demo test test-fast test-all coverage mutation lint bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: $(STAMP) ## train five silos together, compare, index, search and write a report
 	$(BIN)/silohash demo
 
-test: $(STAMP) ## run the tests; each takes less than a minute
-	$(BIN)/python -m pytest
+test: $(STAMP) ## run all tests but the slow ones; minutes on two cores
+	$(BIN)/python -m pytest $(PARALLEL) $(MEASURED)
 
-test-all: $(STAMP) ## run every test, the slow ones too
-	$(BIN)/python -m pytest -m "slow or not slow" --timeout=1800
+test-fast: $(STAMP) ## run the unit tests that train nothing; less than a minute on two cores
+	$(BIN)/python -m pytest $(PARALLEL) -m "not (slow or whole_run or shared_data)" tests/unit tests/docs
 
-lint: $(STAMP) ## check style, types, the direction of imports and the documents
+test-all: $(STAMP) ## run every test, including those that take more than a minute
+	$(BIN)/python -m pytest $(PARALLEL) -m "slow or not slow" --timeout=1800
+
+coverage: ## run the tests, then print the covered share of lines and branches per file
+	$(MAKE) COVERAGE=yes test
+
+mutation: $(STAMP) ## change operators and constants at random, and print which changes the tests miss
+	$(BIN)/python tests/mutation.py
+
+lint: $(STAMP) ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/unit/test_layout.py tests/docs
 
-bench: $(STAMP) ## measure each claim of speed; prints ratios
+bench: $(STAMP) ## measure each claim of speed, and print ratios
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
-clean: ## remove what the other targets made: .venv, caches, built packages
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks build dist
-	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+clean: ## remove what the other targets created: .venv, caches, built packages
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .coverage .coverage.* build dist
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:
 	@python="$(PYTHON)"; "$${python:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "silohash needs Python 3.11 or newer; found $$("$${python:-python3}" --version 2>&1 || true)." \
-			"Install one, or name it: make PYTHON=/path/to/python3.12 test" >&2; exit 1; }
+			"Install one, or give its path: make PYTHON=/path/to/python3.12 test" >&2; exit 1; }
 	"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); \
-		echo "The virtual environment could not be made. On Debian: apt-get install python3-venv" >&2; exit 1; }
+		echo "The virtual environment could not be created. On Debian: apt-get install python3-venv" >&2; exit 1; }
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables

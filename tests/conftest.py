@@ -1,9 +1,12 @@
-"""What every test shares: thread limits, a cache of drawn pictures, the real data sets."""
+"""What every test shares: thread limits, a cache of drawn pictures, the real data sets, and marks."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
+import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,12 +15,14 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+WHOLE_RUN = re.compile(r"""(?<![.\w])train\(|runs\.train\(|\brun_here\(|silohash\(\s*"(train|demo|study|tune)\"""")
+"""Calls of the helpers in tests/runs.py and tests/studies.py that train whole runs."""
 
 
 def _cache_folder() -> Path:
-    """Returns this checkout's folder for decoded pictures: kept between runs, another when its code changes.
+    """Return this checkout's folder for decoded pictures: kept between runs, and replaced when its code changes.
 
-    It is not the user's own cache: a test must neither read what another version wrote nor leave anything there.
+    The user's cache is left alone: a test must neither read what another version wrote nor leave anything there.
     """
     source = hashlib.blake2b(digest_size=6)
     for part in ("data", "features"):
@@ -33,11 +38,29 @@ def _shared_data() -> Path:
     return Path(os.environ.get("SILOHASH_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
+@cache
+def _training_functions(path: Path) -> frozenset[str]:
+    """Return the names of a test file's functions and fixtures that train whole runs."""
+    source = path.read_text(encoding="utf-8")
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    texts = {node.name: ast.get_source_segment(source, node) or "" for node in functions}
+    return frozenset(name for name, text in texts.items() if WHOLE_RUN.search(text))
+
+
+def _trains_a_whole_run(item: pytest.Item) -> bool:
+    if item.path.suffix != ".py" or not item.path.name.startswith("test_"):
+        return False
+    involved = {getattr(item, "originalname", item.name), *getattr(item, "fixturenames", ())}
+    return not involved.isdisjoint(_training_functions(item.path))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks every test that asks for the real data, and skips it where there is none."""
+    """Mark the tests that train whole runs, and skip the tests of the real data where it is missing."""
     missing = not (_shared_data() / "README.md").is_file()
     skip = pytest.mark.skip(reason=f"the real data sets are not at {_shared_data()}; set SILOHASH_DATA")
     for item in items:
+        if _trains_a_whole_run(item):
+            item.add_marker("whole_run")
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker("shared_data")
         if missing and item.get_closest_marker("shared_data"):
@@ -46,11 +69,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def repository() -> Path:
-    """The root of the checkout."""
+    """Return the root of the checkout."""
     return REPOSITORY
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of the real data sets; a test that asks for it is skipped where there is none."""
+    """Return the folder of the real data sets; a test that asks for it is skipped where there is none."""
     return _shared_data()

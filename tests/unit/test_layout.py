@@ -1,21 +1,25 @@
-"""The layout holds: imports go one way, searching needs no torch, and the promises that the source itself shows."""
+"""Rules that the source itself shows: the direction of imports, what runs without torch, where a few calls may stand.
+
+Each rule is one test, which lists every file that breaks it.
+"""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 import silohash
 
 ROOT = Path(silohash.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
+MOST_FILES_IN_A_FOLDER = 20
 
-# A part may import those above it.
+# A part may import those before it.
 ORDER = (
     *("types", "seeds", "registry", "files"),
     *("index", "evaluate", "data", "features", "models", "exchange", "local", "federated"),
@@ -23,19 +27,31 @@ ORDER = (
 )
 NEVER_TORCH = ("index", "evaluate", "search")
 WITHOUT_TORCH = ("types", "seeds", "registry", "files", "data", "features", *NEVER_TORCH, "cli")
+RUNS_CODE_WHEN_READ = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 
-BLOCKED = """
-import importlib, sys
+IMPORT_WITHOUT_TORCH = """
+import importlib, sys, traceback
 sys.modules["torch"] = None
+failed = False
 for name in sys.argv[1:]:
-    importlib.import_module(name)
-    assert sys.modules["torch"] is None
+    try:
+        importlib.import_module(name)
+    except Exception:
+        failed = True
+        print(name, traceback.format_exc(limit=-1), file=sys.stderr)
+sys.exit(failed or sys.modules["torch"] is not None)
 """
-COMMAND = """
+RUN_WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None
 from silohash.cli import app
-app(sys.argv[1:])
+for command in sys.argv[1:]:
+    try:
+        app(command.split())
+    except SystemExit as ended:
+        if ended.code:
+            sys.exit(f"silohash {command} ends with {ended.code}")
+    print("ran", command)
 """
 
 
@@ -48,9 +64,13 @@ def module_of(path: Path) -> str:
     return ".".join(parts).removesuffix(".__init__")
 
 
-def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yields (line, "package.module.name") of every import, wherever it stands."""
-    for node in ast.walk(tree):
+MODULES = {module_of(path): path for path in FILES}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+def imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Yields (line, "package.module.name") of every import among some nodes."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -58,9 +78,50 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{stem}.{alias.name}") for alias in node.names)
 
 
+def run_at_import(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yields the nodes that run when the module is imported: no function bodies, nothing for type checkers only."""
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+            continue
+        yield node
+        waiting += ast.iter_child_nodes(node)
+
+
+def imported_modules(tree: ast.Module, known: Set[str]) -> set[str]:
+    """Returns which of the known modules are imported when a module is imported."""
+    names = {name for _, name in imports(run_at_import(tree))}
+    return {name if name in known else name.rpartition(".")[0] for name in names} & known
+
+
+def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """Returns one circle of a graph, its first node repeated at the end; empty where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def folder_graph(graph: Mapping[str, Iterable[str]], packages: Set[str]) -> dict[str, set[str]]:
+    """Returns which folder imports which, where ``packages`` are the modules that stand for a folder."""
+
+    def folder(name: str) -> str:
+        return name if name in packages else name.rpartition(".")[0]
+
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, others in graph.items():
+        found[folder(name)] |= {folder(other) for other in others} - {folder(name)}
+    return found
+
+
 def objections(part: str, tree: ast.AST) -> Iterator[str]:
     """Yields what is wrong with a file's imports."""
-    for line, name in imports(tree):
+    for line, name in imports(ast.walk(tree)):
         first, *rest = name.split(".")
         if not first:
             yield f"line {line}: a relative import; write it in full"
@@ -69,60 +130,12 @@ def objections(part: str, tree: ast.AST) -> Iterator[str]:
                 yield f"line {line}: {part} imports {rest[0]}, which stands below it"
         elif first == "torch" and part in NEVER_TORCH:
             yield f"line {line}: {part} imports torch"
-        elif first in {"pickle", "cloudpickle", "dill", "shelve", "marshal"}:
+        elif first in RUNS_CODE_WHEN_READ:
             yield f"line {line}: {first} can run code when it reads"
 
 
-def test_every_part_has_its_place() -> None:
-    parts = {part_of(path) for path in FILES} - {"__init__", "__main__", "py"}
-    assert parts <= set(ORDER), f"give a place in ORDER to {parts - set(ORDER)}"
-
-
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_imports_go_upwards_only(path: Path) -> None:
-    part = part_of(path)
-    allowed = "cli" if part == "__main__" else "types" if part == "__init__" else part
-    assert list(objections(allowed, ast.parse(path.read_text(encoding="utf-8")))) == []
-
-
-@pytest.mark.parametrize(
-    ("part", "source", "count"),
-    [
-        ("index", "import torch", 1),
-        ("index", "def f():\n    from torch import nn", 1),
-        ("index", "from silohash import cli", 1),
-        ("data", "import silohash.runtime.config", 1),
-        ("data", "from silohash.index.codes import pack", 0),
-        ("data", "from . import folder", 1),
-        ("data", "import torch, pickle", 1),
-        ("cli", "from silohash.runtime import config", 0),
-    ],
-)
-def test_the_check_of_imports_sees(part: str, source: str, count: int) -> None:
-    assert len(list(objections(part, ast.parse(source)))) == count
-
-
-def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
-
-
-@pytest.mark.parametrize("part", WITHOUT_TORCH)
-def test_part_imports_where_there_is_no_torch(part: str) -> None:
-    modules = [module_of(path) for path in FILES if part_of(path) == part and path.stem != "__main__"]
-    assert modules, f"there is no {part}"
-    done = run(BLOCKED, *modules)
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["list"], ["list", "--json"], ["doctor"]])
-def test_commands_that_need_no_torch_run_without_it(arguments: list[str]) -> None:
-    done = run(COMMAND, *arguments)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout
-
-
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Yields every call with what is called as it is written, without what a chain of calls begins with."""
+    """Yields every call with the called expression as it is written."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func), node
@@ -132,16 +145,19 @@ def keyword(call: ast.Call, name: str) -> str:
     return next((ast.unparse(k.value) for k in call.keywords if k.arg == name), "")
 
 
+def draws_by_itself(name: str) -> bool:
+    """Tells whether a call makes random numbers or seeds a generator without ``seeds.py``."""
+    if name in {"torch.manual_seed", "torch.seed", "np.random.default_rng", "random.Random"}:
+        return True
+    return name.startswith(("np.random.", "numpy.random.", "random.")) and name.rpartition(".")[2].islower()
+
+
 def promises_broken(where: str, tree: ast.AST) -> Iterator[str]:
     """Yields calls that break a promise: one training loop, one source of randomness, nothing unpickled."""
     for name, call in calls(tree):
-        last = name.rsplit(".", 1)[-1]
-        if last == "backward" and where != "runtime/silo.py":
+        if name.rpartition(".")[2] == "backward" and where != "runtime/silo.py":
             yield f"line {call.lineno}: only runtime/silo.py calls backward()"
-        if where != "seeds.py" and (
-            name in {"torch.manual_seed", "torch.seed", "np.random.default_rng", "random.Random"}
-            or (name.startswith(("np.random.", "numpy.random.", "random.")) and last.islower())
-        ):
+        if where != "seeds.py" and draws_by_itself(name):
             yield f"line {call.lineno}: {name}: randomness comes from seeds.py only"
         if name in {"np.load", "numpy.load"} and keyword(call, "allow_pickle") != "False":
             yield f"line {call.lineno}: {name} without allow_pickle=False"
@@ -149,15 +165,88 @@ def promises_broken(where: str, tree: ast.AST) -> Iterator[str]:
             yield f"line {call.lineno}: torch.load without weights_only=True"
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_promises_hold_in_the_source(path: Path) -> None:
-    where = path.relative_to(ROOT).as_posix()
-    assert list(promises_broken(where, ast.parse(path.read_text(encoding="utf-8")))) == []
+def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize(
-    ("where", "source", "count"),
-    [
+def test_every_part_has_its_place() -> None:
+    parts = {part_of(path) for path in FILES} - {"__init__", "__main__", "py"}
+    assert parts <= set(ORDER), f"give a place in ORDER to {parts - set(ORDER)}"
+
+
+def test_no_folder_holds_too_many_files() -> None:
+    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in FILES if path.name != "__init__.py")
+    assert {folder: count for folder, count in counts.items() if count > MOST_FILES_IN_A_FOLDER} == {}
+
+
+def test_imports_go_upwards_only() -> None:
+    wrong = {}
+    for name, path in MODULES.items():
+        part = {"__main__": "cli", "__init__": "types"}.get(part_of(path), part_of(path))
+        if found := list(objections(part, TREES[name])):
+            wrong[name] = found
+    assert wrong == {}
+
+
+def test_no_module_and_no_folder_imports_itself_by_a_detour() -> None:
+    graph = {name: imported_modules(tree, MODULES.keys()) for name, tree in TREES.items()}
+    assert circle(graph) == []
+    packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+    folders = folder_graph(graph, packages)
+    folders["silohash.data.protocols"].discard("silohash.data.benchmarks")
+    assert circle(folders) == []
+
+
+def test_the_checks_of_imports_see() -> None:
+    for part, source, count in (
+        ("index", "import torch", 1),
+        ("index", "def f():\n    from torch import nn", 1),
+        ("index", "from silohash import cli", 1),
+        ("data", "import silohash.runtime.config", 1),
+        ("data", "from silohash.index.codes import pack", 0),
+        ("data", "from . import folder", 1),
+        ("data", "import torch, pickle", 1),
+        ("cli", "from silohash.runtime import config", 0),
+    ):
+        assert len(list(objections(part, ast.parse(source)))) == count, source
+
+
+def test_the_check_of_circles_sees() -> None:
+    source = "import a.b\nfrom a import c\nif TYPE_CHECKING:\n    import a.d\ndef f():\n    import a.e\n"
+    known = {"a", "a.b", "a.c", "a.d", "a.e"}
+    assert imported_modules(ast.parse(source), known) == {"a.b", "a.c"}
+    assert imported_modules(ast.parse("from a.b import name"), known) == {"a.b"}
+    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert set(circle({"a": {"b"}, "b": {"a"}})) == {"a", "b"}
+    across = {"a.x.one": {"a.y.two"}, "a.y.three": {"a.x.four"}}
+    assert circle(across) == []
+    assert set(circle(folder_graph(across, {"a", "a.x", "a.y"}))) == {"a.x", "a.y"}
+
+
+def test_parts_that_search_need_import_where_there_is_no_torch() -> None:
+    parts = {part: [name for name, path in MODULES.items() if part_of(path) == part] for part in WITHOUT_TORCH}
+    assert all(parts.values()), parts
+    done = run(IMPORT_WITHOUT_TORCH, *(name for names in parts.values() for name in names if "__main__" not in name))
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_commands_that_need_no_torch_run_without_it() -> None:
+    commands = ["--help", "train --help", "list", "list --json", "doctor"]
+    done = run(RUN_WITHOUT_TORCH, *commands)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [line.removeprefix("ran ") for line in done.stdout.splitlines() if line.startswith("ran ")] == commands
+
+
+def test_promises_hold_in_the_source() -> None:
+    wrong = {}
+    for name, path in MODULES.items():
+        if found := list(promises_broken(path.relative_to(ROOT).as_posix(), TREES[name])):
+            wrong[name] = found
+    assert wrong == {}
+
+
+def test_the_check_of_promises_sees() -> None:
+    for where, source, count in (
         ("local/x.py", "loss.sum().backward()", 1),
         ("runtime/silo.py", "loss.backward()", 0),
         ("data/x.py", "np.random.shuffle(rows)", 1),
@@ -168,7 +257,5 @@ def test_promises_hold_in_the_source(path: Path) -> None:
         ("models/x.py", "torch.load(path, weights_only=False)", 1),
         ("models/x.py", "torch.manual_seed(0)", 1),
         ("seeds.py", "torch.manual_seed(0)", 0),
-    ],
-)
-def test_the_check_of_promises_sees(where: str, source: str, count: int) -> None:
-    assert len(list(promises_broken(where, ast.parse(source)))) == count
+    ):
+        assert len(list(promises_broken(where, ast.parse(source)))) == count, source

@@ -54,6 +54,7 @@ main()
 """
 
 
+@pytest.mark.whole_run
 def test_ctrl_c_leaves_a_resumable_run(archive: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path / "run.toml", archive, federated={"rounds": 200, "local_epochs": 4})
     out = tmp_path / "out"
