@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.data.archive import Archive, ArchiveCard, Pictures, is_features
+from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, is_features
+from silohash.data.catalogue import open_archive
 from silohash.types import UserError
 
 CARD = ArchiveCard(name="toy", source="this test", licence="CC0")
@@ -150,3 +151,20 @@ def test_one_modality_is_kept_and_both_are_shown() -> None:
     assert len({toy.with_digest().card.digest, pictures.card.digest, texts.card.digest}) == 3
     with pytest.raises(UserError, match=r"has no item with an image. Remove data.modality"):
         texts.of_modality("image")
+
+
+def test_one_very_long_text_does_not_widen_every_row(monkeypatch):
+    monkeypatch.setattr("silohash.data.archive.TEXT_CELLS", 3000)
+    texts, cut = as_texts(["x" * 5000, "short", "y" * 900])
+    assert cut == 1
+    assert [len(text) for text in texts] == [1000, 5, 900]
+    untouched, none = as_texts(["a", ""])
+    assert (untouched.tolist(), none) == (["a", ""], 0)
+
+
+def test_an_archives_digest_follows_its_content():
+    archive = open_archive("glyphs", options={"faces": 1, "limit": 40})
+    assert archive.with_digest().card.digest == archive.card.digest
+    rows = archive.split("database")
+    others = archive.with_splits({"query": rows[:1], "database": rows[1:], "train": rows[2:]})
+    assert others.card.digest != archive.card.digest

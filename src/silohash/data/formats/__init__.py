@@ -1,1 +1,1 @@
-"""Read the files that users bring: folders with metadata, silohash's native format, MATLAB files."""
+"""Folders and files that an archive is read from."""

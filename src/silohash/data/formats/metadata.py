@@ -1,4 +1,4 @@
-"""Rows of ``metadata.csv``, ``.jsonl`` and ``.parquet``, each with its number and what is wrong with it."""
+"""Read ``metadata.csv``, ``.jsonl`` and ``.parquet`` row by row; an unusable row has a number and a problem."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ EXAMPLE = (
 
 @dataclass(frozen=True)
 class MetadataRow:
-    """One row as it stands in the file.
+    """One row of the file.
 
     Attributes:
-        number: the line of the file at which it begins, or the row of the table, from 1.
-        values: column -> string; nothing where ``problem`` says why the row cannot be read.
+        number: the line of the file at which the row begins, or its place in the table, from 1.
+        values: a string for each column; empty if the row has a problem.
         labels: the labels.
-        problem: what is wrong with the row, or an empty string.
+        problem: why the row cannot be read, or an empty string.
     """
 
     number: int
@@ -42,33 +42,33 @@ class MetadataRow:
 
 
 def find_metadata(folder: Path) -> Path:
-    """Returns the one metadata file of a folder.
+    """Return the metadata file of a folder.
 
     Raises:
-        UserError: if there is no such folder, no file, or more than one; with an example of what to write.
+        UserError: if the folder does not exist, or has no metadata file or more than one.
     """
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder. Give the folder that holds {', '.join(FILES[:-1])} or {FILES[-1]}.")
+        raise UserError(f"{folder} is not a folder. Give the folder that holds {', '.join(FILES[:-1])} or {FILES[-1]}.")
     found = [folder / name for name in FILES if (folder / name).is_file()]
     if not found:
         state = "is empty" if not any(folder.iterdir()) else f"has no {', '.join(FILES[:-1])} or {FILES[-1]}"
         raise UserError(f"{folder} {state}. {EXAMPLE}")
     if len(found) > 1:
-        raise UserError(f"{folder} has {' and '.join(path.name for path in found)}. Keep the one that counts.")
+        raise UserError(f"{folder} has {' and '.join(path.name for path in found)}. Keep one of them.")
     return found[0]
 
 
 def read_metadata(path: Path) -> list[MetadataRow]:
-    """Reads all rows of a metadata file, good and bad.
+    """Read all rows of a metadata file, usable or not.
 
     Raises:
-        UserError: if the file as a whole cannot be read, or has none of the columns file_name and text.
+        UserError: if the file cannot be read, or a CSV file names none of the known columns.
     """
     readers = {".csv": _csv_rows, ".jsonl": _json_rows, ".parquet": _parquet_rows}
     try:
         rows = list(readers[path.suffix](path))
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}). Check that you may read it.") from error
+        raise UserError(f"{path} cannot be read ({error.strerror or error}). Check its permissions.") from error
     if not rows:
         raise UserError(f"{path} has no rows. {EXAMPLE}")
     return rows
@@ -77,7 +77,7 @@ def read_metadata(path: Path) -> list[MetadataRow]:
 def _csv_rows(path: Path) -> Iterator[MetadataRow]:
     with path.open("rb") as stream:
         if stream.read(2) in {b"\xff\xfe", b"\xfe\xff"}:
-            raise UserError(f"{path} is written in UTF-16. Save it as UTF-8.")
+            raise UserError(f"{path} is encoded in UTF-16. Save it as UTF-8.")
     csv.field_size_limit(LARGEST_FIELD_BYTES)
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         first = stream.readline()
@@ -95,7 +95,7 @@ def _csv_rows(path: Path) -> Iterator[MetadataRow]:
                 start = reader.line_num + 1
         except csv.Error as error:
             raise UserError(
-                f"{path}, line {reader.line_num}: {error}. Is a quotation mark left open before it?"
+                f"{path}, line {reader.line_num}: {error}. Look for a quotation mark before it that is not closed."
             ) from error
 
 
@@ -106,9 +106,7 @@ def _check_header(path: Path, header: list[str]) -> None:
     if repeated:
         raise UserError(f'{path} has the column "{repeated[0]}" more than once. Rename one of them.')
     if not set(header) & set(KNOWN):
-        raise UserError(
-            f"{path} begins with {', '.join(header)[:80]!r}, where the columns' names should stand. {EXAMPLE}"
-        )
+        raise UserError(f"{path} begins with {', '.join(header)[:80]!r} instead of the names of columns. {EXAMPLE}")
 
 
 def _csv_row(number: int, header: list[str], cells: list[str]) -> MetadataRow:
@@ -126,13 +124,13 @@ def _json_rows(path: Path) -> Iterator[MetadataRow]:
             try:
                 values = json.loads(line)
             except (json.JSONDecodeError, RecursionError) as error:
-                yield MetadataRow(number, problem=f"is no JSON ({error})")
+                yield MetadataRow(number, problem=f"is not JSON ({error})")
                 continue
             if isinstance(values, dict):
                 yield _row(number, values)
             else:
                 yield MetadataRow(
-                    number, problem='is no JSON object such as {"file_name": "1.jpg", "text": "a parrot"}'
+                    number, problem='is not a JSON object such as {"file_name": "1.jpg", "text": "a parrot"}'
                 )
 
 
@@ -148,7 +146,7 @@ def _parquet_rows(path: Path) -> Iterator[MetadataRow]:
                     number += 1
                     yield _row(number, values)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged or no parquet file ({str(error)[:200]}). Write it again.") from error
+        raise UserError(f"{path} is damaged or not a parquet file ({str(error)[:200]}). Write it again.") from error
 
 
 def _row(number: int, values: dict[str, Any]) -> MetadataRow:

@@ -148,7 +148,7 @@ class PackedSet:
         try:
             loaded: np.ndarray = np.load(path, allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
-            raise UserError(f"{path} is damaged or of another kind ({error}). Restore the file.") from error
+            raise UserError(f"{path} is damaged or has another format ({error}). Restore the file.") from error
         return loaded
 
     def _choice(self, option: str, value: object) -> str:

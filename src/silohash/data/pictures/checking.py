@@ -1,4 +1,4 @@
-"""Which picture files of a folder can be decoded: each is read to its end once, and the verdict is kept."""
+"""Check which picture files of a folder can be decoded. Each file is decoded once, and the verdict is cached."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ENTRY_LENGTH = 4
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of a picture file.
+    """Outcome of checking a picture file.
 
     Attributes:
-        digest: of its content; empty where it could not be read.
+        digest: digest of its content; empty if it could not be read.
         problem: why it cannot be used, or an empty string.
     """
 
@@ -33,17 +33,17 @@ class Verdict:
 
 
 def check_pictures(folder: Path, names: Sequence[str]) -> dict[str, Verdict]:
-    """Reads picture files to their end, in parallel; files whose size and time are as they were before are not.
+    """Decode picture files in parallel, except those whose size and time have not changed since the last check.
 
     Args:
         folder: the folder that the names are relative to.
-        names: names of files; those that lead out of the folder are refused.
+        names: names of files. A name that leads out of the folder gets a problem.
 
     Returns:
-        A verdict for each name.
+        One verdict per name.
     """
-    kept_in = cache_folder() / "pictures" / f"{digest_json([VERDICT_VERSION, str(folder.resolve())])}.json"
-    before = _before(kept_in)
+    cached_in = cache_folder() / "pictures" / f"{digest_json([VERDICT_VERSION, str(folder.resolve())])}.json"
+    before = _cached_entries(cached_in)
     verdicts: dict[str, Verdict] = {}
     stamps: dict[str, list[int]] = {}
     for name in dict.fromkeys(names):
@@ -62,11 +62,11 @@ def check_pictures(folder: Path, names: Sequence[str]) -> dict[str, Verdict]:
             verdicts.update(zip(fresh, pool.map(lambda name: _verdict(folder / name), fresh), strict=True))
         entries = {name: [*stamp, verdicts[name].digest, verdicts[name].problem] for name, stamp in stamps.items()}
         with contextlib.suppress(UserError, OSError):
-            write_json(kept_in, entries)
+            write_json(cached_in, entries)
     return verdicts
 
 
-def _before(path: Path) -> dict[str, list[object]]:
+def _cached_entries(path: Path) -> dict[str, list[object]]:
     try:
         entries = read_json(path)
     except (UserError, OSError):
@@ -85,7 +85,7 @@ def _stamp(folder: Path, name: str) -> tuple[str, list[int]]:
     except (OSError, ValueError):
         return f'the picture "{name}" is missing', []
     if not path.is_file():
-        return f'the picture "{name}" is no file', []
+        return f'the picture "{name}" is not a file', []
     return "", [stat.st_size, stat.st_mtime_ns]
 
 

@@ -1,4 +1,4 @@
-"""Pictures in memory, and the decoding of picture files of any mode to plain RGB."""
+"""Pictures in memory, and decoding picture files of any mode to plain RGB."""
 
 from __future__ import annotations
 
@@ -13,70 +13,70 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from silohash.files import digest_arrays
 
-PAPER = (255, 255, 255)
+WHITE = (255, 255, 255)
 CHECK_PIXELS = 64
 
 
 @dataclass(frozen=True)
 class GreyPictures:
-    """Grey pictures of one size that are held in memory.
+    """Gray pictures of one size, held in memory.
 
     Attributes:
         pixels: ``(N, height, width)`` uint8.
-        known_digest: a digest of the pixels where one is known; else they are read through.
+        known_digest: digest of the pixels; computed where it is empty.
     """
 
     pixels: npt.NDArray[np.uint8]
     known_digest: str = ""
 
     def __len__(self) -> int:
-        """Returns how many there are."""
+        """Return the number of pictures."""
         return len(self.pixels)
 
     def picture(self, row: int) -> Image.Image:
-        """Returns one picture (mode ``L``)."""
+        """Return one picture (mode ``L``)."""
         return Image.fromarray(self.pixels[row])
 
     def digest(self) -> str:
-        """Returns a digest of all pixels."""
+        """Return a digest of all pixels."""
         return self.known_digest or digest_arrays({"pixels": self.pixels})
 
 
 def decode(content: bytes, *, at_least_pixels: int = 0) -> Image.Image:
-    """Decodes a picture file to RGB: turned as its EXIF says, transparency over white, 16 bits to 8.
+    """Decode a picture file to RGB: rotated by its EXIF data, transparency over white, 16 bits reduced to 8.
 
     Args:
-        content: the file.
-        at_least_pixels: where it is not 0, a JPEG file is decoded at a half, a quarter or an eighth of its size, whichever
-            is the smallest with both sides at least so long: sooner done, but not the same pixels.
+        content: the bytes of the file.
+        at_least_pixels: shortest side that is needed, or 0 for the full size. A JPEG file is decoded at the smallest of a
+            half, a quarter and an eighth of its size that suffices. This is faster and changes the pixels.
 
     Raises:
-        ValueError: if the file is no picture, is truncated, or is of a kind that cannot be shown in RGB.
+        ValueError: if the file is not a picture, is truncated, or cannot be converted to RGB.
     """
-    with _damage(), Image.open(io.BytesIO(content)) as opened:
+    with _explained(), Image.open(io.BytesIO(content)) as opened:
         if at_least_pixels:
             opened.draft(None, (at_least_pixels, at_least_pixels))
         return _plain(opened)
 
 
 def check(content: bytes) -> None:
-    """Reads a picture file to its end, at a reduced size where its format allows.
+    """Decode a picture file to its end, at a reduced size where its format allows.
 
     Raises:
-        ValueError: if the file is no picture, is truncated, or is of a kind that cannot be shown in RGB.
+        ValueError: if the file is not a picture, is truncated, or cannot be converted to RGB.
     """
-    with _damage(), Image.open(io.BytesIO(content)) as opened:
+    with _explained(), Image.open(io.BytesIO(content)) as opened:
         opened.draft(None, (CHECK_PIXELS, CHECK_PIXELS))
         _plain(opened)
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
-    """Turns whatever the many decoders raise on damaged files into a ValueError."""
+def _explained() -> Iterator[None]:
+    """Turn the exceptions that decoders raise on damaged files into a ValueError."""
     try:
         yield
     except UnidentifiedImageError as error:
-        raise ValueError("no picture of a known kind") from error
+        raise ValueError("it is not a picture of a known format") from error
     except Exception as error:
         raise ValueError(str(error) or type(error).__name__) from error
 
@@ -88,15 +88,15 @@ def _plain(opened: Image.Image) -> Image.Image:
         return _from_deep(picture)
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
-        paper = Image.new("RGBA", picture.size, (*PAPER, 255))
-        return Image.alpha_composite(paper, picture).convert("RGB")
+        background = Image.new("RGBA", picture.size, (*WHITE, 255))
+        return Image.alpha_composite(background, picture).convert("RGB")
     return picture.convert("RGB")
 
 
 def _upright(opened: Image.Image) -> Image.Image:
     try:
         return ImageOps.exif_transpose(opened)
-    except Exception:  # damaged EXIF data is no reason to lose a whole picture
+    except Exception:  # damaged EXIF data must not cost the whole picture
         return opened
 
 

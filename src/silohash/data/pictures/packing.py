@@ -1,4 +1,4 @@
-"""Pictures that lie as JPEG files end to end in a few numpy archives, and pictures in a list of files."""
+"""Pictures packed end to end in a few numpy archives, and pictures in separate files."""
 
 from __future__ import annotations
 
@@ -21,54 +21,50 @@ from silohash.files import digest_bytes, digest_file, digest_json
 from silohash.types import Rows, UserError
 
 LOCAL_HEADER = "<26xHH"
-"""What stands before a file in a zip archive: its last two numbers are the lengths of what follows."""
+"""Header of a file in a zip archive. Its last two numbers are the lengths of the name and the extra field that follow."""
 
 
 @runtime_checkable
 class PictureContents(Pictures, Protocol):
-    """Pictures of which the files' own bytes can be had."""
+    """Pictures whose files can be read as bytes."""
 
     def content(self, row: int) -> bytes:
-        """Returns one picture's file."""
+        """Return the bytes of one picture's file."""
         ...
 
     def content_digest(self, row: int) -> str:
-        """Returns a digest of one picture's file, without decoding it."""
+        """Return a digest of one picture's file, without decoding it."""
         ...
 
 
 class PackedPictures:
-    """Pictures of ``images-000.npz``, ``images-001.npz``, …; a file is opened when one of its pictures is asked for.
+    """Pictures packed in ``images-000.npz``, ``images-001.npz``, …, each opened on first access.
 
-    A file holds ``data`` (uint8, JPEG files end to end) and ``offsets`` (int64, one more than there are pictures);
-    pictures are counted through the files in the order of their names. Several threads may ask at once.
+    A file holds ``data`` (uint8, picture files end to end) and ``offsets`` (int64, one more than there are pictures).
+    Pictures are numbered through the files in the order of their names. Several threads may read at once.
 
     Args:
-        folder: the folder of files.
-        known_digest: a digest of the pictures where one is known; else the files are read through for it.
+        folder: the folder of the packed files.
+        known_digest: digest of the pictures; computed from the files where it is empty.
     """
 
     def __init__(self, folder: Path, known_digest: str = "") -> None:
         self._known_digest = known_digest
         self._paths = sorted(folder.glob("images-*.npz"))
         if not self._paths:
-            raise UserError(f"{folder / 'images-000.npz'} is missing. Put the whole folder {folder.name} there again.")
-        self._offsets = [self._read(path, "offsets") for path in self._paths]
+            raise UserError(f"{folder / 'images-000.npz'} is missing. Restore the whole folder {folder.name}.")
+        self._offsets = [read_npz(path, ("offsets",))["offsets"] for path in self._paths]
         counts = [len(offsets) - 1 for offsets in self._offsets]
         self._starts = [0, *np.cumsum(counts).tolist()]
         self._data: dict[int, np.ndarray] = {}
         self._lock = threading.Lock()
 
-    @staticmethod
-    def _read(path: Path, name: str) -> np.ndarray:
-        return read_npz(path, (name,))[name]
-
     def __len__(self) -> int:
-        """Returns how many there are."""
+        """Return the number of pictures."""
         return int(self._starts[-1])
 
     def content(self, row: int) -> bytes:
-        """Returns one picture's JPEG file.
+        """Return the bytes of one picture's file.
 
         Raises:
             IndexError: if there is no such row.
@@ -84,14 +80,14 @@ class PackedPictures:
         return self._data[shard][offsets[position] : offsets[position + 1]].tobytes()
 
     def content_digest(self, row: int) -> str:
-        """Returns a digest of one picture's file."""
+        """Return a digest of one picture's file."""
         return digest_bytes(self.content(row))
 
     def picture(self, row: int) -> Image.Image:
-        """Decodes one picture (mode ``RGB``).
+        """Decode one picture (mode ``RGB``).
 
         Raises:
-            UserError: if the packed file is damaged there.
+            UserError: if the picture is damaged.
         """
         try:
             return decode(self.content(row))
@@ -101,17 +97,17 @@ class PackedPictures:
             ) from error
 
     def digest(self) -> str:
-        """Returns a digest of all files' content, or the one that is known."""
+        """Return a digest of the content of all packed files."""
         return self._known_digest or digest_json([digest_file(path) for path in self._paths])
 
 
 class PictureFiles:
-    """Pictures in files of one folder, an empty name where an item has none; decoded when they are asked for.
+    """Pictures in the files of one folder, decoded on access.
 
     Args:
         folder: the folder that the names are relative to.
-        names: one name an item.
-        digests: a digest of each file's content, where they are known; else the files are read for it.
+        names: one file name per item; empty where an item has no picture.
+        digests: one digest per file; computed from the files where it is None.
     """
 
     def __init__(self, folder: Path, names: Sequence[str], digests: Sequence[str] | None = None) -> None:
@@ -120,37 +116,37 @@ class PictureFiles:
         self._digests = digests
 
     def __len__(self) -> int:
-        """Returns how many items there are."""
+        """Return the number of items."""
         return len(self.names)
 
     def taken(self, rows: Rows) -> PictureFiles:
-        """Returns the pictures of some rows."""
+        """Return the pictures of some rows."""
         known = None if self._digests is None else [self._digests[row] for row in rows]
         return PictureFiles(self.folder, [self.names[row] for row in rows], known)
 
     def content(self, row: int) -> bytes:
-        """Returns one picture's file.
+        """Return the bytes of one picture's file.
 
         Raises:
-            UserError: if the item has none, or its file can no longer be read.
+            UserError: if the item has no picture, or its file can no longer be read.
         """
         if not self.names[row]:
-            raise UserError(f"Item {row} of {self.folder} has no picture. Ask only for items that have one.")
+            raise UserError(f"Item {row} of {self.folder} has no picture. Select items that have one.")
         try:
             return (self.folder / self.names[row]).read_bytes()
         except OSError as error:
             raise self._unreadable(row, error) from error
 
     def content_digest(self, row: int) -> str:
-        """Returns a digest of one picture's file: the known one, else the file is read for it."""
+        """Return a digest of one picture's file, which is read only if no digest was given."""
         known = self._digests[row] if self._digests is not None else ""
         return known or digest_bytes(self.content(row))
 
     def picture(self, row: int) -> Image.Image:
-        """Decodes one picture (mode ``RGB``).
+        """Decode one picture (mode ``RGB``).
 
         Raises:
-            UserError: if the item has none, or its file can no longer be read.
+            UserError: if the item has no picture, or its file can no longer be read.
         """
         try:
             return decode(self.content(row))
@@ -160,11 +156,11 @@ class PictureFiles:
     def _unreadable(self, row: int, error: Exception) -> UserError:
         return UserError(
             f"{self.folder / self.names[row]} can no longer be read ({error}). Restore the file, or open the archive "
-            "again to leave it out."
+            "again without it."
         )
 
     def digest(self) -> str:
-        """Returns a digest of all files' content."""
+        """Return a digest of the content of all files."""
         digests = self._digests
         if digests is None:
             of_name = {name: digest_file(self.folder / name) if name else "" for name in set(self.names)}
@@ -173,39 +169,39 @@ class PictureFiles:
 
 
 def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Reads named arrays of an ``.npz`` file, never a pickled one.
+    """Read named arrays of an ``.npz`` file.
 
     Raises:
         UserError: if the file is missing or damaged, or lacks an array.
     """
-    with _explaining(path), np.load(path, allow_pickle=False) as arrays:
+    with _explained(path), np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in names}
 
 
 def map_npz(path: Path, name: str) -> np.ndarray:
-    """Maps an array of an ``.npz`` file into memory where it lies there uncompressed; else reads it.
+    """Map an array of an ``.npz`` file into memory where it is stored uncompressed; otherwise read it.
 
     Raises:
         UserError: if the file is missing or damaged, or lacks the array.
     """
-    with _explaining(path), path.open("rb") as stream:
+    with _explained(path), path.open("rb") as stream:
         with zipfile.ZipFile(stream) as members:
             member = members.getinfo(f"{name}.npy")
         if member.compress_type == zipfile.ZIP_STORED and member.file_size:
             stream.seek(member.header_offset)
             stream.seek(sum(struct.unpack(LOCAL_HEADER, stream.read(struct.calcsize(LOCAL_HEADER)))), 1)
             if np.lib.format.read_magic(stream) == (1, 0):
-                shape, turned, kind = np.lib.format.read_array_header_1_0(stream)
-                if math.prod(shape) and not turned and not kind.hasobject:
-                    return np.memmap(path, kind, "r", stream.tell(), shape)
+                shape, column_order, dtype = np.lib.format.read_array_header_1_0(stream)
+                if math.prod(shape) and not column_order and not dtype.hasobject:
+                    return np.memmap(path, dtype, "r", stream.tell(), shape)
     return read_npz(path, (name,))[name]
 
 
 @contextmanager
-def _explaining(path: Path) -> Iterator[None]:
+def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing. Put the whole folder {path.parent.name} there again.") from error
+        raise UserError(f"{path} is missing. Restore the whole folder {path.parent.name}.") from error
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, struct.error) as error:
-        raise UserError(f"{path} is damaged or of another kind ({error}). Restore the file.") from error
+        raise UserError(f"{path} is damaged or has another format ({error}). Restore the file.") from error

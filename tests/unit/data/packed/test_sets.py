@@ -1,4 +1,4 @@
-"""Readers of the real data sets: columns, splits and protocols are those that their descriptions name."""
+"""The packed data sets: columns, splits and protocols are those that their descriptions state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from silohash.data.catalogue import open_archive
 from silohash.data.packed.reader import MOBILENET_STEP
 
 pytestmark = pytest.mark.usefixtures("shared_data")
-
 EXPECTED = [
     ("coco18", {}, "coco18/4000-11000", (1000, 11000, 4000), 18),
     ("coco18", {"database": "unseen", "text": "minilm"}, "coco18/4000-7000-unseen", (1000, 7000, 4000), 18),

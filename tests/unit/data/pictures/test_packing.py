@@ -1,8 +1,9 @@
-"""Picture files of every mode become plain RGB, and packed pictures are found in their files."""
+"""Packed pictures and picture files are found, read and known by their content."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,8 +12,7 @@ import pytest
 from PIL import Image
 
 from silohash.data.archive import Pictures
-from silohash.data.pictures.decoding import GreyPictures, check, decode
-from silohash.data.pictures.packing import PackedPictures, PictureContents, PictureFiles, read_npz
+from silohash.data.pictures.packing import PackedPictures, PictureContents, PictureFiles, map_npz, read_npz
 from silohash.files import digest_bytes
 from silohash.types import UserError
 
@@ -21,63 +21,6 @@ def written(picture: Image.Image, kind: str = "PNG", **options: object) -> bytes
     stream = io.BytesIO()
     picture.save(stream, kind, **options)
     return stream.getvalue()
-
-
-def corner(content: bytes) -> tuple[int, ...]:
-    picture = decode(content)
-    assert picture.mode == "RGB"
-    return picture.getpixel((0, 0))
-
-
-def test_transparency_lies_on_white_paper():
-    assert corner(written(Image.new("RGBA", (3, 3), (255, 0, 0, 0)))) == (255, 255, 255)
-    assert corner(written(Image.new("RGBA", (3, 3), (255, 0, 0, 255)))) == (255, 0, 0)
-    assert corner(written(Image.new("LA", (3, 3), (0, 0)))) == (255, 255, 255)
-    palette = Image.new("P", (3, 3), 1)
-    palette.putpalette([0, 0, 0, 0, 0, 255])
-    assert corner(written(palette)) == (0, 0, 255)
-    assert corner(written(palette, transparency=1)) == (255, 255, 255)
-
-
-def test_grey_and_deep_and_printing_colours():
-    assert corner(written(Image.new("L", (3, 3), 77))) == (77, 77, 77)
-    assert corner(written(Image.new("1", (3, 3), 1))) == (255, 255, 255)
-    deep = Image.fromarray(np.full((3, 3), 0x8080, dtype=np.uint16))
-    assert corner(written(deep)) == (128, 128, 128)
-    floats = Image.fromarray(np.array([[5.0, 6.0], [7.0, 9.0]], dtype=np.float32))
-    assert corner(written(floats, "TIFF")) == (0, 0, 0)
-    assert decode(written(floats, "TIFF")).getpixel((1, 1)) == (255, 255, 255)
-    assert corner(written(Image.new("CMYK", (8, 8), (0, 0, 0, 255)), "TIFF")) == (0, 0, 0)
-
-
-def test_a_picture_is_turned_as_its_camera_says():
-    picture = Image.new("RGB", (4, 2))
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    assert decode(written(picture, "JPEG", exif=exif)).size == (2, 4)
-
-
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "WEBP"])
-def test_a_truncated_file_is_found_wherever_it_ends(kind):
-    noise = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
-    content = written(Image.fromarray(noise), kind)
-    check(content)
-    for share in (0.0, 0.1, 0.5, 0.9):
-        part = content[: int(share * len(content))]
-        with pytest.raises(ValueError, match=r"."):
-            check(part)
-        with pytest.raises(ValueError, match=r"."):
-            decode(part)
-
-
-def test_pictures_in_memory():
-    pixels = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
-    pictures = GreyPictures(pixels)
-    assert isinstance(pictures, Pictures)
-    assert len(pictures) == 2
-    assert np.asarray(pictures.picture(1)).tolist() == pixels[1].tolist()
-    assert pictures.digest() != GreyPictures(pixels + 1).digest()
-    assert GreyPictures(pixels, "known").digest() == "known"
 
 
 def pack(folder: Path, shades: list[list[int]]) -> None:
@@ -125,7 +68,7 @@ def test_damaged_packed_files_are_named(tmp_path):
 
 def test_pickled_arrays_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.array([{"an": "object"}], dtype=object))
-    with pytest.raises(UserError, match=r"a\.npz is damaged or of another kind"):
+    with pytest.raises(UserError, match=r"a\.npz is damaged or has another format"):
         read_npz(tmp_path / "a.npz", ("x",))
     with pytest.raises(UserError, match="missing"):
         read_npz(tmp_path / "b.npz", ("x",))
@@ -162,8 +105,24 @@ def test_files_are_known_by_their_content(tmp_path):
     assert packed.content_digest(1) == digest_bytes(packed.content(1)) != packed.content_digest(0)
 
 
-def test_a_jpeg_is_decoded_smaller_where_that_is_enough():
-    content = written(Image.new("RGB", (320, 240)), "JPEG")
-    assert decode(content).size == (320, 240)
-    assert decode(content, at_least_pixels=60).size == (80, 60)
-    assert decode(content, at_least_pixels=200).size == (320, 240)
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_are_mapped_where_they_lie_uncompressed(tmp_path: Path, save: Callable[..., None]) -> None:
+    arrays = {"offsets": np.arange(5), "data": np.arange(1000, dtype=np.uint8), "empty": np.zeros(0, np.uint8)}
+    save(tmp_path / "a.npz", **arrays)
+    for name, array in arrays.items():
+        mapped = map_npz(tmp_path / "a.npz", name)
+        assert mapped.dtype == array.dtype
+        assert np.array_equal(mapped, array)
+    assert isinstance(map_npz(tmp_path / "a.npz", "data"), np.memmap) == (save is np.savez)
+    assert set(read_npz(tmp_path / "a.npz", ("data",))) == {"data"}
+    with pytest.raises(UserError, match=r"a\.npz is damaged or has another format"):
+        map_npz(tmp_path / "a.npz", "other")
+    shorten(tmp_path / "a.npz")
+    with pytest.raises(UserError, match=r"a\.npz is damaged or has another format"):
+        map_npz(tmp_path / "a.npz", "data")
+    with pytest.raises(UserError, match=r"b\.npz is missing"):
+        map_npz(tmp_path / "b.npz", "data")

@@ -1,4 +1,4 @@
-"""The folder silohash writes itself: the same archive again, opened by its path, and every change to it noticed."""
+"""A folder in silohash's format gives the same archive again, and every change to it is noticed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import pytest
 from PIL import Image
 
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures
-from silohash.data.benchmarks.raw import Raw
 from silohash.data.catalogue import named_or_folder, open_archive
-from silohash.data.formats import native as own
+from silohash.data.formats import native
 from silohash.data.formats.native import is_native, read_native, write_native
 from silohash.data.glyphs.archive import glyphs
-from silohash.data.pictures.packing import PackedPictures, PictureFiles, map_npz, read_npz
+from silohash.data.pictures.packing import PackedPictures, PictureFiles
 from silohash.types import UserError
 from tests.unit.data.community.drawing import draw, write
 
@@ -50,7 +49,7 @@ def archive(image: Pictures | None = None) -> Archive:
             "train": np.array([0]),
             "odd": np.array([], int),
         },
-        card=ArchiveCard("small", "made", "free", "own/protocol", "", ("row 3: left out",), {"z": "1", "a": "2"}),
+        card=ArchiveCard("small", "made", "free", "native/protocol", "", ("row 3: left out",), {"z": "1", "a": "2"}),
         columns={"zone": np.array(["n", "s", "n", "", "w|e"]), "kind": np.array(["1", "22", "333", "4", "5"])},
         has_image=np.array([True, True, False, True, True]),
         has_text=np.array([True, False, True, True, True]),
@@ -77,14 +76,14 @@ def assert_same(first: Archive, second: Archive) -> None:
 
 def test_an_archive_of_features_comes_back_equal(tmp_path: Path) -> None:
     written = archive()
-    write_native(tmp_path / "own", written)
-    read = read_native(tmp_path / "own", check=True)
+    write_native(tmp_path / "native", written)
+    read = read_native(tmp_path / "native", check=True)
     assert_same(written, read)
     assert same(written.image, np.asarray(read.image))
-    manifest = json.loads((tmp_path / "own/manifest.json").read_text())
+    manifest = json.loads((tmp_path / "native/manifest.json").read_text())
     assert manifest["items"] == 5
     assert manifest["image"] == {"kind": "features", "shape": [5, 3], "dtype": "<f4"}
-    assert (tmp_path / "own/split.txt").read_text() == "database|train\nquery\n\ndatabase\ndatabase\n"
+    assert (tmp_path / "native/split.txt").read_text() == "database|train\nquery\n\ndatabase\ndatabase\n"
     assert sorted(manifest["files"]) == [
         "columns.jsonl",
         "ids.txt",
@@ -97,13 +96,13 @@ def test_an_archive_of_features_comes_back_equal(tmp_path: Path) -> None:
 
 
 def test_pictures_without_a_file_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own, "SHARD_BYTES", 200)
+    monkeypatch.setattr(native, "SHARD_BYTES", 200)
     written = archive(Shades())
-    write_native(tmp_path / "own", written)
-    read = read_native(tmp_path / "own")
+    write_native(tmp_path / "native", written)
+    read = read_native(tmp_path / "native")
     assert_same(written, read)
     assert isinstance(read.image, PackedPictures)
-    assert len(list((tmp_path / "own/image").iterdir())) > 1
+    assert len(list((tmp_path / "native/image").iterdir())) > 1
     for row in (0, 1, 3, 4):
         assert np.array_equal(np.asarray(Shades().picture(row)), np.asarray(read.image.picture(row)))
 
@@ -111,8 +110,8 @@ def test_pictures_without_a_file_lose_nothing(tmp_path: Path, monkeypatch: pytes
 def test_picture_files_are_copied_as_they_are(tmp_path: Path) -> None:
     draw(tmp_path, "in/0.jpg", "in/1.png", "in/3.jpg", "in/4.jpg")
     files = PictureFiles(tmp_path / "in", ["0.jpg", "1.png", "", "3.jpg", "4.jpg"])
-    write_native(tmp_path / "own", archive(files))
-    read = read_native(tmp_path / "own")
+    write_native(tmp_path / "native", archive(files))
+    read = read_native(tmp_path / "native")
     assert isinstance(read.image, PackedPictures)
     assert read.image.content(1) == (tmp_path / "in/1.png").read_bytes()
     assert read.image.content(2) == b""
@@ -125,8 +124,8 @@ def test_picture_files_are_copied_as_they_are(tmp_path: Path) -> None:
 def test_features_with_pictures_and_captions_to_look_at(tmp_path: Path) -> None:
     features = np.ones((5, 2), np.float32)
     written = replace(archive(), text=features, captions=archive().text, preview=Shades()).with_digest()
-    write_native(tmp_path / "own", written)
-    read = read_native(tmp_path / "own")
+    write_native(tmp_path / "native", written)
+    read = read_native(tmp_path / "native")
     assert_same(written, read.with_digest())
     assert read.caption(3) == 'a "quoted" one'
     assert np.array_equal(np.asarray(read.pictures().picture(2)), np.asarray(Shades().picture(2)))  # type: ignore[union-attr]
@@ -134,19 +133,19 @@ def test_features_with_pictures_and_captions_to_look_at(tmp_path: Path) -> None:
 
 def test_the_embedded_archive_comes_back_equal(tmp_path: Path) -> None:
     written = glyphs(faces=1)
-    write_native(tmp_path / "own", written)
-    read = open_archive(None, tmp_path / "own", options={"check": True})
+    write_native(tmp_path / "native", written)
+    read = open_archive(None, tmp_path / "native", options={"check": True})
     assert_same(written, read)
     assert np.array_equal(np.asarray(written.pictures().picture(7)), np.asarray(read.pictures().picture(7)))  # type: ignore[union-attr]
-    assert named_or_folder(str(tmp_path / "own")).card == written.card
+    assert named_or_folder(str(tmp_path / "native")).card == written.card
 
 
 def test_an_archive_without_labels_texts_or_columns(tmp_path: Path) -> None:
     plain = replace(
         archive(), labels=None, label_names=(), text=None, columns={}, has_text=np.zeros(5, bool)
     ).with_digest()
-    write_native(tmp_path / "own", plain)
-    assert_same(plain, read_native(tmp_path / "own"))
+    write_native(tmp_path / "native", plain)
+    assert_same(plain, read_native(tmp_path / "native"))
 
 
 def shorten(path: Path) -> None:
@@ -161,38 +160,39 @@ def flip(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ids.txt", "split.txt", "label.npy", "image.npy", "text.jsonl", "columns.jsonl"])
 @pytest.mark.parametrize(
-    ("change", "said"), [(Path.unlink, "is missing"), (shorten, "bytes and the manifest states"), (flip, "was changed")]
+    ("change", "words"),
+    [(Path.unlink, "is missing"), (shorten, "bytes and the manifest states"), (flip, "was changed")],
 )
-def test_a_changed_file_is_named(tmp_path: Path, name: str, change: Callable[[Path], None], said: str) -> None:
-    write_native(tmp_path / "own", archive())
-    change(tmp_path / "own" / name)
-    with pytest.raises(UserError, match=rf"{name}.*{said}"):
-        read_native(tmp_path / "own")
+def test_a_changed_file_is_named(tmp_path: Path, name: str, change: Callable[[Path], None], words: str) -> None:
+    write_native(tmp_path / "native", archive())
+    change(tmp_path / "native" / name)
+    with pytest.raises(UserError, match=rf"{name}.*{words}"):
+        read_native(tmp_path / "native")
 
 
 def test_large_files_are_compared_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own, "CHECKED_BYTES", 10)
-    write_native(tmp_path / "own", archive())
-    flip(tmp_path / "own/image.npy")
-    assert len(read_native(tmp_path / "own")) == 5
+    monkeypatch.setattr(native, "CHECKED_BYTES", 10)
+    write_native(tmp_path / "native", archive())
+    flip(tmp_path / "native/image.npy")
+    assert len(read_native(tmp_path / "native")) == 5
     with pytest.raises(UserError, match=r"image\.npy was changed"):
-        read_native(tmp_path / "own", check=True)
+        read_native(tmp_path / "native", check=True)
 
 
 def test_manifests_of_others_and_of_other_versions(tmp_path: Path) -> None:
-    write_native(tmp_path / "own", archive())
-    manifest = tmp_path / "own/manifest.json"
+    write_native(tmp_path / "native", archive())
+    manifest = tmp_path / "native/manifest.json"
     about = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**about, "version": 2}))
     with pytest.raises(UserError, match="version 2 of the format"):
-        open_archive(None, tmp_path / "own")
+        open_archive(None, tmp_path / "native")
     manifest.write_text(json.dumps({name: value for name, value in about.items() if name != "card"}))
     with pytest.raises(UserError, match="lacks 'card'"):
-        read_native(tmp_path / "own")
+        read_native(tmp_path / "native")
     manifest.write_text("{")
-    assert is_native(tmp_path / "own")
+    assert is_native(tmp_path / "native")
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
-        open_archive(None, tmp_path / "own")
+        open_archive(None, tmp_path / "native")
 
 
 def test_a_manifest_of_something_else_does_not_hide_metadata(tmp_path: Path) -> None:
@@ -209,49 +209,21 @@ def test_a_folder_of_others_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="already exists and was not written by silohash"):
         write_native(tmp_path / "mine", archive())
     assert (tmp_path / "mine/notes.txt").read_text() == "precious\n"
-    write_native(tmp_path / "own", archive())
-    write_native(tmp_path / "own", archive(Shades()))
-    assert isinstance(read_native(tmp_path / "own").image, PackedPictures)
+    write_native(tmp_path / "native", archive())
+    write_native(tmp_path / "native", archive(Shades()))
+    assert isinstance(read_native(tmp_path / "native").image, PackedPictures)
 
 
 def test_an_id_that_cannot_stand_in_a_line_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     broken = replace(archive(), ids=np.array(["a", "b", "c\nd", "e", "f"]))
     with pytest.raises(UserError, match="line break"):
-        write_native(tmp_path / "own", broken)
+        write_native(tmp_path / "native", broken)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_queries_in_the_database_stay_there(tmp_path: Path) -> None:
     splits = {"query": np.array([1]), "database": np.array([0, 1, 3]), "train": np.array([0])}
     written = replace(archive(), splits=splits, query_in_database=True).with_digest()
-    write_native(tmp_path / "own", written)
-    assert_same(written, read_native(tmp_path / "own"))
-    assert read_native(tmp_path / "own").query_in_database
-
-
-def test_what_a_raw_has() -> None:
-    features = np.array([[1, np.nan], [np.nan, np.nan], [0, 0]], np.float32)
-    raw = Raw(np.array(["a", "b", "c"]), features, np.array(["x", "", "z"]), None, ())
-    assert raw.has("image").tolist() == [True, False, True]
-    assert raw.has("text").tolist() == [True, False, True]
-    assert replace(raw, text=None).has("text").tolist() == [False] * 3
-    assert replace(raw, image=PictureFiles(Path(), ["1", "", "3"])).has("image").tolist() == [True, False, True]
-
-
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_arrays_are_mapped_where_they_lie_uncompressed(tmp_path: Path, save: Callable[..., None]) -> None:
-    arrays = {"offsets": np.arange(5), "data": np.arange(1000, dtype=np.uint8), "empty": np.zeros(0, np.uint8)}
-    save(tmp_path / "a.npz", **arrays)
-    for name, array in arrays.items():
-        mapped = map_npz(tmp_path / "a.npz", name)
-        assert mapped.dtype == array.dtype
-        assert np.array_equal(mapped, array)
-    assert isinstance(map_npz(tmp_path / "a.npz", "data"), np.memmap) == (save is np.savez)
-    assert set(read_npz(tmp_path / "a.npz", ("data",))) == {"data"}
-    with pytest.raises(UserError, match=r"a\.npz is damaged or of another kind"):
-        map_npz(tmp_path / "a.npz", "other")
-    shorten(tmp_path / "a.npz")
-    with pytest.raises(UserError, match=r"a\.npz is damaged or of another kind"):
-        map_npz(tmp_path / "a.npz", "data")
-    with pytest.raises(UserError, match=r"b\.npz is missing"):
-        map_npz(tmp_path / "b.npz", "data")
+    write_native(tmp_path / "native", written)
+    assert_same(written, read_native(tmp_path / "native"))
+    assert read_native(tmp_path / "native").query_in_database

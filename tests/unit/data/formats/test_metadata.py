@@ -1,0 +1,126 @@
+"""Metadata files of each format: the rows that are read, and the problems of those that are not."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from silohash.data.archive import Archive
+from silohash.data.formats.folder import read_folder
+from silohash.types import UserError
+
+
+@pytest.fixture(autouse=True)
+def _private_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def draw(folder: Path, *names: str) -> None:
+    for shade, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (6, 4), (shade, 0, 0)).save(folder / name)
+
+
+def write_csv(folder: Path, rows: Sequence[Mapping[str, str]], encoding: str = "utf-8") -> None:
+    with (folder / "metadata.csv").open("w", encoding=encoding, newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def reasons(archive: Archive) -> dict[int, str]:
+    found = {}
+    for sentence in archive.card.skipped:
+        assert sentence.startswith("metadata.")
+        assert sentence.endswith("; left out")
+        place, _, reason = sentence.partition(": ")
+        found[int(place.rsplit(" ", 1)[1])] = reason.removesuffix("; left out")
+    return found
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_other_files_hold_lists_of_labels(tmp_path, kind):
+    draw(tmp_path, "1.png")
+    rows = [
+        {"file_name": "1.png", "text": "one", "labels": ["a", "b"], "year": 1900},
+        {"file_name": None, "text": "two", "labels": [], "year": None},
+    ]
+    if kind == "jsonl":
+        (tmp_path / "metadata.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "metadata.parquet")
+    archive = read_folder(tmp_path)
+    assert archive.labels.tolist() == [[1, 1], [0, 0]]
+    assert archive.has("image").tolist() == [True, False]
+    assert archive.ids.tolist() == ["1.png", "row-2"]
+    assert archive.columns["year"].tolist() == ["1900", ""]
+
+
+def test_nothing_to_read_is_answered_with_an_example(tmp_path):
+    with pytest.raises(UserError, match=r"is empty.*\n.*file_name,text,labels"):
+        read_folder(tmp_path)
+    draw(tmp_path, "1.png")
+    with pytest.raises(UserError, match=r"has no metadata\.csv"):
+        read_folder(tmp_path)
+    with pytest.raises(UserError, match="is not a folder"):
+        read_folder(tmp_path / "nowhere")
+    (tmp_path / "metadata.csv").write_text("file_name,text\n")
+    with pytest.raises(UserError, match="has no rows"):
+        read_folder(tmp_path)
+    (tmp_path / "metadata.csv").write_text("1.png,a parrot\n2.png,a ship\n")
+    with pytest.raises(UserError, match="instead of the names of columns"):
+        read_folder(tmp_path)
+    (tmp_path / "metadata.csv").write_text("file_name,text\n9.png,x\n8.png,y\n")
+    with pytest.raises(
+        UserError, match=r'None of the 2 rows .* The first: metadata\.csv, row 2: .*"9\.png" is missing'
+    ):
+        read_folder(tmp_path)
+    (tmp_path / "metadata.jsonl").write_text("{}")
+    with pytest.raises(UserError, match=r"has .*metadata\.csv and metadata\.jsonl|Keep the one"):
+        read_folder(tmp_path)
+
+
+def test_encodings(tmp_path):
+    (tmp_path / "metadata.csv").write_bytes("text,place\nschön,hier\n".encode("latin-1") + b"plain,there\n")
+    assert reasons(read_folder(tmp_path)) == {2: 'column "text" is not UTF-8'}
+    write_csv(tmp_path, [{"text": "schön", "id": "日本"}], encoding="utf-8-sig")
+    assert read_folder(tmp_path).ids.tolist() == ["日本"]
+    write_csv(tmp_path, [{"text": "schön"}], encoding="utf-16")
+    with pytest.raises(UserError, match=r"UTF-16\. Save it as UTF-8"):
+        read_folder(tmp_path)
+
+
+def test_semicolons_quoted_lines_and_rows_of_another_length(tmp_path):
+    (tmp_path / "metadata.csv").write_text('text;place\n"two\nlines; one field";here\n\nshort\na;b;c\nlast;there\n')
+    archive = read_folder(tmp_path)
+    assert archive.text.tolist() == ["two\nlines; one field", "last"]
+    assert reasons(archive) == {
+        5: "has 1 field and the header has 2",
+        6: "has 3 fields and the header has 2",
+    }
+
+
+def test_lines_of_json_that_are_none(tmp_path):
+    (tmp_path / "metadata.jsonl").write_text('{"text": "x"}\n{"text": \n[1]\n{"text": "\\ud800"}\n{"text": "y"}\n')
+    archive = read_folder(tmp_path)
+    assert archive.ids.tolist() == ["row-1", "row-5"]
+    assert [reason[:12] for reason in reasons(archive).values()] == ["is not JSON ", "is not a JSO", 'column "text']
+
+
+def test_a_damaged_table_is_named(tmp_path):
+    (tmp_path / "metadata.parquet").write_bytes(b"PAR1 nothing")
+    with pytest.raises(UserError, match=r"metadata\.parquet is damaged"):
+        read_folder(tmp_path)
+
+
+def test_a_column_given_twice_is_named(tmp_path):
+    (tmp_path / "metadata.csv").write_text("text,text\na,b\n")
+    with pytest.raises(UserError, match='the column "text" more than once'):
+        read_folder(tmp_path)

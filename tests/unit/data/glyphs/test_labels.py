@@ -1,0 +1,48 @@
+"""Kinds, scripts and libraries of characters."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from silohash.data.archive import Archive
+from silohash.data.glyphs.archive import glyphs
+from silohash.data.glyphs.labels import KINDS, describe
+
+
+@pytest.fixture(scope="module")
+def small() -> Archive:
+    return glyphs(faces=3, limit=600)
+
+
+@pytest.mark.parametrize(
+    ("character", "script", "library", "kinds"),
+    [
+        ("É", "latin", "latin", {"latin", "capital letter", "acute accent"}),
+        ("ﬁ", "latin", "latin", {"latin", "small letter", "ligature or digraph"}),
+        ("ϊ", "greek", "greek and cyrillic", {"greek", "small letter", "diaeresis"}),
+        ("ש", "hebrew", "other scripts", {"hebrew"}),
+        ("7", "punctuation", "signs", {"number"}),
+        ("½", "punctuation", "signs", {"number"}),
+        ("€", "punctuation", "signs", {"currency"}),
+        ("↪", "arrows", "signs", {"arrow", "pointing right"}),
+        ("♞", "symbols", "signs", {"chess or draughts", "black"}),
+        ("▣", "shapes", "signs", {"square", "white", "black"}),
+        ("ⓐ", "numbers", "signs", {"circled", "small letter"}),
+        ("𝔹", "mathematical letters", "mathematics", {"mathematical letter", "capital letter", "ornate letter"}),
+        ("⊆", "operators", "mathematics", {"mathematical sign", "set or logic", "comparison"}),
+        ("⠿", "braille", "signs", {"braille"}),
+        ("☎", "symbols", "signs", {"black"}),
+        ("☂", "symbols", "signs", {"other sign"}),
+    ],
+)
+def test_a_character_is_told_by_what_people_call_it(character, script, library, kinds):
+    glyph = describe(character)
+    assert glyph.name == unicodedata.name(character).lower()
+    assert (glyph.script, glyph.library, glyph.kinds) == (script, library, kinds)
+
+
+def test_kinds_are_as_many_as_people_can_hold():
+    assert 30 <= len(KINDS) <= 60
+    assert len(set(KINDS)) == len(KINDS)

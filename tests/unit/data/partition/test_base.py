@@ -1,0 +1,115 @@
+"""Partitions: settings, minimum, missing modalities, storage and description."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from silohash.data.partition.base import DRAWS, Partition, partition
+from silohash.types import UserError
+from tests.archives import made_up_archive
+
+
+def test_shares_are_drawn_anew_until_every_silo_has_its_minimum():
+    archive = made_up_archive(600)
+    made = partition(archive, "dirichlet", 6, 3, beta=0.2, minimum=15)
+    assert min(len(silo.split(archive, "train")) for silo in made.silos) >= 15
+
+
+def test_a_minimum_out_of_reach_says_what_to_change():
+    archive = made_up_archive(100)
+    with pytest.raises(UserError, match=rf"best of {DRAWS} draws.*raise beta, ask for fewer silos.*minimum = \d"):
+        partition(archive, "dirichlet", 4, 0, beta=0.5, minimum=40)
+
+
+def test_missing_modalities_never_meet_in_a_silo():
+    made = partition(made_up_archive(400), "iid", 5, 0, missing_image=0.4, missing_text=0.6)
+    assert sorted((silo.has_image, silo.has_text) for silo in made.silos) == [(False, True)] * 2 + [(True, False)] * 3
+    few = partition(made_up_archive(400), "iid", 5, 0, missing_image=0.01)
+    assert sum(not silo.has_image for silo in few.silos) == 1
+
+
+def test_a_silo_must_keep_something():
+    with pytest.raises(UserError, match="must keep one"):
+        partition(made_up_archive(400), "iid", 3, 0, missing_image=0.7, missing_text=0.7)
+    with pytest.raises(UserError, match="without anything"):
+        partition(made_up_archive(400, text=None), "iid", 3, 0, missing_image=0.4)
+    with pytest.raises(UserError, match="between 0 and 1"):
+        partition(made_up_archive(400), "iid", 3, 0, missing_image=1.4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "silos", "params", "message"),
+    [
+        ("dirichlett", 3, {}, r'did you mean "dirichlet"\?'),
+        ("iid", 3, {"beta": 0.5}, 'takes no "beta"'),
+        ("dirichlet", 3, {"betta": 0.5}, r'did you mean "beta"\?'),
+        ("dirichlet", 3, {"beta": 0}, "beta is 0; it must be a number above 0"),
+        ("quantity", 3, {"beta": float("nan")}, "beta is nan"),
+        ("dirichlet", 3, {"primary": "rare"}, r'did you mean "rarest"\?'),
+        ("iid", 0, {}, "silos is 0"),
+        ("iid", None, {}, "silos is None"),
+        ("iid", 500, {}, "500 silos are asked for, and there are 180 items"),
+        ("iid", 3, {"minimum": -1}, "minimum is -1"),
+        ("shards", 3, {"classes": 40}, "Set classes = 7 or fewer"),
+        ("column", 3, {"column": "plaice"}, r'did you mean "place"\?'),
+        ("column", 3, {}, "column is not given; this archive has: place"),
+        ("column", 9, {"column": "place"}, "has 5 values"),
+        ("column", 2, {"column": "place", "groups": {"a": ["*"]}}, "Set silos = 1"),
+        ("pseudo", 3, {"clusters": 5000}, "clusters is 5000"),
+        ("pseudo", 3, {"spread": "shard"}, r'did you mean "shards"\?'),
+        ("nested", 2, {"fractions": [0.2, 0.4, 1.0]}, "Set silos = 3"),
+    ],
+)
+def test_what_cannot_be_done_is_said(kind, silos, params, message):
+    with pytest.raises(UserError, match=message):
+        partition(made_up_archive(400), kind, silos, 0, **params)
+
+
+def test_json_and_back():
+    archive = made_up_archive(400)
+    made = partition(archive, "dirichlet", 3, 0, missing_text=0.3)
+    back = Partition.from_json(json.loads(json.dumps(made.to_json())))
+    assert back.digest() == made.digest()
+    for silo, again in zip(made.silos, back.silos, strict=True):
+        np.testing.assert_array_equal(silo.rows, again.rows)
+        assert (silo.name, silo.has_image, silo.has_text) == (again.name, again.has_image, again.has_text)
+    back.check(archive)
+    with pytest.raises(UserError, match="not made for the items"):
+        back.check(made_up_archive(401))
+
+
+@pytest.mark.parametrize("damage", [{"schema": 9}, {"silos": 3}, {"silos": [{"name": "a"}]}, {"seed": None}])
+def test_a_damaged_partition_is_refused(damage):
+    value = partition(made_up_archive(60), "iid", 2, 0).to_json()
+    with pytest.raises(UserError, match=r"Make it again"):
+        Partition.from_json({**value, **damage})
+
+
+def test_a_shortened_silo_is_noticed():
+    value = partition(made_up_archive(60), "iid", 2, 0).to_json()
+    value["silos"][0]["rows"] = value["silos"][0]["rows"].rsplit(" ", 1)[0]
+    with pytest.raises(UserError, match="damaged"):
+        Partition.from_json(value)
+
+
+def test_description_and_label_table():
+    archive = made_up_archive(400)
+    made = partition(archive, "iid", 2, 0, missing_image=0.5)
+    table = made.label_table(archive)
+    np.testing.assert_array_equal(table.sum(axis=0), archive.labels.sum(axis=0))
+    lines = made.describe(archive).splitlines()
+    assert lines[0].startswith("partition iid, seed 0, digest ")
+    assert lines[1].split()[:5] == ["silo", "items", "query", "database", "train"]
+    assert [line.split()[0] for line in lines[2:]] == ["silo-1", "silo-2"]
+    assert sum("image" in line for line in lines[2:]) == 1
+    unlabelled = made_up_archive(400, labelled=False)
+    assert partition(unlabelled, "iid", 2, 0).label_table(unlabelled).shape == (2, 0)
+
+
+def test_seeds_matter():
+    archive = made_up_archive(400)
+    digests = {partition(archive, "iid", 2, seed).digest() for seed in (0, 1, 0)}
+    assert len(digests) == 2

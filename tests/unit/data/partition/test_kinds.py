@@ -1,0 +1,161 @@
+"""Classes and shares of each kind of partition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silohash.data.partition.base import Partition, partition
+from silohash.data.partition.kinds import folder_names, primary_labels, shard_shares
+from silohash.types import UserError
+from tests.archives import made_up_archive
+
+
+def silo_of(made: Partition, count: int) -> np.ndarray:
+    found = np.full(count, -1)
+    for number, silo in enumerate(made.silos):
+        found[silo.rows] = number
+    return found
+
+
+def test_dirichlet_gives_queries_and_train_rows_the_same_proportions():
+    archive = made_up_archive(20_000, classes=3)
+    made = partition(archive, "dirichlet", 4, 1, beta=0.3)
+    assigned = silo_of(made, 20_000)
+    classes = primary_labels(archive, 4, made.params, 1)
+    assert classes.count == 4
+    for label in range(classes.count):
+        shares = []
+        for name in ("query", "train"):
+            rows = archive.split(name)[classes.of_row[archive.split(name)] == label]
+            counts = np.bincount(assigned[rows], minlength=4)
+            shares.append(counts / counts.sum())
+            slack = 1.0 / len(rows)
+        assert np.abs(shares[0] - shares[1]).max() <= 2 / 30 + slack
+        assert np.abs(shares[0] - 0.25).max() > 0.05, "beta = 0.3 is not even"
+
+
+def test_large_beta_is_nearly_even_and_small_beta_is_not():
+    archive = made_up_archive(4000)
+    even = partition(archive, "dirichlet", 4, 0, beta=1e5).label_table(archive)
+    uneven = partition(archive, "dirichlet", 4, 0, beta=0.05, minimum=1).label_table(archive)
+    largest = [(table.max(axis=0) / table.sum(axis=0)).mean() for table in (even, uneven)]
+    assert largest[0] < 0.35
+    assert largest[1] > 0.5
+
+
+@pytest.mark.parametrize("primary", ["uniform", "rarest"])
+def test_shards_hold_so_many_classes(primary):
+    archive = made_up_archive(2000, classes=7)
+    made = partition(archive, "shards", 5, 2, classes=3, primary=primary)
+    of_row = primary_labels(archive, 5, made.params, 2).of_row
+    assert [len(np.unique(of_row[silo.rows])) for silo in made.silos] == [3] * 5
+
+
+def test_shards_leave_no_class_without_a_silo():
+    generator = np.random.default_rng(0)
+    for silos, wanted, classes in [(4, 2, 8), (5, 3, 7), (3, 3, 3), (2, 5, 9), (20, 3, 24)]:
+        settings = {"classes": wanted, "leftover": "error"}
+        shares = shard_shares(np.full(classes, 10), silos, settings, generator)
+        assert ((shares > 0).sum(axis=0) == wanted).all()
+        assert ((shares > 0).sum(axis=1) >= 1).all()
+        np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+
+
+def test_shards_that_cannot_hold_every_class_are_refused_or_merged():
+    archive = made_up_archive(2000, classes=9)
+    with pytest.raises(UserError, match="Set classes = 5, silos = 5, or leftover"):
+        partition(archive, "shards", 2, 0, classes=2)
+    made = partition(archive, "shards", 2, 0, classes=2, leftover="merge")
+    assert sum(len(silo.rows) for silo in made.silos) == 2000
+
+
+def test_the_rarest_label_is_taken_where_asked():
+    archive = made_up_archive(500)
+    of_row = primary_labels(archive, 2, {"primary": "rarest"}, 0).of_row
+    totals = archive.labels.sum(axis=0)
+    for row in range(500):
+        own = np.flatnonzero(archive.labels[row])
+        assert of_row[row] == (own[np.argmin(totals[own])] if len(own) else 6)
+
+
+def test_uniform_primary_labels_are_the_items_own_and_evenly_drawn():
+    archive = made_up_archive(4000, classes=2)
+    of_row = primary_labels(archive, 2, {"primary": "uniform"}, 0).of_row
+    both = archive.labels.all(axis=1)
+    assert abs((of_row[both] == 0).mean() - 0.5) < 0.06
+    only = archive.labels[:, 1].astype(bool) & ~both
+    assert (of_row[only] == 1).all()
+
+
+def test_quantity_skews_the_sizes_and_not_the_labels():
+    archive = made_up_archive(6000, classes=3)
+    made = partition(archive, "quantity", 4, 5, beta=0.5)
+    sizes = np.array([len(silo.rows) for silo in made.silos])
+    assert sizes.max() > 2 * sizes.min()
+    shares = made.label_table(archive) / sizes[:, None]
+    assert np.ptp(shares, axis=0).max() < 0.15
+
+
+def test_a_column_gives_a_silo_a_value_and_spreads_the_rest():
+    archive = made_up_archive(1000)
+    each = partition(archive, "column", None, 0, column="place")
+    assert sorted(silo.name for silo in each.silos) == ["centre", "east-west", "north", "sea", "south"]
+    for silo in each.silos:
+        assert len(np.unique(archive.columns["place"][silo.rows])) == 1
+    three = partition(archive, "column", 3, 0, column="place")
+    assert [silo.name for silo in three.silos] == ["north", "south", "east-west"]
+    assert set(archive.columns["place"][three.silos[2].rows]) == {"east/west", "centre", "sea"}
+
+
+def test_a_column_may_be_mixed():
+    archive = made_up_archive(4000)
+    own = {
+        silo.name: str(archive.columns["place"][silo.rows[0]])
+        for silo in partition(archive, "column", None, 0, column="place").silos
+    }
+    for mixed in (0.4, 1.0):
+        made = partition(archive, "column", None, 0, column="place", mixed=mixed)
+        assert sum(len(silo.rows) for silo in made.silos) == len(archive)
+        for silo in made.silos:
+            total = int((archive.columns["place"] == own[silo.name]).sum())
+            held = int((archive.columns["place"][silo.rows] == own[silo.name]).sum())
+            assert held == pytest.approx((1 - mixed + mixed / len(made.silos)) * total, abs=8)
+
+
+@pytest.mark.parametrize("mixed", [-0.1, 1.5, "half", True])
+def test_a_column_refuses_a_share_that_is_none(mixed):
+    with pytest.raises(UserError, match="mixed"):
+        partition(made_up_archive(200), "column", None, 0, column="place", mixed=mixed)
+
+
+def test_groups_of_values():
+    archive = made_up_archive(1000)
+    groups = {"land": ["north", "south"], "water": ["sea"], "other": ["*"]}
+    made = partition(archive, "column", 3, 0, column="place", groups=groups)
+    held = {silo.name: set(archive.columns["place"][silo.rows]) for silo in made.silos}
+    assert held == {"land": {"north", "south"}, "water": {"sea"}, "other": {"east/west", "centre"}}
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"a": ["north"], "b": ["sea"]}, r"leaves out 3 values.*centre"),
+        ({"a": ["nort", "*"]}, r'"nort" \(did you mean "north"\?\)'),
+        ({"a": ["north"], "b": ["north", "*"]}, "more than once"),
+        ({"a": "north"}, "lists of values"),
+    ],
+)
+def test_groups_that_do_not_add_up(groups, message):
+    with pytest.raises(UserError, match=message):
+        partition(made_up_archive(300), "column", None, 0, column="place", groups=groups)
+
+
+@pytest.mark.parametrize("kind", ["dirichlet", "shards"])
+def test_label_kinds_need_labels(kind):
+    with pytest.raises(UserError, match="has no labels"):
+        partition(made_up_archive(400, labelled=False), kind, 3, 0)
+
+
+def test_folder_names_are_safe_and_unique():
+    assert folder_names(["../up", "A", "a", "", "x" * 90]) == ["up", "A", "a-2", "none", "x" * 60]
