@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside and renamed, read with a clear word when they are damaged."""
+"""Write files atomically (to a temporary file that is then renamed), and explain damaged files when reading."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from silohash.types import Arrays, UserError
 
 BLOCK_BYTES = 1 << 20
 WRITTEN = ".written.json"
-"""What a folder's files are that are written anew each time (`note_written`)."""
+"""Name of the file that lists a folder's generated files (see `note_written`)."""
 NOT_WRITABLE = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
 
 
 @contextmanager
 def explaining_disk_errors(path: Path) -> Iterator[None]:
-    """Turns a full or read-only disk into a sentence that says what to do.
+    """Turn the error of a full or read-only disk into one that says what to do.
 
     Raises:
-        UserError: in place of the operating system's error.
+        UserError: Instead of the operating system's error.
     """
     try:
         yield
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise UserError(
-                f"The disk is full: {path} could not be written, and nothing was left half-written. "
+                f"The disk is full: {path} could not be written, and no partial file was left behind. "
                 "Free some space and run the command again."
             ) from error
         if error.errno in NOT_WRITABLE or _takes_no_files(error, path):
@@ -46,7 +46,7 @@ def explaining_disk_errors(path: Path) -> Iterator[None]:
 
 
 def _takes_no_files(error: OSError, path: Path) -> bool:
-    """Tells whether a folder above ``path`` or a file beside it could not be made, as in /proc; not if it is missing."""
+    """Tell whether a parent folder of ``path`` or a file next to it could not be created, as in /proc."""
     if error.errno != errno.ENOENT or not isinstance(error.filename, str | os.PathLike):
         return False
     refused = Path(error.filename)
@@ -54,15 +54,15 @@ def _takes_no_files(error: OSError, path: Path) -> bool:
 
 
 def _beside(path: Path) -> Path:
-    """Returns a name in the same folder that no other process or thread writes to."""
+    """Return a path in the same folder that no other process or thread writes to."""
     return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file beside its place and renames it, so that it is whole or not there.
+    """Write a file atomically: it either exists with its whole content, or is not changed.
 
     Raises:
-        UserError: if the disk is full or there may be no such file there.
+        UserError: If the disk is full or the file may not be written.
     """
     beside = _beside(path)
     with explaining_disk_errors(path):
@@ -78,20 +78,20 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, content: str) -> None:
-    """Writes a text file, whole or not at all."""
+    """Write a text file atomically."""
     write_bytes(path, content.encode("utf-8"))
 
 
 def write_json(path: Path, content: Any) -> None:  # noqa: ANN401  any JSON value
-    """Writes a JSON file, whole or not at all."""
+    """Write a JSON file atomically."""
     write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401  any JSON value
-    """Reads a JSON file.
+    """Read a JSON file.
 
     Raises:
-        UserError: if it is missing, damaged or not to be read.
+        UserError: If the file is missing, damaged or not readable.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -104,12 +104,12 @@ def read_json(path: Path) -> Any:  # noqa: ANN401  any JSON value
 
 
 def note_written(folder: Path, written: Iterable[Path]) -> None:
-    """Notes in a folder which of its files are new, and removes what its last note names and this one does not.
+    """Record which files of a folder were generated, and remove generated files of earlier calls that are obsolete.
 
-    Files that were never noted are left alone.
+    Files that were never recorded are left alone.
 
     Raises:
-        UserError: if the folder may not be written, or the last note is damaged.
+        UserError: If the folder may not be written, or if the earlier record is damaged.
     """
     note, names = folder / WRITTEN, sorted(path.name for path in written)
     if not note.exists() and not names:
@@ -121,22 +121,22 @@ def note_written(folder: Path, written: Iterable[Path]) -> None:
 
 
 def write_arrays(path: Path, arrays: Arrays, about: Mapping[str, Any] | None = None) -> None:
-    """Writes named arrays and a JSON value about them into one safetensors file, whole or not at all."""
+    """Write named arrays and a JSON value that describes them to one safetensors file, atomically."""
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     write_bytes(path, _save_safetensors(contiguous, metadata={"about": json.dumps(about or {}, sort_keys=True)}))
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Reads what `write_arrays` wrote.
+    """Return the arrays and the JSON value that `write_arrays` wrote.
 
     Raises:
-        UserError: if the file is missing, truncated or of another kind.
+        UserError: If the file is missing, truncated or of another kind.
     """
     from safetensors import safe_open
 
     try:
         with safe_open(path, framework="numpy") as stream:
-            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118  no mapping
+            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118  not a mapping
             about = json.loads((stream.metadata() or {}).get("about", "{}"))
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing. Was the run interrupted before it was written?") from error
@@ -149,7 +149,7 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
 
 @contextmanager
 def folder_beside(path: Path) -> Iterator[Path]:
-    """Yields a new folder that takes the place of ``path`` when the block ends well, and vanishes when it does not."""
+    """Yield a temporary folder that replaces ``path`` if the block succeeds, and is removed if it fails."""
     beside = _beside(path)
     aside = beside.with_suffix(".old")
     with explaining_disk_errors(path):
@@ -170,7 +170,7 @@ def folder_beside(path: Path) -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Removes a file or a folder, if it is there; never raises, as it cleans up after other errors."""
+    """Remove a file or a folder if it exists. Errors are ignored, because this cleans up after other errors."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -179,12 +179,12 @@ def _remove(path: Path) -> None:
 
 
 def digest_bytes(content: bytes) -> str:
-    """Returns a 32-digit BLAKE2 digest."""
+    """Return a BLAKE2 digest of 32 hexadecimal digits."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def digest_file(path: Path) -> str:
-    """Returns the digest of a file's content."""
+    """Return the BLAKE2 digest of a file's content."""
     hasher = hashlib.blake2b(digest_size=16)
     with path.open("rb") as stream:
         while block := stream.read(BLOCK_BYTES):
@@ -193,7 +193,7 @@ def digest_file(path: Path) -> str:
 
 
 def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
-    """Returns a digest of named arrays: names, types, shapes and values."""
+    """Return a digest of named arrays, which covers their names, types, shapes and values."""
     hasher = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
         array = np.asarray(arrays[name], order="C")
@@ -203,5 +203,5 @@ def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def digest_json(value: Any) -> str:  # noqa: ANN401  any JSON value
-    """Returns a digest of a JSON value."""
+    """Return a digest of a JSON value."""
     return digest_bytes(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())

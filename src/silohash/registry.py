@@ -1,6 +1,6 @@
-"""Families of named things (local methods, federated methods, ...), resolved when they are asked for.
+"""Families of named classes (local methods, federated methods, ...), which are imported on first use.
 
-A family's ``__init__.py`` holds a literal table ``name -> "module:Class"``; other packages add to it by an entry point
+A family's ``__init__.py`` holds a literal table ``name -> "module:Class"``. Other packages add members through entry points
 in the family's group (``silohash.local``, ``silohash.federated``).
 """
 
@@ -22,7 +22,7 @@ from silohash.types import MethodCard, UserError
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Returns `` (did you mean "x"?)`` for the known name nearest to a mistyped one, or an empty string.
+    """Return `` (did you mean "x"?)`` with the known name closest to a mistyped one, or an empty string.
 
     Example:
         >>> suggestion("dcmhh", ["dcmh", "csq"])
@@ -37,9 +37,9 @@ class Registry:
     """A family of classes by name.
 
     Attributes:
-        family: what a member is called in messages, as "local method".
-        group: the entry-point group by which other packages add members.
-        table: the members that silohash brings, name -> "module:Class".
+        family: Name of a member in messages, for example "local method".
+        group: Entry-point group through which other packages add members.
+        table: The built-in members, name -> "module:Class".
     """
 
     family: str
@@ -47,21 +47,21 @@ class Registry:
     table: Mapping[str, str] = field(default_factory=dict)
 
     def targets(self) -> dict[str, str]:
-        """Returns every member as name -> "module:Class", ours first."""
+        """Return all members as name -> "module:Class", the built-in ones first."""
         found = dict(self.table)
         for point in entry_points(group=self.group):
             found.setdefault(point.name, point.value)
         return found
 
     def names(self) -> list[str]:
-        """Returns the members' names."""
+        """Return the names of all members."""
         return list(self.targets())
 
     def target(self, name: str) -> tuple[str, str]:
-        """Returns (module, class) of a member.
+        """Return the module and the class name of a member.
 
         Raises:
-            UserError: if there is no such member; names the nearest.
+            UserError: If there is no such member. The message suggests the closest name.
         """
         targets = self.targets()
         if name not in targets:
@@ -72,11 +72,11 @@ class Registry:
         return module, attribute
 
     def resolve(self, name: str) -> Any:  # noqa: ANN401  a class of the family
-        """Imports and returns a member's class.
+        """Import and return a member's class.
 
         Raises:
-            UserError: if there is no such member, it cannot be imported (what it needs is not installed, or it is broken),
-                or the cards of its module have other keys.
+            UserError: If there is no such member, if its module cannot be imported (a dependency is missing, or the
+                module is broken), or if the cards of its module have other keys.
         """
         module, attribute = self.target(name)
         imported = self._imported(name)
@@ -84,25 +84,25 @@ class Registry:
         if keys and name not in keys:
             raise UserError(
                 f'The {self.family} "{name}" has a card with another key in {module}: "{", ".join(keys)}". '
-                "Give card and entry point (or table) the same name, or remove the package that adds it."
+                "Use the same name for the card and the entry point, or remove the package that adds it."
             )
         try:
             return getattr(imported, attribute)
         except AttributeError as error:
             raise UserError(
-                f'The {self.family} "{name}" should be "{attribute}" in {module}, which has none. '
+                f'The {self.family} "{name}" should be "{attribute}" in {module}, which does not define it. '
                 "Repair or remove the package that adds it."
             ) from error
 
     def card(self, name: str) -> MethodCard:
-        """Returns a member's card without importing its module where the card is a literal there.
+        """Return a member's card. If the card is a literal, the module is not imported.
 
         Raises:
-            UserError: if there is no such member, or it has no card.
+            UserError: If there is no such member, or if it has no card.
         """
         module, _ = self.target(name)
         card = None
-        with suppress(UserError), self._explained(name):  # what is wrong is said when it is imported
+        with suppress(UserError), self._explained(name):  # the import below reports what is wrong
             spec = importlib.util.find_spec(module)
             card = _literal_card(Path(spec.origin), name) if spec is not None and spec.origin is not None else None
         card = card or next((c for c in _cards_of(self._imported(name)) if c.key == name), None)
@@ -120,7 +120,7 @@ class Registry:
 
     @contextmanager
     def _explained(self, name: str) -> Iterator[None]:
-        """Turns whatever another's module raises on import into a sentence that says what to do."""
+        """Turn any exception that a member's module raises on import into a UserError that says what to do."""
         module, _ = self.target(name)
         try:
             yield

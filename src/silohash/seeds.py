@@ -1,7 +1,7 @@
-"""The only source of randomness: a generator for (seed, purpose, silo, round).
+"""The only source of randomness: one generator per (seed, purpose, silo, round).
 
-Every draw is a function of those four, never of what was drawn before: so a resumed run draws what an uninterrupted one
-would have, and a silo draws the same numbers whichever worker trains it.
+Each generator depends on these four values alone, never on earlier random numbers. A resumed run therefore draws the same
+numbers as an uninterrupted one, and a silo draws the same numbers in every worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def derive(seed: int, purpose: str, *, silo: int = -1, round: int = -1) -> int:  # noqa: A002  the field's word
-    """Returns a 63-bit seed for one purpose.
+    """Return a 63-bit seed for one purpose.
 
     Example:
         >>> derive(0, "batches", silo=1) == derive(0, "batches", silo=1)
@@ -31,12 +31,12 @@ def derive(seed: int, purpose: str, *, silo: int = -1, round: int = -1) -> int: 
 
 
 def numpy_generator(seed: int, purpose: str, *, silo: int = -1, round: int = -1) -> np.random.Generator:  # noqa: A002
-    """Returns numpy's generator for one purpose."""
+    """Return a NumPy generator for one purpose."""
     return np.random.default_rng(derive(seed, purpose, silo=silo, round=round))
 
 
 def published_permutation(seed: int, count: int) -> np.ndarray:
-    """Returns the order of ``numpy.random.seed(seed)`` and one permutation, as some published splits are made.
+    """Return the permutation that NumPy's legacy generator draws first, which some published splits are made with.
 
     Returns:
         ``(count,)`` int64.
@@ -49,7 +49,7 @@ def published_permutation(seed: int, count: int) -> np.ndarray:
 
 
 def torch_generator(seed: int, purpose: str, *, silo: int = -1, round: int = -1) -> torch.Generator:  # noqa: A002
-    """Returns torch's generator (on the CPU) for one purpose."""
+    """Return a torch generator on the CPU for one purpose."""
     import torch
 
     generator = torch.Generator()
@@ -59,9 +59,9 @@ def torch_generator(seed: int, purpose: str, *, silo: int = -1, round: int = -1)
 
 @contextmanager
 def torch_globally(seed: int, purpose: str, *, silo: int = -1, round: int = -1) -> Iterator[None]:  # noqa: A002
-    """Seeds torch's global generator inside a ``with`` block and restores it after.
+    """Seed torch's global generator inside a ``with`` block, and restore its state afterwards.
 
-    For code that takes no generator: the layers' initial weights, dropout.
+    Use it for code that does not accept a generator: the initial weights of layers, and dropout.
     """
     import torch
 

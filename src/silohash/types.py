@@ -1,6 +1,6 @@
-"""The types that every part shares.
+"""Types that all parts of the package share.
 
-Nothing here imports torch when it runs: a silo that only searches, and ``silohash list``, need none.
+This module does not import torch at run time, because neither searching nor ``silohash list`` needs it.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ TASKS: tuple[Task, ...] = ("i2t", "t2i", "i2i", "t2t")
 EVALUATIONS: tuple[Evaluation, ...] = ("GG", "GL", "PL", "PG", "XS")
 
 Rows: TypeAlias = npt.NDArray[np.int64]
-"""Positions of items in an archive, ``(n,)``."""
+"""Positions of items in an archive, ``(n,)`` int64."""
 
 Arrays: TypeAlias = dict[str, np.ndarray]
-"""Named arrays: the form in which every state and every message is kept."""
+"""Named arrays. All states and messages are kept in this form."""
 
 Terms: TypeAlias = "dict[str, tuple[float, torch.Tensor]]"
-"""A loss as its parts: name -> (weight, scalar tensor). The loop sums them, the observers log them."""
+"""The terms of a loss: name -> (weight, scalar tensor). The training loop adds them up, and observers log each."""
 
 
 class UserError(Exception):
-    """Something the user can put right. Its text says what is wrong, the value seen, and what to do.
+    """An error that the user can fix. Its text says what is wrong, which value was found, and what to do.
 
-    The command line prints the text alone and exits with 2.
+    The command line prints only the text and exits with status 2.
     """
 
 
 def query_modality(task: Task) -> Modality:
-    """Returns the modality of a task's queries: ``image`` for ``i2t``."""
+    """Return the modality of a task's queries, for example ``image`` for ``i2t``."""
     return "image" if task[0] == "i" else "text"
 
 
 def database_modality(task: Task) -> Modality:
-    """Returns the modality of a task's database: ``text`` for ``i2t``."""
+    """Return the modality of a task's database, for example ``text`` for ``i2t``."""
     return "image" if task[2] == "i" else "text"
 
 
 @dataclass(frozen=True)
 class PairBatch:
-    """Some pairs of one silo, as tensors on the device.
+    """A batch of one silo's image-text pairs, as tensors on the device.
 
     Attributes:
-        row: ``(B,)`` int64, position in the silo's own data (for buffers with a row an item).
-        image: ``(B, D)`` or ``(B, c, h, w)`` floats; rows without a picture are zero. None without the modality.
-        text: ``(B, V)`` floats; rows without a text are zero. None without the modality.
-        labels: ``(B, C)`` float multi-hot, or None where the archive has no labels.
-        has_image: ``(B,)`` bool.
-        has_text: ``(B,)`` bool.
+        row: ``(B,)`` int64, positions in the silo's data, which also index buffers with one row per item.
+        image: ``(B, D)`` or ``(B, c, h, w)`` floats. Rows without an image are zero. None if the silo has no images.
+        text: ``(B, V)`` floats. Rows without a text are zero. None if the silo has no texts.
+        labels: ``(B, C)`` float multi-hot labels, or None if the archive has no labels.
+        has_image: ``(B,)`` bool, which rows have an image.
+        has_text: ``(B,)`` bool, which rows have a text.
     """
 
     row: torch.Tensor
@@ -71,29 +71,29 @@ class PairBatch:
     has_text: torch.Tensor
 
     def has(self, modality: Modality) -> torch.Tensor:
-        """Returns which rows have the modality, ``(B,)`` bool."""
+        """Return a mask of the rows that have the modality, ``(B,)`` bool."""
         return self.has_image if modality == "image" else self.has_text
 
     def rows_with(self, modality: Modality) -> torch.Tensor | slice:
-        """Returns what picks the rows that have the modality; a plain slice, which copies nothing, where all have it."""
+        """Return an index of the rows that have the modality. If all rows have it, this is a slice, which copies nothing."""
         held = self.has(modality)
         return slice(None) if bool(held.all()) else held
 
     def values(self, modality: Modality) -> torch.Tensor | None:
-        """Returns the inputs of one modality."""
+        """Return the inputs of one modality, or None if the batch does not have it."""
         return self.image if modality == "image" else self.text
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the towers say of a batch; each mapping holds the modalities that were asked for.
+    """The towers' outputs for a batch. Each mapping has one entry per requested modality.
 
     Attributes:
-        feature: ``(B, H)`` before the hash layer.
-        logit: ``(B, K)`` the hash layer's output.
-        code: ``(B, K)`` in (-1, 1), the relaxed code; its signs are the code.
-        class_logit: ``(B, C)`` of an optional classifier head.
-        pair_score: ``(B, B)`` for matching methods, image rows by text columns.
+        feature: ``(B, H)``, the input of the hash layer.
+        logit: ``(B, K)``, the output of the hash layer.
+        code: ``(B, K)`` in (-1, 1), the relaxed code. Its signs are the hash code.
+        class_logit: ``(B, C)``, the output of the optional classifier head.
+        pair_score: ``(B, B)`` for matching methods, with one row per image and one column per text.
     """
 
     feature: Mapping[Modality, torch.Tensor]
@@ -105,12 +105,12 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Step:
-    """One optimiser step on a batch: which parameters move, and which modalities must be run for it.
+    """One optimizer step on a batch.
 
     Attributes:
-        name: what the step is called in the logs.
-        parameters: prefixes of the parameters' names that move.
-        modalities: the modalities whose outputs the terms need.
+        name: Name of the step in the logs.
+        parameters: Prefixes of the names of the parameters that are updated.
+        modalities: Modalities whose outputs the loss terms need.
     """
 
     name: str
@@ -120,15 +120,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a silo's round: some epochs of a model over some rows.
+    """A part of a silo's round in which one model is trained for some epochs.
 
     Attributes:
-        name: what the phase is called in the logs.
-        model: the network that is trained.
-        epochs: passes over the rows.
-        rows: the silo's rows that are drawn from; None for all.
-        regularize: whether the federated method's terms are added to the local ones.
-        begin: called before the phase, after the one before it has ended.
+        name: Name of the phase in the logs.
+        model: The network that is trained.
+        epochs: Number of passes over the rows.
+        rows: The silo's rows that are used for training, or None for all.
+        regularize: Whether the federated method's loss terms are added to the local ones.
+        begin: Called at the start of the phase.
     """
 
     name: str
@@ -141,10 +141,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class MethodCard:
-    """What one should know of a method before using it; `silohash list`, the docs and the reports print it.
+    """The facts about a method that ``silohash list``, the documentation and the reports show.
 
-    A card stands as a literal ``CARD = MethodCard(...)`` in its method's file, so that it can be read without importing
-    the file (and torch with it).
+    Write the card as a literal ``CARD = MethodCard(...)`` in the method's module. It can then be read without importing
+    the module, which would import torch.
     """
 
     key: str
@@ -163,20 +163,20 @@ class MethodCard:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """One figure of one run, with all that one needs to compare it with another.
+    """One figure of one run, with everything needed to compare it with other figures.
 
     Attributes:
-        value: the measure, in the unit that the measure has (mAP: 0 to 1).
-        low: lower end of the 95 % bootstrap interval over queries.
-        high: upper end.
-        best: the measure if every tie fell well; NaN for measures without ties.
-        worst: the measure if every tie fell badly.
-        prior: the share of relevant items, which is the mAP of random codes.
-        population: how many items the archive's protocol uses; 0 where a file was written without the column.
-        no_hits: what becomes of queries without relevant items: ``zero`` or ``skip``; empty where it was not recorded.
-        query_in_database: whether a query's own item stands in the ranking that it is answered with.
-        database_code: what an item's code is made of: ``one view``, the modality that is searched.
-        round_by: who chose the round: ``validation`` (held-back training items) or ``last``.
+        value: The value of the measure, in its unit (0 to 1 for mAP).
+        low: Lower end of the 95 % bootstrap interval over queries.
+        high: Upper end of the same interval.
+        best: The value if all ties were ordered favorably; NaN for measures without ties.
+        worst: The value if all ties were ordered unfavorably.
+        prior: The share of relevant items, which is the mAP of random codes.
+        population: Number of items that the archive's protocol uses; 0 if the file was written without this column.
+        no_hits: How queries without relevant items count: ``zero`` or ``skip``; empty if this was not recorded.
+        query_in_database: Whether a query's item is part of the database that is searched.
+        database_code: What an item's code is computed from: ``one view``, the modality that is searched.
+        round_by: How the round was chosen: by ``validation`` on held-out training items, or the ``last`` round.
     """
 
     run: str
@@ -208,4 +208,4 @@ class ResultRow:
 
 
 Notify: TypeAlias = Callable[[str], None]
-"""Where a long task says in one line what it skipped or does."""
+"""A callback that reports one line about what a long task does or skips."""

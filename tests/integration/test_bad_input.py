@@ -354,7 +354,7 @@ def test_disk_that_is_full_at_the_first_write(archive: Path, tmp_path: Path, mon
     config = write_config(tmp_path / "run.toml", archive, **QUICK)
     monkeypatch.setattr(files.os, "fsync", full)
     assert_refused(
-        silohash("train", config, "--out", tmp_path / "out"), "The disk is full", "nothing was left half-written"
+        silohash("train", config, "--out", tmp_path / "out"), "The disk is full", "no partial file was left behind"
     )
     monkeypatch.undo()
     assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []

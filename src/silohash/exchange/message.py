@@ -1,4 +1,4 @@
-"""The only thing that crosses the wire between a silo and the server."""
+"""Messages: the only data that silos and the server exchange."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ SECTIONS = ("params", "extras", "sums", "records", "state")
 
 @dataclass(frozen=True)
 class Message:
-    """Named arrays in sections, with numbers about them.
+    """Named arrays in sections, with metadata.
 
     Attributes:
-        kind: what it is: ``broadcast``, ``update``, ``task`` or ``result``.
-        sender: who made it, a silo's name or ``server``.
-        round: the round that it belongs to.
-        params: parameters of the model, by their names in it.
-        extras: what a method sends down beside parameters (prototypes, a memory).
-        sums: what the server may only see added up over silos.
-        records: what reaches the server silo by silo.
-        state: a silo's own state; travels only between a process and its workers.
-        weights: weight of a parameter group (the first part of a parameter's name) in the aggregation.
-        counts: whole numbers.
-        scalars: real numbers.
-        notes: short strings.
+        kind: ``broadcast``, ``update``, ``task`` or ``result``.
+        sender: Name of the silo that sends the message, or ``server``.
+        round: The round that the message belongs to.
+        params: Model parameters by name.
+        extras: What a method sends to the silos in addition to parameters, such as prototypes or a memory.
+        sums: Values of which the server needs only the sum over silos.
+        records: Values that the server needs from each silo separately.
+        state: The state of a silo, which is exchanged only between a process and its workers.
+        weights: Aggregation weight of each parameter group (the first part of a parameter's name).
+        counts: Integers.
+        scalars: Real numbers.
+        notes: Short strings.
     """
 
     kind: str
@@ -49,15 +49,15 @@ class Message:
     notes: Mapping[str, str] = field(default_factory=dict)
 
     def arrays(self) -> Arrays:
-        """Returns every array under ``section/name``."""
+        """Return all arrays by ``section/name``."""
         return {f"{section}/{name}": array for section in SECTIONS for name, array in getattr(self, section).items()}
 
     def size_bytes(self) -> int:
-        """Returns the size of the arrays on the wire, in bytes; the header adds about 100 bytes an array."""
+        """Return the total size of the arrays in bytes. The encoded header adds about 100 bytes per array."""
         return sum(array.nbytes for array in self.arrays().values())
 
     def encode(self) -> bytes:
-        """Returns the message as safetensors bytes; arrays of any shape and numeric type, never pickled."""
+        """Return the message as safetensors bytes. Arrays may have any shape and numeric type; nothing is pickled."""
         header = {
             "schema": SCHEMA_VERSION,
             "kind": self.kind,
@@ -73,17 +73,17 @@ class Message:
 
     @staticmethod
     def decode(content: bytes) -> Message:
-        """Reads a message.
+        """Return the message that `encode` turned into bytes.
 
         Raises:
-            UserError: if the bytes are truncated, damaged, or of a newer silohash.
+            UserError: If the bytes are truncated or damaged, or were written by a newer version of silohash.
         """
         try:
             header = json.loads(_metadata(content)["silohash"])
             if header["schema"] > SCHEMA_VERSION:
                 raise UserError(
-                    f"A message of schema {header['schema']} arrived and this silohash reads up to {SCHEMA_VERSION}. "
-                    "Bring every party to the same version."
+                    f"A received message has schema {header['schema']}, and this silohash reads up to {SCHEMA_VERSION}. "
+                    "Install the same version of silohash everywhere."
                 )
             sections: dict[str, Arrays] = {section: {} for section in SECTIONS}
             for name, about in deserialize(content):  # type: ignore[no-untyped-call]
@@ -120,5 +120,5 @@ _TYPES = {
 def _array(about: Mapping[str, object]) -> np.ndarray:
     kind = _TYPES[str(about["dtype"])]
     data = about["data"]
-    assert isinstance(data, bytes | bytearray)  # noqa: S101  safetensors' own promise
+    assert isinstance(data, bytes | bytearray)  # noqa: S101  safetensors guarantees this
     return np.frombuffer(data, dtype=kind).reshape(about["shape"])  # type: ignore[call-overload,no-any-return]

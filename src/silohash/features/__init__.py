@@ -34,7 +34,7 @@ AUTO = "auto"
 
 
 def featuriser(modality: Modality, column: Column | None, options: Mapping[str, object]) -> Featuriser:
-    """Returns the featuriser, not yet fitted, for one modality of an archive.
+    """Return the featuriser, not yet fitted, for one modality of an archive.
 
     Args:
         modality: ``image`` or ``text``.
@@ -68,13 +68,13 @@ def featuriser(modality: Modality, column: Column | None, options: Mapping[str, 
 
 
 def save(fitted: Featuriser, path: Path) -> None:
-    """Writes a featuriser's state into one safetensors file."""
+    """Write a featuriser's state into one safetensors file."""
     arrays, about = fitted.state()
     write_arrays(path, arrays, about)
 
 
 def load(path: Path) -> Featuriser:
-    """Reads what `save` wrote; the featuriser transforms bit for bit as the saved one.
+    """Read what `save` wrote; the featuriser transforms bit for bit as the saved one.
 
     Raises:
         UserError: if the file is missing, damaged or of another kind.

@@ -27,7 +27,7 @@ CONSTANT = 1e-10
 
 
 class Featuriser(Protocol):
-    """Turns a column of an archive, or one query, into the array that a tower takes."""
+    """Turn a column of an archive, or one query, into the array that a tower takes."""
 
     @property
     def kind(self) -> str:
@@ -45,19 +45,19 @@ class Featuriser(Protocol):
         ...
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Returns sums over the rows; the sums of disjoint rows add up to those of all."""
+        """Return sums over the rows; the sums of disjoint rows add up to those of all."""
         ...
 
     def fitted(self, summed: Arrays) -> Featuriser:
-        """Returns the featuriser that knows the added sums."""
+        """Return the featuriser that knows the added sums."""
         ...
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[Any]:
-        """Returns ``(n, *shape)``, float32 or (pixels) uint8."""
+        """Return ``(n, *shape)``, float32 or (pixels) uint8."""
         ...
 
     def encode_one(self, value: Value) -> npt.NDArray[Any]:
-        """Returns one query as ``(1, *shape)``, by the code that `transform` runs.
+        """Return one query as ``(1, *shape)``, by the code that `transform` runs.
 
         Raises:
             UserError: if the query is of another kind than what the featuriser was made for.
@@ -65,17 +65,17 @@ class Featuriser(Protocol):
         ...
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Returns all that `from_state` needs: named arrays and a JSON value."""
+        """Return all that `from_state` needs: named arrays and a JSON value."""
         ...
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Featuriser:
-        """Returns the featuriser that gave the state; it transforms bit for bit as that one did."""
+        """Return the featuriser that gave the state; it transforms bit for bit as that one did."""
         ...
 
 
 def add_statistics(parts: Iterable[Arrays]) -> Arrays:
-    """Adds silos' statistics up, in the order given.
+    """Add silos' statistics up, in the order given.
 
     Raises:
         UserError: if the silos' statistics do not fit together, or there are none.
@@ -100,13 +100,13 @@ def add_statistics(parts: Iterable[Arrays]) -> Arrays:
 
 
 def blocks(rows: Rows, most: int) -> Iterator[tuple[slice, Rows]]:
-    """Yields the rows in blocks of at most ``most``, each with the place of the block among them."""
+    """Yield the rows in blocks of at most ``most``, each with the place of the block among them."""
     for start in range(0, len(rows), most):
         yield slice(start, min(start + most, len(rows))), rows[start : start + most]
 
 
 def mean_and_deviation(summed: Arrays) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Returns mean and standard deviation a column from ``count``, ``sum`` and ``sum_squares``.
+    """Return mean and standard deviation a column from ``count``, ``sum`` and ``sum_squares``.
 
     Returns:
         Two ``(D,)`` float64; the deviation of a constant or empty column is zero.
@@ -119,7 +119,7 @@ def mean_and_deviation(summed: Arrays) -> tuple[npt.NDArray[np.float64], npt.NDA
 
 
 def known(summed: Arrays | None, kind: str) -> Arrays:
-    """Returns the sums of a featuriser that was fitted.
+    """Return the sums of a featuriser that was fitted.
 
     Raises:
         RuntimeError: if it was not.

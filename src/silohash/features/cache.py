@@ -41,7 +41,7 @@ class DecodedPictures:
 
 
 def notify_on_standard_error(line: str) -> None:
-    """Prints a line where it does not mix with results."""
+    """Print a line where it does not mix with results."""
     print(line, file=sys.stderr)
 
 
@@ -64,7 +64,7 @@ class PixelCache:
     def decoded(
         self, key: str, shape: tuple[int, int, int, int], draw: Callable[[int], Pixels]
     ) -> DecodedPictures | None:
-        """Returns an entry, made first if it is not there.
+        """Return an entry, made first if it is not there.
 
         Args:
             key: digest of the pictures and of what is made of them.
@@ -114,7 +114,7 @@ def _drawn(draw: Callable[[int], Pixels], row: int) -> Pixels | None:
 
 
 def _open(path: Path, shape: tuple[int, int, int, int]) -> DecodedPictures | None:
-    """Returns an entry that is whole, or None."""
+    """Return an entry that is whole, or None."""
     try:
         stat = (path / "pixels.npy").stat()
         mark = (path, stat.st_mtime_ns, stat.st_size)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def choose_device(name: str, setting: str = "train.device") -> torch.device:
-    """Returns the device that a setting names; ``auto`` takes an accelerator if there is one.
+    """Return the device that a setting names; ``auto`` takes an accelerator if there is one.
 
     Raises:
         UserError: if the device is not there.
@@ -33,7 +33,7 @@ def choose_device(name: str, setting: str = "train.device") -> torch.device:
 
 
 def half_type(device: torch.device) -> torch.dtype | None:
-    """Returns the type of 16 bits that is faster than float32 on a device, or None where none is."""
+    """Return the type of 16 bits that is faster than float32 on a device, or None where none is."""
     import torch
 
     if device.type == "cuda":

@@ -38,7 +38,7 @@ class GivenFeatures:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> GivenFeatures:  # noqa: ARG003
-        """Returns the featuriser for a column of vectors."""
+        """Return the featuriser for a column of vectors."""
         if not isinstance(column, np.ndarray) or not is_features(column):
             raise UserError(
                 f'[features] kind "given" needs feature vectors, and this archive\'s {modality} column holds none. '
@@ -52,7 +52,7 @@ class GivenFeatures:
         return (self.width,)
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Returns ``count``, ``sum`` and ``sum_squares`` of the finite numbers a column, each ``(width,)`` float64."""
+        """Return ``count``, ``sum`` and ``sum_squares`` of the finite numbers a column, each ``(width,)`` float64."""
         vectors = self._vectors(column)
         count, total, squares = (np.zeros(self.width) for _ in range(3))
         for _, block in blocks(rows, BLOCK_ROWS):
@@ -65,11 +65,11 @@ class GivenFeatures:
         return {"count": count, "sum": total, "sum_squares": squares}
 
     def fitted(self, summed: Arrays) -> GivenFeatures:
-        """Returns the featuriser that knows the mean and the deviation over all silos."""
+        """Return the featuriser that knows the mean and the deviation over all silos."""
         return replace(self, summed=summed)
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Returns ``(n, width)`` float32.
+        """Return ``(n, width)`` float32.
 
         Raises:
             UserError: if the column holds no vectors, or vectors of another width.
@@ -84,7 +84,7 @@ class GivenFeatures:
         return scaled
 
     def missing(self, column: Column, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Tells which rows hold no finite number at all, ``(n,)`` bool."""
+        """Tell which rows hold no finite number at all, ``(n,)`` bool."""
         vectors = self._vectors(column)
         lacking = np.empty(len(rows), np.bool_)
         for place, block in blocks(rows, BLOCK_ROWS):
@@ -92,7 +92,7 @@ class GivenFeatures:
         return lacking
 
     def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
-        """Returns one vector, ``(width,)`` or ``(1, width)``, as ``(1, width)`` float32.
+        """Return one vector, ``(width,)`` or ``(1, width)``, as ``(1, width)`` float32.
 
         Raises:
             UserError: if the query is a text or a picture, or has another width.
@@ -106,12 +106,12 @@ class GivenFeatures:
         return self.transform(value.reshape(1, -1), np.zeros(1, np.int64))
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Returns the sums and the settings."""
+        """Return the sums and the settings."""
         return dict(self.summed or {}), {"kind": self.kind, "modality": self.modality, "width": self.width}
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> GivenFeatures:
-        """Returns the featuriser that gave the state."""
+        """Return the featuriser that gave the state."""
         return cls(about["modality"], about["width"], dict(arrays) or None)
 
     def _vectors(self, column: Column) -> npt.NDArray[Any]:

@@ -56,7 +56,7 @@ class PixelFeatures:
     options: ClassVar[Mapping[str, Any]] = {"size": 32, "channels": None, "cache": True}
 
     def __post_init__(self) -> None:
-        """Checks the size and the channels.
+        """Check the size and the channels.
 
         Raises:
             UserError: if one is out of range.
@@ -71,7 +71,7 @@ class PixelFeatures:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> PixelFeatures:  # noqa: ARG003
-        """Returns the featuriser that the options ask for; grey where the column's first picture is grey."""
+        """Return the featuriser that the options ask for; grey where the column's first picture is grey."""
         if not isinstance(column, Pictures):
             raise UserError(
                 f'[features] kind "pixels" needs pictures, and this archive\'s {modality} column holds none. '
@@ -99,7 +99,7 @@ class PixelFeatures:
         return np.where(deviation > 0, deviation, 1.0)
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Returns exact sums of pixel values a channel: ``count``, ``sum``, ``sum_squares``, each ``(c,)`` int64."""
+        """Return exact sums of pixel values a channel: ``count``, ``sum``, ``sum_squares``, each ``(c,)`` int64."""
         read = self._source(column, rows)
         count, total, squares = (np.zeros(self.channels, np.int64) for _ in range(3))
         for _, block in blocks(rows, BLOCK_ROWS):
@@ -110,11 +110,11 @@ class PixelFeatures:
         return {"count": count, "sum": total, "sum_squares": squares}
 
     def fitted(self, summed: Arrays) -> PixelFeatures:
-        """Returns the featuriser that knows the mean and the deviation of all silos' pixels."""
+        """Return the featuriser that knows the mean and the deviation of all silos' pixels."""
         return replace(self, summed=summed)
 
     def transform(self, column: Column, rows: Rows) -> Pixels:
-        """Returns ``(n, c, size, size)`` uint8.
+        """Return ``(n, c, size, size)`` uint8.
 
         Raises:
             UserError: if a picture cannot be decoded, or the column holds no pictures.
@@ -126,7 +126,7 @@ class PixelFeatures:
         return pixels
 
     def encode_one(self, value: Value) -> Pixels:
-        """Returns one picture as ``(1, c, size, size)`` uint8.
+        """Return one picture as ``(1, c, size, size)`` uint8.
 
         Args:
             value: a picture of any mode, or its pixels as ``(h, w)`` or ``(h, w, 3 or 4)`` uint8.
@@ -137,13 +137,13 @@ class PixelFeatures:
         return self._draw(query_picture(value))[None]
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Returns the sums (with ``mean`` and ``deviation``, for the tower) and the settings."""
+        """Return the sums (with ``mean`` and ``deviation``, for the tower) and the settings."""
         arrays = {} if self.summed is None else {**self.summed, "mean": self.mean, "deviation": self.deviation}
         return arrays, {"kind": self.kind, "modality": self.modality, "size": self.size, "channels": self.channels}
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> PixelFeatures:
-        """Returns the featuriser that gave the state."""
+        """Return the featuriser that gave the state."""
         sums: Arrays = {name: array for name, array in arrays.items() if name in {"count", "sum", "sum_squares"}}
         return cls(about["size"], about["channels"], sums or None)
 
@@ -155,7 +155,7 @@ class PixelFeatures:
         return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
     def _source(self, column: Column, rows: Rows) -> Callable[[Rows], Pixels]:
-        """Returns what reads a block of rows: the cache where it pays, else the pictures."""
+        """Return what reads a block of rows: the cache where it pays, else the pictures."""
         if not isinstance(column, Pictures):
             raise UserError(
                 "The run was trained on pictures, and this archive holds none. Give an archive of pictures."
@@ -186,7 +186,7 @@ class PixelFeatures:
 
 
 def query_picture(value: Value) -> Image.Image:
-    """Returns a query as a picture of mode ``L`` or ``RGB``, upright, transparency over white.
+    """Return a query as a picture of mode ``L`` or ``RGB``, upright, transparency over white.
 
     Args:
         value: a picture of any mode, or its pixels as ``(h, w)`` or ``(h, w, 3 or 4)`` uint8.

@@ -30,7 +30,7 @@ _Done = TypeVar("_Done")
 
 
 def loader_threads() -> int:
-    """Returns how many threads load: one a core, at most `MOST_THREADS`."""
+    """Return how many threads load: one a core, at most `MOST_THREADS`."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(MOST_THREADS, cores)
 
@@ -38,7 +38,7 @@ def loader_threads() -> int:
 def prefetched(
     tasks: Sequence[_Task], work: Callable[[_Task], _Done], *, threads: int, ahead: int
 ) -> Generator[_Done, None, None]:
-    """Yields what ``work`` makes of each task, in order, while threads are at work on the next ones.
+    """Yield what ``work`` makes of each task, in order, while threads are at work on the next ones.
 
     Args:
         tasks: what is to be done.
@@ -61,7 +61,7 @@ def prefetched(
 
 @contextmanager
 def progress(what: str, total: int, notify: Notify) -> Iterator[Callable[[int], None]]:
-    """Yields what is to be told of every further items that are done.
+    """Yield what is to be told of every further items that are done.
 
     After two seconds a terminal shows a bar, which vanishes at the end; elsewhere ``notify`` gets a line now and then.
     """
@@ -70,7 +70,7 @@ def progress(what: str, total: int, notify: Notify) -> Iterator[Callable[[int], 
     bar: Progress | None = None
 
     def advance(count: int) -> None:
-        """Counts further items, and shows it where it is time to."""
+        """Count further items, and shows it where it is time to."""
         nonlocal bar, done, last
         done += count
         now = time.monotonic()

@@ -45,7 +45,7 @@ class SentenceRule:
 
 
 def find_model(model: str, where: str, *, download: bool) -> Path:
-    """Returns the folder of a model.
+    """Return the folder of a model.
 
     Args:
         model: the path of a folder, or the name under which the model is published, which is looked for in the local
@@ -78,13 +78,13 @@ def find_model(model: str, where: str, *, download: bool) -> Path:
 
 
 def folder_digest(folder: Path, modality: Modality) -> str:
-    """Returns a digest of the files that decide a model's vectors."""
+    """Return a digest of the files that decide a model's vectors."""
     found = {path for pattern in (*PARTS, *PARTS_OF[modality]) for path in folder.glob(pattern) if path.is_file()}
     return digest_json({path.relative_to(folder).as_posix(): _digest(path) for path in sorted(found)})
 
 
 def sentence_rule(folder: Path) -> SentenceRule | None:
-    """Returns how a sentence encoder's folder says that vectors are made, or None where it says nothing.
+    """Return how a sentence encoder's folder says that vectors are made, or None where it says nothing.
 
     Raises:
         UserError: if it asks for what is not done here.
@@ -108,7 +108,7 @@ def sentence_rule(folder: Path) -> SentenceRule | None:
 
 
 def needs_transformers(what: str) -> UserError:
-    """Returns the error for a machine without transformers."""
+    """Return the error for a machine without transformers."""
     return UserError(f"{what} needs transformers. Install it: pip install 'silohash[backbones]'")
 
 

@@ -84,7 +84,7 @@ class Network(Protocol):
         ...
 
     def prepare(self, values: Iterable[Value]) -> Arrays:
-        """Decides what the network sees of some pictures or texts: resizing, cropping, word pieces.
+        """Decide what the network sees of some pictures or texts: resizing, cropping, word pieces.
 
         Args:
             values: pictures (mode ``L`` or ``RGB``) or strings, given one at a time: keep none of them.
@@ -95,7 +95,7 @@ class Network(Protocol):
         ...
 
     def embed(self, batch: Arrays, device: str, *, half: bool) -> npt.NDArray[np.float32]:
-        """Returns the vectors of what `prepare` gave, ``(n, width)`` float32.
+        """Return the vectors of what `prepare` gave, ``(n, width)`` float32.
 
         Args:
             batch: what `prepare` gave for n values.
@@ -106,7 +106,7 @@ class Network(Protocol):
 
 
 def make_network(kind: str, modality: Modality, options: Mapping[str, Any]) -> Network:
-    """Returns the network of a kind.
+    """Return the network of a kind.
 
     Raises:
         UserError: if its weights are not there, or it does not take the modality.
@@ -116,7 +116,7 @@ def make_network(kind: str, modality: Modality, options: Mapping[str, Any]) -> N
 
 
 def network_options(kind: str) -> dict[str, Any]:
-    """Returns the options that a kind of network takes, with their defaults."""
+    """Return the options that a kind of network takes, with their defaults."""
     parameters = inspect.signature(_factory(kind)).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
@@ -145,7 +145,7 @@ class Source:
         self._lock = threading.Lock()
 
     def network(self) -> Network:
-        """Returns the network.
+        """Return the network.
 
         Raises:
             UserError: if it is gone, or is not the one that the run was trained with.
@@ -191,12 +191,12 @@ class NetworkFeatures:
 
     @classmethod
     def options_of(cls, kind: str) -> dict[str, Any]:
-        """Returns the options of a kind, with their defaults."""
+        """Return the options of a kind, with their defaults."""
         return {**network_options(kind), **COMMON_OPTIONS}
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> NetworkFeatures:
-        """Returns the featuriser that the options ask for."""
+        """Return the featuriser that the options ask for."""
         if is_features(column) or isinstance(column, Pictures) != (modality == "image"):
             raise UserError(
                 f'[features] kind "{kind}" needs pictures or texts, and this archive\'s {modality} column holds vectors. '
@@ -236,15 +236,15 @@ class NetworkFeatures:
         return self.given.shape
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Returns the sums of `GivenFeatures` over the network's vectors."""
+        """Return the sums of `GivenFeatures` over the network's vectors."""
         return self.given.statistics(self.raw(column, rows), np.arange(len(rows)))
 
     def fitted(self, summed: Arrays) -> NetworkFeatures:
-        """Returns the featuriser that knows the mean and the deviation over all silos."""
+        """Return the featuriser that knows the mean and the deviation over all silos."""
         return replace(self, given=self.given.fitted(summed))
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Returns ``(n, width)`` float32.
+        """Return ``(n, width)`` float32.
 
         Raises:
             UserError: if a picture cannot be decoded, the column holds none of the kind, or the network is gone.
@@ -252,7 +252,7 @@ class NetworkFeatures:
         return self.given.transform(self.raw(column, rows), np.arange(len(rows)))
 
     def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
-        """Returns one picture or text as ``(1, width)`` float32.
+        """Return one picture or text as ``(1, width)`` float32.
 
         Raises:
             UserError: if the query is of the other modality, or the network is gone or not what it was.
@@ -263,7 +263,7 @@ class NetworkFeatures:
         return self.given.encode_one(self.vectors.rounded(found).astype(np.float32))
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Returns the sums, and where the network came from and what it was; not its weights."""
+        """Return the sums, and where the network came from and what it was; not its weights."""
         about = {
             "kind": self.kind,
             "modality": self.modality,
@@ -277,14 +277,14 @@ class NetworkFeatures:
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> NetworkFeatures:
-        """Returns the featuriser that gave the state; the network is looked for when something must be encoded."""
+        """Return the featuriser that gave the state; the network is looked for when something must be encoded."""
         source = Source(about["kind"], about["modality"], about["options"], about["key"])
         given = GivenFeatures(about["modality"], about["width"], dict(arrays) or None)
         options = {**COMMON_OPTIONS, "half": about["half"], "draft": about["draft"]}
         return cls._over(source, about["key"], given, options)
 
     def raw(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Returns the network's own vectors, ``(n, width)``; what is not kept is encoded first."""
+        """Return the network's own vectors, ``(n, width)``; what is not kept is encoded first."""
         self._check(column)
         digests = [_content_digest(column, int(row)) for row in rows]
         lacking = self.vectors.lacking(digests)
@@ -321,11 +321,11 @@ class NetworkFeatures:
             self.vectors.flush()
 
     def _prepare(self, network: Network, column: Column, rows: Rows, device: str) -> Callable[[list[int]], Arrays]:
-        """Returns what the threads do with each group of places."""
+        """Return what the threads do with each group of places."""
         pixels = network.smallest_pixels if self.draft else 0
 
         def prepare(places: list[int]) -> Arrays:
-            """Decodes and prepares one group, a picture after the other."""
+            """Decode and prepares one group, a picture after the other."""
             batch = network.prepare(_value(column, int(rows[place]), pixels) for place in places)
             return pinned(batch) if device.startswith("cuda") else batch
 
@@ -333,7 +333,7 @@ class NetworkFeatures:
 
 
 def pinned(batch: Arrays) -> Arrays:
-    """Returns the arrays in memory from which a graphics card copies while it computes."""
+    """Return the arrays in memory from which a graphics card copies while it computes."""
     import torch
 
     return {name: torch.from_numpy(array).pin_memory().numpy() for name, array in batch.items()}

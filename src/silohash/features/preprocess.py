@@ -57,7 +57,7 @@ class PicturePreparation:
         return max(self.resize or self.crop)
 
     def draw(self, picture: Image.Image) -> npt.NDArray[np.uint8]:
-        """Returns one picture's pixels, ``(3, height, width)`` uint8."""
+        """Return one picture's pixels, ``(3, height, width)`` uint8."""
         picture = picture.convert("RGB")
         if self.resize:
             picture = picture.resize(self._size(picture), Image.Resampling(self.resample))
@@ -68,13 +68,13 @@ class PicturePreparation:
         return np.ascontiguousarray(np.asarray(picture, np.uint8).transpose(2, 0, 1))
 
     def affine(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Returns by what uint8 pixels are multiplied and what is added then, ``(3, 1, 1)`` float32 each."""
+        """Return by what uint8 pixels are multiplied and what is added then, ``(3, 1, 1)`` float32 each."""
         mean, deviation = np.array(self.mean), np.array(self.deviation)
         factor, offset = self.rescale / deviation, -mean / deviation
         return np.float32(factor).reshape(3, 1, 1), np.float32(offset).reshape(3, 1, 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the preparation as a JSON value."""
+        """Return the preparation as a JSON value."""
         return asdict(self)
 
     def _size(self, picture: Image.Image) -> tuple[int, int]:
@@ -86,7 +86,7 @@ class PicturePreparation:
 
 
 def read_preparation(folder: Path) -> PicturePreparation:
-    """Reads how a model's folder wants its pictures.
+    """Read how a model's folder wants its pictures.
 
     Raises:
         UserError: if the folder does not say, or asks for what is not done here.
@@ -104,7 +104,7 @@ def read_preparation(folder: Path) -> PicturePreparation:
 
 
 def preparation_of(value: Mapping[str, Any], where: Path) -> PicturePreparation:
-    """Returns the preparation that an image processor's settings ask for.
+    """Return the preparation that an image processor's settings ask for.
 
     Raises:
         UserError: if they ask for what is not done here.

@@ -49,7 +49,7 @@ class WordRule:
     common_words: bool = False
 
     def words(self, text: str) -> list[str]:
-        """Returns a text's words in order.
+        """Return a text's words in order.
 
         Example:
             >>> WordRule().words("The dog's bowl isn't full: 2 dogs, a Café!")
@@ -75,14 +75,14 @@ _ASCII_WORDS = re.compile(r"[a-z]+|[0-9]+")
 
 @cache
 def _unicode_words() -> re.Pattern[str]:
-    """Returns runs of letters with the marks that belong to them (vowel signs, accents), and runs of digits."""
+    """Return runs of letters with the marks that belong to them (vowel signs, accents), and runs of digits."""
     marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
     return re.compile(rf"(?:[^\W\d_][{re.escape(''.join(marks))}]*)+|\d+")
 
 
 @lru_cache(maxsize=1 << 17)
 def bucket_of(word: str, buckets: int) -> int:
-    """Returns the bucket of a word: the same on every machine and in every process.
+    """Return the bucket of a word: the same on every machine and in every process.
 
     Buckets hide words from a glance, not from somebody with a dictionary.
     """
@@ -124,7 +124,7 @@ class BagOfWords:
     }
 
     def __post_init__(self) -> None:
-        """Checks the settings.
+        """Check the settings.
 
         Raises:
             UserError: if one is out of range.
@@ -142,7 +142,7 @@ class BagOfWords:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> BagOfWords:
-        """Returns the featuriser that the options ask for; ``kind`` is the weighting."""
+        """Return the featuriser that the options ask for; ``kind`` is the weighting."""
         if modality != "text" or not isinstance(column, np.ndarray) or is_features(column):
             raise UserError(
                 f'[features] kind "{kind}" needs texts, and this archive\'s {modality} column holds none. '
@@ -166,7 +166,7 @@ class BagOfWords:
         return (self.buckets if self.vocabulary is None else len(self.vocabulary),)
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Returns ``texts (1,)``, those that are not empty, and ``document_frequency (V,)``; both int64."""
+        """Return ``texts (1,)``, those that are not empty, and ``document_frequency (V,)``; both int64."""
         texts = texts_of(column)
         frequency = np.zeros(self.shape, np.int64)
         count = 0
@@ -177,11 +177,11 @@ class BagOfWords:
         return {"texts": np.array([count], np.int64), "document_frequency": frequency}
 
     def fitted(self, summed: Arrays) -> BagOfWords:
-        """Returns the featuriser that knows how many of all silos' texts hold each word."""
+        """Return the featuriser that knows how many of all silos' texts hold each word."""
         return replace(self, summed=summed)
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Returns ``(n, V)`` float32.
+        """Return ``(n, V)`` float32.
 
         Raises:
             UserError: if the column holds no texts.
@@ -200,7 +200,7 @@ class BagOfWords:
         return dense
 
     def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
-        """Returns one text as ``(1, V)`` float32.
+        """Return one text as ``(1, V)`` float32.
 
         Raises:
             UserError: if the query is no text, or holds no word that counts.
@@ -212,7 +212,7 @@ class BagOfWords:
         return encoded
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Returns the sums and the settings."""
+        """Return the sums and the settings."""
         about = {
             "kind": self.kind,
             "modality": self.modality,
@@ -227,7 +227,7 @@ class BagOfWords:
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> BagOfWords:
-        """Returns the featuriser that gave the state."""
+        """Return the featuriser that gave the state."""
         rule = WordRule(about["numbers"], about["single_letters"], about["common_words"])
         words = None if about["vocabulary"] is None else tuple(about["vocabulary"])
         return cls(about["buckets"], about["kind"], words, about["log_tf"], rule, dict(arrays) or None)
@@ -238,7 +238,7 @@ class BagOfWords:
         return weight
 
     def _counts(self, texts: Iterable[str]) -> tuple[Rows, Rows, Rows]:
-        """Returns the words of some texts as (row, column, count), sorted by row and column."""
+        """Return the words of some texts as (row, column, count), sorted by row and column."""
         size = self.shape[0]
         keys: list[int] = []
         for row, text in enumerate(texts):
@@ -254,7 +254,7 @@ class BagOfWords:
 
 
 def texts_of(column: Column) -> npt.NDArray[np.generic]:
-    """Returns a column that holds texts, ``(N,)`` strings.
+    """Return a column that holds texts, ``(N,)`` strings.
 
     Raises:
         UserError: if it holds none.
@@ -265,7 +265,7 @@ def texts_of(column: Column) -> npt.NDArray[np.generic]:
 
 
 def query_text(value: Value) -> str:
-    """Returns a query that is a text.
+    """Return a query that is a text.
 
     Raises:
         UserError: if it is none.
@@ -277,7 +277,7 @@ def query_text(value: Value) -> str:
 
 
 def _words_given(vocabulary: object) -> tuple[str, ...] | None:
-    """Returns the words of a list, or of a text file with a word a line."""
+    """Return the words of a list, or of a text file with a word a line."""
     if vocabulary is None:
         return None
     if isinstance(vocabulary, str | Path):

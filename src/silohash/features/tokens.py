@@ -38,7 +38,7 @@ class TokenFeatures:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> TokenFeatures:  # noqa: ARG003
-        """Returns the featuriser that the options ask for."""
+        """Return the featuriser that the options ask for."""
         if modality != "text" or not isinstance(column, np.ndarray) or is_features(column):
             raise UserError(
                 f'[features] kind "tokens" needs texts, and this archive\'s {modality} column holds none. '
@@ -55,15 +55,15 @@ class TokenFeatures:
         return (self.pieces.most,)
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Returns ``texts (1,)`` int64, how many there are: nothing else is needed of them."""
+        """Return ``texts (1,)`` int64, how many there are: nothing else is needed of them."""
         return {"texts": np.array([len(rows)], np.int64)}
 
     def fitted(self, summed: Arrays) -> TokenFeatures:
-        """Returns the same featuriser."""
+        """Return the same featuriser."""
         return self
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.int32]:
-        """Returns ``(n, length)`` int32.
+        """Return ``(n, length)`` int32.
 
         Raises:
             UserError: if the column holds no texts.
@@ -75,7 +75,7 @@ class TokenFeatures:
         return ids
 
     def encode_one(self, value: Value) -> npt.NDArray[np.int32]:
-        """Returns one text as ``(1, length)`` int32.
+        """Return one text as ``(1, length)`` int32.
 
         Raises:
             UserError: if the query is no text.
@@ -83,7 +83,7 @@ class TokenFeatures:
         return self.pieces.ids([query_text(value)], width=self.pieces.most)
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Returns the tokenizer, as the bytes of its text, and the settings."""
+        """Return the tokenizer, as the bytes of its text, and the settings."""
         tokenizer = np.frombuffer(self.pieces.tokenizer.encode(), np.uint8)
         about = {
             "kind": self.kind,
@@ -95,5 +95,5 @@ class TokenFeatures:
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> TokenFeatures:
-        """Returns the featuriser that gave the state."""
+        """Return the featuriser that gave the state."""
         return cls(WordPieces(arrays["tokenizer"].tobytes().decode(), about["length"], about["padding"]))

@@ -43,7 +43,7 @@ class VectorCache:
     notify: Notify = notify_on_standard_error
 
     def of_network(self, key: str, width: int, *, half: bool = False) -> NetworkVectors:
-        """Returns the vectors of one network.
+        """Return the vectors of one network.
 
         Args:
             key: a digest of all that decides the vectors.
@@ -78,7 +78,7 @@ class NetworkVectors:
         self._seen: set[Path] = set()
 
     def lacking(self, digests: Sequence[str]) -> list[int]:
-        """Returns the first position of each item of which there is no vector, in order."""
+        """Return the first position of each item of which there is no vector, in order."""
         with self._lock:
             self._look()
             first: dict[str, int] = {}
@@ -88,7 +88,7 @@ class NetworkVectors:
             return list(first.values())
 
     def add(self, digests: Sequence[str], vectors: Vectors) -> None:
-        """Adds vectors, ``(n, width)``; every full block is written."""
+        """Add vectors, ``(n, width)``; every full block is written."""
         kept = self.rounded(vectors)
         with self._lock:
             self._pending.update(zip(digests, kept, strict=True))
@@ -96,18 +96,18 @@ class NetworkVectors:
                 self._write(BLOCK_ITEMS)
 
     def rounded(self, vectors: Vectors) -> npt.NDArray[np.floating]:
-        """Returns vectors as they are kept; in 16 bits, what is too large becomes the largest."""
+        """Return vectors as they are kept; in 16 bits, what is too large becomes the largest."""
         largest = np.finfo(self.kept_as).max
         return np.clip(vectors, -largest, largest).astype(self.kept_as)
 
     def flush(self) -> None:
-        """Writes what is not yet a full block."""
+        """Write what is not yet a full block."""
         with self._lock:
             if self._pending:
                 self._write(len(self._pending))
 
     def take(self, digests: Sequence[str]) -> Vectors:
-        """Returns the vectors of some items, ``(n, width)`` float32.
+        """Return the vectors of some items, ``(n, width)`` float32.
 
         Raises:
             KeyError: if there is none of an item: ask `lacking` first.
@@ -148,7 +148,7 @@ class NetworkVectors:
         self._places.update({digest: (block, row) for row, digest in enumerate(digests)})
 
     def _look(self) -> None:
-        """Reads the blocks that this process has not seen: all of them at first, later those of other processes."""
+        """Read the blocks that this process has not seen: all of them at first, later those of other processes."""
         for block in sorted(self.folder.glob(f"*{SUFFIX}")):
             if block in self._seen:
                 continue

@@ -41,7 +41,7 @@ class WordPieces:
     padding: int
 
     def ids(self, texts: Sequence[str], *, width: int | None = None) -> npt.NDArray[np.int32]:
-        """Returns the pieces' numbers, ``(n, width)`` int32, `PADDING` behind a text's last.
+        """Return the pieces' numbers, ``(n, width)`` int32, `PADDING` behind a text's last.
 
         Args:
             texts: n texts.
@@ -67,7 +67,7 @@ class WordPieces:
 
 
 def read_word_pieces(folder: Path, most: int = LONGEST) -> WordPieces:
-    """Reads the tokenizer of a model's folder.
+    """Read the tokenizer of a model's folder.
 
     Args:
         folder: the folder.
@@ -93,7 +93,7 @@ def read_word_pieces(folder: Path, most: int = LONGEST) -> WordPieces:
 
 
 def _places(folder: Path, padding: int) -> int:
-    """Returns for how many pieces a model has positions."""
+    """Return for how many pieces a model has positions."""
     config = read_json(folder / "config.json")
     config = config.get("text_config") or config
     places = int(config.get("max_position_embeddings") or LONGEST)

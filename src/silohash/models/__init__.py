@@ -1,1 +1,1 @@
-"""The networks that turn a picture or a text into a code."""
+"""Networks that turn an image or a text into a hash code."""

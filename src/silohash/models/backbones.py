@@ -1,7 +1,7 @@
-"""Towers that are trained on from published networks: which kinds there are, and how a run starts from their weights.
+"""Towers that fine-tune published networks: the available kinds, and how a run starts from the published weights.
 
-The published weights are read once, when a run is prepared, and are part of the initial global model from then on: a tower
-is built again (in a worker, to encode) of what its spec holds, without the user's files.
+The published weights are read once, when a run is prepared, and are part of the initial global model from then on. Workers
+and encoders rebuild a tower from its spec alone, without the user's files.
 """
 
 from __future__ import annotations
@@ -28,27 +28,28 @@ BACKBONES: Mapping[str, str] = {
     "cnnf": "silohash.models.cnnf_tower",
     "huggingface": "silohash.models.huggingface_tower",
 }
-"""Every kind of published network as a module with three functions:
+"""Each kind of published network is a module with three functions:
 
-``settings(modality, featuriser, **options)`` reads the user's files and returns a JSON value that the network can be built
-of; its keyword-only parameters are the kind's options in ``[model]``. The value holds ``width``, and for pictures ``factor``
-and ``offset``, by which pixels from 0 to 255 come to the network's own scale (a number a channel).
+``settings(modality, featuriser, **options)`` reads the user's files and returns a JSON value from which the network can be
+built. Its keyword-only parameters are the kind's options in ``[model]``. The value has an entry ``width``, and for images
+``factor`` and ``offset``, which map pixels from 0 to 255 to the network's input scale (one number per channel).
 
-``build(settings)`` returns the network, ``(B, ...) -> (B, width)``, with any weights.
+``build(settings)`` returns the network, ``(B, ...) -> (B, width)``, with arbitrary weights.
 
-``weights(settings)`` reads the user's files and returns the published weights by the names in the network's state.
+``weights(settings)`` reads the user's files and returns the published weights by their names in the state of the network.
 """
 
 COMMON_OPTIONS: Mapping[str, Any] = {"backbone": "", "freeze": False}
 
 
 class PublishedTower(nn.Module):
-    """A published network behind standardised inputs, and what brings its vectors to the width of features.
+    """A published network on standardized inputs, followed by a layer to the width of the features if that differs.
 
-    A frozen network stays as it was published: it takes no gradient, is always in evaluation mode, and silos do not send it.
+    A frozen network keeps the published weights: it has no gradients, is always in evaluation mode, and is not sent by
+    silos.
 
     Args:
-        spec: a spec of the kind ``network``.
+        spec: A spec of the kind ``network``.
     """
 
     def __init__(self, spec: TowerSpec) -> None:
@@ -69,35 +70,35 @@ class PublishedTower(nn.Module):
             self.register_buffer(name, values, persistent=False)
 
     def train(self, mode: bool = True) -> PublishedTower:
-        """Sets the mode; a frozen network stays in evaluation mode."""
+        """Set the mode. A frozen network stays in evaluation mode."""
         super().train(mode)
         if self.frozen:
             self.network.eval()
         return self
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Returns features, ``(B, hidden)``, of standardised pictures or of word pieces."""
+        """Return the features, ``(B, hidden)``, of standardized images or of word pieces."""
         factor, offset = self.get_buffer("factor"), self.get_buffer("offset")
         features: Tensor = self.head(self.network(inputs * factor + offset if len(factor) else inputs))
         return features
 
 
 def network_settings(modality: Modality, featuriser: Featuriser, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of a tower that is trained on from a published network, as a JSON value.
+    """Return the settings of a tower that fine-tunes a published network, as a JSON value.
 
     Args:
-        modality: the modality.
-        featuriser: what gives the tower its inputs, fitted.
-        options: the table ``[model] image`` or ``text``: ``backbone``, ``freeze`` and the kind's own options.
+        modality: The modality.
+        featuriser: The fitted featurizer of the tower's inputs.
+        options: The table ``[model] image`` or ``text``, with ``backbone``, ``freeze`` and the options of the kind.
 
     Raises:
-        UserError: if there is no such kind or option, the files are not there, or the featuriser does not fit the network.
+        UserError: If there is no such kind or option, if the files do not exist, or if the featurizer does not match the
+            network.
     """
     where, kind = f"model.{modality}", options.get("backbone", "")
     if kind not in BACKBONES:
         raise UserError(
-            f'[{where}] there is no backbone "{kind}"{suggestion(str(kind), BACKBONES)}; there are: '
-            f"{', '.join(BACKBONES)}."
+            f'[{where}] unknown backbone "{kind}"{suggestion(str(kind), BACKBONES)}. Available: {", ".join(BACKBONES)}.'
         )
     if not isinstance(options.get("freeze", False), bool):
         raise UserError(f"[{where}] freeze is {options['freeze']!r}; it must be true or false.")
@@ -106,13 +107,13 @@ def network_settings(modality: Modality, featuriser: Featuriser, options: Mappin
     for name in options:
         if name not in known:
             raise UserError(
-                f'[{where}] the backbone "{kind}" takes no option "{name}"{suggestion(name, known)}; it takes: '
+                f'[{where}] the backbone "{kind}" does not have an option "{name}"{suggestion(name, known)}. Its options: '
                 f"{', '.join(known)}."
             )
-    own = {name: value for name, value in options.items() if name not in COMMON_OPTIONS}
-    settings: dict[str, Any] = _kind(kind).settings(modality, featuriser, **own)
+    specific = {name: value for name, value in options.items() if name not in COMMON_OPTIONS}
+    settings: dict[str, Any] = _kind(kind).settings(modality, featuriser, **specific)
     settings |= {"kind": kind, "freeze": options.get("freeze", False)}
-    if isinstance(featuriser, PixelFeatures):  # undoes the standardising, then does the network's own
+    if isinstance(featuriser, PixelFeatures):  # undo the standardization, then apply the network's scaling
         factor, offset = np.array(settings["factor"]), np.array(settings["offset"])
         settings["offset"] = (featuriser.mean * factor + offset).tolist()
         settings["factor"] = (featuriser.deviation * factor).tolist()
@@ -120,10 +121,10 @@ def network_settings(modality: Modality, featuriser: Featuriser, options: Mappin
 
 
 def published_weights(towers: Mapping[Modality, TowerSpec]) -> Arrays:
-    """Reads the published weights of all towers that have some, named ``modality/name``.
+    """Return the published weights of all towers that fine-tune a published network, by ``modality/name``.
 
     Raises:
-        UserError: if the user's files are gone.
+        UserError: If the user's files no longer exist.
     """
     found: Arrays = {}
     for modality, spec in towers.items():
@@ -135,11 +136,11 @@ def published_weights(towers: Mapping[Modality, TowerSpec]) -> Arrays:
 
 @torch.no_grad()
 def install_published(model: nn.Module, published: Arrays) -> None:
-    """Gives a model's published networks their weights.
+    """Load published weights into the published networks of a model.
 
     Args:
-        model: has its towers' networks under names as ``image.backbone.network``.
-        published: what `published_weights` gave.
+        model: A model whose published networks have names such as ``image.backbone.network``.
+        published: The result of `published_weights`.
     """
     for prefix, module in model.named_modules():
         modality = prefix.partition(".")[0]

@@ -43,7 +43,7 @@ HINT = 'It should be "imagenet-vgg-f.mat" from the pretrained models of MatConvN
 
 
 def local_response(kind: Normalisation) -> nn.LocalResponseNorm:
-    """Returns the normalisation over neighbouring maps.
+    """Return the normalisation over neighbouring maps.
 
     ``matconvnet`` is ``x / (2 + 1e-4 * sum over 5 neighbours of x^2) ** 0.75``; torch divides its factor by the number of
     neighbours, which is why 5e-4 stands here. ``legacy-port`` is what ports of hashing papers run with these weights
@@ -92,7 +92,7 @@ class CNNF(nn.Module):
         self.register_buffer("mean", torch.zeros(3, SIDE_PIXELS, SIDE_PIXELS))
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Returns ``(B, width)``, at least 0.
+        """Return ``(B, width)``, at least 0.
 
         Args:
             pixels: ``(B, 3, 224, 224)`` red, green and blue from 0 to 255, uint8 or float.
@@ -111,7 +111,7 @@ class CNNF(nn.Module):
 def load_cnnf(
     path: Path, *, lrn: Normalisation = "matconvnet", orientation: Orientation = "normal", net: CNNF | None = None
 ) -> CNNF:
-    """Returns CNN-F with the weights of a file of MatConvNet.
+    """Return CNN-F with the weights of a file of MatConvNet.
 
     Args:
         path: the user's ``imagenet-vgg-f.mat``, of any age.
@@ -136,7 +136,7 @@ def load_cnnf(
 
 
 def weights_file(weights: str, where: str) -> Path:
-    """Returns the user's file of weights.
+    """Return the user's file of weights.
 
     Args:
         weights: its path, as it stands in the config.
@@ -153,7 +153,7 @@ def weights_file(weights: str, where: str) -> Path:
 
 
 def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
-    """Reads a file of MatConvNet by the names of its fields, wherever they stand.
+    """Read a file of MatConvNet by the names of its fields, wherever they stand.
 
     Returns:
         ``mean (3, 224, 224)`` and, for each layer of `TRAINED`, ``weight (out, in, h, w)`` and ``bias (out,)``; float32.
@@ -197,7 +197,7 @@ class _Struct:
         self.names: tuple[str, ...] = found.dtype.names
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """Returns a field.
+        """Return a field.
 
         Raises:
             UserError: if there is no such field.
@@ -207,12 +207,12 @@ class _Struct:
         return np.asarray(self._value[name])
 
     def text(self, name: str) -> str:
-        """Returns a field that is a word; an empty word where there is none."""
+        """Return a field that is a word; an empty word where there is none."""
         found = self.array(name).reshape(-1) if name in self.names else np.zeros(0)
         return str(found[0]) if found.size else ""
 
     def struct(self, name: str) -> _Struct:
-        """Returns a field that is a struct itself."""
+        """Return a field that is a struct itself."""
         return _Struct(self.array(name), f'{self.called}, "{name}"')
 
 
@@ -271,7 +271,7 @@ def _mean(path: Path, content: Mapping[str, Any], *, swapped: bool) -> npt.NDArr
 
 
 def _normalisations(path: Path, content: Mapping[str, Any]) -> Iterator[_Struct]:
-    """Yields the struct ``normalization`` of the older files, or of the newer ones, where it stands in ``meta``."""
+    """Yield the struct ``normalization`` of the older files, or of the newer ones, where it stands in ``meta``."""
     if "normalization" in content:
         yield _Struct(content["normalization"], f'{path}: "normalization"')
     if "meta" in content:

@@ -28,7 +28,7 @@ def cnnf(
     lrn: Normalisation = "matconvnet",
     orientation: Orientation = "normal",
 ) -> FrozenCNNF:
-    """Returns CNN-F up to the layer ``fc7``, with the user's weights.
+    """Return CNN-F up to the layer ``fc7``, with the user's weights.
 
     Args:
         modality: must be ``image``.
@@ -72,7 +72,7 @@ class FrozenCNNF:
         return digest_json(["cnnf", self.digest, "fc7", self.lrn, self.orientation, PREPROCESSING])
 
     def prepare(self, values: Iterable[Value]) -> Arrays:
-        """Returns ``pixels (n, 3, 224, 224)`` uint8: each whole picture squeezed into the square.
+        """Return ``pixels (n, 3, 224, 224)`` uint8: each whole picture squeezed into the square.
 
         Raises:
             UserError: if a value is no picture.
@@ -81,7 +81,7 @@ class FrozenCNNF:
         return {"pixels": np.stack(drawn) if drawn else np.zeros((0, 3, SIDE_PIXELS, SIDE_PIXELS), np.uint8)}
 
     def embed(self, batch: Arrays, device: str, *, half: bool) -> npt.NDArray[np.float32]:
-        """Returns ``fc7`` after its ReLU, ``(n, 4096)`` float32; ``half`` computes in bfloat16, on graphics cards only."""
+        """Return ``fc7`` after its ReLU, ``(n, 4096)`` float32; ``half`` computes in bfloat16, on graphics cards only."""
         kind = torch.device(device).type
         with torch.inference_mode(), torch.autocast(kind, torch.bfloat16, enabled=half and kind == "cuda"):
             pixels = torch.from_numpy(np.ascontiguousarray(batch["pixels"])).to(device)

@@ -21,7 +21,7 @@ def settings(
     lrn: Normalisation = "matconvnet",
     orientation: Orientation = "normal",
 ) -> dict[str, Any]:
-    """Returns what the network is built of, and where its weights lie.
+    """Return what the network is built of, and where its weights lie.
 
     Args:
         modality: must be ``image``.
@@ -46,12 +46,12 @@ def settings(
 
 
 def build(about: Mapping[str, Any]) -> CNNF:
-    """Returns the network that the settings describe, with random weights."""
+    """Return the network that the settings describe, with random weights."""
     return CNNF(lrn=about["lrn"])
 
 
 def weights(about: Mapping[str, Any]) -> Arrays:
-    """Returns the published weights by their names in the network that `build` makes.
+    """Return the published weights by their names in the network that `build` makes.
 
     Raises:
         UserError: if the file is gone, has changed since the settings were made, or is of another network.

@@ -1,4 +1,4 @@
-"""A small network that judges whether a code, said to be of a class, is genuine."""
+"""A small network that judges whether a code is a genuine code of a given class."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 
 class PairJudge(nn.Module):
-    """Two layers over a code and a class, ``(B, K), (B, C) -> (B,)`` logits: positive for genuine.
+    """Two layers that map a code and a class, ``(B, K)`` and ``(B, C)``, to a logit ``(B,)``, positive for genuine codes.
 
     Args:
-        inputs: K + C.
-        hidden: width of the first layer.
+        inputs: Number of inputs, K + C.
+        hidden: Width of the first layer.
     """
 
     def __init__(self, inputs: int, hidden: int) -> None:
@@ -19,6 +19,6 @@ class PairJudge(nn.Module):
         self.layers = nn.Sequential(nn.Linear(inputs, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, 1))
 
     def forward(self, codes: Tensor, classes: Tensor) -> Tensor:
-        """Judges codes ``(B, K)`` of classes ``(B, C)`` one-hot."""
+        """Return one logit per code, ``(B,)``, for codes ``(B, K)`` of one-hot classes ``(B, C)``."""
         judged: Tensor = self.layers(torch.cat([codes, classes.to(codes.dtype)], dim=1))
         return judged.squeeze(1)

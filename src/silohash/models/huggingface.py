@@ -68,7 +68,7 @@ class Backbone(nn.Module):
         self.network = _stripped(_built(config) if network is None else network, modality, pooling)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Returns ``(B, width)`` float.
+        """Return ``(B, width)`` float.
 
         Args:
             inputs: ``(B, 3, h, w)`` pictures on the model's own scale, or ``(B, L)`` numbers of word pieces, -1 where
@@ -97,7 +97,7 @@ class Backbone(nn.Module):
 
 
 def pooled(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:  # noqa: ANN401  transformers' own
-    """Returns one vector an item of a network's last layer, ``(B, width)``.
+    """Return one vector an item of a network's last layer, ``(B, width)``.
 
     Args:
         output: what the network gave: ``last_hidden_state``, ``(B, L, width)`` or ``(B, width, h, w)``, and where it has
@@ -129,7 +129,7 @@ def pooled(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:
 def read_backbone(
     folder: Path, sample: Tensor, modality: Modality, pooling: Pooling, *, unit_length: bool = False, padding: int = 0
 ) -> tuple[Backbone, int]:
-    """Returns a folder's network with its published weights, in evaluation mode and float32, and how wide vectors are.
+    """Return a folder's network with its published weights, in evaluation mode and float32, and how wide vectors are.
 
     Args:
         folder: the folder.
@@ -185,7 +185,7 @@ def _explaining(folder: Path, sample: Tensor) -> Iterator[None]:
 
 
 def _published(folder: Path) -> tuple[dict[str, Any], nn.Module, set[str]]:
-    """Returns a folder's config, its network in float32, and the names of the weights that it lacks."""
+    """Return a folder's config, its network in float32, and the names of the weights that it lacks."""
     try:
         from transformers import AutoConfig, AutoModel
     except ImportError as error:
@@ -220,7 +220,7 @@ def _built(config: Mapping[str, Any]) -> nn.Module:
 
 
 def _stripped(network: nn.Module, modality: Modality, pooling: Pooling) -> nn.Module:
-    """Returns a network without the parts that a modality and a pooling do not need: they would travel for nothing."""
+    """Return a network without the parts that a modality and a pooling do not need: they would travel for nothing."""
     if pooling == "projection":
         for name in OTHER_HALF[modality]:
             if hasattr(network, name):

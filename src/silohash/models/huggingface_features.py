@@ -23,7 +23,7 @@ from silohash.types import Arrays, Modality, UserError
 def huggingface(
     modality: Modality, *, model: str = "", pooling: Pooling = "auto", download: bool = False
 ) -> FrozenBackbone:
-    """Returns a published backbone, frozen.
+    """Return a published backbone, frozen.
 
     Args:
         modality: the modality.
@@ -84,7 +84,7 @@ class FrozenBackbone:
         return 0 if self.preparation is None else self.preparation.smallest_pixels
 
     def prepare(self, values: Iterable[Value]) -> Arrays:
-        """Returns ``pixels (n, 3, h, w)`` uint8, or ``ids (n, L)`` int32.
+        """Return ``pixels (n, 3, h, w)`` uint8, or ``ids (n, L)`` int32.
 
         Raises:
             UserError: if a value is of the other modality.
@@ -97,7 +97,7 @@ class FrozenBackbone:
         return {"ids": self.pieces.ids([str(value) for value in values], width=self.pieces.most if padded else None)}
 
     def embed(self, batch: Arrays, device: str, *, half: bool) -> npt.NDArray[np.float32]:
-        """Returns ``(n, width)`` float32; ``half`` computes in 16 bits where the device is faster in them."""
+        """Return ``(n, width)`` float32; ``half`` computes in 16 bits where the device is faster in them."""
         place = torch.device(device)
         kind = half_type(place) if half else None
         (values,) = batch.values()

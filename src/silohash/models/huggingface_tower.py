@@ -21,7 +21,7 @@ from silohash.types import Arrays, Modality, UserError
 def settings(
     modality: Modality, featuriser: Featuriser, *, model: str = "", pooling: Pooling = "auto", download: bool = False
 ) -> dict[str, Any]:
-    """Returns what a backbone is built of, and where its weights lie.
+    """Return what a backbone is built of, and where its weights lie.
 
     Args:
         modality: the modality.
@@ -64,7 +64,7 @@ def settings(
 
 
 def build(about: Mapping[str, Any]) -> Backbone:
-    """Returns the network that the settings describe, with random weights."""
+    """Return the network that the settings describe, with random weights."""
     return Backbone(
         about["config"], about["modality"], about["pooling"],
         unit_length=about["unit_length"], padding=about["padding"],
@@ -72,7 +72,7 @@ def build(about: Mapping[str, Any]) -> Backbone:
 
 
 def weights(about: Mapping[str, Any]) -> Arrays:
-    """Returns the published weights by their names in the network that `build` makes.
+    """Return the published weights by their names in the network that `build` makes.
 
     Raises:
         UserError: if the folder is gone, or its files have changed since the settings were made.

@@ -1,4 +1,4 @@
-"""A model's parameters as arrays: copied out, put in, and frozen beside the model itself."""
+"""Copy a model's parameters to arrays and back, and make frozen copies of a model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from silohash.types import Arrays
 
 
 def params_of(model: nn.Module) -> Arrays:
-    """Returns copies of a model's parameters and buffers: training on does not change them."""
+    """Return copies of a model's parameters and buffers, which further training does not change."""
     return {name: to_array(tensor).copy() for name, tensor in model.state_dict().items()}
 
 
 def fixed_buffers(model: nn.Module) -> set[str]:
-    """Returns the names of buffers that no silo changes, as the mean picture of a pretrained network.
+    """Return the names of the buffers that no silo changes, such as the mean image of a pretrained network.
 
-    A module names its own in ``fixed_buffers``. The server sends them down with the model; no silo sends them back.
+    A module lists its fixed buffers in the attribute ``fixed_buffers``. The server sends them to the silos with the model,
+    and the silos do not send them back.
     """
     return {
         f"{prefix}.{name}" if prefix else name
@@ -29,17 +30,17 @@ def fixed_buffers(model: nn.Module) -> set[str]:
 
 
 def to_array(tensor: Tensor) -> np.ndarray:
-    """Returns a tensor's values as an array on the CPU, which shares its memory where it can."""
+    """Return a tensor's values as an array on the CPU, which shares the tensor's memory where possible."""
     array: np.ndarray = tensor.detach().cpu().numpy()
     return array
 
 
 @torch.no_grad()
 def install(model: nn.Module, params: Arrays) -> None:
-    """Copies named arrays into a model; names that the arrays lack keep their values.
+    """Copy named arrays into a model. Parameters that are not among the arrays keep their values.
 
     Raises:
-        KeyError: if the model has no parameter of a name.
+        KeyError: If the model has no parameter of that name.
     """
     state = model.state_dict()
     for name, array in params.items():
@@ -47,7 +48,7 @@ def install(model: nn.Module, params: Arrays) -> None:
 
 
 def frozen_copy(model: nn.Module, params: Arrays) -> nn.Module:
-    """Returns a copy in evaluation mode that takes no gradient, with the given parameters."""
+    """Return a copy of a model with the given parameters, in evaluation mode and without gradients."""
     twin = copy.deepcopy(model)
     install(twin, params)
     return twin.eval().requires_grad_(requires_grad=False)

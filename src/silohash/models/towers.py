@@ -1,4 +1,4 @@
-"""The two-tower hash net: a network a modality, each ending in ``bits`` real outputs whose signs are the code."""
+"""The two-tower hashing model: one network per modality, with ``bits`` real outputs whose signs are the hash code."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ TowerKind = Literal["mlp", "conv", "network"]
 
 @dataclass(frozen=True)
 class TowerSpec:
-    """How one modality's network is built.
+    """The structure of one modality's network.
 
     Attributes:
-        kind: ``mlp`` for vectors, ``conv`` for pictures of at most 64 pixels, ``network`` for a published network.
-        shape: of one input, ``(D,)`` or ``(c, h, w)``, or ``(L,)`` word pieces.
-        hidden: width of the feature before the hash layer.
-        dropout: share of the feature that is dropped in training.
-        scale: inputs are multiplied by it, so that sparse unit-length texts and standardised features start alike.
-        settings: what a published network is built of, a JSON value (`silohash.models.backbones`).
+        kind: ``mlp`` for vectors, ``conv`` for images of at most 64 pixels, ``network`` for a published network.
+        shape: Shape of one input: ``(D,)``, ``(c, h, w)``, or ``(L,)`` for word pieces.
+        hidden: Width of the feature layer, which precedes the hash layer.
+        dropout: Dropout probability on the feature layer during training.
+        scale: Factor of the inputs. It gives sparse unit-length texts the same scale as standardized features.
+        settings: The structure of a published network as a JSON value (see `silohash.models.backbones`).
     """
 
     kind: TowerKind
@@ -38,20 +38,20 @@ class TowerSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What the model must fit: a tower a modality, how many labels there are, and whether towers also predict them."""
+    """The structure of a model: one tower per modality, the number of classes, and whether towers have a classifier."""
 
     towers: Mapping[Modality, TowerSpec]
     classes: int
     class_head: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the spec as a JSON value."""
+        """Return the spec as a JSON value."""
         towers = {name: asdict(spec) for name, spec in self.towers.items()}
         return {"towers": towers, "classes": self.classes, "class_head": self.class_head}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> ModelSpec:
-        """Reads what `to_json` gave."""
+        """Return the spec that `to_json` turned into a JSON value."""
         towers = {
             modality: TowerSpec(**{**value["towers"][modality], "shape": tuple(value["towers"][modality]["shape"])})
             for modality in MODALITIES
@@ -61,24 +61,24 @@ class ModelSpec:
 
 
 def mlp(spec: TowerSpec) -> nn.Module:
-    """Returns one hidden layer, ``(B, D) -> (B, hidden)``."""
+    """Return a network with one hidden layer, ``(B, D) -> (B, hidden)``."""
     return nn.Sequential(nn.Linear(spec.shape[0], spec.hidden), nn.ReLU(), nn.Dropout(spec.dropout))
 
 
 def conv(spec: TowerSpec) -> nn.Module:
-    """Returns a small convolutional network, ``(B, c, h, w) -> (B, hidden)``, for pictures of 16 to 64 pixels.
+    """Return a small convolutional network, ``(B, c, h, w) -> (B, hidden)``, for images of 16 to 64 pixels.
 
-    The first layer looks at patches of 5 x 5 in steps of 4, which costs a fifth of what three layers of steps of 2 cost;
-    each further layer halves the picture, down to 4 x 4. No batch statistics: those of silos with different classes do not
-    mix.
+    The first layer has a 5 x 5 kernel with stride 4, which costs a fifth of three layers with stride 2. Each further layer
+    halves the resolution, down to 4 x 4. There is no batch normalization, because the batch statistics of silos with
+    different classes cannot be averaged.
 
     Raises:
-        UserError: if the pictures are too small or too large.
+        UserError: If the images are too small or too large.
     """
     channels, height, width = spec.shape
     if not 16 <= min(height, width) <= max(height, width) <= 64:
         raise UserError(
-            f"The convolutional tower takes pictures of 16 to 64 pixels, and these have {max(height, width)}. "
+            f"The convolutional tower takes images of 16 to 64 pixels per side, and these have {height} x {width}. "
             "Set features.image.size."
         )
     layers: list[nn.Module] = [nn.Conv2d(channels, 32, 5, stride=4, padding=2), nn.ReLU()]
@@ -91,7 +91,7 @@ def conv(spec: TowerSpec) -> nn.Module:
 
 
 class Tower(nn.Module):
-    """One modality's network: scaled input, backbone, hash layer."""
+    """The network of one modality: input scaling, backbone and hash layer."""
 
     def __init__(self, spec: TowerSpec, bits: int) -> None:
         super().__init__()
@@ -100,18 +100,18 @@ class Tower(nn.Module):
         self.hash = nn.Linear(spec.hidden, bits)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the feature ``(B, H)`` and the hash layer's outputs ``(B, K)``."""
+        """Return the features ``(B, H)`` and the outputs of the hash layer ``(B, K)``."""
         feature = self.backbone(inputs * self.scale if self.scale != 1.0 else inputs)
         return feature, self.hash(feature)
 
 
 class HashNet(nn.Module):
-    """A tower a modality. Parameters are named ``image.…`` and ``text.…``, which are the parameter groups.
+    """A model with one tower per modality. The prefixes ``image`` and ``text`` of the names are the parameter groups.
 
     Args:
-        spec: what the towers must fit.
-        bits: code length K.
-        relaxation: how outputs become relaxed codes: ``identity`` or ``tanh``.
+        spec: The structure of the model.
+        bits: Code length K.
+        relaxation: Function that turns outputs into relaxed codes: ``identity`` or ``tanh``.
     """
 
     def __init__(self, spec: ModelSpec, bits: int, *, relaxation: Literal["identity", "tanh"] = "identity") -> None:
@@ -121,12 +121,12 @@ class HashNet(nn.Module):
         self.modalities: tuple[Modality, ...] = tuple(m for m in MODALITIES if m in spec.towers)
         for modality in self.modalities:
             self.add_module(modality, Tower(spec.towers[modality], bits))
-        if spec.class_head:  # made last: the towers start alike with it and without it
+        if spec.class_head:  # created last, so that the towers' initial weights do not depend on it
             for modality in self.modalities:
                 self.get_submodule(modality).add_module("classifier", nn.Linear(bits, spec.classes))
 
     def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
-        """Runs the towers of the modalities that the batch holds (or of those asked for); all outputs are float32."""
+        """Return the float32 outputs of the towers whose modality the batch has, or only of the given modalities."""
         feature: dict[Modality, Tensor] = {}
         logit: dict[Modality, Tensor] = {}
         code: dict[Modality, Tensor] = {}
@@ -145,10 +145,10 @@ class HashNet(nn.Module):
 
 
 def hash_layers(names: Iterable[str]) -> list[str]:
-    """Returns which names are parameters of a tower's last layer, ``(H) -> (K)``: what silos must share to agree on bits."""
+    """Return the names that belong to a hash layer. Silos must share these parameters for their codes to be comparable."""
     return [name for name in names if name.split(".")[1:2] == ["hash"]]
 
 
 def group_of(name: str) -> str:
-    """Returns the parameter group of a parameter: the first part of its name (``image`` of ``image.hash.weight``)."""
+    """Return a parameter's group, which is the first part of its name (``image`` for ``image.hash.weight``)."""
     return name.partition(".")[0]

@@ -83,7 +83,7 @@ def test_size_is_that_of_the_arrays() -> None:
 
 def test_newer_schema_is_named_before_anything_else_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     newer = with_header(schema=message.SCHEMA_VERSION + 1)
-    with pytest.raises(UserError, match="schema 2 arrived and this silohash reads up to 1"):
+    with pytest.raises(UserError, match="message has schema 2, and this silohash reads up to 1"):
         Message.decode(newer)
     monkeypatch.setattr(message, "SECTIONS", ("params", "new"))
     with pytest.raises(UserError, match="same version"):

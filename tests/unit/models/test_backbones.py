@@ -126,8 +126,8 @@ def test_files_that_change_while_a_run_is_prepared(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"backbone": "hugingface"}, r'no backbone "hugingface" \(did you mean "huggingface"\?\)'),
-        ({"modle": "x"}, r'takes no option "modle" \(did you mean "model"\?\)'),
+        ({"backbone": "hugingface"}, r'unknown backbone "hugingface" \(did you mean "huggingface"\?\)'),
+        ({"modle": "x"}, r'does not have an option "modle" \(did you mean "model"\?\)'),
         ({"freeze": "yes"}, "freeze is 'yes'"),
         ({"model": ""}, "model is not given"),
     ],

@@ -95,7 +95,7 @@ def test_the_network_sees_pixels_as_they_are(tmp_path: Path, weights: Path) -> N
         ({}, 224, "weights are not given"),
         ({"weights": "nowhere.mat"}, 224, 'no file "nowhere.mat"'),
         ({"weights": "here.mat"}, 64, "size = 224"),
-        ({"weights": "here.mat", "pooling": "mean"}, 224, 'no option "pooling"'),
+        ({"weights": "here.mat", "pooling": "mean"}, 224, 'does not have an option "pooling"'),
     ],
 )
 def test_what_does_not_fit_is_refused(
