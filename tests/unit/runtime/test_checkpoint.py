@@ -141,7 +141,7 @@ def test_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pyt
         sync(descriptor)
 
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(UserError, match=r"The disk is full: .* nothing was left half-written"):
+    with pytest.raises(UserError, match=r"The disk is full: .* no partial file was left behind"):
         save_checkpoint(folder, state(3), DIGEST)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
     assert same(load_checkpoint(folder, DIGEST), state(2))
