@@ -1,3 +1,82 @@
-"""silohash: federated training of cross-modal hash codes, and search across silos that may not pool their data."""
+"""silohash: federated training of cross-modal hash codes, and search across silos whose data cannot be pooled.
+
+The names below are the public Python API. They are imported when they are first used, so that ``import silohash`` loads
+neither torch nor numba.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from silohash.api.codes import Score, evaluate_codes, nearest
+    from silohash.api.data import load_archive, partition
+    from silohash.api.methods import list_methods
+    from silohash.api.runs import TrainedRun, train
+    from silohash.api.runs import open_run as open  # noqa: A004  silohash.open, as in gzip.open
+    from silohash.data.archive import Archive
+    from silohash.data.partition.base import Partition
+    from silohash.index.base import Neighbours
+    from silohash.index.codes import Codes
+    from silohash.search.hits import Hit, Hits
+    from silohash.types import MethodCard, UserError
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Archive",
+    "Codes",
+    "Hit",
+    "Hits",
+    "MethodCard",
+    "Neighbours",
+    "Partition",
+    "Score",
+    "TrainedRun",
+    "UserError",
+    "__version__",
+    "evaluate_codes",
+    "list_methods",
+    "load_archive",
+    "nearest",
+    "open",
+    "partition",
+    "train",
+]
+
+_DEFINED_IN = {
+    "Archive": "silohash.data.archive:Archive",
+    "Codes": "silohash.index.codes:Codes",
+    "Hit": "silohash.search.hits:Hit",
+    "Hits": "silohash.search.hits:Hits",
+    "MethodCard": "silohash.types:MethodCard",
+    "Neighbours": "silohash.index.base:Neighbours",
+    "Partition": "silohash.data.partition.base:Partition",
+    "Score": "silohash.api.codes:Score",
+    "TrainedRun": "silohash.api.runs:TrainedRun",
+    "UserError": "silohash.types:UserError",
+    "evaluate_codes": "silohash.api.codes:evaluate_codes",
+    "list_methods": "silohash.api.methods:list_methods",
+    "load_archive": "silohash.api.data:load_archive",
+    "nearest": "silohash.api.codes:nearest",
+    "open": "silohash.api.runs:open_run",
+    "partition": "silohash.api.data:partition",
+    "train": "silohash.api.runs:train",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  a public name
+    """Import a public name when it is first used."""
+    if name not in _DEFINED_IN:
+        raise AttributeError(f"module 'silohash' has no attribute {name!r}")
+    from importlib import import_module
+
+    module, _, attribute = _DEFINED_IN[name].partition(":")
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the names of the module, including public names that have not been imported yet."""
+    return sorted({*globals(), *__all__})

@@ -233,19 +233,20 @@ def test_questions_that_cannot_be_asked(run: Run, tmp_path: Path) -> None:
     broken.write_bytes(b"no picture")
     vector = tmp_path / "vector.npy"
     np.save(vector, np.zeros(7, np.float32))
-    assert_refused(silohash("search", run.folder), "one of TEXT, --image FILE and --vector FILE; 0 were given")
-    assert_refused(silohash("search", run.folder, "parrot", "--image", broken), "2 were given")
+    assert_refused(silohash("search", run.folder), "exactly one of text, image and vector; none was given")
+    assert_refused(silohash("search", run.folder, "parrot", "--image", broken), "text and image was given")
     assert_refused(silohash("search", run.folder, "  "), "The text is empty")
     assert_refused(
-        silohash("search", run.folder, "--image", tmp_path / "none.png"), f'no file "{tmp_path / "none.png"}"'
+        silohash("search", run.folder, "--image", tmp_path / "none.png"),
+        f'The file "{tmp_path / "none.png"}" does not exist',
     )
-    assert_refused(silohash("search", run.folder, "--image", broken), "broken.png", "cannot be read as a picture")
-    assert_refused(silohash("search", run.folder, "--vector", broken), "broken.png", "is no .npy array")
+    assert_refused(silohash("search", run.folder, "--image", broken), "broken.png", "cannot be read as an image")
+    assert_refused(silohash("search", run.folder, "--vector", broken), "broken.png", "is not a .npy array")
     assert_refused(silohash("search", run.folder, "--vector", vector), "16", "7")
     assert_refused(
-        silohash("search", run.folder, "--vector", vector, "--vector-of", "sound"), '"sound" is neither image nor text'
+        silohash("search", run.folder, "--vector", vector, "--vector-of", "sound"), '"sound" is not a modality'
     )
-    assert_refused(silohash("search", run.folder, "parrot", "--find", "sounds"), '"sounds" is neither image nor text')
+    assert_refused(silohash("search", run.folder, "parrot", "--find", "sounds"), '"sounds" is not a modality')
 
 
 def test_measures_that_there_are_not(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Silos that deploy models of their own are searched together, from the training to the answer on the command line."""
+"""Silos that use different models are searched together, from training to the hits on the command line."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_more_items_are_encoded_by_the_model_that_is_named(run: Run, tmp_path: P
         assert all(values == sorted(values) and values for values in distances.values())
     finally:
         shutil.rmtree(run.index_folder / "more", ignore_errors=True)
-    assert "Name the archive's folder too" in silohash("index", run.folder, "--model", own).err
+    assert "Give the folder of the archive, too" in silohash("index", run.folder, "--model", own).err
 
 
 def test_the_command_line_says_what_the_order_is(run: Run) -> None:
@@ -64,7 +64,7 @@ def test_the_command_line_says_what_the_order_is(run: Run) -> None:
     lines = said.out.splitlines()
     assert len(lines) == 5
     assert all(line.startswith("rank ") for line in lines)
-    assert "the order is by each silo's own rank" in said.err
+    assert "ordered by their rank within each silo" in said.err
 
 
 def test_silos_with_one_model_are_merged_by_distance(tmp_path: Path) -> None:

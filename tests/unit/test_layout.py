@@ -23,10 +23,10 @@ MOST_FILES_IN_A_FOLDER = 20
 ORDER = (
     *("types", "seeds", "registry", "files"),
     *("index", "evaluate", "data", "features", "models", "exchange", "local", "federated"),
-    *("runtime", "search", "report", "study", "service", "cli"),
+    *("runtime", "search", "report", "study", "api", "service", "cli"),
 )
 NEVER_TORCH = ("index", "evaluate", "search")
-WITHOUT_TORCH = ("types", "seeds", "registry", "files", "data", "features", *NEVER_TORCH, "cli")
+WITHOUT_TORCH = ("types", "seeds", "registry", "files", "data", "features", *NEVER_TORCH, "api", "cli")
 RUNS_CODE_WHEN_READ = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 
 IMPORT_WITHOUT_TORCH = """
@@ -182,7 +182,7 @@ def test_no_folder_holds_too_many_files() -> None:
 def test_imports_go_upwards_only() -> None:
     wrong = {}
     for name, path in MODULES.items():
-        part = {"__main__": "cli", "__init__": "types"}.get(part_of(path), part_of(path))
+        part = {"__main__": "cli", "__init__": "api"}.get(part_of(path), part_of(path))
         if found := list(objections(part, TREES[name])):
             wrong[name] = found
     assert wrong == {}

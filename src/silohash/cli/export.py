@@ -1,4 +1,4 @@
-"""``export`` and ``encode``: a trained run's towers and codes for other programs."""
+"""``export`` and ``encode``: the networks and codes of a trained run for use in other programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.search import modality_named
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -16,23 +15,23 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Add the commands."""
     app.command()(export)
     app.command()(encode)
 
 
 def export(
     run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
-    onnx: Annotated[bool, typer.Option("--onnx", help="Write ONNX files, one a tower.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder of the files; RUN/onnx by default.")] = None,
-    model: Annotated[str | None, typer.Option(help="A silo's own model, where silos have their own.")] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Write ONNX files, one per modality.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder to write to. [default: RUN/onnx]")] = None,
+    model: Annotated[str | None, typer.Option(help="Silo whose model to use, if silos use different models.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Write the towers for other programs, if they give the same codes there."""
+    """Export the networks for use in other programs, after checking that they give the same codes there."""
     from silohash.runtime.run import Run
 
     if not onnx:
-        raise UserError("Name the form in which the towers are to be written: --onnx.")
+        raise UserError("No export format is selected. Add --onnx.")
     found = Run(run)
     _ = found.config
     with spinner("Exporting"):
@@ -50,40 +49,38 @@ def export(
 
 def _sentence(tower: ExportedTower) -> str:
     parity = tower.parity
-    ties = f"; {parity.ties:,} with an output next to 0 left out" if parity.ties else ""
-    equal = f"{parity.equal_codes:,} of {parity.items - parity.ties:,} codes equal torch's{ties}"
+    ties = f", not counting {parity.ties:,} with an output close to 0" if parity.ties else ""
+    equal = f"{parity.equal_codes:,} of {parity.items - parity.ties:,} codes equal those of torch{ties}"
     return f"{tower.path}: {equal}; outputs differ by at most {parity.largest_difference:.1e}"
 
 
 def encode(
     run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
-    out: Annotated[Path, typer.Option(help="The file: .npz, or .csv for codes in hexadecimal digits.")],
+    out: Annotated[Path, typer.Option(help="File to write: .npz, or .csv for hexadecimal codes.")],
     archive: Annotated[
-        str | None, typer.Argument(help="A named archive, or the path of a folder; the run's own by default.")
+        str | None, typer.Argument(help="Name or folder of an archive. [default: the archive of the run]")
     ] = None,
-    modality: Annotated[str | None, typer.Option(help="image or text, where the archive has both.")] = None,
-    model: Annotated[str | None, typer.Option(help="A silo's own model, where silos have their own.")] = None,
+    modality: Annotated[str | None, typer.Option(help="image or text. Required if the archive has both.")] = None,
+    model: Annotated[str | None, typer.Option(help="Silo whose model to use, if silos use different models.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Write the codes of an archive's items into a file; labels are not needed."""
-    from silohash.data.catalogue import named_or_folder
-    from silohash.runtime.encoding import check_suffix, encode_archive, only_modality, write_codes
-    from silohash.runtime.run import Run
+    """Write the codes of the items of an archive to a file. Labels are not needed."""
+    from silohash.api.data import load_archive
+    from silohash.api.runs import open_run
+    from silohash.runtime.encoding import check_suffix, write_codes
 
     check_suffix(out)
-    found = Run(run)
-    trained = found.model
+    found = open_run(run)
     with spinner("Encoding"):
-        items = found.archive if archive is None else named_or_folder(archive)
-        encoder = trained.encoder(trained.shared_name() if model is None else model)
-        chosen = only_modality(items, encoder) if modality is None else modality_named(modality)
-        codes = encode_archive(encoder, items, chosen)
+        items = found.archive if archive is None else load_archive(archive)
+        codes = found.encode(items, modality, model=model)
         write_codes(codes, out)
     for sentence in items.card.skipped:
         print_status(f"skipped: {sentence}")
+    without = len(items) - len(codes)
     if as_json:
         about = {"bits": codes.bits, "modality": codes.modality, "model_digest": codes.model_digest}
-        print_json({"file": str(out), "items": len(codes), "items_without": len(items) - len(codes), **about})
+        print_json({"file": str(out), "items": len(codes), "items_without": without, **about})
         return
-    without = f"; {len(items) - len(codes):,} have no {chosen}" if len(codes) < len(items) else ""
-    print_result(f"{out}: {len(codes):,} codes of {codes.bits} bits{without}")
+    left_out = f"; {without:,} items without {codes.modality} left out" if without else ""
+    print_result(f"{out}: {len(codes):,} codes of {codes.bits} bits{left_out}")

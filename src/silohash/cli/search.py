@@ -1,22 +1,23 @@
-"""``index`` and ``search``: one question, every silo."""
+"""``index`` and ``search``: build the indexes of the silos, and search all of them at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.types import MODALITIES, Modality, UserError
+from silohash.types import UserError
 
 if TYPE_CHECKING:
-    from silohash.features.base import Value
+    from silohash.api.runs import TrainedRun
+    from silohash.index.store import Engine
     from silohash.search.hits import Hits
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Add the commands."""
     app.command()(index)
     app.command()(search)
 
@@ -24,116 +25,124 @@ def register(app: typer.Typer) -> None:
 def index(
     run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
     archive: Annotated[
-        Path | None, typer.Argument(help="A folder of more items, to be searched as one more silo.")
+        Path | None, typer.Argument(help="Folder of further items, which become searchable as one more silo.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="The silo whose model encodes those items, where silos have their own.")
+        str | None,
+        typer.Option(help="Silo whose model encodes the further items, if silos use different models."),
+    ] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="IDS",
+            help="Remove items instead: ids separated by commas, or @FILE with one id per line. Can be repeated.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Index every silo's items with the run's model."""
-    from silohash.data.formats.folder import read_folder
-    from silohash.runtime.indexing import index_run
-    from silohash.runtime.run import Run
+    """Build the index of every silo with the model of the run, or remove items from the indexes."""
+    from silohash.api.runs import open_run
 
-    items = None if archive is None else read_folder(archive)
+    found = open_run(run)
+    if remove is not None:
+        if archive is not None or model is not None:
+            raise UserError("--remove takes items out of existing indexes. Leave ARCHIVE and --model out.")
+        _remove(found, _ids(remove), as_json=as_json)
+        return
     with spinner("Indexing"):
-        counts = index_run(Run(run), items, model=model, notify=print_status)
+        counts = found.index(archive, model=model, notify=print_status)
     if as_json:
         print_json({"items": counts})
 
 
 def search(
     run: Annotated[Path, typer.Argument(help="Folder of an indexed run.")],
-    text: Annotated[str | None, typer.Argument(help="What to look for, in words.")] = None,
-    image: Annotated[Path | None, typer.Option(help="A picture to look for.")] = None,
+    text: Annotated[str | None, typer.Argument(help="Text to search for.")] = None,
+    image: Annotated[Path | None, typer.Option(help="Image file to search for.")] = None,
     vector: Annotated[
-        Path | None, typer.Option(help="A .npy feature vector, for runs trained on given features.")
+        Path | None, typer.Option(help="Feature vector to search for (.npy), if the run was trained on given features.")
     ] = None,
     vector_of: Annotated[str, typer.Option(help="What --vector describes: image or text.")] = "image",
-    find: Annotated[str, typer.Option(help="What to find: image, text, or auto for the other side.")] = "auto",
-    k: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = 10,
-    radius: Annotated[int | None, typer.Option(min=0, help="Answers at most so many bits away.")] = None,
+    find: Annotated[
+        str, typer.Option(help="What to find: image, text, or auto for the other modality than the query's.")
+    ] = "auto",
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of hits.")] = 10,
+    offset: Annotated[int, typer.Option(min=0, help="Number of nearest items to skip, for further pages.")] = 0,
+    radius: Annotated[int | None, typer.Option(min=0, help="Maximum distance of a hit, in bits.")] = None,
+    label: Annotated[str | None, typer.Option(help="Search only items with this label.")] = None,
+    engine: Annotated[str, typer.Option(help="Index engine: flat or faiss. Both give the same hits.")] = "flat",
+    previews: Annotated[
+        bool, typer.Option("--previews", help="Include previews in the JSON document, as data URLs.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Ask every silo one question, by words or by a picture, and merge the answers."""
-    from silohash.runtime.run import Run
-    from silohash.search.silos import ask_run
+    """Search all silos for a text or an image, and merge their answers."""
+    from silohash.api.runs import open_run
 
-    value, modality = _question(text, image, vector, vector_of)
-    found = Run(run)
-    target = _target(find, modality, tuple(found.model.featurisers))
-    hits = ask_run(found, value, modality, target, k=k, radius_bits=radius)
+    hits = open_run(run).search(
+        text,
+        image=image,
+        vector=vector,
+        vector_modality=vector_of,
+        find=find,
+        k=k,
+        offset=offset,
+        radius_bits=radius,
+        label=label,
+        previews=previews,
+        engine=cast("Engine", engine),
+    )
     if as_json:
         print_json(_document(hits))
+    else:
+        print_hits(hits)
+
+
+def _ids(given: list[str]) -> list[str]:
+    """Return the ids that the values of ``--remove`` name, each once."""
+    ids: dict[str, None] = {}
+    for value in given:
+        names = _lines(Path(value[1:])) if value.startswith("@") else value.split(",")
+        ids.update(dict.fromkeys(name.strip() for name in names if name.strip()))
+    if not ids:
+        raise UserError(f"--remove {' '.join(given)} names no id. Give ids separated by commas, or @FILE.")
+    return list(ids)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--remove @{path} cannot be read ({error}). Give a text file with one id per line.") from error
+
+
+def _remove(run: TrainedRun, ids: list[str], *, as_json: bool) -> None:
+    with spinner("Removing"):
+        removed = run.remove(ids)
+    found = {name for names in removed.values() for name in names}
+    missing = [name for name in ids if name not in found]
+    if as_json:
+        print_json({"removed": removed, "not_found": missing})
         return
-    print_hits(hits)
-
-
-def _question(text: str | None, image: Path | None, vector: Path | None, vector_of: str) -> tuple[Value, Modality]:
-    given = [name for name, value in (("TEXT", text), ("--image", image), ("--vector", vector)) if value is not None]
-    if len(given) != 1:
-        raise UserError(f"Ask by one of TEXT, --image FILE and --vector FILE; {len(given)} were given.")
-    if text is not None:
-        if not text.strip():
-            raise UserError("The text is empty. Say what to look for.")
-        return text, "text"
-    if image is not None:
-        return _read_picture(image), "image"
-    assert vector is not None  # noqa: S101  one of the three is given
-    return _read_vector(vector), modality_named(vector_of)
-
-
-def _read_picture(path: Path) -> Value:
-    from silohash.data.pictures.decoding import decode
-
-    try:
-        return decode(path.read_bytes())
-    except FileNotFoundError as error:
-        raise UserError(f'There is no file "{path}".') from error
-    except (OSError, ValueError) as error:
-        raise UserError(f'"{path}" cannot be read as a picture ({error}). Give a PNG or JPEG file.') from error
-
-
-def _read_vector(path: Path) -> Value:
-    import numpy as np
-
-    try:
-        return np.asarray(np.load(path, allow_pickle=False))
-    except FileNotFoundError as error:
-        raise UserError(f'There is no file "{path}".') from error
-    except (ValueError, OSError) as error:
-        raise UserError(f'"{path}" is no .npy array ({error}).') from error
-
-
-def modality_named(name: str) -> Modality:
-    """Returns a modality that a user named.
-
-    Raises:
-        UserError: if there is no such modality.
-    """
-    for modality in MODALITIES:
-        if name == modality:
-            return modality
-    raise UserError(f'"{name}" is neither image nor text.')
-
-
-def _target(find: str, asked_by: Modality, modalities: tuple[Modality, ...]) -> Modality:
-    if find != "auto":
-        return modality_named(find)
-    other: Modality = "text" if asked_by == "image" else "image"
-    return other if other in modalities else asked_by
+    for silo, names in removed.items():
+        print_result(f"{silo}: removed {', '.join(names)}")
+    if missing:
+        print_status(f"Not found in any index: {', '.join(missing)}")
+    print_status("Indexing the run again adds removed items again, unless they are removed from the archive too.")
 
 
 def _document(hits: Hits) -> dict[str, Any]:
-    ranks: list[dict[str, int]] = [{} for _ in hits.ids] if hits.ranks is None else [{"rank": r} for r in hits.ranks]
     return {
-        "order": "distance" if hits.ranks is None else "rank",
+        "order": "distance" if hits.comparable else "rank",
         "hits": [
-            {"id": item, "silo": silo, **rank, "distance_bits": distance, **payload}
-            for item, silo, rank, distance, payload in zip(
-                hits.ids, hits.silos, ranks, hits.distances, hits.payloads, strict=True
-            )
+            {
+                "id": hit.id,
+                "silo": hit.silo,
+                **({} if hit.rank is None else {"rank": hit.rank}),
+                "distance_bits": hit.distance_bits,
+                **payload,
+            }
+            for hit, payload in zip(hits, hits.payloads, strict=True)
         ],
         "ties_at_cut": hits.ties_at_cut,
         "missing_silos": dict(hits.missing_silos),
@@ -143,25 +152,10 @@ def _document(hits: Hits) -> dict[str, Any]:
 
 
 def print_hits(hits: Hits) -> None:
-    """Prints an answer: rank if there are any, distance, silo, caption, labels; and who did not answer."""
-    width = max((len(silo) for silo in hits.silos), default=0)
-    ranks = [""] * len(hits) if hits.ranks is None else [f"rank {rank:3d}  " for rank in hits.ranks]
-    for item, silo, rank, distance, payload in zip(
-        hits.ids, hits.silos, ranks, hits.distances, hits.payloads, strict=True
-    ):
-        labels = f"  [{', '.join(payload['labels'])}]" if payload.get("labels") else ""
-        print_result(f"{rank}{distance:3d} bits  {silo:{width}}  {payload.get('caption') or item}{labels}")
-    if hits.ties_at_cut:
-        last = f"{hits.places[-1]} bits" if hits.comparable else f"rank {hits.places[-1]}"
-        print_status(f"{hits.ties_at_cut:,} more at {last} were left out; ask for more with -k.")
-    for silo, reason in hits.missing_silos.items():
-        print_status(f"{silo} did not answer: {reason}")
-    for silo, reason in hits.limited_silos.items():
-        print_status(f"{silo}: {reason}")
-    if not hits:
-        print_status("No silo answered with an item.")
-    if not hits.comparable:
-        print_status(
-            "The silos encode with models of their own: the order is by each silo's own rank, and distances of different "
-            "silos are not comparable."
-        )
+    """Print one line per hit on standard output, and notes on what is left out on standard error."""
+    from silohash.search.table import as_lines, notes
+
+    for line in as_lines(hits):
+        print_result(line)
+    for note in notes(hits):
+        print_status(note)

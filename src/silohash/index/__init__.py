@@ -1,1 +1,1 @@
-"""Packed binary codes, the exact flat index over them, and the database that it is rebuilt from."""
+"""Packed binary codes, exact indexes over them, and the files that store them."""

@@ -1,4 +1,4 @@
-"""What every index promises, and the manifest that binds an index to the model whose codes it holds."""
+"""The interface of an index, and the manifest that ties an index to the model whose codes it holds."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from silohash.types import MODALITIES, Modality, UserError
 FORMAT_VERSION = 1
 
 Keys: TypeAlias = npt.NDArray[np.int64]
-"""Keys of items, ``(n,)``, none negative: what an index knows an item by."""
+"""Keys of items, ``(n,)``, at least 0. An index identifies each item by its key."""
 
 Allowed: TypeAlias = "Keys | npt.NDArray[np.bool_]"
-"""A filter: the keys that may be found, or one bool for each of ``index.keys``."""
+"""A filter: the keys that a search may return, or a boolean mask over ``index.keys``."""
 
 
 @dataclass(frozen=True)
 class IndexManifest:
-    """What an index holds.
+    """Describe the contents of an index.
 
     Attributes:
-        format_version: of the file; a newer one than ``FORMAT_VERSION`` is refused.
-        model_digest: of the model that made the codes.
-        bits: length of a code.
-        modality: what was encoded.
-        count: live items.
+        model_digest: digest of the model that computed the codes.
+        bits: code length.
+        modality: the modality that was encoded.
+        count: number of live items.
+        format_version: version of the file format. Versions above ``FORMAT_VERSION`` are refused.
     """
 
     model_digest: str
@@ -42,52 +42,56 @@ class IndexManifest:
     def __post_init__(self) -> None:
         if self.format_version > FORMAT_VERSION:
             raise UserError(
-                f"The index has format {self.format_version}, and this silohash reads up to {FORMAT_VERSION}. "
-                "Install a newer silohash."
+                f"The index has format version {self.format_version}, but this silohash reads versions up to "
+                f"{FORMAT_VERSION}. Install a newer silohash."
             )
         if self.modality not in MODALITIES:
-            raise UserError(f'The index says modality "{self.modality}"; there are: {", ".join(MODALITIES)}.')
+            raise UserError(
+                f'The index has the unknown modality "{self.modality}"; choose one of: {", ".join(MODALITIES)}.'
+            )
         word_type(self.bits)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the manifest as a JSON value."""
+        """Return the manifest as a JSON value."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> IndexManifest:
-        """Reads what `to_json` gave.
+        """Create a manifest from the result of `to_json`.
 
         Raises:
-            UserError: if a field is missing or unknown, or the format is newer.
+            UserError: if a field is missing or unknown, or the format is too new.
         """
         try:
             return cls(**value)
         except TypeError as error:
-            raise UserError(f"The index's manifest is damaged ({error}). Build the index again.") from error
+            raise UserError(f"The manifest of the index is damaged ({error}). Build the index again.") from error
 
     def check(self, model_digest: str, bits: int) -> None:
-        """Makes sure that codes may be compared with those in the index.
+        """Check that codes can be compared with those in the index.
 
         Raises:
-            UserError: if another model made them, or they have another length.
+            UserError: if the codes come from a different model or have a different length.
         """
         if bits != self.bits:
-            raise UserError(f"The index holds codes of {self.bits} bits, the query has {bits}. Use the index's model.")
+            raise UserError(
+                f"The index holds codes of {self.bits} bits, but the query has {bits} bits. Use the model of the index."
+            )
         if model_digest != self.model_digest:
             raise UserError(
-                f"The index was made with model {self.model_digest[:12]}, the query with {model_digest[:12]}; their "
-                "codes cannot be compared. Encode with the index's model, or build the index again."
+                f"The index was built with model {self.model_digest[:12]} and the query was encoded with "
+                f"{model_digest[:12]}; their codes cannot be compared. Use the model of the index, or build the index again."
             )
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The nearest items of some queries, ordered by (distance, key).
+    """Hold the nearest items of each query, ordered by (distance, key).
 
     Attributes:
-        keys: ``(Q, k)`` int64, -1 where the index holds fewer than k items.
-        distances: ``(Q, k)`` int32 in bits, -1 where there is none.
-        ties_at_cut: ``(Q,)`` int64, how many more items lie at the last distance and were left out.
+        keys: ``(Q, k)`` int64. Filled up with -1 if fewer than k items can be returned.
+        distances: ``(Q, k)`` int32, in bits. Filled up with -1 in the same places.
+        ties_at_cut: ``(Q,)`` int64, the number of further items at the last returned distance.
     """
 
     keys: Keys
@@ -96,86 +100,92 @@ class Neighbours:
 
 
 class Index(Protocol):
-    """Codes under keys, searched by Hamming distance.
-
-    Attributes:
-        bits: length of a code.
-        exact: whether the answers are those of a full scan.
-        keys: the live keys, ascending.
-    """
+    """Store codes under keys and search them by Hamming distance."""
 
     @property
     def bits(self) -> int:
-        """Length of a code."""
+        """Code length."""
         ...
 
     @property
     def exact(self) -> bool:
-        """Whether the answers are those of a full scan."""
+        """Whether a search returns exactly what a full scan would return."""
         ...
 
     @property
     def keys(self) -> Keys:
-        """The live keys, ascending."""
+        """Live keys, in ascending order."""
         ...
 
     def __len__(self) -> int:
-        """Returns how many items live in the index."""
+        """Return the number of live items."""
         ...
 
     def add(self, keys: Keys, words: Words) -> None:
-        """Adds codes under keys; a key that exists already gets the new code."""
+        """Add codes under keys. An existing key gets the new code."""
         ...
 
     def remove(self, keys: Keys) -> int:
-        """Removes keys and returns how many of them were there."""
+        """Remove keys, and return how many of them existed."""
         ...
 
     def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbours:
-        """Returns the ``k`` nearest items of each query, ``(Q, W)`` words."""
+        """Return the ``k`` nearest items of each query, given as ``(Q, W)`` words."""
         ...
 
     def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbours]:
-        """Returns all items within a distance of each query: one answer a query, with arrays ``(1, hits)``."""
+        """Return all items within a distance of each query: one result per query, with arrays ``(1, hits)``."""
         ...
 
 
 def check_keys(keys: Keys, count: int) -> Keys:
-    """Returns the keys of ``count`` codes as int64.
+    """Return the keys of ``count`` codes as int64.
 
     Raises:
-        UserError: if a key is negative or there twice, or their number is another.
+        UserError: if a key is negative or repeated, or the number of keys is not ``count``.
     """
     given = np.asarray(keys, np.int64)
     if given.shape != (count,):
-        raise UserError(f"There are {count} codes but keys of shape {given.shape}; each code needs one key.")
+        raise UserError(f"There are {count} codes, but the keys have shape {given.shape}. Give one key per code.")
     if count and given.min() < 0:
-        raise UserError(f"Keys are not negative, but {given.min()} is among them.")
+        raise UserError(f"The key {given.min()} is negative. Use keys of at least 0.")
     if count > 1 and not (given[1:] > given[:-1]).all():
         ordered = np.sort(given)
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
         if twice.size:
-            raise UserError(f"Key {twice[0]} is given twice; each item needs a key of its own.")
+            raise UserError(f"The key {twice[0]} is given twice. Give each item its own key.")
     return given
 
 
 def check_k(k: int) -> None:
-    """Raises `UserError` unless at least one neighbour is asked for."""
+    """Check that at least one neighbour is requested.
+
+    Raises:
+        UserError: if ``k`` is less than 1.
+    """
     if k < 1:
-        raise UserError(f"At least one neighbour must be asked for, not k = {k}.")
+        raise UserError(f"k = {k} requests no neighbour. Use k of at least 1.")
 
 
 def check_radius(radius_bits: int) -> None:
-    """Raises `UserError` if the radius is negative."""
+    """Check that the radius is not negative.
+
+    Raises:
+        UserError: if it is.
+    """
     if radius_bits < 0:
-        raise UserError(f"A radius is at least 0 bits, not {radius_bits}.")
+        raise UserError(f"A radius of {radius_bits} bits is negative. Use a radius of at least 0 bits.")
 
 
 def positions(ordered: Keys, keys: Keys) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Finds keys among ascending ones.
+    """Look up keys in a sorted array.
+
+    Args:
+        ordered: keys in ascending order.
+        keys: ``(n,)`` keys to look up.
 
     Returns:
-        ``(n,)`` int64, where each key stands (or would stand), and ``(n,)`` bool, whether it is there.
+        ``(n,)`` int64 insertion positions, and ``(n,)`` bool, whether each key was found at its position.
     """
     places = np.searchsorted(ordered, keys)
     if not len(ordered):
@@ -184,15 +194,17 @@ def positions(ordered: Keys, keys: Keys) -> tuple[npt.NDArray[np.int64], npt.NDA
 
 
 def allowed_keys(allowed: Allowed, live: Keys) -> Keys:
-    """Returns the live keys that a filter lets through, ascending.
+    """Return the live keys that pass a filter, in ascending order.
 
     Raises:
-        UserError: if a mask has another length than there are live keys.
+        UserError: if a mask does not have one element per live key.
     """
     given = np.asarray(allowed)
     if given.dtype == np.bool_:
         if given.shape != live.shape:
-            raise UserError(f"The filter has shape {given.shape}, the index {len(live)} items; give one bool an item.")
+            raise UserError(
+                f"The filter has shape {given.shape}, but the index holds {len(live)} items. Give one bool per item."
+            )
         return np.asarray(live[given], np.int64)
     wanted: Keys = np.unique(given.astype(np.int64))
     return wanted[positions(live, wanted)[1]]

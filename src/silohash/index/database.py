@@ -1,7 +1,7 @@
-"""The SQLite file beneath a `Store`: its head, its log of codes, its transactions, and what its errors mean.
+"""The SQLite file behind a `Store`: its head, its log of codes, its transactions, and its error messages.
 
-The log is append-only: an entry adds a run of keys with their codes, or removes some keys. Keys are given in ascending
-order and never again. Entries and head carry a checksum, so that a damaged file is refused, never answered from.
+The log is append-only. An entry adds a run of keys with their codes, or removes keys. Keys are assigned in ascending order
+and are never reused. The head and every entry have a checksum, so that a damaged file is refused instead of searched.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ CREATE TABLE items (key INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, payload TE
 
 @dataclass(frozen=True)
 class Head:
-    """The one row that says what the file holds.
+    """Hold the single row that describes the file.
 
     Attributes:
-        manifest: as users see it.
+        manifest: the manifest shown to users.
         next_key: the key of the next item.
-        entries: length of the log.
-        named: whether items have ids of their own (else an id is the key); None before the first item.
+        entries: number of entries in the log.
+        named: whether items have explicit ids. If False, an item's id is its key. None before the first item.
     """
 
     manifest: IndexManifest
@@ -55,16 +55,16 @@ class Head:
 
 
 class Database:
-    """An open index file. ``head`` is what it holds; it changes only inside `change`."""
+    """Manage an open index file. ``head`` describes its contents and changes only within `change`."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the file.
+        """Open the file.
 
         Raises:
-            UserError: if it is missing, damaged, of another kind or of a newer format.
+            UserError: if it is missing, damaged, not an index, or in a newer format.
         """
         if not path.is_file():
-            raise UserError(f"There is no index {path}. Build it first.")
+            raise UserError(f"The index {path} does not exist. Build it first.")
         self.path = path
         self._lock = threading.RLock()
         with self.explained():
@@ -78,13 +78,13 @@ class Database:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """One thread at a time, with SQLite's errors turned into sentences."""
+        """Admit one thread at a time, and translate SQLite errors into messages."""
         with self._lock, explaining_database_errors(self.path):
             yield
 
     @contextmanager
     def change(self) -> Iterator[Head]:
-        """A transaction that writes: all of it, or nothing. Yields the head as it was before."""
+        """Run a write transaction, which is applied as a whole or not at all. Yield the head before the change."""
         with self.explained():
             self.connection.execute("BEGIN IMMEDIATE")
             try:
@@ -100,7 +100,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A transaction that reads one state of the file, whoever else writes."""
+        """Run a read transaction, which sees one consistent state of the file while others write."""
         with self.explained():
             self.connection.execute("BEGIN")
             try:
@@ -110,8 +110,13 @@ class Database:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
 
+    def current_head(self) -> Head:
+        """Return the head as it is now in the file, which another program may have changed."""
+        with self.explained():
+            return self._read_head()
+
     def append(self, keys: Keys, packed: CodeBytes | None) -> None:
-        """Logs that keys were added with codes ``(n, bytes)``, or removed (None)."""
+        """Append a log entry: keys added with codes ``(n, bytes)``, or keys removed if ``packed`` is None."""
         entry = self.head.entries + 1
         run, codes = keys.astype("<i8").tobytes(), None if packed is None else packed.tobytes()
         row = (entry, run, codes, _entry_checksum(entry, run, codes))
@@ -119,32 +124,36 @@ class Database:
         self.head = replace(self.head, entries=entry)
 
     def removed(self) -> Keys:
-        """Returns the removed keys, ascending."""
+        """Return the removed keys, in ascending order."""
         runs = [keys for _, keys, _ in self._entries("WHERE codes IS NULL")]
         return np.unique(np.concatenate(runs)) if runs else np.empty(0, np.int64)
 
     def is_live(self, keys: Keys) -> npt.NDArray[np.bool_]:
-        """Tells for each key, ``(n,)``, whether its item is there."""
+        """Return whether the item of each key exists, ``(n,)`` bool."""
         return (keys >= 0) & (keys < self.head.next_key) & ~positions(self.removed(), keys)[1]
 
     def live(self) -> Iterator[tuple[Keys, CodeBytes]]:
-        """Yields the live keys, ascending, with their codes ``(n, bytes)``; proves that nothing is missing."""
+        """Yield the live keys in ascending order with their codes ``(n, bytes)``.
+
+        Raises:
+            UserError: if an entry or an item is missing.
+        """
         removed, width = self.removed(), byte_count(self.head.manifest.bits)
         count = entries = 0
         for entry, keys, codes in self._entries():
             entries += 1
             if entry != entries:
-                raise damaged(self.path, f"entry {entries} of its log is missing")
+                raise damaged(self.path, f"log entry {entries} is missing")
             if codes is not None:
                 packed = np.frombuffer(codes, np.uint8).reshape(-1, width)
                 live = ~positions(removed, keys)[1]
                 count += int(np.count_nonzero(live))
                 yield (keys, packed) if live.all() else (keys[live], packed[live])
         if (entries, count) != (self.head.entries, self.head.manifest.count):
-            raise damaged(self.path, f"it holds {count} items and should hold {self.head.manifest.count}")
+            raise damaged(self.path, f"it holds {count} items instead of {self.head.manifest.count}")
 
     def rewrite(self) -> None:
-        """Writes the log anew, without what was removed, and gives the space back."""
+        """Rewrite the log without removed items, and release their disk space."""
         with self.change():
             runs = list(self.live())
             self.connection.execute("DELETE FROM log")
@@ -162,36 +171,36 @@ class Database:
             entry, run, codes, checksum = row
             whole = isinstance(run, bytes) and isinstance(codes, bytes | None)
             if not whole or _entry_checksum(entry, run, codes) != checksum:
-                raise damaged(self.path, f"entry {entry} of its log has another checksum")
+                raise damaged(self.path, f"the checksum of log entry {entry} is wrong")
             yield entry, np.frombuffer(run, "<i8").astype(np.int64, copy=False), codes
 
     def _check_kind(self) -> None:
         kind = self.connection.execute("PRAGMA application_id").fetchone()[0]
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
         if kind != APPLICATION_ID:
-            raise UserError(f"{self.path} is no silohash index. Check the path, or build the index again.")
+            raise UserError(f"{self.path} is not a silohash index. Check the path, or build the index again.")
         if version > FORMAT_VERSION:
             raise UserError(
-                f"{self.path} has format {version}, and this silohash reads up to {FORMAT_VERSION}. "
+                f"{self.path} has format version {version}, but this silohash reads versions up to {FORMAT_VERSION}. "
                 "Install a newer silohash."
             )
 
     def _read_head(self) -> Head:
         rows = self.connection.execute("SELECT content, checksum FROM head").fetchall()
         if len(rows) != 1 or checksum_of(rows[0][0]) != rows[0][1]:
-            raise damaged(self.path, "its head has another checksum")
+            raise damaged(self.path, "the checksum of its head is wrong")
         content = json.loads(rows[0][0])
         return Head(**{**content, "manifest": IndexManifest.from_json(content["manifest"])})
 
 
 def create_file(path: Path, manifest: IndexManifest) -> None:
-    """Creates an empty index file, whole or not at all.
+    """Create an empty index file, completely or not at all.
 
     Raises:
-        UserError: if there is a file already, or the place may not be written.
+        UserError: if the file exists or cannot be written.
     """
     if path.exists():
-        raise UserError(f"There is a file {path} already. Open it, or remove it first.")
+        raise UserError(f"The file {path} already exists. Open it, or remove it first.")
     beside = path.with_name(f".{path.name}.part")
     with explaining_disk_errors(path), explaining_database_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,34 +219,34 @@ def create_file(path: Path, manifest: IndexManifest) -> None:
 
 
 def connect(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
-    """Opens a connection whose transactions are begun and ended by hand."""
+    """Open a connection with manual transactions."""
     place = f"{path.resolve().as_uri()}?mode={mode}"
     return sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False)
 
 
 def write_head(connection: sqlite3.Connection, head: Head) -> None:
-    """Puts a new head in the place of the old one."""
+    """Replace the head."""
     content = json.dumps(asdict(head), sort_keys=True)
     connection.execute("DELETE FROM head")
     connection.execute("INSERT INTO head VALUES (?, ?)", (content, checksum_of(content)))
 
 
 def checksum_of(*values: object) -> int:
-    """Returns a checksum of texts and numbers."""
+    """Return a checksum of strings and numbers."""
     return zlib.crc32("\0".join(map(str, values)).encode("utf-8", "surrogatepass"))
 
 
 def damaged(path: Path, how: str) -> UserError:
-    """Returns the error for a file that cannot be trusted."""
+    """Return the error for a damaged file."""
     return UserError(f"The index {path} is damaged ({how}). Restore it from a copy, or build the index again.")
 
 
 @contextmanager
 def explaining_database_errors(path: Path) -> Iterator[None]:
-    """Turns SQLite's errors into sentences that say what to do.
+    """Translate SQLite errors into messages that say what to do.
 
     Raises:
-        UserError: in their place.
+        UserError: in place of a database error.
     """
     try:
         yield
@@ -246,11 +255,11 @@ def explaining_database_errors(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code == sqlite3.SQLITE_BUSY:
-            raise UserError(
-                f"The index {path} is being changed by another program. Try again when it is done."
-            ) from error
+            raise UserError(f"Another program is changing the index {path}. Try again when it has finished.") from error
         if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR}:
-            raise UserError(f"The index {path} could not be read or written ({error}). Check its folder.") from error
+            raise UserError(
+                f"The index {path} cannot be read or written ({error}). Check the permissions of its folder."
+            ) from error
         if code == sqlite3.SQLITE_FULL:
             with explaining_disk_errors(path):
                 raise OSError(errno.ENOSPC, str(error)) from error

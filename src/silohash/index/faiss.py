@@ -1,8 +1,9 @@
-"""The same index by faiss: for machines without numba, and as the independent oracle of the tests.
+"""The same exact index, implemented with faiss.
 
-faiss breaks ties as it pleases, so a search asks it for the distance of the cut and then for all items within it; the
-answers are those of `FlatIndex`, at some times its cost. Codes are padded with zero bytes to a multiple of 32 bits,
-below which faiss has no fast path.
+It serves machines without numba, and it is the independent reference in the tests. faiss breaks ties arbitrarily, so a
+search first requests the distance of the k-th item and then all items within that distance. The results equal those of
+`FlatIndex`, at several times its cost. Codes are padded with zero bytes to a multiple of 32 bits, because faiss has no
+fast path for shorter codes.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ Selector = Any
 
 
 class FaissIndex:
-    """Codes in a faiss ``IndexBinaryIDMap2`` over ``IndexBinaryFlat``."""
+    """Index codes in a faiss ``IndexBinaryIDMap2`` over ``IndexBinaryFlat``."""
 
     exact = True
 
     def __init__(self, bits: int) -> None:
-        """Makes an empty index for codes of ``bits`` bits."""
+        """Create an empty index for codes of ``bits`` bits."""
         word_type(bits)
         self.bits = bits
         self._padded_bytes = 4 * -(-bits // 32)
@@ -45,11 +46,11 @@ class FaissIndex:
 
     @property
     def keys(self) -> Keys:
-        """The live keys, ascending."""
+        """Live keys, in ascending order."""
         return np.sort(faiss.vector_to_array(self._index.id_map).astype(np.int64))
 
     def add(self, keys: Keys, words: Words) -> None:
-        """Adds codes under keys; a key that exists already gets the new code."""
+        """Add codes under keys. An existing key gets the new code."""
         padded = self._pad(words)
         given = check_keys(keys, len(padded))
         self.remove(given)
@@ -57,13 +58,13 @@ class FaissIndex:
             self._index.add_with_ids(padded, given)
 
     def remove(self, keys: Keys) -> int:
-        """Removes keys and returns how many of them were there."""
+        """Remove keys, and return how many of them existed."""
         given = np.unique(np.asarray(keys, np.int64))
         there = given[positions(self.keys, given)[1]] if len(self) else given[:0]
         return int(self._index.remove_ids(there)) if there.size else 0
 
     def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbours:
-        """Returns the k nearest items of each query, in order of (distance, key); see `FlatIndex.search`."""
+        """Return the k nearest items of each query, ordered by (distance, key). See `FlatIndex.search`."""
         check_k(k)
         padded = self._pad(words)
         shape = (len(padded), k)
@@ -79,7 +80,7 @@ class FaissIndex:
         return answer
 
     def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbours]:
-        """Returns all items within a distance of each query; see `FlatIndex.search_radius`."""
+        """Return all items within a distance of each query. See `FlatIndex.search_radius`."""
         check_radius(radius_bits)
         padded = self._pad(words)
         selector, live = self._selected(allowed)
@@ -98,7 +99,7 @@ class FaissIndex:
         return padded
 
     def _selected(self, allowed: Allowed | None) -> tuple[Selector, int]:
-        """Returns faiss's form of a filter (None for none), and how many items it lets through."""
+        """Return the faiss form of a filter (None for no filter), and how many items pass it."""
         if allowed is None:
             return None, len(self)
         chosen = allowed_keys(allowed, self.keys)
@@ -106,7 +107,7 @@ class FaissIndex:
         return parameters(sel=faiss.IDSelectorBatch(chosen)), len(chosen)
 
     def _within(self, query: CodeBytes, radius_bits: int, selector: Selector) -> tuple[npt.NDArray[np.int32], Keys]:
-        """Returns distances and keys of all items within a radius of one query, in order."""
+        """Return the ordered distances and keys of all items within a radius of one query."""
         _, distances, keys = self._index.range_search(query, radius_bits + 1, params=selector)
         order = np.lexsort((keys, distances))
         return distances[order].astype(np.int32), keys[order].astype(np.int64)

@@ -1,7 +1,7 @@
-"""The exact index: every search scans every code, which up to a hundred million codes is the fastest way there is.
+"""An exact index that scans every code, which is the fastest method for up to a hundred million codes.
 
-The codes lie in slots in ascending order of their keys, in blocks as `kernels` wants them. A removed item stays as a
-tombstone that the scan passes over, until a quarter of the slots are tombstones; then they are swept out.
+Codes are stored in slots in ascending order of their keys, in the blocks that `kernels` scans. A removed item remains as
+a tombstone that the scan skips. When a quarter of the slots are tombstones, the index is compacted.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ QUERIES_AT_ONCE = 64
 GROWTH = 1.1
 SWEEP_SHARE = 0.25
 GATHER_SHARE = 0.05
-"""A filter that lets less than this share through is served by a copy of the codes that it lets through."""
+"""If a filter passes a smaller share than this, the codes that pass are copied and scanned alone."""
 
 Slots = npt.NDArray[np.int64]
 Alive = npt.NDArray[np.uint8]
 
 
 class FlatIndex:
-    """Codes in memory, searched exactly: one byte for eight bits of code and eight for its key.
+    """Search codes in memory exactly. An item takes one byte per eight bits of code, plus eight bytes for its key.
 
     Example:
         >>> from silohash.index.codes import pack
@@ -49,16 +49,19 @@ class FlatIndex:
     exact = True
 
     def __init__(self, bits: int, *, capacity: int = 0, threads: int = 1) -> None:
-        """Makes an empty index.
+        """Create an empty index.
 
         Args:
-            bits: length of the codes, 8..256.
-            capacity: items to make room for at once, to spare copies.
-            threads: how many threads share the queries of a batch.
+            bits: code length, from 8 to 256.
+            capacity: number of items to reserve memory for, which avoids copies while items are added.
+            threads: number of threads among which the queries of a batch are divided.
+
+        Raises:
+            UserError: if ``bits`` or ``threads`` is out of range.
         """
         word_type(bits)
         if threads < 1:
-            raise UserError(f"A search needs at least one thread, not {threads}.")
+            raise UserError(f"threads is {threads}. A search needs at least one thread.")
         self.bits = bits
         self.threads = threads
         self._slot_keys = np.empty(0, np.int64)
@@ -72,35 +75,35 @@ class FlatIndex:
 
     @property
     def keys(self) -> Keys:
-        """The live keys, ascending."""
+        """Live keys, in ascending order."""
         used = self._slot_keys[: self._used]
         return used if self._alive is None else used[self._alive[: self._used] != 0]
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes that codes, keys and tombstones take."""
+        """Memory used by codes, keys and tombstones, in bytes."""
         return self._blocks.nbytes + self._slot_keys.nbytes + (0 if self._alive is None else self._alive.nbytes)
 
     def words(self, keys: Keys) -> Words:
-        """Returns the codes under live keys, ``(n, W)``.
+        """Return the codes under live keys, ``(n, W)``.
 
         Raises:
-            UserError: if a key is not there.
+            UserError: if a key does not exist.
         """
         slots, there = self._find(np.asarray(keys, np.int64))
         if not there.all():
-            raise UserError(f"Key {np.asarray(keys)[~there][0]} is not in the index.")
+            raise UserError(f"Key {np.asarray(keys)[~there][0]} is not in the index. It may have been removed.")
         return from_bytes(self._read(slots), self.bits)
 
     def add(self, keys: Keys, words: Words) -> None:
-        """Adds codes under keys; a key that exists already gets the new code.
+        """Add codes under keys. An existing key gets the new code.
 
         Args:
-            keys: ``(n,)``, not negative, each once.
-            words: ``(n, W)``.
+            keys: ``(n,)`` unique keys of at least 0.
+            words: ``(n, W)`` packed codes.
 
         Raises:
-            UserError: if keys or words have another form.
+            UserError: if keys or words do not have this form.
         """
         packed = to_bytes(words, self.bits)
         given = check_keys(keys, len(packed))
@@ -113,7 +116,7 @@ class FlatIndex:
             self._append(given[order], packed[order])
 
     def remove(self, keys: Keys) -> int:
-        """Removes keys and returns how many of them were there."""
+        """Remove keys, and return how many of them existed."""
         slots, there = self._find(np.unique(np.asarray(keys, np.int64)))
         removed = int(np.count_nonzero(there))
         if not removed:
@@ -126,21 +129,21 @@ class FlatIndex:
         return removed
 
     def compact(self) -> None:
-        """Sweeps the tombstones out, so that they take neither memory nor time."""
+        """Remove all tombstones, so that they take neither memory nor search time."""
         if self._alive is not None:
             live = np.flatnonzero(self._alive[: self._used])
             self._rebuild(self._slot_keys[live], self._read(live))
 
     def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbours:
-        """Returns the k nearest items of each query, in order of (distance, key).
+        """Return the k nearest items of each query, ordered by (distance, key).
 
         Args:
-            words: ``(Q, W)``.
-            k: how many, at least 1; answers are filled with -1 beyond the items there are.
-            allowed: a filter: keys, or one bool for each of ``keys``.
+            words: ``(Q, W)`` packed codes.
+            k: number of items per query, at least 1. Results are filled up with -1 if there are fewer items.
+            allowed: an optional filter: the keys that may be returned, or a boolean mask over ``keys``.
 
         Raises:
-            UserError: if the codes have another length, or k is less than 1.
+            UserError: if the codes have a different length, or k is less than 1.
         """
         check_k(k)
         queries = np.ascontiguousarray(to_bytes(words, self.bits))
@@ -155,7 +158,7 @@ class FlatIndex:
             return answer
 
         def fill(start: int) -> None:
-            """Answers some of the queries."""
+            """Fill in the results of one slice of the queries."""
             some = slice(start, start + step)
             scratch = np.empty(kernels.BLOCK_CODES, self._distance_type)
             slots, distances, left_out = kernels.nearest(blocks, len(slot_keys), queries[some], depth, alive, scratch)
@@ -174,15 +177,15 @@ class FlatIndex:
         return answer
 
     def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbours]:
-        """Returns all items within a distance of each query, in order of (distance, key).
+        """Return all items within a distance of each query, ordered by (distance, key).
 
         Args:
-            words: ``(Q, W)``.
+            words: ``(Q, W)`` packed codes.
             radius_bits: the largest distance, at least 0.
-            allowed: a filter, as for `search`.
+            allowed: an optional filter, as in `search`.
 
         Returns:
-            One answer a query; its arrays are ``(1, hits)``.
+            One result per query. Its arrays have the shape ``(1, hits)``.
         """
         check_radius(radius_bits)
         queries = np.ascontiguousarray(to_bytes(words, self.bits))
@@ -206,7 +209,7 @@ class FlatIndex:
         return np.uint16 if 8 * byte_count(self.bits) > 255 else np.uint8
 
     def _scanned(self, allowed: Allowed | None) -> tuple[CodeBytes, Keys, Alive | None]:
-        """Returns what a search scans: blocks, the keys of their slots, and which slots count (None for all)."""
+        """Return the blocks to scan, the keys of their slots, and a mask of the slots that count (None for all)."""
         blocks, slot_keys = self._blocks[: _blocks_of(self._used)], self._slot_keys[: self._used]
         if allowed is None:
             return blocks, slot_keys, self._alive
@@ -228,7 +231,7 @@ class FlatIndex:
         return self._blocks[slots // kernels.BLOCK_CODES, :, slots % kernels.BLOCK_CODES]
 
     def _append(self, keys: Keys, packed: CodeBytes) -> None:
-        """Puts codes into the slots after the last; their keys ascend and are higher than all there are."""
+        """Append codes after the last slot. Their keys must be ascending and higher than all existing keys."""
         end = self._used + len(keys)
         if end > len(self._slot_keys):
             self._reserve(max(end, int(GROWTH * self._used)))
@@ -239,7 +242,7 @@ class FlatIndex:
         self._used = end
 
     def _merge(self, keys: Keys, packed: CodeBytes) -> None:
-        """Replaces the codes of keys that are there, and moves the others between them."""
+        """Replace the codes of existing keys, and insert the others in the order of their keys."""
         slots, there = positions(self._slot_keys[: self._used], keys)
         replaced = slots[there]
         self._blocks[replaced // kernels.BLOCK_CODES, :, replaced % kernels.BLOCK_CODES] = packed[there]
@@ -256,7 +259,7 @@ class FlatIndex:
         self._slot_keys, self._blocks, self._alive, self._used = keys, _filled(packed), None, len(keys)
 
     def _reserve(self, capacity: int) -> None:
-        """Makes room for so many items in all."""
+        """Grow the arrays to hold ``capacity`` items in total."""
         more = capacity - len(self._slot_keys)
         if more <= 0:
             return
@@ -273,14 +276,14 @@ def _blocks_of(count: int) -> int:
 
 
 def _filled(packed: CodeBytes) -> CodeBytes:
-    """Returns new blocks that hold codes ``(n, bytes)``."""
+    """Return new blocks that hold codes ``(n, bytes)``."""
     blocks = np.empty((_blocks_of(len(packed)), packed.shape[1], kernels.BLOCK_CODES), np.uint8)
     _write(blocks, 0, packed)
     return blocks
 
 
 def _write(blocks: CodeBytes, start: int, packed: CodeBytes) -> None:
-    """Writes codes ``(n, bytes)`` into the slots from ``start`` on."""
+    """Write codes ``(n, bytes)`` into the slots from ``start`` on."""
     done = 0
     while done < len(packed):
         block, place = divmod(start + done, kernels.BLOCK_CODES)

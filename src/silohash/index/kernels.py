@@ -1,13 +1,13 @@
-"""The exact scan, compiled by numba: distances a block at a time, a threshold that shrinks, selection by counting.
+"""The exact scan, compiled with numba: distances block by block, a shrinking threshold, and selection by counting.
 
-Codes lie in blocks, ``(blocks, bytes, BLOCK_CODES)`` uint8: byte ``w`` of a block's codes is one contiguous row, which
-a processor compares with a query's byte 32 or 64 codes at a time. A block fits the nearest cache and serves many
-queries before the next is read.
+Codes are stored in blocks of shape ``(blocks, bytes, BLOCK_CODES)`` uint8. Byte ``w`` of all codes of a block is one
+contiguous row, so a processor compares it with a byte of the query for 32 or 64 codes at a time. A block fits into the
+L1 cache and is compared with many queries before the next block is read.
 
-Of a query one keeps ``cut``, the lowest distance within which k of the items seen so far lie. A block whose lowest
-distance exceeds it is done with; otherwise eight distances are tested at once (as one uint64) and the few that pass are
-looked at. Items nearer than the cut are stored, items at the cut are only counted: slots ascend, so that one stored
-earlier wins.
+For each query, ``cut`` is the lowest distance within which k of the items seen so far lie. A block is skipped if its
+lowest distance exceeds the cut. Otherwise eight distances are tested at once, as one uint64, and only those that pass are
+examined. Items nearer than the cut are stored, and items at the cut are only counted. Slots are scanned in ascending
+order, so among equal distances the item stored first wins.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Buffer = npt.NDArray[np.unsignedinteger[Any]]
 
 
 def _emit_byte_distance(_context: Any, _left: Any, _right: Any) -> Any:  # noqa: ANN401  numba's own types
-    """Tells numba how to count the bits in which two bytes differ: one instruction, where the processor has it."""
+    """Define the number of differing bits of two bytes for numba: one instruction if the processor has it."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:  # noqa: ANN401
-        """Emits the instructions."""
+        """Emit the instructions."""
         return builder.ctpop(builder.xor(*values))
 
     return types.uint8(types.uint8, types.uint8), generate
@@ -43,10 +43,10 @@ _byte_distance: Any = intrinsic(_emit_byte_distance)
 
 @njit(cache=True, nogil=True)
 def _measure(block: Blocks, query: Blocks, fresh: bool, distances: Buffer) -> Any:  # noqa: ANN401  a number
-    """Writes the distances of a block's codes ``(bytes, codes)`` to a query ``(bytes,)``; returns the lowest.
+    """Write the distances between a query ``(bytes,)`` and a block ``(bytes, codes)``, and return the lowest.
 
-    A fresh block comes from memory: its rows are read one after another, which the processor foresees. From the cache,
-    four rows at a time are faster.
+    A fresh block is read from memory, row by row, which the processor can prefetch. A cached block is read four rows at a
+    time, which is faster.
     """
     distances[:] = 0
     fours = 0 if fresh else len(block) // 4 * 4
@@ -71,7 +71,7 @@ def _measure(block: Blocks, query: Blocks, fresh: bool, distances: Buffer) -> An
 def _keep(
     k: int, distance: np.int64, slot: int, state: Numbers, counts: Numbers, slots: Numbers, stored: Numbers
 ) -> None:
-    """Stores an item nearer than the cut; ``state`` is how many are stored, how many are nearer, the cut."""
+    """Store an item nearer than the cut. ``state`` holds (number stored, number nearer than the cut, cut)."""
     if state[0] == len(slots):
         kept = 0
         for i in range(len(slots)):
@@ -91,7 +91,7 @@ def _keep(
 def _ordered(
     k: int, state: Numbers, counts: Numbers, slots: Numbers, stored: Numbers, out: Numbers, out_distances: Numbers
 ) -> Any:  # noqa: ANN401  a number
-    """Writes the stored items in order of (distance, slot); returns how many at the cut are left out."""
+    """Write the stored items ordered by (distance, slot), and return how many items at the cut are left out."""
     cut, start = state[2], 0
     left_out = max(0, state[1] + counts[cut] - k)
     for distance in range(cut + 1):
@@ -118,7 +118,7 @@ def _admit(
     slots: Numbers,
     stored: Numbers,
 ) -> None:
-    """Takes the items of a block (slots ``first`` on) that lie within the cut into a query's state."""
+    """Add the items of a block that lie within the cut to a query's state. ``first`` is the slot of its first item."""
     eight = distances.view(np.uint64)
     lanes = len(distances) // len(eight)
     highest = 1 << (64 // lanes - 1)
@@ -148,18 +148,19 @@ def _admit(
 
 @njit(cache=True, nogil=True)
 def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, distances: Buffer) -> Any:  # noqa: ANN401
-    """Finds the k nearest codes of each query.
+    """Find the k nearest codes of each query.
 
     Args:
-        blocks: ``(blocks, bytes, BLOCK_CODES)``, the last one padded.
-        count: codes in the blocks.
+        blocks: ``(blocks, bytes, BLOCK_CODES)``, with padding at the end of the last block.
+        count: number of codes in the blocks.
         queries: ``(Q, bytes)``.
-        k: how many; at least 1 and at most ``count``.
-        alive: ``(count,)`` uint8, 0 for codes that are to be passed over; or None.
-        distances: ``(BLOCK_CODES,)`` scratch; uint16 where a distance can exceed 255, else uint8.
+        k: number of codes per query, at least 1 and at most ``count``.
+        alive: ``(count,)`` uint8, with 0 for codes to skip; or None to scan all codes.
+        distances: ``(BLOCK_CODES,)`` work array; uint16 if a distance can exceed 255, otherwise uint8.
 
     Returns:
-        ``(Q, k)`` int64 slots (-1 for none), ``(Q, k)`` int32 distances, ``(Q,)`` int64 left out at the cut.
+        ``(Q, k)`` int64 slots (-1 for none), ``(Q, k)`` int32 distances, and ``(Q,)`` int64 numbers of codes left out at
+        the cut.
     """
     total, farthest = len(queries), 8 * queries.shape[1] + 1
     room = min(count, 4 * k)
@@ -180,6 +181,6 @@ def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, d
 
 @njit(cache=True, nogil=True)
 def measure_all(blocks: Blocks, query: Blocks, distances: Buffer) -> None:
-    """Writes the distance of every code to a query ``(bytes,)`` into ``(blocks, BLOCK_CODES)``."""
+    """Write the distances between all codes and a query ``(bytes,)`` into ``(blocks, BLOCK_CODES)``."""
     for block in range(len(blocks)):
         _measure(blocks[block], query, True, distances[block])

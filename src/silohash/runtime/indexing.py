@@ -1,50 +1,61 @@
-"""Every silo's index of its own items, with the codes of the model that the silo deploys."""
+"""Build the index of every silo's items, with the codes of the model that the silo deploys."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from silohash.data.archive import Archive
+from silohash.data.archive import Archive, Pictures
 from silohash.files import folder_beside
 from silohash.index.base import FORMAT_VERSION, IndexManifest
+from silohash.index.preview import make_preview
 from silohash.index.store import Store
 from silohash.runtime.encoder import Encoder
 from silohash.runtime.run import Run
 from silohash.types import Modality, Notify, Rows, UserError
 
 BLOCK_ROWS = 50_000
+FIELDS = ("caption", "labels", "preview")
 
 
 def index_run(
-    run: Run, archive: Archive | None = None, *, model: str | None = None, notify: Notify = lambda text: None
+    run: Run,
+    archive: Archive | None = None,
+    *,
+    model: str | None = None,
+    fields: Mapping[str, Collection[str]] | None = None,
+    notify: Notify = lambda text: None,
 ) -> dict[str, int]:
-    """Makes the indexes of a run, in place of those before.
+    """Build the indexes of a run, replacing earlier ones.
 
     Args:
         run: a trained run.
-        archive: items to index beside the run's own silos, as one more silo; None for the silos themselves.
-        model: whose model encodes the archive, where silos have their own; the run's silos encode with what they deploy.
-        notify: told of each silo.
+        archive: items to index as one more silo, in addition to the silos of the run; None for the silos themselves.
+        model: name of the silo whose model encodes the archive, if silos use different models.
+        fields: per silo, the fields that are stored beside the codes, out of `FIELDS`. A silo that is not listed stores all
+            of them. Previews are stored once per item, in the index of the first modality.
+        notify: called with one line per silo.
 
     Returns:
-        Items a silo.
+        The number of items per silo.
 
     Raises:
-        UserError: if the run has no model, or none for the archive alone, or an item cannot be encoded.
+        UserError: if the run has no model, the model of the archive is ambiguous, or an item cannot be encoded.
     """
     if model is not None and archive is None:
-        raise UserError("--model says with which silo's model an archive is encoded. Name the archive's folder too.")
+        raise UserError("--model selects the model that encodes an archive. Give the folder of the archive, too.")
     counts: dict[str, int] = {}
     for name, items, rows in _parts(run, archive):
-        by = run.model.deployed_by(name) if archive is None else model or run.model.shared_name()
-        encoder = run.model.encoder(by)
+        deployed = run.model.deployed_by(name) if archive is None else model or run.model.shared_name()
+        encoder = run.model.encoder(deployed)
+        stored = set((fields or {}).get(name, FIELDS))
         with folder_beside(run.index_folder / name) as folder:
             for modality in encoder.featurisers:
                 present = rows[items.has(modality)[rows]]
                 if len(present):
-                    _index(folder / f"{modality}.sqlite", encoder, items, present, modality)
+                    _index(folder / f"{modality}.sqlite", encoder, items, present, modality, stored)
+                    stored.discard("preview")
         counts[name] = len(rows)
         notify(f"{name}: {len(rows):,} items")
     return counts
@@ -54,7 +65,7 @@ def _parts(run: Run, archive: Archive | None) -> Iterator[tuple[str, Archive, Ro
     if archive is not None:
         if archive.card.name in {silo.name for silo in run.partition.silos}:
             raise UserError(
-                f'The archive is called "{archive.card.name}", as one of the run\'s silos is. Rename its folder.'
+                f'The archive has the name "{archive.card.name}", which is the name of a silo of the run. Rename its folder.'
             )
         yield archive.card.name, archive, archive.split("database")
         return
@@ -62,24 +73,37 @@ def _parts(run: Run, archive: Archive | None) -> Iterator[tuple[str, Archive, Ro
         yield silo.name, run.archive, silo.split(run.archive, "database")
 
 
-def _index(path: Path, encoder: Encoder, archive: Archive, rows: Rows, modality: Modality) -> None:
+def _index(
+    path: Path, encoder: Encoder, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]
+) -> None:
     manifest = IndexManifest(
         format_version=FORMAT_VERSION, model_digest=encoder.digest, bits=encoder.bits, modality=modality, count=0
     )
+    pictures = archive.pictures() if "preview" in fields else None
     with Store.create(path, manifest) as store:
         for start in range(0, len(rows), BLOCK_ROWS):
             block = rows[start : start + BLOCK_ROWS]
-            codes = encoder.codes(archive, block, modality)
-            store.add(list(codes.ids), codes.words, [payload_of(archive, int(row)) for row in block])
+            payloads = [payload_of(archive, int(row), fields) for row in block]
+            previews = None if pictures is None else [_preview(pictures, int(row)) for row in block]
+            store.add_codes(encoder.codes(archive, block, modality), payloads, previews)
 
 
-def payload_of(archive: Archive, row: int) -> str:
-    """Returns what an index keeps beside an item's code, as JSON: its caption and labels."""
-    return json.dumps({"caption": shown(archive, row), "labels": archive.labels_of(row)}, ensure_ascii=False)
+def payload_of(archive: Archive, row: int, fields: Collection[str] = FIELDS) -> str:
+    """Return what an index stores beside the code of an item, as JSON: those of its caption and labels that are listed."""
+    payload = {"caption": shown(archive, row), "labels": archive.labels_of(row)}
+    return json.dumps({name: value for name, value in payload.items() if name in fields}, ensure_ascii=False)
 
 
 def shown(archive: Archive, row: int) -> str:
-    """Returns an item's text for people, behind the character itself where the archive is one of characters."""
+    """Return the text of an item for display. In an archive of characters, the character precedes its name."""
     character = archive.columns.get("character")
     caption = archive.caption(row)
     return f"{character[row]}  {caption}" if character is not None else caption
+
+
+def _preview(pictures: Pictures, row: int) -> bytes | None:
+    """Return the preview of an item; None if it has no picture, or its picture cannot be read."""
+    try:
+        return make_preview(pictures.picture(row))
+    except (UserError, OSError, ValueError):
+        return None

@@ -1,1 +1,1 @@
-"""One question asked of every silo, and the answers merged."""
+"""Search across silos: one query is sent to every silo, and the answers are merged."""

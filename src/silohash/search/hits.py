@@ -1,30 +1,37 @@
-"""A question and its answer, the same whether one silo gives it or many."""
+"""Queries and their results. One silo and many silos give results of the same form."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from silohash.index.preview import preview_content
 from silohash.types import Modality, UserError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Query:
-    """One code, and what is asked about it.
+    """Hold one code and the search parameters.
 
     Attributes:
         words: ``(W,)`` packed code.
-        bits: the code's length.
-        model_digest: the model that made the code; a silo answers only with codes of the same.
-        modality: the side that is searched: "image" asks for pictures.
-        k: how many hits are wanted.
-        offset: how many of the nearest are passed over, for the pages after the first.
-        radius_bits: items farther away are not wanted; None for no limit.
-        tie_key: the key of the order among equals; `ask` sets it.
+        bits: code length.
+        model_digest: digest of the model that computed the code. A silo answers only if its codes have the same digest.
+        modality: the modality to search. "image" searches for pictures.
+        k: number of hits.
+        offset: number of nearest items to skip, for the pages after the first.
+        radius_bits: maximum distance of a hit; None for no limit.
+        label: if set, only items with this label are searched.
+        previews: whether hits carry the small pictures that silos release.
+        tie_key: key of the order among items at the same distance. It is set by `ask`.
     """
 
     words: npt.NDArray[np.unsignedinteger]
@@ -34,47 +41,84 @@ class Query:
     k: int = 10
     offset: int = 0
     radius_bits: int | None = None
+    label: str | None = None
+    previews: bool = False
     tie_key: bytes = b""
 
     def __post_init__(self) -> None:
-        """Checks the numbers.
+        """Check the code and the numbers.
 
         Raises:
-            UserError: if the code is not one code, or a number is out of range.
+            UserError: if there is not exactly one code, or a number is out of range.
         """
         words = np.asarray(self.words)
         if words.ndim == 2 and len(words) == 1:
             object.__setattr__(self, "words", words[0])
         elif words.ndim != 1:
-            raise UserError(f"A query is one code, and these words have the shape {words.shape}. Ask one at a time.")
+            raise UserError(f"The query's words have the shape {words.shape}. Search for one code at a time.")
         if self.k < 1 or self.offset < 0:
-            raise UserError(f"A query asks for k = {self.k} from offset {self.offset}; k needs at least 1, offset 0.")
+            raise UserError(f"k is {self.k} and offset is {self.offset}. Use k of at least 1 and offset of at least 0.")
         if self.radius_bits is not None and self.radius_bits < 0:
-            raise UserError(f"A query's radius is {self.radius_bits} bits; it needs 0 or more.")
+            raise UserError(f"The radius is {self.radius_bits} bits. Use a radius of at least 0 bits.")
 
     @property
     def reach(self) -> int:
-        """How many of the nearest items the asked page needs: offset + k."""
+        """The number of nearest items that the page needs: offset + k."""
         return self.offset + self.k
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hits:
-    """Items in order, and what the answer leaves out; the answer of one silo and of many have the same form.
-
-    The order is that of distances; or of ranks, where silos answered by models of their own.
+class Hit:
+    """Describe one item of a result.
 
     Attributes:
-        ids: the items' ids within their silos.
-        distances: in bits; ascending, unless there are ranks.
-        silos: the silo that holds each item.
+        id: id of the item within its silo.
+        silo: name of the silo that holds the item.
+        distance_bits: Hamming distance to the query.
+        rank: rank of the item within its silo if silos use different models, otherwise None.
+        caption: text of the item, empty if it is not released.
+        labels: names of the item's labels, empty if they are not released.
+        preview_url: small picture of the item as a data URL; None without one.
+    """
+
+    id: str
+    silo: str
+    distance_bits: int
+    rank: int | None = None
+    caption: str = ""
+    labels: tuple[str, ...] = ()
+    preview_url: str | None = None
+
+    @property
+    def preview(self) -> Image.Image | None:
+        """The small picture of the item, or None."""
+        content = preview_content(self.preview_url)
+        if content is None:
+            return None
+        from PIL import Image
+
+        return Image.open(io.BytesIO(content))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Hits:
+    """Hold items in order, and what the result leaves out. Results of one silo and of many have the same form.
+
+    Items are ordered by distance, or by rank if silos use different models. A result can be iterated over and indexed, which
+    gives `Hit` objects. It prints as a table, and a notebook shows it with its previews.
+
+    Attributes:
+        ids: ids of the items within their silos.
+        distances: distances in bits, in ascending order unless there are ranks.
+        silos: name of the silo that holds each item.
         payloads: what the silo released of each item.
-        left_out: place -> items known to be at it that are not among the hits, up to the last hit's place.
-        missing_silos: silo -> why it did not answer.
-        limited_silos: silo -> why it showed fewer items than were asked for.
-        model_digests: the models whose codes were compared.
-        ranks: how many items of its own silo are strictly nearer than each item, plus one; ascending. None where distances
-            give the order.
+        left_out: maps a place (a distance or a rank) to the number of items known to be at it but not among the hits, up
+            to the place of the last hit.
+        missing_silos: maps a silo that did not answer to the reason.
+        limited_silos: maps a silo that released fewer items than requested to the reason.
+        model_digests: digests of the models whose codes were compared.
+        ranks: for each item, one plus the number of items of its own silo that are strictly nearer, in ascending order.
+            None if items are ordered by distance.
     """
 
     ids: tuple[str, ...] = ()
@@ -88,26 +132,53 @@ class Hits:
     ranks: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
-        """Returns how many hits there are."""
+        """Return the number of hits."""
         return len(self.ids)
+
+    def __iter__(self) -> Iterator[Hit]:
+        """Iterate over the hits in order."""
+        return (self._hit(position) for position in range(len(self)))
+
+    @overload
+    def __getitem__(self, position: int) -> Hit: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> list[Hit]: ...
+
+    def __getitem__(self, position: int | slice) -> Hit | list[Hit]:
+        """Return one hit, or a list of hits for a slice."""
+        positions = range(len(self))[position]
+        return self._hit(positions) if isinstance(positions, int) else [self._hit(p) for p in positions]
+
+    def __repr__(self) -> str:
+        """Return the hits as an aligned table."""
+        from silohash.search.table import as_text
+
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        """Return the hits as an HTML table with previews, for notebooks."""
+        from silohash.search.table import as_html
+
+        return as_html(self)
 
     @property
     def places(self) -> tuple[int, ...]:
-        """What gives the hits their order, ascending: their ranks if there are any, else their distances."""
+        """The values that order the hits, ascending: ranks if there are any, otherwise distances."""
         return self.distances if self.ranks is None else self.ranks
 
     @property
     def ties_at_cut(self) -> int:
-        """How many more items lie at the last hit's place."""
+        """The number of further items at the place of the last hit."""
         return self.left_out.get(self.places[-1], 0) if self.places else 0
 
     @property
     def comparable(self) -> bool:
-        """Whether distances give the order; by ranks, those of different silos mean different things."""
+        """Whether distances of different silos are comparable. If not, ranks give the order."""
         return self.ranks is None
 
     def taken(self, positions: list[int]) -> Hits:
-        """Returns the same answer with some of its hits, in the given order."""
+        """Return the same result with only the hits at the given positions, in the given order."""
         return replace(
             self,
             ids=tuple(self.ids[p] for p in positions),
@@ -118,20 +189,34 @@ class Hits:
         )
 
     def page(self, offset: int) -> Hits:
-        """Returns the hits from a position on."""
+        """Return the same result without its first ``offset`` hits."""
         return self.taken(list(range(min(offset, len(self)), len(self))))
+
+    def _hit(self, position: int) -> Hit:
+        payload = self.payloads[position]
+        labels = payload.get("labels") or ()
+        url = payload.get("preview")
+        return Hit(
+            id=self.ids[position],
+            silo=self.silos[position],
+            distance_bits=self.distances[position],
+            rank=None if self.ranks is None else self.ranks[position],
+            caption=str(payload.get("caption") or ""),
+            labels=tuple(map(str, labels)) if isinstance(labels, list | tuple) else (),
+            preview_url=url if preview_content(url) is not None else None,
+        )
 
 
 def silent(silo: str, reason: str) -> Hits:
-    """Returns the answer of a silo that gives none."""
+    """Return the result of a silo that does not answer."""
     return Hits(missing_silos={silo: reason})
 
 
 class Node(Protocol):
-    """A silo as the hub sees it: in this process, or behind a wire."""
+    """Represent a silo to the hub, in this process or behind a network connection."""
 
     name: str
 
     def answer(self, query: Query) -> Hits:
-        """Returns the silo's nearest ``query.reach`` items, in the order of (distance, `order.tie_order`)."""
+        """Return the silo's nearest ``query.reach`` items, ordered by (distance, `order.tie_order`)."""
         ...

@@ -1,12 +1,14 @@
-"""Asks every silo and merges the answers, so that they equal the answer of one pooled index.
+"""Send a query to every silo, and merge the answers so that they equal the answer of one pooled index.
 
-Each silo answers with its first ``offset + k`` items in one order that holds everywhere: (distance, keyed hash of silo
-and id). The first ``offset + k`` of all items are among those, and merging finds them. No silo is first among equals.
+Each silo answers with its first ``offset + k`` items in an order that is the same everywhere: (distance, keyed hash of
+silo and id). The first ``offset + k`` of all items are among those, and merging finds them. No silo takes precedence
+among items at the same distance.
 
-Distances between codes of different models mean nothing. Where silos have models of their own, rank takes the place of
-distance: how many items of its own silo are strictly nearer than an item, plus one. Of two usual ranks of equals this is the
-one that a silo's nearest items tell by themselves, however many equals it leaves out. Equal ranks of different silos are
-ordered by the same keyed hash. A merged answer carries its ranks, for a hub that merges it on.
+Distances between codes of different models are not comparable. If silos use different models, rank replaces distance:
+one plus the number of items of the same silo that are strictly nearer. Of the two usual definitions of rank, this one can
+be computed from a silo's nearest items alone, regardless of how many items at the same distance are left out. Equal ranks
+of different silos are ordered by the same keyed hash. A merged result keeps its ranks, so that another hub can merge it
+again.
 """
 
 from __future__ import annotations
@@ -18,72 +20,66 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from silohash.search.hits import Hits, Node, Query, silent
 from silohash.search.order import question_key, tie_order
 from silohash.types import UserError
 
+DEADLINE_SECONDS = 10.0
+NOT_QUERIED = "It was not queried, because there is no query for it."
+
 
 def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -> Hits:
-    """Merges answers into one. Associative, and the order of the parts does not matter.
+    """Merge results into one. Merging is associative, and the order of the parts does not matter.
 
     Args:
-        parts: answers of silos, or of hubs that merged some in the same way; each was asked for at least k hits under the
-            same key.
-        k: how many hits are kept.
-        key: the key of the order among equals.
-        by_rank: whether each silo's own ranks give the order, as they must where silos have models of their own.
+        parts: results of silos, or of hubs that merged some of them in the same way. Each must have been requested with at
+            least k hits and the same key.
+        k: number of hits to keep.
+        key: key of the order among items at the same place.
+        by_rank: whether to order by the ranks within each silo, which is required if silos use different models.
 
     Returns:
-        The first k hits, and how many items are known to be left out at each place up to the last hit's.
+        The first k hits, and the number of items known to be left out at each place up to that of the last hit.
 
     Raises:
-        UserError: if parts of different models, or of ranks, are to be merged by distance; or the other way round.
+        UserError: if results of different models, or results with ranks, are merged by distance; or the reverse.
     """
     digests = frozenset[str]().union(*(part.model_digests for part in parts))
-    if not by_rank and any(part.ranks is not None for part in parts):
-        raise UserError("Some answers were merged by rank and cannot be merged on by distance. Merge them by rank.")
-    if not by_rank and len(digests) > 1:
-        raise UserError(
-            f"The answers come from {len(digests)} models ({', '.join(sorted(digests))}), and distances between codes "
-            "of different models mean nothing. Index every silo with the same model, or merge the answers by rank."
-        )
     if by_rank:
         parts = [_ranked(part) for part in parts]
-    joined = Hits(
-        ids=tuple(item for part in parts for item in part.ids),
-        distances=tuple(distance for part in parts for distance in part.distances),
-        silos=tuple(silo for part in parts for silo in part.silos),
-        payloads=tuple(payload for part in parts for payload in part.payloads),
-        missing_silos=_joined([part.missing_silos for part in parts]),
-        limited_silos=_joined([part.limited_silos for part in parts]),
-        model_digests=digests,
-        ranks=tuple(rank for part in parts for rank in part.places) if by_rank else None,
-    )
-    places = joined.places
-    equals = tie_order(joined.silos, joined.ids, key)
-    ranked = sorted(range(len(joined)), key=lambda p: (places[p], int(equals[p]), joined.silos[p], joined.ids[p]))
-    left_out = Counter(places[p] for p in ranked[k:])
-    for part in parts:
-        left_out.update(part.left_out)
-    kept = joined.taken(ranked[:k])
-    if len(kept) == k:
-        left_out = Counter({place: n for place, n in left_out.items() if place <= kept.places[-1]})
-    return replace(kept, left_out=dict(sorted(left_out.items())))
+    else:
+        _check_comparable(parts, digests)
+    joined = _joined(parts, digests, by_rank=by_rank)
+    order = _order(joined, key)
+    kept = joined.taken(order[:k])
+    return replace(kept, left_out=_left_out(parts, kept, [joined.places[p] for p in order[k:]], k))
+
+
+def _check_comparable(parts: Sequence[Hits], digests: frozenset[str]) -> None:
+    """Check that results can be merged by distance."""
+    if any(part.ranks is not None for part in parts):
+        raise UserError("Some results were merged by rank and cannot be merged by distance. Merge them by rank.")
+    if len(digests) > 1:
+        raise UserError(
+            f"The results come from {len(digests)} models ({', '.join(sorted(digests))}), whose distances are not "
+            "comparable. Index every silo with the same model, or merge the results by rank."
+        )
 
 
 def _ranked(part: Hits) -> Hits:
-    """Returns one silo's answer with its items' ranks; an answer that has ranks as it is.
+    """Return the result of one silo with ranks. A result that has ranks is returned unchanged.
 
     Raises:
-        UserError: if the hits are several silos', merged by distance.
+        UserError: if the result was merged from several silos by distance.
     """
     if part.ranks is not None:
         return part
     if len(set(part.silos)) > 1:
         raise UserError(
-            f"An answer of {len(set(part.silos))} silos was merged by distance and cannot be merged on by rank. "
-            "Merge it by rank too."
+            f"A result of {len(set(part.silos))} silos was merged by distance and cannot be merged by rank. "
+            "Merge it by rank from the start."
         )
     nearest = sorted(part.distances)
     left_out = Counter[int]()
@@ -92,8 +88,41 @@ def _ranked(part: Hits) -> Hits:
     return replace(part, ranks=tuple(bisect_left(nearest, d) + 1 for d in part.distances), left_out=left_out)
 
 
-def _joined(parts: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Joins reasons; where two parts speak of one silo, the order of the parts does not decide."""
+def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) -> Hits:
+    """Return the hits of all parts one after another."""
+    return Hits(
+        ids=tuple(chain.from_iterable(part.ids for part in parts)),
+        distances=tuple(chain.from_iterable(part.distances for part in parts)),
+        silos=tuple(chain.from_iterable(part.silos for part in parts)),
+        payloads=tuple(chain.from_iterable(part.payloads for part in parts)),
+        missing_silos=_joined_reasons([part.missing_silos for part in parts]),
+        limited_silos=_joined_reasons([part.limited_silos for part in parts]),
+        model_digests=digests,
+        ranks=tuple(chain.from_iterable(part.places for part in parts)) if by_rank else None,
+    )
+
+
+def _order(joined: Hits, key: bytes) -> list[int]:
+    """Return the positions of hits ordered by place and, among equals, by the keyed hash of silo and id."""
+    places = joined.places
+    equals = tie_order(joined.silos, joined.ids, key)
+    return sorted(range(len(joined)), key=lambda p: (places[p], int(equals[p]), joined.silos[p], joined.ids[p]))
+
+
+def _left_out(parts: Sequence[Hits], kept: Hits, dropped: Sequence[int], k: int) -> dict[int, int]:
+    """Return the number of items left out at each place: those dropped here, and those that the parts left out.
+
+    If k hits are kept, places beyond the last hit are not reported, because items there may be unknown.
+    """
+    left_out = Counter(dropped)
+    for part in parts:
+        left_out.update(part.left_out)
+    last = kept.places[-1] if len(kept) == k else None
+    return {place: count for place, count in sorted(left_out.items()) if last is None or place <= last}
+
+
+def _joined_reasons(parts: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Join reasons by silo. If parts have different reasons for one silo, the first in sorted order is kept."""
     reasons: dict[str, str] = {}
     for silo, reason in sorted({pair for part in parts for pair in part.items()}):
         reasons.setdefault(silo, reason)
@@ -105,32 +134,32 @@ def ask(
     query: Query | Mapping[str, Query],
     *,
     secret: bytes = b"",
-    deadline_seconds: float = 10.0,
+    deadline_seconds: float = DEADLINE_SECONDS,
 ) -> Hits:
-    """Asks every silo at once and merges what comes before the deadline.
+    """Send a query to all silos at the same time, and merge the answers that arrive before the deadline.
 
     Args:
-        nodes: the silos; names must differ.
-        query: one question for all, or one a silo where each has a model of its own. The latter must agree in
-            everything but the code and its model; if they are for several models, answers are merged by rank.
-        secret: the hub's key of the order among equals. The same secret gives the same order, page after page.
-        deadline_seconds: how long the hub waits for the slowest.
+        nodes: the silos, with unique names.
+        query: one query for all silos, or one query per silo if silos use different models. Queries of a mapping may only
+            differ in code and model. If they are for several models, answers are merged by rank.
+        secret: the hub's key for the order among equals. The same secret gives the same order on every page.
+        deadline_seconds: time limit for the slowest silo.
 
     Returns:
-        The asked page of hits. A silo that raised, refused, was late or answered nonsense stands in ``missing_silos``
-        with the reason; if all did, there are no hits.
+        The requested page of hits. A silo that raised an error, refused, was late or gave an invalid answer is listed in
+        ``missing_silos`` with the reason. If all silos did, there are no hits.
 
     Raises:
-        UserError: if two nodes have one name, or the questions of a mapping disagree.
+        UserError: if two nodes have the same name, or the queries of a mapping disagree.
     """
     names = [node.name for node in nodes]
     if len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
-        raise UserError(f'Two silos are called "{twice}". Give each a name of its own.')
+        raise UserError(f'Two silos have the name "{twice}". Give each silo a unique name.')
     queries = dict(query) if isinstance(query, Mapping) else dict.fromkeys(names, query)
     first = _common(queries)
     if first is None:
-        return Hits(missing_silos=dict.fromkeys(sorted(names), "It was not asked: there is no query for it."))
+        return Hits(missing_silos=dict.fromkeys(sorted(names), NOT_QUERIED))
     codes = [query.words] if isinstance(query, Query) else [query[name].words for name in sorted(query)]
     key = question_key(secret, codes)
     keyed = {name: replace(value, tie_key=key) for name, value in queries.items()}
@@ -140,17 +169,18 @@ def ask(
 
 
 def _common(queries: Mapping[str, Query]) -> Query | None:
-    """Returns one of the questions, after checking that they ask the same."""
-    asked = {(q.bits, q.modality, q.k, q.offset, q.radius_bits) for q in queries.values()}
-    if len(asked) > 1:
+    """Return one of the queries, after checking that they differ in their codes and models only."""
+    parameters = {(q.bits, q.modality, q.k, q.offset, q.radius_bits, q.label, q.previews) for q in queries.values()}
+    if len(parameters) > 1:
         raise UserError(
-            "The silos' queries differ in bits, modality, k, offset or radius; only their codes may differ."
+            "The queries of the silos differ in more than their codes; only their codes may differ. "
+            "Use the same bits, modality, k, offset, radius, label and previews for all of them."
         )
     return next(iter(queries.values()), None)
 
 
 def _answers(nodes: Sequence[Node], queries: Mapping[str, Query], deadline_seconds: float) -> list[Hits]:
-    """Asks in one daemon thread a node: a node that never returns delays neither the hub nor its end."""
+    """Query each node in its own daemon thread, so that a node that never returns delays neither the hub nor its exit."""
     replies: queue.SimpleQueue[tuple[str, Hits]] = queue.SimpleQueue()
     answers: dict[str, Hits] = {}
     waiting = set()
@@ -161,7 +191,7 @@ def _answers(nodes: Sequence[Node], queries: Mapping[str, Query], deadline_secon
                 target=_reply, args=(node, queries[node.name], replies), name=f"ask {node.name}", daemon=True
             ).start()
         else:
-            answers[node.name] = silent(node.name, "It was not asked: there is no query for it.")
+            answers[node.name] = silent(node.name, NOT_QUERIED)
     end = time.monotonic() + deadline_seconds
     while waiting:
         try:
@@ -176,33 +206,41 @@ def _answers(nodes: Sequence[Node], queries: Mapping[str, Query], deadline_secon
 
 
 def _reply(node: Node, query: Query, replies: queue.SimpleQueue[tuple[str, Hits]]) -> None:
-    """Puts a node's answer, or why there is none, where the hub waits for it."""
+    """Put the answer of a node, or the reason for its absence, into the queue that the hub waits for."""
     try:
         hits = node.answer(query)
         flaw = _flaw(hits, node.name, query)
         replies.put((node.name, silent(node.name, flaw) if flaw else hits))
     except UserError as error:
         replies.put((node.name, silent(node.name, str(error))))
-    except Exception as error:  # whatever a silo's store or wire raises, the others' answers still count
+    except Exception as error:  # an error of one silo must not cost the answers of the others
         replies.put((node.name, silent(node.name, f"It failed: {type(error).__name__}: {error}")))
 
 
 def _flaw(hits: Hits, name: str, query: Query) -> str:
-    """Returns what is wrong with an answer; empty if nothing."""
+    """Return what is wrong with the answer of a silo, or an empty string."""
     if any(silo != name for silo in (*hits.silos, *hits.missing_silos, *hits.limited_silos)):
         return "It answered in the name of another silo."
     if hits.model_digests - {query.model_digest}:
         return f"It answered with codes of another model ({', '.join(sorted(hits.model_digests))})."
     if hits.ranks is not None:
-        return "It answered with ranks, which are the hub's to give."
+        return "It answered with ranks, which only the hub assigns."
+    return _flaw_of_columns(hits, query) or _flaw_of_numbers(hits, query)
+
+
+def _flaw_of_columns(hits: Hits, query: Query) -> str:
     columns = (hits.distances, hits.silos, hits.payloads)
     if len(hits) > query.reach or any(len(column) != len(hits) for column in columns):
         return (
-            f"It answered with {len(hits)} hits where {query.reach} were asked for, or with columns of unequal length."
+            f"It answered with {len(hits)} hits when {query.reach} were requested, or with columns of unequal length."
         )
+    return ""
+
+
+def _flaw_of_numbers(hits: Hits, query: Query) -> str:
     reach_bits = query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
     if any(not 0 <= distance <= reach_bits for distance in hits.distances):
-        return f"It answered with a distance outside 0 to {reach_bits} bits."
+        return f"It answered with a distance outside the range from 0 to {reach_bits} bits."
     if any(count < 0 for count in hits.left_out.values()):
         return "It answered with a negative number of items left out."
     return ""

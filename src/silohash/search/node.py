@@ -1,36 +1,47 @@
-"""One silo's side of a search: it checks the question, scans its own index, and shows what its policy allows."""
+"""The part of a search that runs at a silo: check the query, scan the silo's own index, release what its policy allows."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.index.base import Index
+from silohash.index.base import Index, Keys
+from silohash.index.preview import preview_url
 from silohash.index.store import Engine, Store
 from silohash.search.hits import Hits, Query, silent
 from silohash.search.order import Digests, item_digests, keyed_order
 from silohash.search.policy import Policy
-from silohash.types import Modality, UserError
+from silohash.types import MODALITIES, Modality, UserError
 
-Keys = npt.NDArray[np.int64]
+Distances = npt.NDArray[np.int32]
 
 
 class _Side:
-    """One modality of a silo: its store, the index over it, and the items' digests as far as ties have needed them."""
+    """Hold one modality of a silo: its store, the index in memory, and what searches have cached.
+
+    Digests of items are computed when ties first need them.
+    """
 
     def __init__(self, silo: str, store: Store, engine: Engine) -> None:
         self.store = store
+        self._version = store.version()
         self.index: Index = store.load(engine)
         self._silo = silo
         self._digests: Digests = np.zeros(0, np.uint64)
         self._known = np.zeros(0, bool)
+        self._label_keys: dict[str, Keys] | None = None
         self._lock = threading.Lock()
 
+    def outdated(self) -> bool:
+        """Return whether items were added to the store or removed from it since the index was loaded."""
+        return self.store.version() != self._version
+
     def order(self, keys: Keys, tie_key: bytes) -> Digests:
-        """Returns the place values of items among equals, ``(n,)``; an item's id is read and hashed once."""
+        """Return the sort values of items at the same distance, ``(n,)``. The id of an item is read and hashed once."""
         with self._lock:
             more = int(keys.max(initial=-1)) + 1 - len(self._known)
             if more > 0:
@@ -44,13 +55,20 @@ class _Side:
                 self._known[new] = True
             return keyed_order(self._digests[keys], tie_key)
 
+    def keys_with(self, label: str) -> Keys:
+        """Return the keys of the items with a label. The labels of all items are read once."""
+        with self._lock:
+            if self._label_keys is None:
+                self._label_keys = self.store.label_keys()
+            return self._label_keys.get(label, np.empty(0, np.int64))
+
 
 class SiloNode:
-    """A silo that answers questions.
+    """Answer queries for one silo.
 
     Attributes:
-        name: the silo's name.
-        policy: what it shows.
+        name: name of the silo.
+        policy: the limits of what the silo releases.
     """
 
     def __init__(
@@ -61,13 +79,13 @@ class SiloNode:
         *,
         engine: Engine = "flat",
     ) -> None:
-        """Loads the silo's indexes.
+        """Load the indexes of the silo.
 
         Args:
-            name: the silo's name.
-            stores: the store of each side that the silo holds.
-            policy: what it shows; the default policy if None.
-            engine: the index engine, as in `Store.load`.
+            name: name of the silo.
+            stores: the store of each modality that the silo holds.
+            policy: the limits of what the silo releases; the default policy if None.
+            engine: index engine, as in `Store.load`.
         """
         self.name = name
         self.policy = policy or Policy()
@@ -76,80 +94,95 @@ class SiloNode:
 
     @property
     def model_digest(self) -> str:
-        """The model that made the silo's codes."""
+        """Digest of the model that computed the silo's codes."""
         return next(iter(self._sides.values())).store.manifest.model_digest
 
-    def refresh(self) -> None:
-        """Loads the indexes again, after items were added to a store or removed from it."""
-        self._sides = {modality: _Side(self.name, side.store, self._engine) for modality, side in self._sides.items()}
-
     def answer(self, query: Query) -> Hits:
-        """Returns the silo's nearest ``query.reach`` items, or as many of them as its policy shows.
+        """Return the silo's nearest ``query.reach`` items, or as many of them as its policy releases.
 
-        Items are in the order of (distance, `order.tie_order`). A tie at the cut is broken by that order too: the whole
-        tie is fetched by a search in the radius of the cut, so that what one silo leaves out is no worse than what the
-        merge would have left out.
+        Items are ordered by (distance, `order.tie_order`). A tie at the cut is resolved by that order too: a radius search
+        fetches all items at the distance of the cut, so that the silo keeps exactly those that the merge would keep. Items
+        that were added or removed since the last query are taken into account.
 
         Returns:
-            The hits; or a silent answer with the reason, if the silo refuses.
+            The hits, or a silent result with the reason if the silo refuses the query.
         """
         try:
-            side = self._side(query)
-            return self._search(side, query)
+            return self._search(self._side(query), query)
         except UserError as error:
             return silent(self.name, str(error))
 
     def _side(self, query: Query) -> _Side:
-        """Returns the side that is asked, after checking that it may be and that the codes are of one model."""
-        if query.modality not in self._sides:
-            raise UserError(f"It holds no {query.modality} index.")
+        """Return the side to search, after checking the policy and the model of the query."""
         if query.modality not in self.policy.modalities:
-            raise UserError(f"Its policy does not let {query.modality}s be searched.")
+            raise UserError(f"Its policy does not allow searching for {query.modality}s.")
+        if query.label is not None and "labels" not in self.policy.fields:
+            raise UserError("Its policy does not release labels, so a search cannot filter by them.")
+        if query.modality not in self._sides:
+            raise UserError(f"It has no {query.modality} index.")
         side = self._sides[query.modality]
         side.store.manifest.check(query.model_digest, query.bits)
+        if side.outdated():
+            side = self._sides[query.modality] = _Side(self.name, side.store, self._engine)
         return side
 
     def _search(self, side: _Side, query: Query) -> Hits:
         k = min(query.reach, self.policy.max_results)
         radius_bits = self.policy.radius_bits(query.radius_bits)
-        found = side.index.search(query.words[None], k)
+        allowed = None if query.label is None else side.keys_with(query.label)
+        found = side.index.search(query.words[None], k, allowed=allowed)
         keys, distances = found.keys[0], found.distances[0]
         inside = keys >= 0 if radius_bits is None else (keys >= 0) & (distances <= radius_bits)
         keys, distances = keys[inside], distances[inside]
         left_out: dict[int, int] = {}
         if len(keys) == k and found.ties_at_cut[0]:
-            keys, distances, left_out = _whole_tie(side, query, keys, distances)
+            keys, distances, left_out = _whole_tie(side, query, keys, distances, allowed)
         order = side.order(keys, query.tie_key)
         ids = side.store.item_ids(keys)
         ranked = sorted(range(len(keys)), key=lambda p: (int(distances[p]), int(order[p]), ids[p]))[:k]
-        keys = keys[ranked]
+        names = [ids[p] for p in ranked]
         return Hits(
-            ids=tuple(str(ids[p]) for p in ranked),
+            ids=tuple(names),
             distances=tuple(int(distances[p]) for p in ranked),
             silos=(self.name,) * len(ranked),
-            payloads=tuple(self.policy.released(payload) for payload in side.store.payloads(keys)),
+            payloads=tuple(self._released(side, query, keys[ranked], names)),
             left_out=left_out,
             limited_silos=self._limits(query, len(ranked)),
             model_digests=frozenset({side.store.manifest.model_digest}),
         )
 
-    def _limits(self, query: Query, shown: int) -> dict[str, str]:
-        """Returns why fewer items were shown than asked for, if the policy is why."""
-        if shown == self.policy.max_results < query.reach:
-            return {self.name: f"It shows at most {shown:,} items for one question."}
+    def _released(self, side: _Side, query: Query, keys: Keys, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Return what the policy releases of each hit. Previews are read if the query requests them."""
+        payloads = side.store.payloads(keys)
+        if query.previews and "preview" in self.policy.fields:
+            previews = self._previews(ids)
+            for name, payload in zip(ids, payloads, strict=True):
+                if name in previews:
+                    payload["preview"] = preview_url(previews[name])
+        return [self.policy.released(payload) for payload in payloads]
+
+    def _previews(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """Return the previews of items, which are stored once, beside the first modality that the silo holds."""
+        first = next(modality for modality in MODALITIES if modality in self._sides)
+        return self._sides[first].store.previews(ids)
+
+    def _limits(self, query: Query, released: int) -> dict[str, str]:
+        """Return the reason for releasing fewer items than requested, if it is the policy."""
+        if released == self.policy.max_results < query.reach:
+            return {self.name: f"It releases at most {released:,} items per query."}
         limit = self.policy.max_distance_bits
-        if limit is not None and shown < query.reach and (query.radius_bits is None or limit < query.radius_bits):
-            return {self.name: f"It shows no item farther than {limit} bits."}
+        if limit is not None and released < query.reach and (query.radius_bits is None or limit < query.radius_bits):
+            return {self.name: f"It releases no item farther away than {limit} bits."}
         return {}
 
 
 def _whole_tie(
-    side: _Side, query: Query, keys: Keys, distances: npt.NDArray[np.int32]
-) -> tuple[Keys, npt.NDArray[np.int32], dict[int, int]]:
-    """Returns the nearest items with the tie at the cut chosen by the keyed order, and how many of the tie stay out."""
+    side: _Side, query: Query, keys: Keys, distances: Distances, allowed: Keys | None
+) -> tuple[Keys, Distances, dict[int, int]]:
+    """Return the nearest items with the tie at the cut resolved by the keyed order, and how many of the tie are left out."""
     cut = int(distances[-1])
     near = distances < cut
-    [within] = side.index.search_radius(query.words[None], cut)
+    [within] = side.index.search_radius(query.words[None], cut, allowed=allowed)
     tied = within.keys[0][within.distances[0] == cut]
     wanted = len(keys) - int(near.sum())
     order = side.order(tied, query.tie_key)

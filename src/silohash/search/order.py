@@ -1,9 +1,9 @@
-"""The order among items at the same distance: pseudo-random, the same everywhere, and nobody's to choose.
+"""The order among items at the same distance: pseudo-random, the same everywhere, and beyond any silo's control.
 
-Hamming distances of short codes tie in great numbers. Listing one silo before another among equals would favour it in
-every search, so equals are ordered by a keyed hash of (silo, id). It has two stages: a BLAKE2 digest of (silo, id),
-which no question changes and a silo may keep, and a keyed mixing of that digest, vectorised, so that a tie of ten
-thousand items costs microseconds. The key changes with the question, so no item wins every tie.
+Hamming distances of short codes have many ties. Listing one silo before another among equals would favor it in every
+search, so equals are ordered by a keyed hash of (silo, id). The hash has two stages. A BLAKE2 digest of (silo, id) does
+not depend on the query, so a silo can cache it. A vectorized mixing of that digest with a key costs microseconds for ten
+thousand items. The key depends on the query, so no item wins every tie.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _FACTORS = (np.uint64(0xBEA225F9EB34556D), np.uint64(0x9E3779B97F4A7C15))
 
 
 def item_digests(silos: Iterable[str], ids: Iterable[str]) -> Digests:
-    """Returns a digest of each (silo, id), ``(n,)`` uint64.
+    """Return a digest of each (silo, id), ``(n,)`` uint64.
 
-    The silo's length stands before it, so that ("a", "bc") and ("ab", "c") differ.
+    The length of the silo's name is hashed first, so that ("a", "bc") and ("ab", "c") differ.
     """
     digests = [
         int.from_bytes(
@@ -36,14 +36,14 @@ def item_digests(silos: Iterable[str], ids: Iterable[str]) -> Digests:
 
 
 def keyed_order(digests: Digests, key: bytes) -> Digests:
-    """Mixes digests with a key; smaller comes first.
+    """Mix digests with a key. Smaller values come first.
 
     Args:
-        digests: ``(n,)`` uint64 of `item_digests`.
+        digests: ``(n,)`` uint64, from `item_digests`.
         key: any bytes.
 
     Returns:
-        ``(n,)`` uint64; for one key different digests stay different.
+        ``(n,)`` uint64. With the same key, different digests give different values.
     """
     halves = np.frombuffer(hashlib.blake2b(key, digest_size=16, person=_PERSON).digest(), "<u8")
     mixed = np.array(digests, np.uint64)
@@ -57,7 +57,7 @@ def keyed_order(digests: Digests, key: bytes) -> Digests:
 
 
 def tie_order(silos: Sequence[str], ids: Sequence[str], key: bytes) -> Digests:
-    """Returns each item's place value among items at the same distance, ``(n,)`` uint64; smaller comes first.
+    """Return the sort value of each item among items at the same distance, ``(n,)`` uint64. Smaller values come first.
 
     Example:
         >>> first, second = tie_order(["north", "south"], ["1", "1"], b"key")
@@ -68,11 +68,11 @@ def tie_order(silos: Sequence[str], ids: Sequence[str], key: bytes) -> Digests:
 
 
 def question_key(secret: bytes, words: Iterable[npt.NDArray[np.unsignedinteger]]) -> bytes:
-    """Returns the key of one question: the same for all its pages, another for another question.
+    """Return the key of one query: the same for all its pages, and different for other queries.
 
     Args:
-        secret: the hub's own key, so that nobody can foresee the order.
-        words: the query's packed codes, in a settled order.
+        secret: a secret of the hub, which makes the order unpredictable for others.
+        words: packed codes of the query, in a fixed order.
     """
     hasher = hashlib.blake2b(key=hashlib.blake2b(secret, digest_size=32).digest(), digest_size=16, person=_PERSON)
     for part in words:

@@ -1,27 +1,39 @@
-"""What a silo shows of itself in a search: how many items, how far away, and which words and pictures of them."""
+"""What a silo releases in a search: how many items, up to which distance, and which fields of them.
+
+A policy is a TOML file per silo, ``RUN/policies/SILO.toml``. Every key is optional::
+
+    max_results = 100              # most items per query, over all its pages; at least 1
+    max_distance_bits = 20         # no item farther away than this; at least 0, no limit by default
+    fields = ["caption", "labels"] # fields of an item that are released; "preview" is the third
+    modalities = ["image", "text"] # indexes that may be searched
+
+A silo without a file has the default policy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from silohash.registry import suggestion
 from silohash.types import MODALITIES, Modality, UserError
 
 FIELDS = ("caption", "labels", "preview")
-"""What an item's payload can hold beside its id; a policy releases any part of it."""
+"""The fields that a silo can release of an item, in addition to its id and distance."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """The limits that a silo sets; they hold in the silo's own node, before anything leaves it.
+    """Set the limits of a silo. They are applied by the silo's own node, before anything leaves it.
 
     Attributes:
-        max_results: most items shown for one question, over all its pages.
-        max_distance_bits: items farther away are not shown; None for no limit.
-        fields: the payload's fields that are shown, a part of `FIELDS`; empty shows ids and distances alone.
-        modalities: the sides that may be searched.
+        max_results: maximum number of items per query, over all its pages.
+        max_distance_bits: maximum distance of an item that is released; None for no limit.
+        fields: released fields, a subset of `FIELDS`. If empty, only ids and distances are released.
+        modalities: modalities whose index may be searched. If empty, the silo answers no query.
     """
 
     max_results: int = 1000
@@ -30,36 +42,89 @@ class Policy:
     modalities: tuple[Modality, ...] = MODALITIES
 
     def __post_init__(self) -> None:
-        """Checks the limits.
+        """Check the limits.
 
         Raises:
-            UserError: if a number is out of range or a name is unknown.
+            UserError: if a number is out of range, or a name is unknown.
         """
-        if self.max_results < 1:
-            raise UserError(f"A policy's max_results is {self.max_results}; it needs at least 1.")
-        if self.max_distance_bits is not None and self.max_distance_bits < 0:
-            raise UserError(f"A policy's max_distance_bits is {self.max_distance_bits}; it needs 0 or more.")
-        _check_names("field", self.fields, FIELDS)
-        _check_names("modality", self.modalities, MODALITIES)
+        _check_number("max_results", self.max_results, least=1)
+        if self.max_distance_bits is not None:
+            _check_number("max_distance_bits", self.max_distance_bits, least=0)
+        object.__setattr__(self, "fields", _checked_names("fields", self.fields, FIELDS))
+        object.__setattr__(self, "modalities", _checked_names("modalities", self.modalities, MODALITIES))
 
     def released(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the part of an item's payload that may be shown.
+        """Return the part of an item's payload that may be released.
 
         Example:
-            >>> Policy(fields=("caption",)).released({"caption": "two parrots", "preview": "..."})
+            >>> Policy(fields=("caption",)).released({"caption": "two parrots", "labels": ["bird"]})
             {'caption': 'two parrots'}
         """
         return {name: value for name, value in payload.items() if name in self.fields}
 
-    def radius_bits(self, asked_bits: int | None) -> int | None:
-        """Returns the radius that holds when a question asks for one: the smaller of the two, None if none is set."""
-        limits = [limit for limit in (asked_bits, self.max_distance_bits) if limit is not None]
+    def radius_bits(self, requested_bits: int | None) -> int | None:
+        """Return the radius of a search: the smaller of the requested radius and the policy's, None if neither is set."""
+        limits = [limit for limit in (requested_bits, self.max_distance_bits) if limit is not None]
         return min(limits, default=None)
 
 
-def _check_names(kind: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
-    for name in names:
+def read_policy(path: Path) -> Policy:
+    """Read a policy from a TOML file.
+
+    Raises:
+        UserError: if the file is not TOML, a key is unknown, or a value is not allowed.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"The policy {path} cannot be read as TOML ({error}). Correct the file.") from error
+    known = [entry.name for entry in fields(Policy)]
+    for name in values:
         if name not in known:
             raise UserError(
-                f'A policy names the {kind} "{name}"{suggestion(name, known)}; it can name: {", ".join(known)}.'
+                f'The policy {path} has the unknown key "{name}"{suggestion(name, known)}; its keys are: {", ".join(known)}.'
             )
+    try:
+        return Policy(**values)
+    except UserError as error:
+        raise UserError(f"The policy {path} is not valid: {error}") from error
+
+
+def policy_of(folder: Path, silo: str) -> Policy:
+    """Return the policy of a silo: that of ``folder/SILO.toml``, or the default policy without such a file.
+
+    Raises:
+        UserError: if the file is not valid.
+    """
+    path = folder / f"{silo}.toml"
+    return read_policy(path) if path.is_file() else Policy()
+
+
+def check_policy_files(folder: Path, silos: Collection[str]) -> None:
+    """Check that every policy file belongs to a silo, so that a misspelled name does not leave a silo unprotected.
+
+    Raises:
+        UserError: if a file is named after an unknown silo.
+    """
+    for path in sorted(folder.glob("*.toml")):
+        if path.stem not in silos:
+            raise UserError(
+                f"The policy {path} does not belong to an indexed silo{suggestion(path.stem, silos)}. "
+                f"Name it after one of: {', '.join(sorted(silos))}."
+            )
+
+
+def _check_number(name: str, value: object, *, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise UserError(f"{name} is {value!r}. Set it to a whole number of at least {least}.")
+
+
+def _checked_names(key: str, names: object, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a list of names as a tuple, after checking that each of them is known."""
+    if not isinstance(names, list | tuple):
+        raise UserError(f"{key} is {names!r}. Set it to a list of names out of: {', '.join(known)}.")
+    for name in names:
+        if name not in known:
+            near = suggestion(name, known) if isinstance(name, str) else ""
+            raise UserError(f"{key} has the unknown name {name!r}{near}; choose from: {', '.join(known)}.")
+    return tuple(names)

@@ -1,80 +1,140 @@
-"""The silos of a run on this machine: their indexes opened, and one question asked of all of them."""
+"""The indexed silos of a run on this machine: open them, search all of them, remove items from them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from silohash.index.store import Store
+from silohash.index.store import Engine, Store
 from silohash.search.hits import Hits, Query
-from silohash.search.merge import ask
+from silohash.search.merge import DEADLINE_SECONDS, ask
 from silohash.search.node import SiloNode
-from silohash.search.policy import Policy
+from silohash.search.policy import check_policy_files, policy_of
 from silohash.types import MODALITIES, Modality, UserError
 
 if TYPE_CHECKING:
     from silohash.features.base import Value
     from silohash.runtime.run import Run
 
+POLICIES = "policies"
+"""Name of the folder in a run that holds the silos' policies. Indexing never changes it."""
 
-def open_nodes(folder: Path, policy: Policy | None = None) -> list[SiloNode]:
-    """Opens every silo's index below a folder, in the order of their names.
+
+def open_nodes(folder: Path, *, engine: Engine = "flat") -> list[SiloNode]:
+    """Open the index of every silo, with the silo's policy, in the order of their names.
+
+    Args:
+        folder: the index folder of a run. Policies are read from the folder ``policies`` beside it.
+        engine: index engine, "flat" or "faiss".
 
     Raises:
-        UserError: if there is none, or one is damaged.
+        UserError: if there is no index, an index is damaged, or a policy is not valid.
     """
-    nodes = []
-    for silo in sorted(folder.glob("[!.]*")):
-        stores: dict[Modality, Store] = {}
-        for modality in MODALITIES:
-            path = silo / f"{modality}.sqlite"
-            if path.exists():
-                stores[modality] = Store.open(path)
-        if stores:
-            nodes.append(SiloNode(silo.name, stores, policy))
-    if not nodes:
-        raise UserError(f"There is no index in {folder}. Make it: silohash index {folder.parent}")
-    return nodes
+    policies = folder.parent / POLICIES
+    stores = {silo: _open_stores(paths) for silo, paths in _index_files(folder)}
+    if not stores:
+        raise UserError(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
+    check_policy_files(policies, stores)
+    return [SiloNode(silo, found, policy_of(policies, silo), engine=engine) for silo, found in stores.items()]
+
+
+class QueryOptions(TypedDict, total=False):
+    """Name the optional parameters of a search; see `Query`."""
+
+    k: int
+    offset: int
+    radius_bits: int | None
+    label: str | None
+    previews: bool
 
 
 def ask_run(
     run: Run,
     value: Value,
-    asked_by: Modality,
+    query_modality: Modality,
     target: Modality,
     *,
-    k: int = 10,
-    radius_bits: int | None = None,
-    nodes: list[SiloNode] | None = None,
+    nodes: Sequence[SiloNode] | None = None,
+    deadline_seconds: float = DEADLINE_SECONDS,
+    **options: Unpack[QueryOptions],
 ) -> Hits:
-    """Encodes one text, picture or vector and asks every silo of a run.
+    """Encode one text, picture or vector, and search all silos of a run.
 
-    Where silos deploy models of their own, each is asked with its own model's code; the answers are merged by each silo's
-    own ranks, and ``comparable`` is False.
+    If silos use different models, each silo is searched with the code of its own model. The answers are then merged by the
+    ranks within each silo, and ``comparable`` is False.
 
     Args:
         run: an indexed run.
-        value: the question.
-        asked_by: what the question is: a text or an image.
-        target: what is looked for.
-        k: how many answers.
-        radius_bits: answers at most so far away; None for no limit.
-        nodes: silos that are open already; None opens the run's.
+        value: the text, picture or vector to search for.
+        query_modality: whether the value describes a text or an image.
+        target: the modality to search.
+        nodes: the open silos; None opens those of the run.
+        deadline_seconds: time limit for the slowest silo.
+        options: parameters of the `Query`, such as ``k``.
 
     Raises:
-        UserError: if the run has no index or cannot encode the question.
+        UserError: if the run is not indexed, or the value cannot be encoded.
     """
     nodes = open_nodes(run.index_folder) if nodes is None else nodes
-    queries = {}
-    made: dict[str, Query] = {}
+    queries: dict[str, Query] = {}
+    by_model: dict[str, Query] = {}
     for node in nodes:
-        own = not run.model.personalized or node.name in run.model.weights
-        name = run.model.deployed_by(node.name) if own else run.model.name_of(node.model_digest)
-        if name not in made:
-            code = run.model.encoder(name).encode(value, asked_by)
-            made[name] = Query(
-                words=code.words[0], bits=code.bits, model_digest=code.model_digest, modality=target, k=k,
-                radius_bits=radius_bits,
-            )  # fmt: skip
-        queries[node.name] = made[name]
-    return ask(nodes, next(iter(made.values())) if len(made) == 1 else queries)
+        name = _model_of(run, node)
+        if name not in by_model:
+            code = run.model.encoder(name).encode(value, query_modality)
+            by_model[name] = Query(
+                words=code.words[0], bits=code.bits, model_digest=code.model_digest, modality=target, **options
+            )
+        queries[node.name] = by_model[name]
+    query = next(iter(by_model.values())) if len(by_model) == 1 else queries
+    return ask(nodes, query, deadline_seconds=deadline_seconds)
+
+
+def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
+    """Remove items from the indexes of all silos, and release their disk space.
+
+    Args:
+        folder: the index folder of a run.
+        ids: ids of the items.
+
+    Returns:
+        The removed ids of each silo that held any of them.
+
+    Raises:
+        UserError: if there is no index, or an index is damaged.
+    """
+    removed: dict[str, list[str]] = {}
+    files = list(_index_files(folder))
+    if not files:
+        raise UserError(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
+    for silo, paths in files:
+        found: set[str] = set()
+        for path in paths.values():
+            with Store.open(path) as store:
+                gone = store.remove(ids)
+                if gone:
+                    store.compact()
+                found.update(gone)
+        if found:
+            removed[silo] = [name for name in dict.fromkeys(ids) if name in found]
+    return removed
+
+
+def _model_of(run: Run, node: SiloNode) -> str:
+    """Return the name of the model with which a silo is searched: its own, or the one that built its index."""
+    deploys_own = not run.model.personalized or node.name in run.model.weights
+    return run.model.deployed_by(node.name) if deploys_own else run.model.name_of(node.model_digest)
+
+
+def _index_files(folder: Path) -> Iterator[tuple[str, dict[Modality, Path]]]:
+    """Yield each silo with the paths of its index files, in the order of the silos' names."""
+    for silo in sorted(folder.glob("[!.]*")):
+        paths = {modality: silo / f"{modality}.sqlite" for modality in MODALITIES}
+        existing = {modality: path for modality, path in paths.items() if path.exists()}
+        if existing:
+            yield silo.name, existing
+
+
+def _open_stores(paths: dict[Modality, Path]) -> dict[Modality, Store]:
+    return {modality: Store.open(path) for modality, path in paths.items()}

@@ -1,6 +1,11 @@
+"""Codes: order of bits, supported lengths, and what is refused."""
+
+from __future__ import annotations
+
 import numpy as np
 import pytest
 
+from silohash.index import codes
 from silohash.index.codes import Codes, check_words, from_bytes, pack, to_bytes, unpack, word_count, word_type
 from silohash.types import UserError
 
@@ -21,9 +26,31 @@ def test_words_by_length(bits, name, words):
     assert word_count(bits) == words
 
 
+@pytest.mark.parametrize("bits", [8, 256])
+def test_shortest_and_longest_lengths(bits):
+    signs = np.where(np.arange(2 * bits).reshape(2, bits) % 3, 1, -1)
+    assert (unpack(pack(signs), bits) == signs).all()
+
+
+def test_blocks_of_a_long_table_are_packed_alike(monkeypatch):
+    values = np.random.default_rng(0).normal(size=(10, 20))
+    whole = pack(values)
+    monkeypatch.setattr(codes, "BLOCK_ROWS", 3)
+    assert (pack(values) == whole).all()
+    values[7, 0] = np.nan
+    with pytest.raises(UserError, match="item 7"):
+        pack(values)
+
+
+@pytest.mark.parametrize(("bits", "octets"), [(8, 1), (9, 2), (16, 2), (17, 3), (256, 32)])
+def test_bytes_per_code(bits, octets):
+    assert codes.byte_count(bits) == octets
+    assert to_bytes(pack(np.ones((1, bits))), bits).shape == (1, octets)
+
+
 @pytest.mark.parametrize("bits", [0, 7, 257])
 def test_unsupported_lengths(bits):
-    with pytest.raises(UserError, match="8 to 256"):
+    with pytest.raises(UserError, match="from 8 to 256"):
         pack(np.ones((2, bits)))
 
 
@@ -42,7 +69,7 @@ def test_integers_and_empty_tables_pack():
 def test_other_widths_are_refused():
     words = pack(np.ones((2, 64)))
     for bad in (words[0], words.astype(np.uint32), np.hstack([words, words]), words.astype(np.float64)):
-        with pytest.raises(UserError, match="another number of bits"):
+        with pytest.raises(UserError, match="same number of bits"):
             check_words(bad, 64)
     with pytest.raises(UserError, match="beyond bit 48"):
         check_words(words, 48)

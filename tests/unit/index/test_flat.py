@@ -1,3 +1,7 @@
+"""The flat index against a full table of distances, and its additions, removals and filters."""
+
+from __future__ import annotations
+
 import numpy as np
 import pytest
 
@@ -129,10 +133,10 @@ def test_mistakes_are_explained():
         (lambda: index.search(words, 0), "k = 0"),
         (lambda: index.search(pack(signs(1, 32)), 1), "64 bits"),
         (lambda: index.search_radius(words, -1), "-1"),
-        (lambda: index.add(np.array([1]), words), "one key"),
-        (lambda: index.add(np.array([1, 1]), words), "Key 1 is given twice"),
+        (lambda: index.add(np.array([1]), words), "one key per code"),
+        (lambda: index.add(np.array([1, 1]), words), "key 1 is given twice"),
         (lambda: index.add(np.array([-1, 1]), words), "-1"),
-        (lambda: index.search(words, 1, allowed=np.ones(3, bool)), "one bool an item"),
+        (lambda: index.search(words, 1, allowed=np.ones(3, bool)), "one bool per item"),
         (lambda: FlatIndex(64, threads=0), "one thread"),
         (lambda: FlatIndex(300), "256"),
     ):

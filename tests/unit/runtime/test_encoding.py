@@ -92,7 +92,7 @@ def test_a_silos_own_model_must_be_named(tmp_path: Path) -> None:
     [
         (("--out", "codes.txt"), ".npz or .csv"),
         (("--out", "codes.npz"), "Set --modality"),
-        (("--out", "codes.npz", "--modality", "sound"), "neither image nor text"),
+        (("--out", "codes.npz", "--modality", "sound"), "is not a modality"),
         (("--out", "codes.npz", "--model", "nobody"), 'no model "nobody"'),
     ],
 )

@@ -1,4 +1,4 @@
-"""Asking: who is silent and why, what is refused, and how long the hub waits."""
+"""Merging and querying: hand-computed merges, silos that do not answer, invalid answers, and the deadline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from silohash.search.hits import Hits, Query
-from silohash.search.merge import ask
+from silohash.search.merge import NOT_QUERIED, ask, merge
 from silohash.types import UserError
 from tests.silos import MODEL, made_up_codes, made_up_node, query_of
 
@@ -105,14 +105,14 @@ def test_nobody_to_ask(query):
         (one_hit("someone else"), "name of another silo"),
         (one_hit("bad", missing_silos={"north": "ha"}), "name of another silo"),
         (one_hit("bad", model_digests=frozenset({"other"})), "another model"),
-        (one_hit("bad", distance=17), "0 to 16 bits"),
-        (one_hit("bad", distance=-1), "0 to 16 bits"),
+        (one_hit("bad", distance=17), "from 0 to 16 bits"),
+        (one_hit("bad", distance=-1), "from 0 to 16 bits"),
         (one_hit("bad", payloads=()), "unequal length"),
         (one_hit("bad", left_out={3: -1}), "negative"),
-        (one_hit("bad", ranks=(1,)), "ranks, which are the hub's"),
+        (one_hit("bad", ranks=(1,)), "ranks, which only the hub"),
         (
             one_hit("bad", ids=("x",) * 6, distances=(1,) * 6, silos=("bad",) * 6, payloads=({},) * 6),
-            "6 hits where 5",
+            "6 hits when 5",
         ),
     ],
 )
@@ -123,7 +123,7 @@ def test_dishonest_answers_are_left_out(node, query, answer, flaw):
 
 
 def test_names_must_differ(node, query):
-    with pytest.raises(UserError, match='Two silos are called "north"'):
+    with pytest.raises(UserError, match='Two silos have the name "north"'):
         ask([node, node], query)
 
 
@@ -140,7 +140,7 @@ def test_personal_models_get_a_query_each(tmp_path):
     assert list(hits.ranks) == sorted(hits.ranks)
     assert len(hits) == 4
     alone = ask(nodes, {"north": queries["north"]})
-    assert alone.missing_silos == {"south": "It was not asked: there is no query for it."}
+    assert alone.missing_silos == {"south": NOT_QUERIED}
     assert alone.comparable
     assert alone.ranks is None
 
@@ -189,7 +189,7 @@ def test_queries_of_a_mapping_must_agree(node, query):
 
 
 def test_empty_mapping_asks_nobody(node):
-    assert ask([node], {}).missing_silos == {"north": "It was not asked: there is no query for it."}
+    assert ask([node], {}).missing_silos == {"north": NOT_QUERIED}
 
 
 def test_secret_changes_the_order_among_equals_only(tmp_path):
@@ -201,9 +201,73 @@ def test_secret_changes_the_order_among_equals_only(tmp_path):
     assert ask([node], query, secret=b"a") == first
 
 
+def part(silo, distances, left_out=None, model=MODEL):
+    count = len(distances)
+    return Hits(
+        ids=tuple(f"{silo}-{number}" for number in range(count)),
+        distances=tuple(distances),
+        silos=(silo,) * count,
+        payloads=tuple({"number": number} for number in range(count)),
+        left_out=left_out or {},
+        model_digests=frozenset({model}),
+    )
+
+
 @pytest.mark.parametrize(
-    "changed", [{"k": 0}, {"offset": -1}, {"radius_bits": -1}, {"words": np.zeros((2, 1), np.uint16)}]
+    ("k", "distances", "left_out"),
+    [
+        (1, (1,), {}),  # items farther away than the last hit are not reported
+        (2, (1, 2), {}),
+        (3, (1, 2, 3), {3: 4}),  # one is dropped here, three were left out by the silos
+        (4, (1, 2, 3, 3), {3: 3}),
+        (5, (1, 2, 3, 3), {3: 3}),
+    ],
 )
-def test_impossible_queries(query, changed):
-    with pytest.raises(UserError):
-        replace(query, **changed)
+def test_a_merge_computed_by_hand(k, distances, left_out):
+    merged = merge([part("north", [1, 3], {3: 2}), part("south", [2, 3], {3: 1})], k=k, key=b"key")
+    assert merged.distances == distances
+    assert merged.left_out == left_out
+    assert merged.ties_at_cut == left_out.get(3, 0)
+    assert merged.ids[0] == "north-0"
+    assert [payload["number"] for payload in merged.payloads] == [int(name[-1]) for name in merged.ids]
+
+
+def test_a_merge_of_answers_that_hold_fewer_hits_reports_all_that_is_left_out():
+    merged = merge([part("north", [1, 3], {5: 2})], k=3, key=b"key")
+    assert merged.left_out == {5: 2}
+    assert merge([part("north", [1, 3], {5: 2})], k=2, key=b"key").left_out == {}
+
+
+def test_ranks_computed_by_hand():
+    merged = merge([part("north", [1, 1, 4], {4: 2}), part("south", [9, 9], {})], k=9, key=b"key", by_rank=True)
+    assert merged.ranks == (1, 1, 1, 1, 3)
+    assert sorted(zip(merged.silos, merged.distances, strict=True))[:3] == [("north", 1), ("north", 1), ("north", 4)]
+    assert merged.left_out == {3: 2}
+    again = merge([merged, part("east", [0])], k=9, key=b"key", by_rank=True)
+    assert again.ranks == (1, 1, 1, 1, 1, 3)
+
+
+def test_reasons_are_joined_whatever_the_order_of_the_parts():
+    parts = [
+        Hits(missing_silos={"a": "late"}, limited_silos={"b": "few"}),
+        Hits(missing_silos={"a": "closed", "c": "gone"}),
+    ]
+    for ordered in (parts, parts[::-1]):
+        merged = merge(ordered, k=1, key=b"")
+        assert merged.missing_silos == {"a": "closed", "c": "gone"}
+        assert merged.limited_silos == {"b": "few"}
+
+
+@pytest.mark.parametrize(("distance", "radius_bits", "accepted"), [(16, None, True), (3, 3, True), (4, 3, False)])
+def test_distances_are_accepted_up_to_the_radius(query, distance, radius_bits, accepted):
+    answer = one_hit("a", distance)
+    hits = ask([Scripted("a", lambda _: answer)], replace(query, radius_bits=radius_bits))
+    assert (len(hits) == 1) is accepted
+    assert ("from 0 to 3 bits" in hits.missing_silos.get("a", "")) is not accepted
+
+
+def test_as_many_hits_as_requested_are_accepted(query):
+    answer = part("a", [1, 2, 3, 4, 5, 6], {6: 0})
+    hits = ask([Scripted("a", lambda _: answer)], replace(query, k=4, offset=2))
+    assert hits.distances == (3, 4, 5, 6)
+    assert not ask([Scripted("a", lambda _: answer)], replace(query, k=3, offset=2))

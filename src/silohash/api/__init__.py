@@ -1,0 +1,1 @@
+"""The functions and classes behind the names that ``import silohash`` offers."""

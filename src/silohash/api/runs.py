@@ -1,0 +1,279 @@
+"""Runs: train one, open one, and use its model and its indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from silohash.index.store import ENGINES
+from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, target_modality
+from silohash.search.policy import policy_of
+from silohash.search.silos import POLICIES, ask_run, open_nodes, remove_items
+from silohash.types import UserError
+
+if TYPE_CHECKING:
+    from silohash.data.archive import Archive
+    from silohash.data.partition.base import Partition
+    from silohash.index.codes import Codes
+    from silohash.index.store import Engine
+    from silohash.runtime.config import RunConfig
+    from silohash.runtime.events import Observer
+    from silohash.search.hits import Hits
+    from silohash.search.node import SiloNode
+    from silohash.types import Notify, ResultRow
+
+
+def open_run(folder: str | Path) -> TrainedRun:
+    """Open the folder of a trained run.
+
+    Raises:
+        UserError: if the folder does not hold a run.
+    """
+    return TrainedRun(folder)
+
+
+def train(
+    config: str | Path | Mapping[str, Any],
+    folder: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    report: bool = True,
+    observers: Sequence[Observer] = (),
+    notify: Notify = lambda text: None,
+) -> TrainedRun:
+    """Train a run in a new folder.
+
+    Args:
+        config: path of a TOML file, or the same tables as a mapping, such as ``{"data": {"name": "glyphs"}}``. Whatever is
+            left out takes its default.
+        folder: folder of the run. It must not hold a run yet.
+        overrides: settings that replace those of the config, such as ``"federated.rounds=5"``.
+        report: whether to evaluate the run and write its report, as `silohash train` does.
+        observers: objects that are notified of each round.
+        notify: called with a line for each row of the archive that is skipped.
+
+    Raises:
+        UserError: if the config or the data must be corrected first.
+    """
+    from silohash.runtime import experiment
+    from silohash.runtime.config import load_config
+
+    source = config if isinstance(config, Mapping) else Path(config)
+    run = experiment.train(load_config(source, list(overrides)), Path(folder), observers=observers, notify=notify)
+    if report:
+        from silohash.report.finish import finish_run
+
+        finish_run(run)
+    return TrainedRun(folder)
+
+
+class TrainedRun:
+    """Encode, index, search and evaluate with the model of a run.
+
+    Attributes:
+        folder: folder of the run.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        """Open the folder of a run. See `open_run`."""
+        from silohash.runtime.run import Run
+
+        self.folder = Path(folder)
+        self._run = Run(self.folder)
+        _ = self._run.config
+        self._nodes: dict[str, list[SiloNode]] = {}
+
+    def __repr__(self) -> str:
+        config = self.config
+        return (
+            f'TrainedRun("{self.folder}": {config.local.name} with {config.federated.name}, '
+            f"{config.local.bits} bits, silos: {', '.join(self.silos)})"
+        )
+
+    @property
+    def config(self) -> RunConfig:
+        """The config of the run, with every default filled in."""
+        return self._run.config
+
+    @property
+    def archive(self) -> Archive:
+        """The archive that the run was trained on."""
+        return self._run.archive
+
+    @property
+    def partition(self) -> Partition:
+        """The distribution of the archive over silos."""
+        return self._run.partition
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        """The names of the silos that trained the run."""
+        return tuple(silo.name for silo in self._run.partition.silos)
+
+    def encode(
+        self, archive: Archive | str | Path | None = None, modality: str | None = None, *, model: str | None = None
+    ) -> Codes:
+        """Return the codes of the items of an archive. Labels are not needed.
+
+        Args:
+            archive: an archive, its name, or the path of its folder; None for the archive of the run.
+            modality: "image" or "text". It can be left out if only one of them can be encoded.
+            model: name of the silo whose model encodes, if silos use different models.
+
+        Raises:
+            UserError: if the modality or the model is ambiguous, or an item cannot be encoded.
+        """
+        from silohash.runtime.encoding import encode_archive, only_modality
+
+        items = self._archive_of(archive)
+        encoder = self._run.model.encoder(self._run.model.shared_name() if model is None else model)
+        chosen = only_modality(items, encoder) if modality is None else modality_named(modality)
+        return encode_archive(encoder, items, chosen)
+
+    def index(
+        self,
+        archive: Archive | str | Path | None = None,
+        *,
+        model: str | None = None,
+        notify: Notify = lambda text: None,
+    ) -> dict[str, int]:
+        """Build the index of every silo, or of an archive as one more silo, replacing earlier ones.
+
+        A silo's policy (``RUN/policies/SILO.toml``) is read first: only fields that it releases are stored.
+
+        Args:
+            archive: an archive, its name, or the path of its folder; None for the silos of the run.
+            model: name of the silo whose model encodes the archive, if silos use different models.
+            notify: called with one line per silo.
+
+        Returns:
+            The number of items per silo.
+
+        Raises:
+            UserError: if a policy is not valid, the model is ambiguous, or an item cannot be encoded.
+        """
+        from silohash.runtime.indexing import index_run
+
+        items = None if archive is None else self._archive_of(archive)
+        names = self.silos if items is None else (items.card.name,)
+        fields = {name: policy_of(self.folder / POLICIES, name).fields for name in names}
+        counts = index_run(self._run, items, model=model, fields=fields, notify=notify)
+        self._nodes.clear()
+        return counts
+
+    def remove(self, ids: Collection[str]) -> dict[str, list[str]]:
+        """Remove items from the indexes of all silos, and release their disk space.
+
+        Indexing the run again adds them again, unless they are removed from the archive too.
+
+        Args:
+            ids: ids of the items.
+
+        Returns:
+            The removed ids of each silo that held any of them.
+
+        Raises:
+            UserError: if the run is not indexed, or no index holds any of the ids.
+        """
+        removed = remove_items(self._run.index_folder, list(ids))
+        if not removed:
+            listed = ", ".join(f'"{name}"' for name in list(ids)[:5])
+            raise UserError(
+                f"No index of {self.folder} holds {listed or 'an item, because no id was given'}. "
+                "Check the ids: silohash search --json prints them."
+            )
+        return removed
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: ImageLike | None = None,
+        vector: VectorLike | None = None,
+        vector_modality: str = "image",
+        find: str = "auto",
+        k: int = 10,
+        offset: int = 0,
+        radius_bits: int | None = None,
+        label: str | None = None,
+        previews: bool = True,
+        engine: Engine = "flat",
+    ) -> Hits:
+        """Search all silos for a text, an image or a vector, and merge their answers.
+
+        Args:
+            text: the text to search for.
+            image: the image to search for: a path, a Pillow image, or uint8 pixels.
+            vector: the feature vector to search for, if the run was trained on given features: numbers, or the path of a
+                ``.npy`` file.
+            vector_modality: whether the vector describes an "image" or a "text".
+            find: the modality to find: "image", "text", or "auto" for the other modality than that of the query.
+            k: number of hits.
+            offset: number of nearest items to skip, for the pages after the first.
+            radius_bits: maximum distance of a hit, in bits; None for no limit.
+            label: if set, only items with this label are searched.
+            previews: whether hits carry the small pictures that silos release.
+            engine: index engine, "flat" or "faiss".
+
+        Returns:
+            The hits, which print as a table and show their previews in a notebook.
+
+        Raises:
+            UserError: if the run is not indexed, or the input cannot be read or encoded.
+        """
+        value, modality = read_input(text, image, vector, vector_modality)
+        target = target_modality(find, modality, tuple(self._run.model.featurisers))
+        return ask_run(
+            self._run,
+            value,
+            modality,
+            target,
+            nodes=self._open_nodes(engine),
+            k=k,
+            offset=offset,
+            radius_bits=radius_bits,
+            label=label,
+            previews=previews,
+        )
+
+    def evaluate(
+        self,
+        measures: Sequence[str] | None = None,
+        *,
+        evaluations: Sequence[str] | None = None,
+        tasks: Sequence[str] | None = None,
+    ) -> list[ResultRow]:
+        """Measure the run on the queries of its archive.
+
+        Args:
+            measures: names of measures, such as ``mAP@all``; None for those of the config.
+            evaluations: whose model encodes whose items, such as "GG" or "XS"; None for those of the config.
+            tasks: "i2t", "t2i", "i2i" or "t2t"; None for those of the config.
+
+        Returns:
+            One row per evaluation, task and measure.
+
+        Raises:
+            UserError: if the run has no model, or its archive has no labels or queries.
+        """
+        from silohash.runtime.evaluation import evaluate_run
+
+        return list(evaluate_run(self._run, measures=measures, evaluations=evaluations, tasks=tasks).rows)
+
+    def _archive_of(self, archive: Archive | str | Path | None) -> Archive:
+        if archive is None:
+            return self.archive
+        if isinstance(archive, str | Path):
+            from silohash.data.catalogue import named_or_folder
+
+            return named_or_folder(str(archive))
+        return archive
+
+    def _open_nodes(self, engine: Engine) -> list[SiloNode]:
+        """Return the silos, which remain open between searches."""
+        if engine not in ENGINES:
+            raise UserError(f'There is no index engine "{engine}"; choose one of: {", ".join(ENGINES)}.')
+        if engine not in self._nodes:
+            self._nodes[engine] = open_nodes(self._run.index_folder, engine=engine)
+        return self._nodes[engine]

@@ -1,0 +1,200 @@
+"""The rows of an index file that describe its items: ids, payloads and previews.
+
+A payload is a JSON object, kept as text. Previews have a table of their own, so that a search reads them for its final
+hits only. The table is created with the first preview, so files without previews remain as they were.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+import numpy as np
+
+from silohash.index.base import Keys
+from silohash.index.database import ENTRY_ROWS, Database, checksum_of, damaged
+from silohash.types import UserError
+
+PREVIEWS = (
+    "CREATE TABLE IF NOT EXISTS previews (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, checksum INTEGER NOT NULL)"
+)
+
+
+class ItemRows:
+    """Read and write the item rows of an open index file. Callers provide the transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def write(self, keys: Keys, names: Sequence[str], payloads: Sequence[str] | None) -> None:
+        """Insert the ids and payloads of new items.
+
+        Raises:
+            UserError: if an id exists already.
+        """
+        texts: Sequence[str | None] = [None] * len(names) if payloads is None else payloads
+        rows = (
+            (key, name, text, checksum_of(key, name, text))
+            for key, name, text in zip(keys.tolist(), names, texts, strict=True)
+        )
+        try:
+            self._database.connection.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
+        except sqlite3.IntegrityError as error:
+            raise repeated_id() from error
+
+    def write_previews(self, keys: Keys, pictures: Sequence[bytes | None]) -> None:
+        """Insert the previews of new items. None stands for an item without a preview."""
+        self._database.connection.execute(PREVIEWS)
+        rows = (
+            (key, picture, _picture_checksum(key, picture))
+            for key, picture in zip(keys.tolist(), pictures, strict=True)
+            if picture is not None
+        )
+        self._database.connection.executemany("INSERT INTO previews VALUES (?, ?, ?)", rows)
+
+    def delete(self, keys: Keys) -> None:
+        """Delete the ids, payloads and previews of items."""
+        tables = ("items", "previews") if self._has_previews() else ("items",)
+        for table in tables:
+            deletion = f"DELETE FROM {table} WHERE key = ?"  # noqa: S608  one of two literals
+            self._database.connection.executemany(deletion, ((key,) for key in keys.tolist()))
+
+    def read(self, keys: Keys) -> list[tuple[str, str | None]]:
+        """Return the id and payload of each item.
+
+        Raises:
+            UserError: if an item does not exist, or a row is damaged.
+        """
+        wanted = np.asarray(keys, np.int64)
+        query = "SELECT key, id, payload, checksum FROM items WHERE key IN (SELECT value FROM json_each(?))"
+        found: dict[int, tuple[str, str | None]] = {}
+        for key, name, text, checksum in self._database.connection.execute(query, (json.dumps(wanted.tolist()),)):
+            self._check(key, checksum_of(key, name, text), checksum)
+            found[key] = (name, text)
+        if not self._database.head.named:
+            others = np.array([key for key in wanted.tolist() if key not in found], np.int64)
+            live = others[self._database.is_live(others)].tolist() if others.size else []
+            found |= {key: (str(key), None) for key in live}
+        for key in wanted.tolist():
+            if key not in found:
+                raise UserError(f"There is no item with key {key} in {self._database.path}. It may have been removed.")
+        return [found[key] for key in wanted.tolist()]
+
+    def previews(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """Return the previews of items by id. Items without a preview are left out.
+
+        Raises:
+            UserError: if a row is damaged.
+        """
+        if not self._has_previews():
+            return {}
+        query = (
+            "SELECT items.id, key, picture, previews.checksum FROM items JOIN previews USING (key) "
+            "WHERE items.id IN (SELECT value FROM json_each(?))"
+        )
+        found: dict[str, bytes] = {}
+        for name, key, picture, checksum in self._database.connection.execute(query, (json.dumps(list(ids)),)):
+            self._check(key, _picture_checksum(key, picture), checksum)
+            found[name] = picture
+        return found
+
+    def label_keys(self) -> dict[str, Keys]:
+        """Return the keys of the items with each label, in ascending order.
+
+        Raises:
+            UserError: if a row is damaged.
+        """
+        found: dict[str, list[int]] = {}
+        for key, name, text, checksum in self._database.connection.execute(
+            "SELECT key, id, payload, checksum FROM items ORDER BY key"
+        ):
+            self._check(key, checksum_of(key, name, text), checksum)
+            labels = json.loads(text).get("labels", ()) if text else ()
+            for label in dict.fromkeys(labels):
+                found.setdefault(label, []).append(key)
+        return {label: np.array(keys, np.int64) for label, keys in found.items()}
+
+    def find(self, ids: Sequence[str]) -> Keys:
+        """Return the keys of items by id, with -1 for ids that do not exist."""
+        if not self._database.head.named:
+            keys = np.array([_as_key(name) for name in ids], np.int64)
+            return np.where(self._database.is_live(keys), keys, -1)
+        known: dict[str, int] = {}
+        for start in range(0, len(ids), ENTRY_ROWS):
+            known |= self._keys_by_id(ids[start : start + ENTRY_ROWS])
+        return np.array([known.get(name, -1) for name in ids], np.int64)
+
+    def replaced(self, ids: Sequence[str], next_key: int) -> Keys:
+        """Return the keys of existing items with these ids.
+
+        Args:
+            ids: the ids of items that are being added.
+            next_key: the first key of the current call. An id with this key or a higher one was given twice.
+
+        Raises:
+            UserError: if an id was given twice.
+        """
+        rows = self._keys_by_id(ids)
+        if any(key >= next_key for key in rows.values()):
+            raise repeated_id()
+        return np.array(sorted(rows.values()), np.int64)
+
+    def _keys_by_id(self, ids: Sequence[str]) -> dict[str, int]:
+        query = "SELECT id, key FROM items WHERE id IN (SELECT value FROM json_each(?))"
+        return dict(self._database.connection.execute(query, (json.dumps(list(ids)),)).fetchall())
+
+    def _has_previews(self) -> bool:
+        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'previews'"
+        return self._database.connection.execute(query).fetchone() is not None
+
+    def _check(self, key: int, computed: int, stored: int) -> None:
+        if computed != stored:
+            raise damaged(self._database.path, f"the checksum of item {key} is wrong")
+
+
+def check_items(
+    count: int,
+    ids: Sequence[str] | None,
+    payloads: Sequence[str] | None,
+    previews: Sequence[bytes | None] | None,
+) -> None:
+    """Check the ids, payloads and previews of ``count`` new items.
+
+    Raises:
+        UserError: if their number is not ``count``, an id is not valid text, or a payload is not a JSON object.
+    """
+    for what, given in (("ids", ids), ("payloads", payloads), ("previews", previews)):
+        if given is not None and len(given) != count:
+            raise UserError(f"There are {count} codes but {len(given)} {what}. Give one per code.")
+    for name in ids or ():
+        if not _is_id(name):
+            raise UserError(f"{name!r} cannot be the id of an item. Use Unicode text without NUL characters.")
+    for position, text in enumerate(payloads or ()):
+        if not _is_object(text):
+            raise UserError(f"The payload of item {position} is not a JSON object: {text[:40]!r}.")
+
+
+def repeated_id() -> UserError:
+    """Return the error for an id that is given twice."""
+    return UserError("An id is given twice in one call. Give each item its own id.")
+
+
+def _is_id(name: str) -> bool:
+    return bool(name) and "\0" not in name and name == name.encode("utf-8", "ignore").decode()
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def _as_key(name: str) -> int:
+    """Return the key that an id spells, or -1."""
+    return int(name) if name.isascii() and name.isdigit() and len(name) < 19 and str(int(name)) == name else -1
+
+
+def _picture_checksum(key: int, picture: object) -> int:
+    return checksum_of(key, picture.hex()) if isinstance(picture, bytes) else -1

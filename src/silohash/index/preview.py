@@ -1,0 +1,70 @@
+"""Previews: small copies of pictures, which a silo can store beside its codes and show with its hits."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+PREVIEW_PIXELS = 64
+"""Longest side of a preview."""
+
+JPEG_QUALITY = 75
+_MEDIA_TYPES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"))
+_URL = re.compile(r"data:(image/png|image/jpeg);base64,([A-Za-z0-9+/]+={0,2})")
+
+
+def make_preview(picture: Image.Image) -> bytes:
+    """Return a small copy of a picture as a file: PNG for a gray picture, JPEG for a color picture.
+
+    Args:
+        picture: a picture in mode ``L`` or ``RGB``. It is not changed.
+
+    Returns:
+        The content of a PNG or JPEG file whose sides are at most `PREVIEW_PIXELS` long.
+    """
+    small = picture.copy()
+    small.thumbnail((PREVIEW_PIXELS, PREVIEW_PIXELS))
+    content = io.BytesIO()
+    if small.mode == "L":
+        small.save(content, "PNG", compress_level=1)
+    else:
+        small.convert("RGB").save(content, "JPEG", quality=JPEG_QUALITY)
+    return content.getvalue()
+
+
+def preview_url(content: bytes) -> str:
+    r"""Return a preview as a data URL, the form in which it travels with a hit and is shown by a browser.
+
+    Raises:
+        ValueError: if the content is neither a PNG nor a JPEG file.
+
+    Example:
+        >>> preview_url(b"\xff\xd8\xff")
+        'data:image/jpeg;base64,/9j/'
+    """
+    for start, media_type in _MEDIA_TYPES:
+        if content.startswith(start):
+            return f"data:{media_type};base64,{base64.b64encode(content).decode('ascii')}"
+    raise ValueError("A preview is neither a PNG nor a JPEG file.")
+
+
+def preview_content(url: object) -> bytes | None:
+    """Return the content of a preview from its data URL; None if the value is not such a URL.
+
+    Previews come from other silos, so anything that is not plain base64 of a PNG or JPEG file is rejected.
+    """
+    match = _URL.fullmatch(url) if isinstance(url, str) else None
+    if match is None:
+        return None
+    try:
+        content = base64.b64decode(match[2], validate=True)
+    except binascii.Error:
+        return None
+    expected = next(start for start, media_type in _MEDIA_TYPES if media_type == match[1])
+    return content if content.startswith(expected) else None

@@ -1,0 +1,129 @@
+"""The input of a search: a text, an image or a vector, read and checked."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.types import MODALITIES, Modality, UserError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from silohash.features.base import Value
+
+ImageLike: TypeAlias = Union["Path | str", "Image.Image", npt.NDArray[np.uint8]]
+"""A picture: the path of a file, a Pillow image, or ``(height, width)`` or ``(height, width, 3)`` uint8 pixels."""
+
+VectorLike: TypeAlias = Path | str | npt.ArrayLike
+"""A feature vector: the path of a ``.npy`` file, or the numbers."""
+
+
+def read_input(
+    text: str | None = None,
+    image: ImageLike | None = None,
+    vector: VectorLike | None = None,
+    vector_modality: str = "image",
+) -> tuple[Value, Modality]:
+    """Return the value to search for, and its modality.
+
+    Args:
+        text: a text.
+        image: a picture.
+        vector: a feature vector, for runs that were trained on given features.
+        vector_modality: whether the vector describes an image or a text.
+
+    Raises:
+        UserError: unless exactly one of text, image and vector is given and can be read.
+    """
+    given = [name for name, value in (("text", text), ("image", image), ("vector", vector)) if value is not None]
+    if len(given) != 1:
+        raise UserError(f"Search for exactly one of text, image and vector; {' and '.join(given) or 'none'} was given.")
+    if text is not None:
+        if not text.strip():
+            raise UserError("The text is empty. Give the words to search for.")
+        return text, "text"
+    if image is not None:
+        return _read_image(image), "image"
+    return _read_vector(vector), modality_named(vector_modality)
+
+
+def modality_named(name: str) -> Modality:
+    """Return the modality with a name.
+
+    Raises:
+        UserError: if there is no such modality.
+    """
+    for modality in MODALITIES:
+        if name == modality:
+            return modality
+    raise UserError(f'"{name}" is not a modality. Use image or text.')
+
+
+def target_modality(find: str, query_modality: Modality, available: tuple[Modality, ...]) -> Modality:
+    """Return the modality to search: the named one or, for "auto", the other modality if the model has it.
+
+    Raises:
+        UserError: if ``find`` is neither "auto" nor a modality.
+    """
+    if find != "auto":
+        return modality_named(find)
+    other: Modality = "text" if query_modality == "image" else "image"
+    return other if other in available else query_modality
+
+
+def _read_image(image: ImageLike) -> Value:
+    if isinstance(image, np.ndarray):
+        return _from_pixels(image)
+    if not isinstance(image, str | Path):
+        return _from_pillow(image)
+    from silohash.data.pictures.decoding import decode
+
+    try:
+        return decode(Path(image).read_bytes())
+    except FileNotFoundError as error:
+        raise UserError(f'The file "{image}" does not exist. Check its path.') from error
+    except (OSError, ValueError) as error:
+        raise UserError(f'"{image}" cannot be read as an image ({error}). Give a PNG or JPEG file.') from error
+
+
+def _from_pillow(image: object) -> Value:
+    """Return a Pillow image in mode ``L`` or ``RGB``, converted in the same way as a file of its mode."""
+    from PIL import Image
+
+    from silohash.data.pictures.decoding import decode
+
+    if not isinstance(image, Image.Image):
+        raise UserError(f"The image is of type {type(image).__name__}. Give a path, a Pillow image or uint8 pixels.")
+    if image.mode in {"L", "RGB"}:
+        return image
+    content = io.BytesIO()
+    image.save(content, "TIFF" if image.mode == "F" else "PNG")
+    return decode(content.getvalue())
+
+
+def _from_pixels(pixels: npt.NDArray[np.uint8]) -> Value:
+    from PIL import Image
+
+    is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
+    if pixels.dtype != np.uint8 or not is_image or not pixels.size:
+        raise UserError(
+            f"The pixels have type {pixels.dtype} and shape {pixels.shape}. "
+            "Give uint8 of shape (height, width) or (height, width, 3)."
+        )
+    return Image.fromarray(pixels)
+
+
+def _read_vector(vector: VectorLike | None) -> Value:
+    if not isinstance(vector, str | Path):
+        return np.asarray(vector)
+    try:
+        return np.asarray(np.load(vector, allow_pickle=False))
+    except FileNotFoundError as error:
+        raise UserError(f'The file "{vector}" does not exist. Check its path.') from error
+    except (ValueError, OSError) as error:
+        raise UserError(f'"{vector}" is not a .npy array ({error}). Save the vector with numpy.save.') from error
