@@ -1,13 +1,13 @@
-"""How an archive's items are spread over silos.
+"""Partitions: an archive's items, spread over silos.
 
-A partition covers query, database and train rows alike. Each class is cut by the same proportions within each split by
-itself, so that what a silo trains on, stores and asks follows one rule; each cut is off by less than one item.
+A partition covers query, database and training items alike. Each class is cut by the same proportions within each split,
+so that what a silo trains on, stores and queries follows one rule. Each cut is off by less than one item.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,17 +17,20 @@ import numpy.typing as npt
 from silohash.data.archive import SPLITS, Archive
 from silohash.data.partition.cuts import check_count, counted_rows, cut, nested, strata_of
 from silohash.data.partition.kinds import KINDS, Kind
+from silohash.data.partition.settings import share, whole
+from silohash.data.partition.table import aligned
 from silohash.files import digest_arrays, digest_json
 from silohash.registry import suggestion
 from silohash.seeds import numpy_generator
 from silohash.types import Modality, Rows, UserError
 
 SCHEMA = 1
+MAKE_AGAIN = "Make it again with `silohash partition`."
 DRAWS = 200
-"""How often sizes are drawn anew before a partition gives up on ``minimum``."""
+"""Largest number of draws that try to give every silo its ``minimum``."""
 
 DEFAULT_MINIMUM = 32
-"""Items to train on that every silo gets by default, where there are plenty."""
+"""Training items that every silo gets by default; fewer where items are scarce."""
 
 NESTED = "nested"
 NESTED_DEFAULTS: Mapping[str, Any] = {"fractions": None}
@@ -36,13 +39,13 @@ SHARED_DEFAULTS: Mapping[str, Any] = {"minimum": None, "missing_image": 0.0, "mi
 
 @dataclass(frozen=True, eq=False)
 class SiloRows:
-    """What one silo holds.
+    """Items of one silo.
 
     Attributes:
-        name: the silo's name, fit for a folder.
-        rows: ``(n,)`` int64, all rows of the archive that the silo holds, of every split; sorted.
-        has_image: False where the silo was given no pictures.
-        has_text: False where the silo was given no texts.
+        name: the silo's name, which can be the name of a folder.
+        rows: ``(n,)`` int64, sorted rows of the archive, of every split.
+        has_image: False if the silo has no pictures.
+        has_text: False if the silo has no texts.
     """
 
     name: str
@@ -51,7 +54,7 @@ class SiloRows:
     has_text: bool = True
 
     def split(self, archive: Archive, name: str) -> Rows:
-        """Returns the silo's rows of one split, sorted."""
+        """Return the silo's rows of one split, sorted."""
         return np.intersect1d(self.rows, archive.split(name), assume_unique=True)
 
 
@@ -60,12 +63,12 @@ class Partition:
     """An archive's items, spread over silos.
 
     Attributes:
-        kind: a name of `kinds`.
-        params: every parameter, also those left at their default.
-        seed: what it was drawn with.
-        silos: what each silo holds.
-        disjoint: False where silos overlap (``nested``).
-        archive: digest of the archive's ids, by which a partition knows the archive it belongs to.
+        kind: one of `kinds`.
+        params: every setting, including defaults.
+        seed: seed of all random choices.
+        silos: the items of each silo.
+        disjoint: False if silos overlap (``nested``).
+        archive: digest of the ids of the archive that the partition was made for.
     """
 
     kind: str
@@ -76,14 +79,14 @@ class Partition:
     archive: str = field(default="")
 
     def __len__(self) -> int:
-        """Returns how many silos there are."""
+        """Return the number of silos."""
         return len(self.silos)
 
     def check(self, archive: Archive) -> None:
-        """Checks that the partition was made for this archive.
+        """Check that the partition was made for this archive.
 
         Raises:
-            UserError: if the archive's ids are others.
+            UserError: if the archive has other ids.
         """
         if self.archive != digest_arrays({"ids": archive.ids}):
             raise UserError(
@@ -92,40 +95,35 @@ class Partition:
             )
 
     def label_table(self, archive: Archive) -> npt.NDArray[np.int64]:
-        """Counts items by silo and label; an item counts for each of its labels.
+        """Count items by silo and label. An item counts once for each of its labels.
 
         Returns:
-            ``(S, C)`` int64; C = 0 where the archive has no labels.
+            ``(S, C)`` int64; C is 0 if the archive has no labels.
         """
         if archive.labels is None:
             return np.zeros((len(self.silos), 0), np.int64)
         return np.stack([(archive.labels[silo.rows] > 0).sum(axis=0, dtype=np.int64) for silo in self.silos])
 
     def describe(self, archive: Archive) -> str:
-        """Returns a plain table of the silos: their sizes by split, what they lack, and their commonest labels."""
+        """Return a plain table of the silos: sizes by split, missing modalities and most common labels."""
         splits = [name for name in SPLITS if name in archive.splits]
-        head = ["silo", "items", *splits, "lacks", "commonest labels"]
-        table = self.label_table(archive)
-        lines = [[silo.name, f"{len(silo.rows):,}"] for silo in self.silos]
-        for line, silo, counts in zip(lines, self.silos, table, strict=True):
-            line += [f"{len(silo.split(archive, name)):,}" for name in splits]
-            line.append(" ".join(_lacks(silo)) or "-")
-            common = [c for c in np.argsort(-counts, kind="stable")[:3] if counts[c]]
-            line.append(", ".join(f"{archive.label_names[c]} {counts[c]:,}" for c in common) or "-")
-        widths = [max(len(line[place]) for line in [head, *lines]) for place in range(len(head))]
-        numbers = range(1, 2 + len(splits))
-        body = [
-            "  ".join(
-                cell.rjust(width) if place in numbers else cell.ljust(width)
-                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in [head, *lines]
+        head = ["silo", "items", *splits, "lacks", "most common labels"]
+        lines = [
+            [
+                silo.name,
+                f"{len(silo.rows):,}",
+                *(f"{len(silo.split(archive, name)):,}" for name in splits),
+                _missing(silo) or "-",
+                _common_labels(archive, counts) or "-",
+            ]
+            for silo, counts in zip(self.silos, self.label_table(archive), strict=True)
         ]
         overlap = "" if self.disjoint else ", silos overlap"
-        return "\n".join([f"partition {self.kind}, seed {self.seed}{overlap}, digest {self.digest()[:12]}", *body])
+        title = f"partition {self.kind}, seed {self.seed}{overlap}, digest {self.digest()[:12]}"
+        return "\n".join([title, *aligned([head, *lines], right=range(1, 2 + len(splits)))])
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the whole partition as a JSON value; rows as runs, ``"0-5 9 12-40"``."""
+        """Return the partition as a JSON value, with rows as runs: ``"0-5 9 12-40"``."""
         return {
             "schema": SCHEMA,
             "kind": self.kind,
@@ -147,20 +145,20 @@ class Partition:
 
     @classmethod
     def from_json(cls, value: object) -> Partition:
-        """Reads what `to_json` gave.
+        """Return the partition of a value that `to_json` gave.
 
         Raises:
-            UserError: if it is no partition, or one of another schema.
+            UserError: if it is not a partition, or has another schema.
         """
         if not isinstance(value, Mapping) or value.get("schema") != SCHEMA:
-            raise UserError(f"This is no partition of schema {SCHEMA}. Make it again with `silohash partition`.")
+            raise UserError(f"This is not a partition of schema {SCHEMA}. {MAKE_AGAIN}")
         try:
             silos = tuple(
                 SiloRows(str(silo["name"]), _from_runs(silo["rows"]), bool(silo["has_image"]), bool(silo["has_text"]))
                 for silo in value["silos"]
             )
-            if any(len(silo.rows) != said["items"] for silo, said in zip(silos, value["silos"], strict=True)):
-                raise ValueError("a silo's rows are not as many as it says")
+            if any(len(silo.rows) != stored["items"] for silo, stored in zip(silos, value["silos"], strict=True)):
+                raise ValueError("the number of rows of a silo differs from its items")
             return cls(
                 str(value["kind"]),
                 dict(value["params"]),
@@ -170,57 +168,55 @@ class Partition:
                 str(value["archive"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"The partition is damaged ({error}). Make it again with `silohash partition`.") from error
+            raise UserError(f"The partition is damaged ({error}). {MAKE_AGAIN}") from error
 
     def digest(self) -> str:
-        """Returns a digest of all that the partition says."""
+        """Return a digest of the whole partition."""
         return digest_json(self.to_json())
 
 
 def kinds() -> dict[str, str]:
-    """Returns every kind of partition and what it does in one line."""
+    """Return every kind of partition with a summary of one line."""
     return {**{name: kind.summary for name, kind in KINDS.items()}, NESTED: "growing subsets that contain each other"}
 
 
 def partition(archive: Archive, kind: str, silos: int | None, seed: int, **params: object) -> Partition:
-    """Spreads an archive's items over silos.
+    """Spread an archive's items over silos.
 
     Args:
         archive: the items.
         kind: ``iid``; ``dirichlet`` (beta, primary); ``shards`` (classes, primary, leftover); ``quantity`` (beta);
-            ``nested`` (fractions); ``column`` (column, groups); ``pseudo`` (clusters, over, spread, beta, classes,
+            ``nested`` (fractions); ``column`` (column, groups, mixed); ``pseudo`` (clusters, over, spread, beta, classes,
             leftover).
-        silos: how many silos; None lets ``column`` and ``nested`` take one a value, group or fraction.
-        seed: equal seeds give equal partitions.
-        **params: the kind's own parameters, and for every kind ``minimum`` (items to train on that each silo must get;
-            None: 32, less where items are scarce) and ``missing_image`` and ``missing_text`` (the shares of silos that
-            are given no pictures or no texts; rounded, at least one silo where above zero, never both for one silo).
+        silos: number of silos. None lets ``column`` and ``nested`` take one per value, group or fraction.
+        seed: seed of all random choices; equal seeds give equal partitions.
+        **params: settings of the kind. Every kind also takes ``minimum`` (training items that each silo must get; None:
+            32, fewer where items are scarce) and ``missing_image`` and ``missing_text`` (share of the silos that have no
+            pictures or no texts; rounded, at least one silo if above 0, never both for one silo).
 
     Returns:
-        A partition in which every row stands exactly once (``nested``: at least once).
+        A partition in which every item is in exactly one silo (``nested``: in at least one).
 
     Raises:
-        UserError: if a parameter is unknown or out of range, the archive lacks what the kind needs, there are more
-            silos than items, or no draw gave every silo its minimum.
+        UserError: if a setting is unknown or out of range, the archive lacks what the kind needs, there are more silos
+            than items, or no draw gave every silo its minimum.
     """
     if kind not in kinds():
         raise UserError(f'There is no partition "{kind}"{suggestion(kind, kinds())}; there are: {", ".join(kinds())}.')
     settings = _settings(kind, params)
-    digest = digest_arrays({"ids": archive.ids})
+    names: tuple[str, ...] = ()
     if kind == NESTED:
         parts, settings["fractions"] = nested(archive, silos, settings["fractions"], seed)
-        names: tuple[str, ...] = ()
     else:
         parts, names = _disjoint(archive, kind, silos, settings, seed)
     names = names or tuple(f"silo-{number}" for number in range(1, len(parts) + 1))
     held = tuple(SiloRows(name, rows) for name, rows in zip(names, parts, strict=True))
-    made = Partition(kind, settings, seed, held, disjoint=kind != NESTED, archive=digest)
-    return _without_modalities(made, archive)
+    digest = digest_arrays({"ids": archive.ids})
+    return _without_modalities(Partition(kind, settings, seed, held, kind != NESTED, digest), archive)
 
 
 def _settings(kind: str, params: Mapping[str, object]) -> dict[str, Any]:
-    own = NESTED_DEFAULTS if kind == NESTED else KINDS[kind].defaults
-    known = {**own, **SHARED_DEFAULTS}
+    known = {**(NESTED_DEFAULTS if kind == NESTED else KINDS[kind].defaults), **SHARED_DEFAULTS}
     for name in params:
         if name not in known:
             raise UserError(
@@ -230,64 +226,57 @@ def _settings(kind: str, params: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _minimum(settings: Mapping[str, Any], kind: Kind, items: int, silos: int) -> int:
-    asked = settings["minimum"]
-    if asked is None:
-        return max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 0:
-        raise UserError(f"[partition] minimum is {asked!r}; it must be a whole number of items, 0 or more.")
-    return asked
+    if settings["minimum"] is not None:
+        return whole(settings, "minimum", 0)
+    return max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1
 
 
 def _disjoint(
-    archive: Archive, name: str, asked: int | None, settings: Mapping[str, Any], seed: int
+    archive: Archive, name: str, requested: int | None, settings: Mapping[str, Any], seed: int
 ) -> tuple[list[Rows], tuple[str, ...]]:
+    """Return the rows of each silo, and their names where the kind gives them."""
     kind, counted, strata = KINDS[name], counted_rows(archive), strata_of(archive)
     items = int(counted.sum())
-    if asked is not None or name != "column":
-        check_count(asked, items)
-    classes = kind.classes(archive, asked, settings, seed)
-    silos = len(classes.silos) or check_count(asked, items)
+    if requested is not None or name != "column":
+        check_count(requested, items)
+    classes = kind.classes(archive, requested, settings, seed)
+    silos = len(classes.silos) or check_count(requested, items)
     minimum = _minimum(settings, kind, items, silos)
     most = -1
     for draw in range(DRAWS if kind.drawn else 1):
         generator = numpy_generator(seed, f"partition {name}", round=draw)
-        shares = kind.shares(classes.sizes(), silos, settings, generator)
-        silo_of = cut(classes, strata, shares, generator)
+        silo_of = cut(classes, strata, kind.shares(classes.sizes(), silos, settings, generator), generator)
         smallest = int(np.bincount(silo_of[counted], minlength=silos).min())
         if smallest >= minimum:
             return [np.flatnonzero(silo_of == silo) for silo in range(silos)], classes.silos
         most = max(most, smallest)
-    remedy = "raise beta, ask for fewer silos" if "beta" in settings else "ask for fewer silos"
     if not kind.drawn:
-        remedy = "group its values by `groups`, ask for fewer silos"
+        found, remedy = "one silo has", "group the values by `groups`, use fewer silos"
+    else:
+        found = f"in the best of {DRAWS} draws, one silo has"
+        remedy = "raise beta, use fewer silos" if "beta" in settings else "use fewer silos"
     raise UserError(
-        f'[partition] kind "{name}" left a silo with {most} items to train on, and {minimum} are wanted '
-        f"({silos} silos, {items:,} items; the best of {DRAWS if kind.drawn else 1} draws). "
-        f"To mend it, {remedy}, or lower it to minimum = {most}."
+        f'[partition] kind "{name}": {found} {most} items to train on, and minimum is {minimum} '
+        f"({silos} silos, {items:,} items). To continue, {remedy}, or set minimum = {most}."
     )
 
 
-def _lacks(silo: SiloRows) -> Iterator[Modality]:
-    if not silo.has_image:
-        yield "image"
-    if not silo.has_text:
-        yield "text"
+def _missing(silo: SiloRows) -> str:
+    return " ".join(name for name, held in (("image", silo.has_image), ("text", silo.has_text)) if not held)
 
 
-def _silos_without(made: Partition, name: str) -> int:
-    share = made.params[name]
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-        raise UserError(f"[partition] {name} is {share!r}; it must be a share of the silos between 0 and 1.")
-    return max(1, math.floor(share * len(made) + 0.5)) if share > 0 else 0
+def _common_labels(archive: Archive, counts: npt.NDArray[np.int64]) -> str:
+    common = [label for label in np.argsort(-counts, kind="stable")[:3] if counts[label]]
+    return ", ".join(f"{archive.label_names[label]} {counts[label]:,}" for label in common)
 
 
 def _without_modalities(made: Partition, archive: Archive) -> Partition:
-    """Takes the pictures from some silos and the texts from others, drawn at random."""
-    no_image, no_text = _silos_without(made, "missing_image"), _silos_without(made, "missing_text")
+    """Take the pictures from some silos and the texts from others, chosen at random."""
+    no_image, no_text = (_silos_without(made, name) for name in ("missing_image", "missing_text"))
     if no_image + no_text > len(made):
         raise UserError(
-            f"[partition] missing_image takes the pictures of {no_image} silos, missing_text the texts of {no_text}; "
-            f"there are {len(made)} silos, and each must keep one of the two. Lower one of them."
+            f"[partition] missing_image takes the pictures of {no_image} silos and missing_text the texts of {no_text}, "
+            f"and each of the {len(made)} silos must keep one of the two. Lower one of them."
         )
     order = numpy_generator(made.seed, "partition missing modality").permutation(len(made))
     silos = list(made.silos)
@@ -298,12 +287,17 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
     return replace(made, silos=tuple(silos))
 
 
+def _silos_without(made: Partition, name: str) -> int:
+    part = share(made.params, name)
+    return max(1, math.floor(part * len(made) + 0.5)) if part > 0 else 0
+
+
 def _keeping(silo: SiloRows, archive: Archive, kept: Modality) -> SiloRows:
     if not archive.has(kept)[silo.rows].any():
         option = "missing_image" if kept == "text" else "missing_text"
         raise UserError(
-            f'[partition] {option} would leave silo "{silo.name}" without anything: none of its items has a {kept}. '
-            f"Set {option} = 0."
+            f'[partition] {option} would leave silo "{silo.name}" without anything, because none of its items has '
+            f"{'a text' if kept == 'text' else 'a picture'}. Set {option} = 0."
         )
     return replace(silo, has_image=kept == "image", has_text=kept == "text")
 

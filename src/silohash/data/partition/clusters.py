@@ -1,6 +1,6 @@
-"""Clusters that stand in for labels, so that an archive without labels can be spread unevenly.
+"""Clusters in place of labels, so that an archive without labels can be spread unevenly.
 
-They serve the simulation of silos only: no method sees them.
+They only simulate silos. No method sees them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from silohash.seeds import derive, numpy_generator
 from silohash.types import Modality, Rows, UserError
 
 FITTED_ROWS = 5_000
-"""K-means is fitted on at most this many rows, drawn at random; the others go to the nearest centre."""
+"""K-means is fitted on at most this many rows, drawn at random. The others go to the nearest center."""
 
 BLOCK_ROWS = 4_096
 SIDE_PIXELS = 8
@@ -24,16 +24,16 @@ HASHED_WORDS = 256
 
 
 def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt.NDArray[np.int64]:
-    """Clusters the items by k-means over given features, small pictures or hashed words.
+    """Cluster the items by k-means over given features, small pictures or hashed words.
 
     Args:
         archive: the items.
-        clusters: how many clusters.
-        over: ``"image"``, ``"text"``, or ``"auto"`` for the pictures where there are any.
-        seed: the partition's seed.
+        clusters: number of clusters.
+        over: ``"image"``, ``"text"``, or ``"auto"`` for the pictures if there are any.
+        seed: seed of the partition.
 
     Returns:
-        ``(N,)`` int64 cluster of each item; ``clusters`` itself for items that lack the modality.
+        ``(N,)`` int64, the cluster of each item. Items that lack the modality get the number ``clusters``.
 
     Raises:
         UserError: if the archive lacks the modality, has fewer such items than clusters, or scikit-learn is missing.
@@ -63,7 +63,7 @@ def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt
 
 
 def _libraries() -> tuple[Any, Any]:
-    """Returns k-means and what holds it to one thread, whose sums do not depend on who came first."""
+    """Return k-means, and the limit to one thread that makes its sums reproducible."""
     try:
         from sklearn.cluster import KMeans
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]

@@ -1,4 +1,4 @@
-"""The cuts that make a partition: each class by its shares within each split, or growing prefixes of one order."""
+"""Cut the items of an archive into silos: each class by its shares within each split, or nested prefixes."""
 
 from __future__ import annotations
 
@@ -10,30 +10,28 @@ import numpy.typing as npt
 
 from silohash.data.archive import SPLITS, Archive
 from silohash.data.partition.kinds import Classes, Shares
+from silohash.data.partition.settings import is_number, whole
 from silohash.seeds import numpy_generator
 from silohash.types import Rows, UserError
 
 NESTED_SMALLEST = 0.6
-"""The smallest of the nested silos holds this share by default (FedBi-GNNs: 100, 80 and 60 %)."""
+"""Share of the items in the smallest nested silo by default (FedBi-GNNs: 100, 80 and 60 %)."""
 
 
-def check_count(silos: object, items: int) -> int:
-    """Returns the number of silos.
+def check_count(silos: int | None, items: int) -> int:
+    """Return the number of silos.
 
     Raises:
-        UserError: if it is no whole number above zero, or more than there are items to train on.
+        UserError: if it is not a whole number above zero, or exceeds the number of training items.
     """
-    if isinstance(silos, bool) or not isinstance(silos, int) or silos < 1:
-        raise UserError(f"[partition] silos is {silos!r}; it must be a whole number of at least 1.")
-    if silos > items:
-        raise UserError(
-            f"[partition] {silos} silos are asked for, and there are {items} items to train on. Ask for fewer."
-        )
-    return silos
+    count = whole({"silos": silos}, "silos", 1)
+    if count > items:
+        raise UserError(f"[partition] silos is {count}, and there are {items} items to train on. Use fewer silos.")
+    return count
 
 
 def counted_rows(archive: Archive) -> npt.NDArray[np.bool_]:
-    """Returns the items that ``minimum`` counts: those to train on, or all where there is no such split."""
+    """Return the items that ``minimum`` counts, ``(N,)`` bool: the training items, or all where there are none."""
     train = archive.splits.get("train")
     counted = np.zeros(len(archive), bool)
     counted[slice(None) if train is None or not len(train) else train] = True
@@ -41,7 +39,7 @@ def counted_rows(archive: Archive) -> npt.NDArray[np.bool_]:
 
 
 def strata_of(archive: Archive) -> npt.NDArray[np.int64]:
-    """Returns a number for each row that says which splits it stands in, ``(N,)``."""
+    """Return a number for each item that encodes its splits, ``(N,)``."""
     stratum = np.zeros(len(archive), np.int64)
     for place, name in enumerate(SPLITS):
         if name in archive.splits:
@@ -52,7 +50,10 @@ def strata_of(archive: Archive) -> npt.NDArray[np.int64]:
 def cut(
     classes: Classes, strata: npt.NDArray[np.int64], shares: Shares, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Cuts each class within each stratum at random by its shares; every silo gets its share rounded up or down."""
+    """Return the silo of each item, ``(N,)``.
+
+    Each class within each stratum is cut at random by its shares. Every silo gets its share, rounded up or down.
+    """
     count = len(strata)
     key = strata * classes.count + classes.of_row
     order = generator.permutation(count)
@@ -68,33 +69,33 @@ def cut(
     return silo_of
 
 
-def nested(archive: Archive, silos: int | None, asked: object, seed: int) -> tuple[list[Rows], list[float]]:
-    """Returns growing prefixes of one order of each split, the last of them whole."""
-    if asked is None:
-        count = check_count(silos, int(counted_rows(archive).sum()))
-        fractions = [float(f) for f in np.linspace(NESTED_SMALLEST, 1.0, count).round(6)] if count > 1 else [1.0]
+def nested(archive: Archive, silos: int | None, fractions: object, seed: int) -> tuple[list[Rows], list[float]]:
+    """Return the rows of each silo and the fractions: growing prefixes of one random order of each split.
+
+    The last silo holds all items. Without ``fractions`` they grow evenly from 0.6 to 1.
+    """
+    if fractions is not None:
+        shares = _checked_fractions(fractions, silos)
     else:
-        fractions = _fractions(asked, silos)
+        count = check_count(silos, int(counted_rows(archive).sum()))
+        shares = [float(share) for share in np.linspace(NESTED_SMALLEST, 1.0, count).round(6)] if count > 1 else [1.0]
     strata = strata_of(archive)
     order = numpy_generator(seed, "partition nested").permutation(len(archive))
     groups = [order[strata[order] == stratum] for stratum in np.unique(strata)]
     parts = [
-        np.sort(np.concatenate([rows[: math.ceil(fraction * len(rows) - 1e-9)] for rows in groups]))
-        for fraction in fractions
+        np.sort(np.concatenate([rows[: math.ceil(share * len(rows) - 1e-9)] for rows in groups])) for share in shares
     ]
-    return parts, fractions
+    return parts, shares
 
 
-def _fractions(asked: object, silos: int | None) -> list[float]:
-    numbers = list(asked) if isinstance(asked, Sequence) and not isinstance(asked, str) else []
-    good = numbers and all(isinstance(f, int | float) and not isinstance(f, bool) and 0 < f <= 1 for f in numbers)
-    if not good or sorted(numbers) != numbers or numbers[-1] != 1:
+def _checked_fractions(fractions: object, silos: int | None) -> list[float]:
+    numbers = list(fractions) if isinstance(fractions, Sequence) and not isinstance(fractions, str) else []
+    shares = [float(number) if is_number(number) else 0.0 for number in numbers]
+    if not shares or min(shares) <= 0 or sorted(shares) != shares or shares[-1] != 1:
         raise UserError(
-            f"[partition] fractions is {asked!r}; it must be growing shares that end with 1 (so that no item is lost), "
+            f"[partition] fractions is {fractions!r}; it must be growing shares that end with 1 (so that no item is lost), "
             "as [0.6, 0.8, 1.0]."
         )
-    if silos is not None and silos != len(numbers):
-        raise UserError(
-            f"[partition] silos is {silos}, and fractions names {len(numbers)}. Set silos = {len(numbers)}."
-        )
-    return [float(f) for f in numbers]
+    if silos is not None and silos != len(shares):
+        raise UserError(f"[partition] silos is {silos}, and fractions names {len(shares)}. Set silos = {len(shares)}.")
+    return shares

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from silohash.data.partition.base import DRAWS, Partition, partition
+from silohash.data.partition.base import DRAWS, Partition, SiloRows, partition
 from silohash.types import UserError
 from tests.archives import made_up_archive
 
@@ -20,7 +21,9 @@ def test_shares_are_drawn_anew_until_every_silo_has_its_minimum():
 
 def test_a_minimum_out_of_reach_says_what_to_change():
     archive = made_up_archive(100)
-    with pytest.raises(UserError, match=rf"best of {DRAWS} draws.*raise beta, ask for fewer silos.*minimum = \d"):
+    with pytest.raises(
+        UserError, match=rf"best of {DRAWS} draws.*minimum is 40 .*raise beta, use fewer silos.*minimum = \d"
+    ):
         partition(archive, "dirichlet", 4, 0, beta=0.5, minimum=40)
 
 
@@ -51,11 +54,11 @@ def test_a_silo_must_keep_something():
         ("dirichlet", 3, {"primary": "rare"}, r'did you mean "rarest"\?'),
         ("iid", 0, {}, "silos is 0"),
         ("iid", None, {}, "silos is None"),
-        ("iid", 500, {}, "500 silos are asked for, and there are 180 items"),
+        ("iid", 500, {}, "silos is 500, and there are 180 items"),
         ("iid", 3, {"minimum": -1}, "minimum is -1"),
         ("shards", 3, {"classes": 40}, "Set classes = 7 or fewer"),
         ("column", 3, {"column": "plaice"}, r'did you mean "place"\?'),
-        ("column", 3, {}, "column is not given; this archive has: place"),
+        ("column", 3, {}, "column is not set.*which has: place"),
         ("column", 9, {"column": "place"}, "has 5 values"),
         ("column", 2, {"column": "place", "groups": {"a": ["*"]}}, "Set silos = 1"),
         ("pseudo", 3, {"clusters": 5000}, "clusters is 5000"),
@@ -113,3 +116,48 @@ def test_seeds_matter():
     archive = made_up_archive(400)
     digests = {partition(archive, "iid", 2, seed).digest() for seed in (0, 1, 0)}
     assert len(digests) == 2
+
+
+def test_rows_are_stored_as_runs():
+    rows = [np.array([0, 1, 2, 5, 7, 8]), np.array([], np.int64), np.array([3])]
+    made = Partition("iid", {}, 0, tuple(SiloRows(str(place), part) for place, part in enumerate(rows)))
+    assert [silo["rows"] for silo in made.to_json()["silos"]] == ["0-2 5 7-8", "", "3"]
+    for silo, part in zip(Partition.from_json(made.to_json()).silos, rows, strict=True):
+        assert silo.rows.tolist() == part.tolist()
+    value = made.to_json()
+    value["silos"][0]["rows"] = "0-2 2 7-8"
+    with pytest.raises(UserError, match="rows are not sorted"):
+        Partition.from_json(value)
+
+
+@pytest.mark.parametrize(("count", "silos", "minimum"), [(400, 3, 15), (400, 2, 22), (2000, 5, 32), (40, 9, 1)])
+def test_the_default_minimum_is_a_quarter_of_an_even_share_and_at_most_32(count, silos, minimum):
+    archive = made_up_archive(count)
+    trained = len(archive.split("train"))
+    assert max(1, min(32, trained // (4 * silos))) == minimum
+    with pytest.raises(UserError, match=rf"minimum is {minimum} "):
+        partition(archive, "quantity", silos, 0, beta=1e-9)
+
+
+@pytest.mark.parametrize(("part", "silos"), [(0.0, 0), (0.01, 1), (0.29, 1), (0.3, 2), (0.5, 3), (1.0, 5)])
+def test_a_share_of_the_silos_is_rounded_and_at_least_one(part, silos):
+    made = partition(made_up_archive(400), "iid", 5, 0, missing_text=part)
+    assert sum(not silo.has_text for silo in made.silos) == silos
+
+
+def test_the_table_counts_each_split_and_names_what_is_missing_and_common():
+    archive = replace(
+        made_up_archive(5),
+        labels=np.array([[1, 0], [1, 1], [0, 1], [1, 0], [0, 0]], np.uint8),
+        label_names=("cat", "dog"),
+        splits={"query": np.array([0]), "database": np.array([1, 2, 3]), "train": np.array([1])},
+    )
+    silos = (SiloRows("north", np.array([0, 1, 3]), has_text=False), SiloRows("s", np.array([2, 4])))
+    lines = Partition("iid", {}, 3, silos).describe(archive).splitlines()
+    assert lines[0].startswith("partition iid, seed 3, digest ")
+    assert [line.split() for line in lines[1:]] == [
+        ["silo", "items", "query", "database", "train", "lacks", "most", "common", "labels"],
+        ["north", "3", "1", "2", "1", "text", "cat", "3,", "dog", "1"],
+        ["s", "2", "0", "1", "0", "-", "dog", "1"],
+    ]
+    assert "silos overlap" in Partition("nested", {}, 3, silos, disjoint=False).describe(archive)

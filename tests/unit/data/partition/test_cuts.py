@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from silohash.data.partition.base import Partition, partition
-from silohash.data.partition.cuts import cut
+from silohash.data.partition.cuts import check_count, counted_rows, cut, nested, strata_of
 from silohash.data.partition.kinds import Classes
 from silohash.types import UserError
 from tests.archives import made_up_archive
@@ -66,3 +66,39 @@ def test_a_cut_is_off_by_less_than_one_item_and_gives_nothing_for_no_share():
         sizes = np.bincount(silo_of, minlength=6)
         assert (np.abs(sizes - shares[0] * count) < 1).all()
         assert (sizes[[0, 2, 5]] == 0).all()
+
+
+def test_a_nested_silo_holds_its_share_of_each_split_rounded_up():
+    archive = made_up_archive(7).with_splits({"query": np.arange(3), "database": np.arange(3, 7)})
+    parts, fractions = nested(archive, None, [0.5, 1.0], 0)
+    assert fractions == [0.5, 1.0]
+    assert [len(np.intersect1d(parts[0], archive.split(name))) for name in ("query", "database")] == [2, 2]
+    assert nested(archive, 1, None, 0)[1] == [1.0]
+    assert nested(archive, 5, None, 0)[1] == [0.6, 0.7, 0.8, 0.9, 1.0]
+
+
+def test_a_stratum_encodes_the_splits_of_an_item():
+    archive = made_up_archive(5).with_splits(
+        {"query": np.array([0]), "database": np.array([1, 2]), "train": np.array([2, 3])}
+    )
+    assert strata_of(archive).tolist() == [1, 2, 6, 4, 0]
+
+
+def test_training_items_are_counted_or_all_where_there_are_none():
+    archive = made_up_archive(4)
+    assert counted_rows(archive.with_splits({"train": np.array([1, 3])})).tolist() == [False, True, False, True]
+    assert counted_rows(archive.with_splits({"train": np.array([], int)})).all()
+    assert counted_rows(archive.with_splits({})).all()
+
+
+def test_as_many_silos_as_items_are_allowed_and_one_more_is_not():
+    assert check_count(5, 5) == 5
+    with pytest.raises(UserError, match="silos is 6, and there are 5 items"):
+        check_count(6, 5)
+
+
+def test_items_of_a_stratum_are_cut_by_themselves():
+    strata = np.repeat([0, 1], 40)
+    shares = np.array([[0.25, 0.75]])
+    silo_of = cut(Classes(np.zeros(80, np.int64), 1), strata, shares, np.random.default_rng(0))
+    assert [np.bincount(silo_of[strata == stratum]).tolist() for stratum in (0, 1)] == [[10, 30], [10, 30]]

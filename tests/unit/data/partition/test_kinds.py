@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from silohash.data.partition.base import Partition, partition
-from silohash.data.partition.kinds import folder_names, primary_labels, shard_shares
+from silohash.data.partition.kinds import (
+    Classes,
+    even_shares,
+    matching_shares,
+    primary_labels,
+    pseudo_shares,
+    shard_shares,
+)
 from silohash.types import UserError
 from tests.archives import made_up_archive
 
@@ -97,17 +106,6 @@ def test_quantity_skews_the_sizes_and_not_the_labels():
     assert np.ptp(shares, axis=0).max() < 0.15
 
 
-def test_a_column_gives_a_silo_a_value_and_spreads_the_rest():
-    archive = made_up_archive(1000)
-    each = partition(archive, "column", None, 0, column="place")
-    assert sorted(silo.name for silo in each.silos) == ["centre", "east-west", "north", "sea", "south"]
-    for silo in each.silos:
-        assert len(np.unique(archive.columns["place"][silo.rows])) == 1
-    three = partition(archive, "column", 3, 0, column="place")
-    assert [silo.name for silo in three.silos] == ["north", "south", "east-west"]
-    assert set(archive.columns["place"][three.silos[2].rows]) == {"east/west", "centre", "sea"}
-
-
 def test_a_column_may_be_mixed():
     archive = made_up_archive(4000)
     own = {
@@ -129,33 +127,62 @@ def test_a_column_refuses_a_share_that_is_none(mixed):
         partition(made_up_archive(200), "column", None, 0, column="place", mixed=mixed)
 
 
-def test_groups_of_values():
-    archive = made_up_archive(1000)
-    groups = {"land": ["north", "south"], "water": ["sea"], "other": ["*"]}
-    made = partition(archive, "column", 3, 0, column="place", groups=groups)
-    held = {silo.name: set(archive.columns["place"][silo.rows]) for silo in made.silos}
-    assert held == {"land": {"north", "south"}, "water": {"sea"}, "other": {"east/west", "centre"}}
-
-
-@pytest.mark.parametrize(
-    ("groups", "message"),
-    [
-        ({"a": ["north"], "b": ["sea"]}, r"leaves out 3 values.*centre"),
-        ({"a": ["nort", "*"]}, r'"nort" \(did you mean "north"\?\)'),
-        ({"a": ["north"], "b": ["north", "*"]}, "more than once"),
-        ({"a": "north"}, "lists of values"),
-    ],
-)
-def test_groups_that_do_not_add_up(groups, message):
-    with pytest.raises(UserError, match=message):
-        partition(made_up_archive(300), "column", None, 0, column="place", groups=groups)
-
-
 @pytest.mark.parametrize("kind", ["dirichlet", "shards"])
 def test_label_kinds_need_labels(kind):
     with pytest.raises(UserError, match="has no labels"):
         partition(made_up_archive(400, labelled=False), kind, 3, 0)
 
 
-def test_folder_names_are_safe_and_unique():
-    assert folder_names(["../up", "A", "a", "", "x" * 90]) == ["up", "A", "a-2", "none", "x" * 60]
+def test_even_shares_are_one_over_the_number_of_silos():
+    generator = np.random.default_rng(0)
+    for silos in (1, 2, 5):
+        shares = even_shares(np.array([3, 0, 9]), silos, {}, generator)
+        assert shares.tolist() == [[1 / silos] * silos] * 3
+        np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+
+
+def test_matching_shares_mix_the_class_of_each_silo_with_all():
+    shares = matching_shares(np.array([3, 4]), 2, {"mixed": 0.4}, np.random.default_rng(0))
+    np.testing.assert_allclose(shares, [[0.8, 0.2], [0.2, 0.8]])
+    whole = matching_shares(np.array([3, 4]), 2, {"mixed": 0}, np.random.default_rng(0))
+    assert whole.tolist() == [[1, 0], [0, 1]]
+
+
+def test_a_class_that_two_silos_hold_is_halved_and_an_empty_one_is_even():
+    settings = {"classes": 1, "leftover": "error"}
+    shares = shard_shares(np.array([5, 0, 5]), 4, settings, np.random.default_rng(0))
+    assert sorted(shares[0].tolist()) == sorted(shares[2].tolist()) == [0, 0, 0.5, 0.5]
+    assert (shares[0] + shares[2]).tolist() == [0.5] * 4
+    assert shares[1].tolist() == [0.25] * 4
+
+
+def test_the_two_smallest_classes_are_merged_first():
+    settings = {"classes": 1, "leftover": "merge"}
+    shares = shard_shares(np.array([1, 9, 2, 20, 4]), 3, settings, np.random.default_rng(0))
+    # 1 + 2 = 3, then 3 + 4 = 7: three groups are left, of 7, 9 and 20 items.
+    assert shares[0].tolist() == shares[2].tolist() == shares[4].tolist()
+    assert len({tuple(shares[label]) for label in (0, 1, 3)}) == 3
+
+
+def test_clusters_are_shared_as_labels_are():
+    sizes, generator = np.array([5, 5]), np.random.default_rng
+    by_shards = {"spread": "shards", "classes": 1, "leftover": "error", "beta": 0.1}
+    np.testing.assert_array_equal(
+        pseudo_shares(sizes, 2, by_shards, generator(3)), shard_shares(sizes, 2, by_shards, generator(3))
+    )
+    by_beta = {**by_shards, "spread": "dirichlet"}
+    np.testing.assert_array_equal(
+        pseudo_shares(sizes, 2, by_beta, generator(3)), generator(3).dirichlet([0.1, 0.1], size=2)
+    )
+
+
+def test_sizes_count_the_items_of_each_class_also_of_empty_ones():
+    assert Classes(np.array([2, 0, 2]), 4).sizes().tolist() == [1, 0, 2, 0]
+
+
+def test_of_equally_rare_labels_the_first_is_taken():
+    archive = made_up_archive(4, classes=2)
+    both = replace(archive, labels=np.array([[1, 1], [1, 0], [0, 1], [0, 0]], np.uint8))
+    assert primary_labels(both, 2, {"primary": "rarest"}, 0).of_row.tolist() == [0, 0, 1, 2]
+    rarer = replace(archive, labels=np.array([[1, 1], [1, 0], [0, 0], [0, 0]], np.uint8))
+    assert primary_labels(rarer, 2, {"primary": "rarest"}, 0).of_row.tolist() == [1, 0, 2, 2]

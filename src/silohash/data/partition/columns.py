@@ -1,0 +1,124 @@
+"""Partition by the values of a column: one silo per value, or per group of values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.archive import Archive
+from silohash.registry import suggestion
+from silohash.types import UserError
+
+REST = "*"
+"""In ``groups``: every value that no silo names."""
+
+
+def silos_of_values(
+    archive: Archive, column: object, groups: object, silos: int | None
+) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return the names of the silos, and the silo of each item by its value of a column.
+
+    Without ``groups``, each of the ``silos`` largest values gets a silo of its own, named after the value. The values that
+    are left go, largest first, to the silo that holds the fewest items so far. With ``groups``, every value must have a
+    place.
+
+    Args:
+        archive: the items.
+        column: name of the column.
+        groups: silo name -> values, or None; ``"*"`` stands for all values that no silo names.
+        silos: number of silos, or None for one per value or group.
+
+    Raises:
+        UserError: if the column does not exist, it has too few values, or a value has no place.
+    """
+    listed = ", ".join(archive.columns) or "no columns"
+    if column is None:
+        raise UserError(f"[partition] column is not set. Set it to a column of the archive, which has: {listed}.")
+    if column not in archive.columns:
+        near = suggestion(str(column), archive.columns)
+        raise UserError(f'Archive "{archive.card.name}" has no column "{column}"{near}; it has: {listed}.')
+    values, inverse, sizes = np.unique(archive.columns[str(column)], return_inverse=True, return_counts=True)
+    names = [str(value) for value in values]
+    if groups is None:
+        silo_names, silo_of = _by_size(names, sizes, silos, str(column))
+    else:
+        silo_names, silo_of = _by_groups(names, _checked_groups(groups, silos), str(column))
+    return folder_names(silo_names), silo_of[inverse.reshape(-1)]
+
+
+def _by_size(
+    values: list[str], sizes: npt.NDArray[np.int64], silos: int | None, column: str
+) -> tuple[list[str], npt.NDArray[np.int64]]:
+    wanted = len(values) if silos is None else silos
+    if wanted > len(values):
+        raise UserError(
+            f'[partition] silos is {wanted}, and column "{column}" has {len(values)} values. '
+            f"Set silos = {len(values)} or fewer, or use another column."
+        )
+    order = np.argsort(-sizes, kind="stable")
+    silo_of = np.zeros(len(values), np.int64)
+    silo_of[order[:wanted]] = np.arange(wanted)
+    load = sizes[order[:wanted]].copy()
+    for value in order[wanted:]:
+        silo_of[value] = load.argmin()
+        load[silo_of[value]] += sizes[value]
+    return [values[value] for value in order[:wanted]], silo_of
+
+
+def _checked_groups(groups: object, silos: int | None) -> Mapping[str, Sequence[str]]:
+    if not isinstance(groups, Mapping) or not groups or any(isinstance(named, str) for named in groups.values()):
+        raise UserError(
+            '[partition] groups must name silos and lists of values, as groups = {north = ["no", "se"], rest = ["*"]}.'
+        )
+    if silos is not None and silos != len(groups):
+        raise UserError(f"[partition] silos is {silos} and groups names {len(groups)}. Set silos = {len(groups)}.")
+    return groups
+
+
+def _by_groups(
+    values: list[str], groups: Mapping[str, Sequence[str]], column: str
+) -> tuple[list[str], npt.NDArray[np.int64]]:
+    place: dict[str, int] = {}
+    for silo, value in _named_values(groups):
+        if value != REST and value not in values:
+            near = suggestion(str(value), values)
+            raise UserError(f'[partition] groups names "{value}"{near}, and column "{column}" has no such value.')
+        if value in place:
+            raise UserError(f'[partition] groups names "{value}" more than once. Give each value one silo.')
+        place[value] = silo
+    without = [value for value in values if value not in place]
+    if without and REST not in place:
+        raise UserError(
+            f'[partition] groups leaves out {len(without)} values of column "{column}", "{without[0]}" among them. '
+            f'Name them, or give one silo the value "{REST}" (all others).'
+        )
+    silo_of = [place.get(value, place.get(REST, 0)) for value in values]
+    return [str(name) for name in groups], np.array(silo_of, np.int64)
+
+
+def _named_values(groups: Mapping[str, Sequence[str]]) -> Iterator[tuple[int, str]]:
+    for silo, values in enumerate(groups.values()):
+        yield from ((silo, value) for value in values)
+
+
+def folder_names(names: Sequence[str]) -> list[str]:
+    """Return names that can be the names of folders, all different, in the same order.
+
+    Example:
+        >>> folder_names(["Latin", "a/b", "a:b", ""])
+        ['Latin', 'a-b', 'a-b-2', 'none']
+    """
+    found: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        stem = re.sub(r"[^\w .-]+", "-", name).strip(" .-")[:60] or "none"
+        candidate, number = stem, 1
+        while candidate.casefold() in taken:
+            number += 1
+            candidate = f"{stem}-{number}"
+        taken.add(candidate.casefold())
+        found.append(candidate)
+    return found

@@ -1,0 +1,71 @@
+"""Silos by the values of a column."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from silohash.data.partition.base import partition
+from silohash.data.partition.columns import folder_names, silos_of_values
+from silohash.types import UserError
+from tests.archives import made_up_archive
+
+
+def of_places(*values: str):
+    return replace(made_up_archive(len(values)), columns={"place": np.array(values)})
+
+
+def test_values_that_are_left_go_to_the_silo_that_holds_the_fewest_items():
+    archive = of_places(*"aaaaa", *"bbbb", *"ccc", *"dd", "e")
+    names, silo_of = silos_of_values(archive, "place", None, 2)
+    # a (5) and b (4) get silos; c goes to b (4 + 3 = 7), d to a (5 + 2 = 7), e to the first of the two.
+    assert names == ["a", "b"]
+    assert [int(silo_of[archive.columns["place"] == value][0]) for value in "abcde"] == [0, 1, 1, 0, 0]
+    assert silos_of_values(archive, "place", None, None)[0] == list("abcde")
+
+
+def test_values_of_a_group_share_its_silo():
+    archive = of_places("x", "y", "z", "x")
+    names, silo_of = silos_of_values(archive, "place", {"one": ["z"], "two": ["*"]}, 2)
+    assert names == ["one", "two"]
+    assert silo_of.tolist() == [1, 1, 0, 1]
+    assert silos_of_values(archive, "place", {"one": ["x", "y"], "two": ["z"]}, None)[1].tolist() == [0, 0, 1, 0]
+
+
+def test_a_column_gives_a_silo_a_value_and_spreads_the_rest():
+    archive = made_up_archive(1000)
+    each = partition(archive, "column", None, 0, column="place")
+    assert sorted(silo.name for silo in each.silos) == ["centre", "east-west", "north", "sea", "south"]
+    for silo in each.silos:
+        assert len(np.unique(archive.columns["place"][silo.rows])) == 1
+    three = partition(archive, "column", 3, 0, column="place")
+    assert [silo.name for silo in three.silos] == ["north", "south", "east-west"]
+    assert set(archive.columns["place"][three.silos[2].rows]) == {"east/west", "centre", "sea"}
+
+
+def test_groups_of_values():
+    archive = made_up_archive(1000)
+    groups = {"land": ["north", "south"], "water": ["sea"], "other": ["*"]}
+    made = partition(archive, "column", 3, 0, column="place", groups=groups)
+    held = {silo.name: set(archive.columns["place"][silo.rows]) for silo in made.silos}
+    assert held == {"land": {"north", "south"}, "water": {"sea"}, "other": {"east/west", "centre"}}
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"a": ["north"], "b": ["sea"]}, r"leaves out 3 values.*centre"),
+        ({"a": ["nort", "*"]}, r'"nort" \(did you mean "north"\?\)'),
+        ({"a": ["north"], "b": ["north", "*"]}, "more than once"),
+        ({"a": "north"}, "lists of values"),
+    ],
+)
+def test_groups_that_do_not_add_up(groups, message):
+    with pytest.raises(UserError, match=message):
+        partition(made_up_archive(300), "column", None, 0, column="place", groups=groups)
+
+
+def test_folder_names_are_safe_and_unique():
+    assert folder_names(["../up", "A", "a", "", "x" * 90]) == ["up", "A", "a-2", "none", "x" * 60]
