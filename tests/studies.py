@@ -1,9 +1,10 @@
-"""Tiny studies, and workers that do their runs in this process or only pretend to."""
+"""Tiny studies, and pools that do their runs in this process or only pretend to."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from rich.console import Console
 from silohash.files import write_text
 from silohash.runtime.events import JsonLines, RoundRecord
 from silohash.runtime.run import Run
-from silohash.study.child import run_or_go_on
-from silohash.study.conduct import Conducted, conduct
-from silohash.study.grid import StudyConfig, make_study
-from silohash.study.pool import Job
+from silohash.study.config import StudyConfig, make_study
+from silohash.study.execution import StudyOutcome, run_study
+from silohash.study.jobs import Ending, Job
+from silohash.study.worker import train_or_resume
 from silohash.types import UserError
 from tests.runs import tiny
 
@@ -27,7 +28,7 @@ METHODS = [
 
 
 def tiny_study(archive: Path, **more: Any) -> dict[str, Any]:
-    """Returns what the file of a study of two methods, two lengths of codes and two seeds would hold."""
+    """Return the content of a study file with two methods, two code lengths and two seeds."""
     base = tiny(archive, federated={"rounds": 2, "local_epochs": 1})
     base["local"].pop("bits")
     base["federated"].pop("name")
@@ -48,66 +49,64 @@ def tiny_study(archive: Path, **more: Any) -> dict[str, Any]:
 
 
 def study_of(value: Mapping[str, Any]) -> StudyConfig:
-    """Returns a study of what a file would hold."""
+    """Return the study that a file's content describes."""
     return make_study(value, where="study.toml")
 
 
 class InThisProcess:
-    """A worker that does a run as a process of a study does, but here, and before `begin` returns."""
+    """A pool that does each run in this process, before `submit` returns."""
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
 
-    def begin(self, job: Job) -> None:
-        order = job.order(1)
+    def submit(self, job: Job) -> Future[Ending]:
+        """Do a run and return how it ended."""
+        future: Future[Ending] = Future()
+        future.set_result(self.do(job))
+        return future
+
+    def do(self, job: Job) -> Ending:
+        """Do a run as a child process would."""
+        request = job.request(1)
         try:
-            run_or_go_on(job.folder, order["config"], figures=order["figures"])
-            self.answer = 0, ""
+            train_or_resume(job.folder, request["config"], figures=request["figures"])
         except UserError as error:
-            self.answer = 2, str(error)
+            return 2, str(error)
+        return 0, ""
 
-    def ended(self) -> tuple[int, str] | None:
-        return self.answer
-
-    def alive(self) -> bool:
-        return True
-
-    def let_go(self) -> None:
-        """Nothing runs."""
-
-    def wait(self, seconds: float) -> None:
+    def close(self) -> None:
         """Nothing runs."""
 
 
 class Pretending(InThisProcess):
-    """A worker whose runs are only a config and rounds, with a validation figure of the config."""
+    """A pool whose runs write only a config and rounds, with a validation score computed from the job."""
 
     done: list[str]
-    figure: Callable[[Job], float | None]
+    score: Callable[[Job], float | None]
 
-    def begin(self, job: Job) -> None:
+    def do(self, job: Job) -> Ending:
+        """Write the files of a finished run, or fail if its score is None."""
         self.done.append(job.name)
         run = Run(job.folder)
-        score = type(self).figure(job)
+        score = type(self).score(job)
         if score is None:
-            self.answer = 2, "it pretends to fail"
-            return
+            return 2, "it pretends to fail"
         write_text(run.config_path, job.config.to_toml())
         lines = JsonLines(run.rounds_path)
         lines.start(name="", total_rounds=1, first_round=0)
         lines.round(record(0, score / 2))
         lines.round(record(1, score))
         lines.round(record(2, score / 3))
-        self.answer = 0, ""
+        return 0, ""
 
 
-def pretending(figure: Callable[[Job], float | None]) -> type[Pretending]:
-    """Returns workers that pretend; ``done`` lists the runs they did."""
-    return type("PretendingHere", (Pretending,), {"done": [], "figure": staticmethod(figure)})
+def pretending(score: Callable[[Job], float | None]) -> type[Pretending]:
+    """Return a pool that pretends; ``done`` lists the runs that it did."""
+    return type("PretendingHere", (Pretending,), {"done": [], "score": staticmethod(score)})
 
 
 def record(number: int, validation: float | None) -> RoundRecord:
-    """Returns a round's record."""
+    """Return the record of a round."""
     return RoundRecord(
         round=number, seconds=0.0, loss=1.0, terms={}, validation=validation, best=True, silos=(), uplink_bytes=0,
         downlink_bytes=0,
@@ -115,20 +114,20 @@ def record(number: int, validation: float | None) -> RoundRecord:
 
 
 def quiet() -> Console:
-    """Returns a console that no terminal shows; what it printed is in ``file``."""
+    """Return a console outside a terminal; its output is in ``file``."""
     return Console(file=io.StringIO(), width=200)
 
 
-def run_here(config: StudyConfig, out: Path, console: Console | None = None, **options: Any) -> Conducted:
-    """Runs a study in this process."""
-    return conduct(config, out, console or quiet(), **{"make_worker": InThisProcess, **options})
+def run_here(config: StudyConfig, out: Path, console: Console | None = None, **options: Any) -> StudyOutcome:
+    """Run a study in this process."""
+    return run_study(config, out, console or quiet(), **{"make_pool": InThisProcess, **options})
 
 
 def figures_of(out: Path) -> bytes:
-    """Returns the study's figures, to the byte."""
+    """Return the bytes of the study's figures."""
     return (out / "results.csv").read_bytes()
 
 
-def rows_of(conducted: Conducted) -> list[dict[str, Any]]:
-    """Returns every row that a study found."""
-    return [asdict(row) for cell in conducted.results.cells for row in cell.rows]
+def rows_of(outcome: StudyOutcome) -> list[dict[str, Any]]:
+    """Return every row of a study's results."""
+    return [asdict(row) for run in outcome.results.runs for row in run.rows]

@@ -19,8 +19,8 @@ from silohash.report.tables import read_results
 from silohash.runtime.config import to_toml, toml_value
 from silohash.runtime.events import read_rounds
 from silohash.runtime.run import Run
-from silohash.study import child
-from silohash.study.grid import load_study
+from silohash.study import worker
+from silohash.study.config import load_study
 from silohash.study.results import collect
 from silohash.study.tables import write_tables
 from silohash.types import UserError
@@ -63,34 +63,33 @@ def changed_times(folder: Path) -> dict[Path, int]:
 def test_every_run_is_an_ordinary_one(archive: Path, whole: Path) -> None:
     results = collect(study_of(tiny_study(archive)), whole)
     assert results.missing == ()
-    assert len(results.cells) == 8
-    for cell in results.cells:
-        run = Run(cell.folder)
-        assert run.config.federated.name == cell.choices["method"].lower()
-        assert (run.config.local.bits, run.config.seed) == (int(cell.choices["bits"]), cell.seed)
-        assert list(cell.rows) == read_results(run.results_path)
-        assert len(cell.rounds) == run.config.federated.rounds
-        assert set(cell.per_query) == {(row.evaluation, row.task, row.measure) for row in cell.rows}
+    assert len(results.runs) == 8
+    for found in results.runs:
+        run = Run(found.folder)
+        assert run.config.federated.name == found.choices["method"].lower()
+        assert (run.config.local.bits, run.config.seed) == (int(found.choices["bits"]), found.seed)
+        assert list(found.rows) == read_results(run.results_path)
+        assert len(found.rounds) == run.config.federated.rounds
+        assert set(found.per_query) == {(row.evaluation, row.task, row.measure) for row in found.rows}
         assert run.report_path.exists()
-    assert len({cell.queries for cell in results.cells}) == 1
-    assert [row.run for row in read_results(whole / "results.csv")][:: len(results.cells[0].rows)] == [
-        cell.folder.name for cell in results.cells
-    ]
+    assert len({found.queries for found in results.runs}) == 1
+    names = [row.run for row in read_results(whole / "results.csv")]
+    assert names[:: len(results.runs[0].rows)] == [found.folder.name for found in results.runs]
 
 
 def test_finished_runs_are_left_alone(archive: Path, whole: Path) -> None:
     before = changed_times(whole / "runs")
-    assert run_here(study_of(tiny_study(archive)), whole, make_worker=None).code == 0
+    assert run_here(study_of(tiny_study(archive)), whole, make_pool=None).code == 0
     assert changed_times(whole / "runs") == before
 
 
 def test_stopped_in_a_round_and_gone_on_with(archive: Path, whole: Path, tmp_path: Path) -> None:
     class Stopping(InThisProcess):
-        begun = 0
+        started = 0
 
-        def begin(self, job: Any) -> None:
-            type(self).begun += 1
-            if self.begun == 4:
+        def do(self, job: Any) -> Any:
+            type(self).started += 1
+            if self.started == 4:
                 from silohash.runtime import experiment
 
                 class Interrupt:
@@ -102,17 +101,17 @@ def test_stopped_in_a_round_and_gone_on_with(archive: Path, whole: Path, tmp_pat
                     def finish(self) -> None: ...
 
                 experiment.train(job.config, job.folder, observers=[Interrupt()])
-            super().begin(job)
+            return super().do(job)
 
     out = tmp_path / "study"
     with pytest.raises(KeyboardInterrupt):
-        run_here(study_of(tiny_study(archive)), out, make_worker=Stopping)
+        run_here(study_of(tiny_study(archive)), out, make_pool=Stopping)
     results = collect(study_of(tiny_study(archive)), out)
-    assert (len(results.cells), len(results.missing)) == (3, 5)
-    finished = changed_times(results.cells[0].folder)
+    assert (len(results.runs), len(results.missing)) == (3, 5)
+    finished = changed_times(results.runs[0].folder)
     run_here(study_of(tiny_study(archive)), out)
     assert figures_of(out) == figures_of(whole)
-    assert changed_times(results.cells[0].folder) == finished
+    assert changed_times(results.runs[0].folder) == finished
 
 
 def test_one_failing_run_stops_no_other(archive: Path, whole: Path, tmp_path: Path) -> None:
@@ -124,11 +123,11 @@ def test_one_failing_run_stops_no_other(archive: Path, whole: Path, tmp_path: Pa
     done = run_here(study_of(value), tmp_path / "study", console, only=["method=Lost", "method=Local", "bits=16"])
     assert done.code == 2
     assert [outcome.job.name for outcome in done.failed] == ["Lost-16-seed0", "Lost-16-seed1"]
-    assert "nowhere" in done.failed[0].said
+    assert "nowhere" in done.failed[0].message
     assert "Lost-16-seed0: failed: " in console.file.getvalue()
-    assert [cell.folder.name for cell in done.results.cells] == ["Local-16-seed0", "Local-16-seed1"]
+    assert [run.folder.name for run in done.results.runs] == ["Local-16-seed0", "Local-16-seed1"]
     of_whole = [row for row in read_results(whole / "results.csv") if row.run.startswith("Local-16")]
-    assert [row for cell in done.results.cells for row in cell.rows] == of_whole
+    assert [row for run in done.results.runs for row in run.rows] == of_whole
     assert len(done.results.missing) == 10
 
 
@@ -139,13 +138,13 @@ def test_changed_study_is_refused_until_it_is_put_back_or_begun_anew(
     shutil.copytree(whole, out)
     changed = tiny_study(archive, set={"train.learning_rate": 0.01}, seeds=[0])
     with pytest.raises(
-        UserError, match=r"FedAvg-16-seed0 \(and 3 more\).*train\.learning_rate was 0\.005 and is 0\.01"
+        UserError, match=r"FedAvg-16-seed0 \(and 3 more\).*train\.learning_rate was 0\.005 and is now 0\.01"
     ):
         run_here(study_of(changed), out)
-    assert collect(study_of(changed), out).cells == ()
+    assert collect(study_of(changed), out).runs == ()
     console = quiet()
     done = run_here(study_of(changed), out, console, fresh=True, only=["method=Local", "bits=16"])
-    assert console.file.getvalue().count("set aside as") == 1
+    assert console.file.getvalue().count("starts again") == 1
     assert {row["config_digest"] for row in rows_of(done)} != {
         row.config_digest for row in read_results(whole / "results.csv") if row.run == "Local-16-seed0"
     }
@@ -159,14 +158,14 @@ def test_broken_folder_is_done_again(archive: Path, whole: Path, tmp_path: Path)
     (out / "runs" / "FedAvg-32-seed1" / "results.csv").write_text("run,dat")
     console = quiet()
     run_here(study_of(tiny_study(archive)), out, console)
-    assert "Local-32-seed1: set aside as Local-32-seed1.aside-1" in console.file.getvalue()
+    assert "Local-32-seed1: starts again; the old folder is now Local-32-seed1.aside-1" in console.file.getvalue()
     assert figures_of(out) == figures_of(whole)
 
 
 def test_two_studies_cannot_share_a_folder(archive: Path, tmp_path: Path) -> None:
     from silohash.study.locks import locked
 
-    with locked(tmp_path / "study", "held"), pytest.raises(UserError, match="Another silohash study is at work"):
+    with locked(tmp_path / "study", "held"), pytest.raises(UserError, match="Another silohash study is working"):
         run_here(study_of(tiny_study(archive)), tmp_path / "study")
 
 
@@ -180,18 +179,18 @@ def test_tuned_parameters_are_used(archive: Path, tmp_path: Path) -> None:
     value = tiny_study(archive, tune=tune, seeds=[1])
     done = run_here(study_of(value), tmp_path / "study", only=["bits=16"])
     assert done.code == 0
-    for cell in done.results.cells:
-        method = cell.choices["method"]
+    for found in done.results.runs:
+        method = found.choices["method"]
         trials = [Run(tmp_path / "study" / "tuning" / method / f"trial-{number}") for number in range(3)]
         assert not any(trial.results_path.exists() for trial in trials)
         best = max(trials, key=lambda trial: max(record.validation or 0.0 for record in trial.rounds()))
-        assert Run(cell.folder).config.train.learning_rate == best.config.train.learning_rate
+        assert Run(found.folder).config.train.learning_rate == best.config.train.learning_rate
         assert best.config.train.learning_rate != 0.005
         assert best.config.seed == 1
     write_tables(done.results, tmp_path / "study")
-    said = "train.learning_rate: the best of 3 trials for each method, by validation score."
+    said = "Tuned for each method: train.learning_rate (best validation score of 3 trials)."
     assert all(said in path.read_text() for path in (tmp_path / "study" / "tables").glob("*.md"))
-    again = run_here(study_of(value), tmp_path / "study", only=["bits=16"], make_worker=None)
+    again = run_here(study_of(value), tmp_path / "study", only=["bits=16"], make_pool=None)
     assert rows_of(again) == rows_of(done)
 
 
@@ -282,7 +281,7 @@ def test_stopped_processes_leave_a_study_that_goes_on(archive: Path, tmp_path: P
         assert "with the same command" in beside.splitlines()[-1]
     config, console = load_study(file), quiet()
     assert run_here(config, out, console).code == 0
-    assert console.file.getvalue().count("goes on after round") == 2
+    assert console.file.getvalue().count("resumed after round") == 2
     run_here(config, tmp_path / "whole")
     assert figures_of(out) == figures_of(tmp_path / "whole")
     assert tables_of(config, out) == tables_of(config, tmp_path / "whole")
@@ -313,6 +312,6 @@ def test_sweep_draws_over_its_values(archive: Path, tmp_path: Path) -> None:
 
 
 def test_child_says_why_it_fails_in_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert child.FAILED != child.USER_ERROR
+    assert worker.FAILED != worker.USER_ERROR
     with pytest.raises(UserError):
-        child.run_or_go_on(tmp_path / "run", {"data": {"path": str(tmp_path / "none")}}, figures=True)
+        worker.train_or_resume(tmp_path / "run", {"data": {"path": str(tmp_path / "none")}}, figures=True)

@@ -1,68 +1,72 @@
-"""``compare`` and ``reproduce``: runs against each other, and against what papers print."""
+"""``compare`` and ``reproduce``: comparison of runs with each other, and with the figures of papers."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from silohash.cli.console import console, print_json, print_result, print_status, spinner
 from silohash.cli.demo import recipe
+from silohash.cli.study import AsJson, Only, Set, Smoke, print_failures
 from silohash.cli.train import SMOKE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
 
     from silohash.study.compare import Difference
-    from silohash.study.grid import StudyConfig
-    from silohash.study.papers import PaperTable
+    from silohash.study.config import StudyConfig
+    from silohash.study.papers import MissingRequirement, PaperTable
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Add the commands."""
     app.command()(compare)
     app.command()(reproduce)
 
 
 def compare(
     run: Annotated[list[Path], typer.Argument(help="Folders of two or more evaluated runs on the same data.")],
-    measure: Annotated[list[str] | None, typer.Option(help="As mAP@all; all that they have by default.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    measure: Annotated[
+        list[str] | None,
+        typer.Option(help="Measure to compare, such as mAP@all. May be repeated. Default: all that the runs share."),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare runs query by query: difference, 95 % interval and p-value of a paired bootstrap."""
     from silohash.runtime.run import runs
-    from silohash.study.compare import compare_runs, read_measured
+    from silohash.study.compare import compare_runs, read_evaluated
 
-    differences = compare_runs(read_measured(runs(run)), measure or [])
+    differences = compare_runs(read_evaluated(runs(run)), measure or [])
     if as_json:
         print_json({"differences": [asdict(difference) for difference in differences]})
         return
     console(err=False).print(_table(differences))
     print_result(
-        "Difference: the first less the second, its 95 % bootstrap interval over queries, and the two-sided p-value of the "
-        "paired bootstrap. Seeds are not covered: for those, run a study."
+        "Difference: the first run minus the second, with the 95 % bootstrap interval over the queries and the two-sided "
+        "p-value of the paired bootstrap. It does not cover the seeds; for that, run a study."
     )
 
 
 def reproduce(
     table: Annotated[
-        str | None, typer.Argument(help="PAPER/TABLE, as fedcafe/table2; all are listed without it.")
+        str | None, typer.Argument(help="PAPER/TABLE, such as fedcafe/table2. Without it, all tables are listed.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the study; studies/PAPER-TABLE by default.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value, over every run.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="axis=choice: only these runs; may be repeated.")] = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help="Two rounds of one epoch each, to see that it works.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the study. Default: studies/PAPER-TABLE.")] = None,
+    set_: Set = None,
+    only: Only = None,
+    smoke: Smoke = False,
     list_: Annotated[
-        bool, typer.Option("--list", help="List the tables, and what each needs that is not here.")
+        bool, typer.Option("--list", help="List the tables with the methods and data that are missing here.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Run a paper's table as far as its methods and data are here, and set its printed figures beside ours."""
-    from silohash.study.papers import lacks, paper_table, without
+    """Run a table of a paper, as far as its methods and data are available, and compare the published figures with ours."""
+    from silohash.study.papers import missing_requirements, paper_table, without_missing
 
     recipes = recipe("demo.toml").parent
     if table is None or list_:
@@ -70,11 +74,12 @@ def reproduce(
         return
     chosen = paper_table(table)
     config = chosen.study(recipes, [*(set_ or []), *(SMOKE if smoke else ())])
-    missing = lacks(config)
-    for lack in missing:
-        print_status(f"left out: {lack}")
+    missing = missing_requirements(config)
+    for requirement in missing:
+        print_status(f"skipped: {requirement}")
     folder = out or Path("studies") / table.replace("/", "-")
-    _reproduce(chosen, without(config, missing), folder, recipes, only=only or [], smoke=smoke, as_json=as_json)
+    available = without_missing(config, missing)
+    _reproduce(chosen, available, folder, recipes, only=only or [], smoke=smoke, as_json=as_json)
 
 
 def _reproduce(
@@ -87,60 +92,71 @@ def _reproduce(
     smoke: bool,
     as_json: bool,
 ) -> None:
-    """Runs a paper's study and writes its tables. Exits with 1 or 2 if a run failed."""
-    from silohash.study.conduct import conduct
-    from silohash.study.papers import read_published, write_beside
+    """Run a paper's study and write its tables. Exit with 1 or 2 if a run failed."""
+    from silohash.study.execution import run_study
+    from silohash.study.papers import read_published, write_comparison
     from silohash.study.plots import write_plots
     from silohash.study.tables import write_tables
 
-    done = conduct(config, out, console(), only=only, smoke=smoke)
+    outcome = run_study(config, out, console(), only=only, smoke=smoke)
     written: list[Path] = []
-    if done.results.cells:
+    if outcome.results.runs:
         with spinner("Writing tables and plots"):
-            written = write_beside(table, done.results, read_published(table.file(recipes, ".csv")), out)
-            write_tables(done.results, out)
-            write_plots(done.results, out)
-    for one in done.failed:
-        print_status(f"{one.job.name} failed: {one.said} ({one.job.log_path})")
+            published = read_published(table.file(recipes, ".csv"))
+            written = write_comparison(table, outcome.results, published, out)
+            write_tables(outcome.results, out)
+            write_plots(outcome.results, out)
+    print_failures(outcome.failed)
     if as_json:
         print_json({"study": str(out), "beside_the_paper": [str(path) for path in written]})
     elif written:
-        print_result(f"Beside the paper's figures: {written[0]}")
-    if done.code:
-        raise typer.Exit(done.code)
+        print_result(f"Comparison with the published figures: {written[0]}")
+    if outcome.code:
+        raise typer.Exit(outcome.code)
 
 
 def _list_tables(recipes: Path, wanted: str | None, *, as_json: bool) -> None:
-    """Tells which tables there are, and for each what it needs that is not here."""
-    from silohash.study.papers import PAPER_TABLES, lacks, paper_table
+    """Print the tables of papers, or one of them in detail, with what is missing to run them."""
+    from silohash.study.papers import PAPER_TABLES, missing_requirements, paper_table
 
     tables = [paper_table(wanted)] if wanted is not None else list(PAPER_TABLES.values())
-    found = {table.key: lacks(table.study(recipes)) for table in tables}
+    missing = {table.key: missing_requirements(table.study(recipes)) for table in tables}
     if as_json:
-        print_json(
-            {
-                "tables": [
-                    {
-                        "key": table.key,
-                        "title": table.title,
-                        "needs": [asdict(lack) for lack in found[table.key]],
-                        "differs": list(table.differs),
-                    }
-                    for table in tables
-                ]
-            }
-        )
+        print_json(_document(tables, missing))
         return
     for table in tables:
-        print_result(f"{table.key}: {table.title}")
-        needs = dict.fromkeys(lack.needs for lack in found[table.key])
-        if needs:
-            print_result(f"  needs: {'; '.join(needs)}")
-        if wanted is not None:
-            for line in [*(lack.remedy for lack in found[table.key] if lack.remedy), *table.differs]:
-                print_result(f"  {line}")
-    if wanted is None and any(found.values()):
-        print_status("Which files are missing: silohash reproduce PAPER/TABLE --list, or silohash data check NAME.")
+        _print_table(table, missing[table.key], in_detail=wanted is not None)
+    if wanted is None and any(missing.values()):
+        print_status(
+            "To see which files are missing, run: silohash reproduce PAPER/TABLE --list, or silohash data check NAME."
+        )
+
+
+def _document(tables: Sequence[PaperTable], missing: Mapping[str, Sequence[MissingRequirement]]) -> dict[str, Any]:
+    """Return the JSON document of the tables of papers."""
+    return {
+        "tables": [
+            {
+                "key": table.key,
+                "title": table.title,
+                "needs": [asdict(requirement) for requirement in missing[table.key]],
+                "differs": list(table.differences),
+            }
+            for table in tables
+        ]
+    }
+
+
+def _print_table(table: PaperTable, missing: Sequence[MissingRequirement], *, in_detail: bool) -> None:
+    """Print a table's title and what is missing; in detail, also how to get it and why the figures differ."""
+    print_result(f"{table.key}: {table.title}")
+    needs = dict.fromkeys(requirement.needs for requirement in missing)
+    if needs:
+        print_result(f"  missing: {'; '.join(needs)}")
+    if in_detail:
+        remedies = [requirement.remedy for requirement in missing if requirement.remedy]
+        for line in (*remedies, *table.differences):
+            print_result(f"  {line}")
 
 
 def _table(differences: Sequence[Difference]) -> Table:
@@ -151,7 +167,7 @@ def _table(differences: Sequence[Difference]) -> Table:
     table = Table(header_style="bold")
     for heading in ("first", "second", "evaluation", "task", "measure"):
         table.add_column(heading, overflow="fold")
-    for heading in ("first's", "second's", "difference", "95 % interval", "p", "queries"):
+    for heading in ("first (%)", "second (%)", "difference", "95 % interval", "p", "queries"):
         table.add_column(heading, justify="right")
     for d in differences:
         table.add_row(

@@ -1,4 +1,4 @@
-"""``study`` and ``sweep``: many runs as one, their tables and plots."""
+"""``study`` and ``sweep``: many runs at once, with their tables and plots."""
 
 from __future__ import annotations
 
@@ -13,37 +13,53 @@ from silohash.cli.train import SMOKE, seed_numbers
 from silohash.types import UserError
 
 if TYPE_CHECKING:
-    from silohash.study.conduct import Conducted
-    from silohash.study.grid import StudyConfig
+    from collections.abc import Sequence
 
-OUT = "Folder of the study; studies/NAME by default."
-PROCESSES = "Runs at the same time; each gets its share of the cores."
-FRESH = "Set runs aside whose settings have changed since, and begin them anew."
-SMOKE_HELP = "Two rounds of one epoch each, to see that all of it works."
+    from silohash.study.config import StudyConfig
+    from silohash.study.execution import StudyOutcome
+    from silohash.study.jobs import Outcome
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Setting of every run, as section.key=value. May be repeated."),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(help="Do only the runs with this choice, as axis=choice. May be repeated."),
+]
+Smoke = Annotated[
+    bool, typer.Option("--smoke", help="Cut every run to two rounds of one epoch, to check that everything works.")
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Set aside runs whose settings have changed, and start them again.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+OUT = "Folder of the study. Default: studies/NAME."
+PROCESSES = "Number of runs at the same time. They share the cores equally."
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Add the commands."""
     app.command()(study)
     app.command()(sweep)
 
 
 def study(
-    file: Annotated[Path, typer.Argument(help="The study's TOML file (docs/how-to/studies.md).")],
+    file: Annotated[Path, typer.Argument(help="The study's TOML file; see docs/how-to/studies.md.")],
     out: Annotated[Path | None, typer.Option(help=OUT)] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value, over every run.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="axis=choice: only these runs; may be repeated.")] = None,
+    set_: Set = None,
+    only: Only = None,
     processes: Annotated[int | None, typer.Option(min=1, max=64, help=PROCESSES)] = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help=SMOKE_HELP)] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help=FRESH)] = False,
+    smoke: Smoke = False,
+    fresh: Fresh = False,
     tables_only: Annotated[
-        bool, typer.Option("--tables-only", help="Run nothing; set out what is there, under the file's [table].")
+        bool, typer.Option("--tables-only", help="Do not run anything; write tables and plots of the finished runs.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Run every combination of a study's choices and seeds, and write its tables and plots. Goes on where it stopped."""
+    """Run every combination of a study's choices and seeds, and write tables and plots. Resumes an interrupted study."""
     with spinner("Reading the study"):
-        from silohash.study.grid import load_study
+        from silohash.study.config import load_study
 
     config = load_study(file, [*(set_ or []), *(SMOKE if smoke else ())])
     if smoke and config.tune:
@@ -60,19 +76,21 @@ def study(
 
 
 def sweep(
-    recipe: Annotated[Path, typer.Argument(metavar="CONFIG", help="A run's TOML file.")],
-    over: Annotated[list[str], typer.Option(help="section.key=value,value: what is varied; may be repeated.")],
-    seeds: Annotated[str, typer.Option(help="As 0,1,2: every value is run with each.")] = "0",
+    recipe: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of a run.")],
+    over: Annotated[
+        list[str], typer.Option(help="Setting to vary, as section.key=value,value. May be repeated for combinations.")
+    ],
+    seeds: Annotated[str, typer.Option(help="Seeds, as 0,1,2. Every value is run with each.")] = "0",
     out: Annotated[Path | None, typer.Option(help=OUT)] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value, over every run.")] = None,
+    set_: Set = None,
     processes: Annotated[int, typer.Option(min=1, max=64, help=PROCESSES)] = 1,
-    smoke: Annotated[bool, typer.Option("--smoke", help=SMOKE_HELP)] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help=FRESH)] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    smoke: Smoke = False,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Run a config over values of some of its keys, and draw the figures over them."""
+    """Run a config with several values of some settings, and plot the figures over them."""
     with spinner("Reading the config"):
-        from silohash.study.grid import make_study
+        from silohash.study.config import make_study
 
     axes = [_axis(text) for text in over]
     value = {
@@ -89,12 +107,12 @@ def sweep(
 
 
 def _axis(text: str) -> dict[str, Any]:
-    """Returns the axis of ``section.key=value,value``."""
+    """Return the axis that ``section.key=value,value`` describes."""
     from silohash.runtime.config import read_override
 
     key, equals, values = text.partition("=")
     listed = read_override(f"{key}=[{values}]")[1] if equals and values.strip() else None
-    if isinstance(listed, str):  # bare words, as of method names
+    if isinstance(listed, str):  # words without quotes, such as names of methods
         listed = [read_override(f"{key}={part}")[1] for part in values.split(",")]
     if not listed:
         raise UserError(f'--over "{text}" is not of the form section.key=value,value, for example local.bits=16,32.')
@@ -111,45 +129,58 @@ def _run(
     tables_only: bool,
     as_json: bool,
 ) -> None:
-    """Runs a study and writes what it found. Exits with 1 or 2 if a run failed."""
-    from silohash.study.conduct import Conducted, conduct
+    """Run a study and write its tables and plots. Exit with 1 or 2 if a run failed."""
+    from silohash.study.execution import StudyOutcome, run_study
     from silohash.study.plots import write_plots
     from silohash.study.results import collect, write_summary
     from silohash.study.tables import write_tables
 
     if tables_only:
-        done = Conducted(collect(config, out))
-        write_summary(done.results, out)
+        outcome = StudyOutcome(collect(config, out))
+        write_summary(outcome.results, out)
     else:
-        done = conduct(config, out, console(), only=only, smoke=smoke, fresh=fresh)
-    if done.results.cells:
+        outcome = run_study(config, out, console(), only=only, smoke=smoke, fresh=fresh)
+    if outcome.results.runs:
         with spinner("Writing tables and plots"):
-            write_tables(done.results, out)
-            write_plots(done.results, out)
-    _tell(done, out, as_json=as_json)
-    if done.code:
-        raise typer.Exit(done.code)
-
-
-def _tell(done: Conducted, out: Path, *, as_json: bool) -> None:
-    results = done.results
+            write_tables(outcome.results, out)
+            write_plots(outcome.results, out)
     if as_json:
-        runs = [
-            {
-                "choices": dict(cell.choices),
-                "seed": cell.seed,
-                "run": str(cell.folder),
-                "results": [asdict(row) for row in cell.rows],
-            }
-            for cell in results.cells
-        ]
-        failed = [{"run": str(one.job.folder), "said": one.said, "log": str(one.job.log_path)} for one in done.failed]
-        print_json({"study": str(out), "runs": runs, "missing": results.missing, "failed": failed})
-        return
-    for one in done.failed:
-        print_status(f"{one.job.name} failed: {one.said} ({one.job.log_path})")
+        print_json(_document(outcome, out))
+    else:
+        _print_summary(outcome, out)
+    if outcome.code:
+        raise typer.Exit(outcome.code)
+
+
+def _document(outcome: StudyOutcome, out: Path) -> dict[str, Any]:
+    """Return the JSON document of a study."""
+    runs = [
+        {
+            "choices": dict(run.choices),
+            "seed": run.seed,
+            "run": str(run.folder),
+            "results": [asdict(row) for row in run.rows],
+        }
+        for run in outcome.results.runs
+    ]
+    failed = [
+        {"run": str(failure.job.folder), "said": failure.message, "log": str(failure.job.log_path)}
+        for failure in outcome.failed
+    ]
+    return {"study": str(out), "runs": runs, "missing": outcome.results.missing, "failed": failed}
+
+
+def _print_summary(outcome: StudyOutcome, out: Path) -> None:
+    results = outcome.results
+    print_failures(outcome.failed)
     if results.missing:
-        print_status(f"{len(results.missing)} of {len(results.missing) + len(results.cells)} runs are not there yet.")
+        print_status(f"{len(results.missing)} of {len(results.missing) + len(results.runs)} runs are not finished.")
     print_result(f"Figures: {out / 'results.csv'}")
-    if results.cells:
+    if results.runs:
         print_result(f"Tables: {out / 'tables'}\nPlots: {out / 'plots'}")
+
+
+def print_failures(failed: Sequence[Outcome]) -> None:
+    """Print the name, the last message and the log of each failed run."""
+    for failure in failed:
+        print_status(f"{failure.job.name} failed: {failure.message} ({failure.job.log_path})")

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from typing import IO, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 from silohash.exchange.message import Message
+from silohash.runtime.processes import Exchange, ProcessEndedError, ProcessPool
 from silohash.runtime.silo import SiloResult
 from silohash.types import Arrays, UserError
 
 TaskKind = Literal["train", "finish", "validate", "deploy"]
 TASK_KINDS: dict[str, TaskKind] = {kind: kind for kind in get_args(TaskKind)}
-LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -77,35 +73,26 @@ class InProcess:
 
 
 class WorkerProcesses:
-    """Trains several silos at a time, each in a process that reads the prepared inputs from shared memory.
+    """Train several silos at a time, in worker processes that share the prepared inputs.
 
-    The inputs are files that every process maps, so that they are in memory once. Tasks and results cross the pipes as
-    encoded messages; nothing is pickled.
+    The inputs are files that every process maps, so they are in memory once. Tasks and results cross the pipes as encoded
+    messages; nothing is pickled.
 
     Args:
         folder: where `Prepared.save` put the inputs.
-        workers: how many processes.
+        workers: number of processes.
     """
 
     def __init__(self, folder: Path, workers: int) -> None:
-        command = [sys.executable, "-m", "silohash.runtime.worker", str(folder)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        self.processes = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-            for _ in range(workers)
-        ]
-        self.free: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-        for process in self.processes:
-            self.free.put(process)
-        self.threads = ThreadPoolExecutor(workers, thread_name_prefix="silohash-worker")
+        self.pool = ProcessPool([sys.executable, "-m", "silohash.runtime.worker", str(folder)], workers)
 
     def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
-        """Hands tasks to whichever worker is free; yields results in the tasks' order.
+        """Give each task to the next free worker process and yield the results in the order of the tasks.
 
         Raises:
-            UserError: if a worker fails; says what it said.
+            UserError: if a worker process fails; with its message.
         """
-        futures: list[Future[SiloResult]] = [self.threads.submit(self._ask, task) for task in tasks]
+        futures = [self.pool.submit(partial(_exchange_task, task)) for task in tasks]
         try:
             for future in futures:
                 yield future.result()
@@ -113,60 +100,21 @@ class WorkerProcesses:
             for future in futures:
                 future.cancel()
 
-    def _ask(self, task: SiloTask) -> SiloResult:
-        process = self.free.get()
-        try:
-            assert process.stdin is not None  # noqa: S101  both are pipes
-            assert process.stdout is not None  # noqa: S101
-            write_frame(process.stdin, encode_task(task))
-            answer = read_frame(process.stdout)
-        except (BrokenPipeError, EOFError) as error:
-            raise UserError(
-                f"A worker process ended while it trained silo {task.silo} (exit status {process.poll()}). If memory ran "
-                "out, lower train.workers or train.batch; then resume the run."
-            ) from error
-        finally:
-            self.free.put(process)
-        return decode_result(Message.decode(answer))
-
     def close(self) -> None:
-        """Ends the workers: they stop when their input ends."""
-        self.threads.shutdown(wait=False, cancel_futures=True)
-        for process in self.processes:
-            if process.stdin is not None:
-                with suppress(OSError):  # a worker that has died leaves a broken pipe
-                    process.stdin.close()
-        for process in self.processes:
-            try:
-                process.wait(timeout=2)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+        """Stop the worker processes."""
+        self.pool.close()
 
 
-def write_frame(stream: IO[bytes], content: bytes) -> None:
-    """Writes a message's bytes behind their length."""
-    stream.write(len(content).to_bytes(LENGTH_BYTES, "little"))
-    stream.write(content)
-    stream.flush()
-
-
-def read_frame(stream: IO[bytes]) -> bytes:
-    """Reads one message's bytes.
-
-    Raises:
-        EOFError: if the stream ends before.
-    """
-    head = stream.read(LENGTH_BYTES)
-    if len(head) < LENGTH_BYTES:
-        raise EOFError
-    size = int.from_bytes(head, "little")
-    content = stream.read(size)
-    if len(content) < size:
-        raise EOFError
-    return content
+def _exchange_task(task: SiloTask, exchange: Exchange) -> SiloResult:
+    """Send a task to a worker process and return its result."""
+    try:
+        answer = exchange(encode_task(task))
+    except ProcessEndedError as error:
+        raise UserError(
+            f"A worker process ended while it trained silo {task.silo} (exit status {error.status}). If memory ran out, "
+            "lower train.workers or train.batch; then resume the run."
+        ) from error
+    return decode_result(Message.decode(answer))
 
 
 def encode_task(task: SiloTask) -> bytes:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,8 @@ from silohash.models.backbones import install_published
 from silohash.models.parameters import params_of
 from silohash.runtime.config import RunConfig
 from silohash.runtime.prepared import Prepared
-from silohash.runtime.runner import SiloTask, decode_task, encode_result, read_frame, write_frame
+from silohash.runtime.processes import available_cores, serve
+from silohash.runtime.runner import SiloTask, decode_task, encode_result
 from silohash.runtime.silo import SiloResult, TrainSettings, finish_silo, make_context, train_silo
 from silohash.types import Task, UserError, database_modality, query_modality
 
@@ -148,32 +148,29 @@ def train_settings(config: RunConfig) -> TrainSettings:
 
 def set_threads(config: RunConfig) -> None:
     """Gives this process the threads that the config says: all cores shared among the workers by default."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    torch.set_num_threads(config.train.threads or max(1, cores // config.train.workers))
+    torch.set_num_threads(config.train.threads or max(1, available_cores() // config.train.workers))
 
 
 def main() -> None:
-    """Answers tasks on standard input until it ends; whatever else is printed goes to standard error."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    """Answer the tasks on standard input until it ends."""
+    serve(_prepare)
+
+
+def _prepare() -> Callable[[bytes], bytes]:
+    """Load the inputs in the folder that the command line names; return the function that answers a task."""
     prepared = Prepared.load(Path(sys.argv[1]))
     set_threads(prepared.config)
     worker = Worker(prepared, choose_device(prepared.config.train.device))
-    while True:
+
+    def answer(request: bytes) -> bytes:
+        """Return the result of a task, or a message that tells why it failed."""
         try:
-            frame = read_frame(sys.stdin.buffer)
-        except EOFError:
-            return
-        try:
-            answer = encode_result(worker.do(decode_task(Message.decode(frame))))
+            return encode_result(worker.do(decode_task(Message.decode(request))))
         except Exception as error:
             notes = {"failure": str(error)} if isinstance(error, UserError) else {"crash": traceback.format_exc()}
-            answer = Message(kind="failure", sender="worker", round=-1, notes=notes).encode()
-        try:
-            write_frame(answers, answer)
-        except BrokenPipeError:
-            return
+            return Message(kind="failure", sender="worker", round=-1, notes=notes).encode()
+
+    return answer
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs compared query by query: difference, interval and p-value, where they were asked the same."""
+"""Comparison of runs query by query: difference, interval and p-value."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from silohash.types import ResultRow, UserError
 
 @dataclass(frozen=True)
 class Difference:
-    """Two runs' difference in one figure.
+    """The difference between two runs in one figure.
 
     Attributes:
-        first: the first run's name.
-        second: the second's.
-        evaluation: as "GG", or "GG/PG" where one has a global model and the other personal ones.
-        task: as "i2t".
-        measure: as "mAP@all".
-        first_mean: the first run's figure, over the queries that both count.
-        second_mean: the second's.
-        difference: the first less the second.
-        low: lower end of the difference's 95 % bootstrap interval over queries.
-        high: upper end.
-        p_value: of the paired bootstrap, two-sided.
-        queries: how many queries both count.
+        first: name of the first run.
+        second: name of the second run.
+        evaluation: such as "GG", or "GG/PG" if one run has a global model and the other personal models.
+        task: such as "i2t".
+        measure: such as "mAP@all".
+        first_mean: the first run's figure, over the queries that both runs count.
+        second_mean: the second run's figure, over the same queries.
+        difference: the first minus the second.
+        low: lower end of the 95 % bootstrap interval of the difference over the queries.
+        high: upper end of the interval.
+        p_value: two-sided p-value of the paired bootstrap.
+        queries: number of queries that both runs count.
     """
 
     first: str
@@ -53,14 +53,14 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A run's figures, and those of its queries.
+class EvaluatedRun:
+    """The figures of a run, in total and per query.
 
     Attributes:
-        name: what the run is called.
+        name: the run's name in messages.
         rows: its figures.
         per_query: (evaluation, task, measure) -> ``(Q,)``, NaN for a query that is not counted.
-        queries: digest of the queries' ids.
+        queries: digest of the query ids.
     """
 
     name: str
@@ -69,11 +69,11 @@ class Measured:
     queries: str
 
 
-def read_measured(runs: Sequence[Run]) -> list[Measured]:
-    """Reads what runs measured; runs of the same name are told apart by their folder's path.
+def read_evaluated(runs: Sequence[Run]) -> list[EvaluatedRun]:
+    """Read the figures of runs. Runs with the same name are named by the paths of their folders.
 
     Raises:
-        UserError: if a run has no figures, or was evaluated before they were kept query by query.
+        UserError: if a run has no figures, or no figures per query.
     """
     names = [run.name for run in runs]
     found = []
@@ -82,33 +82,33 @@ def read_measured(runs: Sequence[Run]) -> list[Measured]:
         rows = tuple(read_results(run.results_path))
         if not run.per_query_path.exists():
             raise UserError(
-                f'"{run.folder}" has no figures query by query ({run.per_query_path.name}). '
-                f"Measure it again: silohash evaluate {run.folder}"
+                f'"{run.folder}" has no figures per query ({run.per_query_path.name}). '
+                f"Evaluate it again: silohash evaluate {run.folder}"
             )
         if not rows:
-            raise UserError(f'"{run.folder}" has no figures. Evaluate it with measures that it can give: [evaluate].')
+            raise UserError(f'"{run.folder}" has no figures. Evaluate it with measures that fit its data: [evaluate].')
         per_query, queries = read_per_query(run.per_query_path)
         name = run.name if names.count(run.name) == 1 else str(run.folder)
-        found.append(Measured(name, rows, per_query, queries))
+        found.append(EvaluatedRun(name, rows, per_query, queries))
     return found
 
 
-def compare_runs(found: Sequence[Measured], measures: Sequence[str] = ()) -> list[Difference]:
-    """Compares every two of some runs.
+def compare_runs(found: Sequence[EvaluatedRun], measures: Sequence[str] = ()) -> list[Difference]:
+    """Compare every pair of runs.
 
     Args:
-        found: two runs or more.
-        measures: which to compare; all that both of a pair have by default.
+        found: two or more runs.
+        measures: the measures to compare; by default all that both runs of a pair have.
 
     Returns:
-        A difference for each pair, evaluation, task and measure that both have.
+        One difference per pair, evaluation, task and measure that both runs have.
 
     Raises:
-        UserError: if there are fewer than two runs, two were measured differently or asked other queries, a measure is
-            not theirs, or two have no figure in common.
+        UserError: if there are fewer than two runs, two runs were measured differently or on different queries, no run has a
+            measure, or two runs have no figure in common.
     """
     if len(found) < 2:
-        raise UserError("There is one run, and nothing to compare it with. Name two or more.")
+        raise UserError("There is only one run, and nothing to compare it with. Name two or more.")
     wanted = _wanted(found, measures)
     for first, second in combinations(found, 2):
         _check(first, second)
@@ -118,53 +118,53 @@ def compare_runs(found: Sequence[Measured], measures: Sequence[str] = ()) -> lis
         if not of_pair:
             raise UserError(
                 f'"{first.name}" and "{second.name}" have no figure in common: {_figures(first)}, and {_figures(second)}. '
-                "Evaluate them alike: [evaluate] evaluations, tasks and measures."
+                "Evaluate them with the same evaluations, tasks and measures in [evaluate]."
             )
         differences += of_pair
     return differences
 
 
-def _wanted(found: Sequence[Measured], measures: Sequence[str]) -> set[str]:
+def _wanted(found: Sequence[EvaluatedRun], measures: Sequence[str]) -> set[str]:
     known = {measure for run in found for _, _, measure in run.per_query}
-    asked = [str(Measure.parse(text)) for text in measures]
-    for measure in asked:
+    wanted = [str(Measure.parse(text)) for text in measures]
+    for measure in wanted:
         if measure not in known:
             raise UserError(
                 f'None of the runs measured "{measure}"{suggestion(measure, known)}; there are: {", ".join(sorted(known))}.'
             )
-    return set(asked) or known
+    return set(wanted) or known
 
 
-def _check(first: Measured, second: Measured) -> None:
-    """Checks that two runs were asked the same on the same data."""
+def _check(first: EvaluatedRun, second: EvaluatedRun) -> None:
+    """Check that two runs were evaluated in the same way on the same data."""
     one, other = first.rows[0], second.rows[0]
-    for what, its, theirs in (
+    for what, value, other_value in (
         ("data", one.dataset, other.dataset),
         ("protocol", one.protocol, other.protocol),
-        ("choices", _choices(one), _choices(other)),
+        ("conditions", _conditions(one), _conditions(other)),
     ):
-        if its != theirs:
+        if value != other_value:
             raise UserError(
-                f'"{first.name}" and "{second.name}" do not compare: they differ in their {what}, "{its}" and "{theirs}". '
-                "Compare runs on the same data, evaluated alike."
+                f'"{first.name}" and "{second.name}" cannot be compared, because they differ in their {what}: "{value}" and '
+                f'"{other_value}". Compare runs on the same data with the same evaluation.'
             )
     if first.queries != second.queries:
         raise UserError(
-            f'"{first.name}" and "{second.name}" do not compare: they were asked other queries of {one.dataset}. '
-            "Were the files or the options of the data changed between them? Train one of them again."
+            f'"{first.name}" and "{second.name}" cannot be compared, because their queries from {one.dataset} differ. '
+            "If the files or the options of the data changed between them, train one of them again."
         )
 
 
-def _choices(row: ResultRow) -> str:
-    """Returns what must be the same of how two runs were measured; each may have chosen its round its own way."""
+def _conditions(row: ResultRow) -> str:
+    """Return how a run was measured, except for how its round was chosen, which may differ."""
     return choices(row).rpartition("; ")[0]
 
 
-def _differences(first: Measured, second: Measured) -> list[Difference]:
-    theirs = {_place(key): key for key in second.per_query}
+def _differences(first: EvaluatedRun, second: EvaluatedRun) -> list[Difference]:
+    keys = {_comparable(key): key for key in second.per_query}
     found = []
     for key in first.per_query:
-        other = theirs.get(_place(key))
+        other = keys.get(_comparable(key))
         if other is None:
             continue
         values, others = first.per_query[key], second.per_query[other]
@@ -185,11 +185,11 @@ def _differences(first: Measured, second: Measured) -> list[Difference]:
     return found
 
 
-def _place(key: Key) -> tuple[int, str, str]:
-    """Returns what two figures must share to be compared: global and personal models stand as one."""
+def _comparable(key: Key) -> tuple[int, str, str]:
+    """Return what two figures must share to be compared. Global and personal models may be compared."""
     group = next(number for number, evaluations in enumerate(GROUPS) if key[0] in evaluations)
     return group, key[1], key[2]
 
 
-def _figures(run: Measured) -> str:
+def _figures(run: EvaluatedRun) -> str:
     return f"{run.name} has {', '.join(' '.join(key) for key in run.per_query)}"

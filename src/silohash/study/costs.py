@@ -1,4 +1,4 @@
-"""What a study's runs cost: what travels and how long a round takes, from the record of every round."""
+"""What a study's runs cost: transferred data and time per round, from the records of the rounds."""
 
 from __future__ import annotations
 
@@ -8,60 +8,58 @@ from dataclasses import replace
 import numpy as np
 
 from silohash.runtime.events import RoundRecord
-from silohash.study.grid import BESIDE_AXES
+from silohash.study.config import RESULT_FIELDS
 from silohash.study.pivot import (
-    Sheet,
-    Spot,
-    averaged,
-    choices_key,
+    Cell,
+    Layout,
+    ResultTable,
     field_values,
-    laid_out,
-    lay_out,
+    make_table,
     runs_by_choices,
+    runs_with,
+    table_layout,
+    with_interval,
 )
-from silohash.study.results import CellResult, StudyResults
+from silohash.study.results import RunResult, StudyResults
 
-BYTES_A_MEGABYTE = 1_000_000
+BYTES_PER_MEGABYTE = 1_000_000
 
 COSTS: Mapping[str, Callable[[RoundRecord], float]] = {
-    "sent a round (MB)": lambda record: record.uplink_bytes / BYTES_A_MEGABYTE,
-    "received a round (MB)": lambda record: record.downlink_bytes / BYTES_A_MEGABYTE,
-    "a round (seconds)": lambda record: record.seconds,
+    "sent per round (MB)": lambda record: record.uplink_bytes / BYTES_PER_MEGABYTE,
+    "received per round (MB)": lambda record: record.downlink_bytes / BYTES_PER_MEGABYTE,
+    "time per round (s)": lambda record: record.seconds,
 }
-"""Name -> the cost of one round, of all silos together."""
+"""Name -> cost of one round, for all silos together."""
 
 NOTES = (
-    "Means over the rounds of a run. Sent: what all silos send in a round; received: what they are sent.",
-    "Seconds are wall time on the machine that ran it; runs at the same time share its cores.",
+    "Means over the rounds of a run. Sent: by all silos together to the server. Received: by all silos together.",
+    "Times are wall time. Runs at the same time on one machine share its cores.",
 )
 
 
-def cost_sheet(study: StudyResults) -> Sheet:
-    """Returns the table of costs: the axes as in the tables of figures, and a column a cost."""
+def cost_table(study: StudyResults) -> ResultTable:
+    """Return the table of costs, with the axes of the tables of figures and one column per cost."""
     config = study.config
-    row_fields, column_fields = (
-        tuple(name for name in fields if name not in BESIDE_AXES) for fields in laid_out(config)
-    )
-    left_over = tuple(name for name in config.axis_names if name not in (*row_fields, *column_fields))
-    layout = (*row_fields, *left_over), (*column_fields, "measure")
+    shown = table_layout(config)
+    rows, columns = ([name for name in fields if name not in RESULT_FIELDS] for fields in (shown.rows, shown.columns))
+    rows += [name for name in config.axis_names if name not in shown.fields]
     values = {**field_values(study, ()), "measure": list(COSTS)}
     by_choices = runs_by_choices(study)
 
-    def spot(fields: Mapping[str, str]) -> Spot:
-        """Returns the cell of a value of every field."""
-        chosen = {axis: fields[axis] for axis in config.axis_names}
-        return _cost_spot(fields, by_choices.get(choices_key(chosen), []), len(config.seeds))
+    def make_cell(fields: Mapping[str, str]) -> Cell:
+        """Return the cell with the given value of every field."""
+        return _cost_cell(fields, runs_with(by_choices, config, fields), len(config.seeds))
 
+    table = make_table(config, Layout(tuple(rows), (*columns, "measure")), values, make_cell)
     title = f"{config.title or 'Study'}, costs"
-    sheet = lay_out(config, (title, "costs"), layout, values, {}, spot)
-    return replace(sheet, ranked=False, notes=NOTES, figure=amount)
+    return replace(table, title=title, name="costs", ranked=False, notes=NOTES, format_value=format_cost)
 
 
-def amount(value: float) -> str:
-    """Returns a cost as text, to three digits.
+def format_cost(value: float) -> str:
+    """Return a cost as text, with three significant digits.
 
     Example:
-        >>> amount(0.012345), amount(12345.6), amount(0.0)
+        >>> format_cost(0.012345), format_cost(12345.6), format_cost(0.0)
         ('0.0123', '12,346', '0')
     """
     if not value:
@@ -70,14 +68,11 @@ def amount(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-def _cost_spot(fields: Mapping[str, str], cells: Sequence[CellResult], seeds: int) -> Spot:
+def _cost_cell(fields: Mapping[str, str], runs: Sequence[RunResult], seeds: int) -> Cell:
     cost = COSTS[fields["measure"]]
-    values = [float(np.mean([cost(record) for record in cell.rounds])) for cell in cells if cell.rounds]
-    return averaged(
-        Spot(
-            fields=fields,
-            seeds=tuple(cell.seed for cell in cells),
-            missing=seeds - len(cells),
-            values=tuple(values),
+    values = [float(np.mean([cost(record) for record in run.rounds])) for run in runs if run.rounds]
+    return with_interval(
+        Cell(
+            fields=fields, seeds=tuple(run.seed for run in runs), missing=seeds - len(runs), values=tuple(values),
         )
-    )
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the runs' folders of a study hold before it starts: what is finished, what goes on, what is in the way."""
+"""The run folders of a study before it starts: which runs are finished, can be resumed, or must be set aside."""
 
 from __future__ import annotations
 
@@ -13,75 +13,82 @@ from silohash.runtime.checkpoint import has_checkpoint, load_checkpoint
 from silohash.runtime.config import DECIDING_NOTHING, RunConfig
 from silohash.runtime.per_query import read_per_query
 from silohash.runtime.run import Run
-from silohash.study.child import LOCK_SECONDS
+from silohash.study.jobs import Job
 from silohash.study.locks import locked
-from silohash.study.pool import Job
+from silohash.study.worker import LOCK_SECONDS
 from silohash.types import Notify, UserError
 
-State = Literal["new", "begun", "finished"]
+State = Literal["new", "started", "finished"]
 DIFFERENCES_SHOWN = 3
-UNDECIDED = tuple(f"train.{name}" for name in DECIDING_NOTHING)
+IGNORED_KEYS = tuple(f"train.{name}" for name in DECIDING_NOTHING)
+"""Settings that do not change a run's results."""
 
 
 def unfinished(jobs: Sequence[Job], notify: Notify, *, fresh: bool = False) -> list[Job]:
-    """Returns the runs that are to be started or gone on with.
+    """Return the runs to start or resume.
 
-    A folder that cannot be gone on with is set aside and the run begun anew.
+    A folder that cannot be resumed is set aside, and its run starts again.
 
     Args:
         jobs: all runs.
-        notify: told what is set aside.
-        fresh: whether runs whose settings have changed since are set aside as well.
+        notify: called with a line for each folder that is set aside.
+        fresh: whether runs whose settings have changed are set aside, too.
 
     Raises:
-        UserError: if a folder holds a run of other settings, and they are not to be set aside; nothing is moved then.
+        UserError: if the settings of a run have changed and ``fresh`` is false. No folder is moved in that case.
     """
-    for job in jobs:
-        if job.folder.exists():  # a run that was left behind by a killed study has to end first
-            with locked(job.folder, f"Another process is at work in {job.folder}.", wait_seconds=LOCK_SECONDS):
-                pass
+    _wait_for_others(jobs)
     changed = {job.name: difference for job in jobs if (difference := changes(job))}
     if changed and not fresh:
-        name, difference = next(iter(changed.items()))
-        others = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        raise UserError(
-            f"The run {name}{others} was started with other settings: {difference}. Put the study back as it was, give "
-            "another --out, or run what has changed anew: --fresh."
-        )
-    left = []
+        raise UserError(_refusal(changed))
     for job in jobs:
         reason = f"its settings have changed: {changed[job.name]}" if job.name in changed else damage(job)
         if reason:
             aside = set_aside(job.folder)
-            notify(f"{job.name}: set aside as {aside.name} and begun anew ({reason})")
-        if state_of(job) != "finished":
-            left.append(job)
-    return left
+            notify(f"{job.name}: starts again; the old folder is now {aside.name} ({reason})")
+    return [job for job in jobs if state_of(job) != "finished"]
+
+
+def _wait_for_others(jobs: Sequence[Job]) -> None:
+    """Wait for runs that a killed study left behind and that are still stopping."""
+    for job in jobs:
+        if job.folder.exists():
+            with locked(job.folder, f"Another process is working in {job.folder}.", wait_seconds=LOCK_SECONDS):
+                pass
+
+
+def _refusal(changed: Mapping[str, str]) -> str:
+    name, difference = next(iter(changed.items()))
+    others = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+    return (
+        f"The run {name}{others} was started with other settings: {difference}. Restore the study, choose another --out, or "
+        "run the changed runs again with --fresh."
+    )
 
 
 def state_of(job: Job) -> State:
-    """Returns how far a run is; figures that cannot be read are made anew from what was trained."""
+    """Return the state of a run. A run whose figures cannot be read counts as started, and is evaluated again."""
     run = Run(job.folder)
     if not run.config_path.exists():
         return "new"
     if not job.figures:
         rounds = job.config.federated.rounds
         done = len(run.rounds()) >= rounds and (run.model_folder / "model.json").exists()
-        return "finished" if done else "begun"
+        return "finished" if done else "started"
     try:
         read_results(run.results_path)
         read_per_query(run.per_query_path)
     except UserError:
-        return "begun"
-    return "finished" if run.report_path.exists() else "begun"
+        return "started"
+    return "finished" if run.report_path.exists() else "started"
 
 
 def damage(job: Job) -> str:
-    """Returns why a run cannot be gone on with; an empty string if it can, or nothing was begun."""
+    """Return why a run cannot be resumed; empty if it can be, or was never started."""
     run = Run(job.folder)
     if not run.config_path.exists():
         left = [path for path in (run.checkpoint, run.model_folder, run.results_path) if path.exists()]
-        return f"it has no config.toml beside {left[0].name}" if left else ""
+        return f"it has {left[0].name} but no config.toml" if left else ""
     try:
         _ = run.config
         Partition.from_json(read_json(run.folder / "partition.json"))
@@ -94,27 +101,28 @@ def damage(job: Job) -> str:
 
 
 def changes(job: Job) -> str:
-    """Returns where the settings of a run that was begun differ from those that it should have; an empty string if not."""
+    """Return how a started run's settings differ from the study's; empty if they do not."""
     run = Run(job.folder)
     if not run.config_path.exists():
         return ""
     try:
-        begun = run.config
+        before = run.config
     except UserError:
         return ""
-    return "" if begun.digest() == job.config.digest() else difference(begun, job.config)
+    return "" if before.digest() == job.config.digest() else difference(before, job.config)
 
 
 def difference(before: RunConfig, now: RunConfig) -> str:
-    """Returns in words which settings of two runs differ."""
+    """Return the settings in which two runs differ, in words."""
     old, new = _flat(before.to_json()), _flat(now.to_json())
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key) and key not in UNDECIDED]
-    shown = [f"{key} was {_word(old, key)} and is {_word(new, key)}" for key in keys[:DIFFERENCES_SHOWN]]
-    return "; ".join(shown) + (f"; and {len(keys) - DIFFERENCES_SHOWN} more" if len(keys) > DIFFERENCES_SHOWN else "")
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key) and key not in IGNORED_KEYS]
+    shown = [f"{key} was {_value(old, key)} and is now {_value(new, key)}" for key in keys[:DIFFERENCES_SHOWN]]
+    more = len(keys) - len(shown)
+    return "; ".join([*shown, f"and {more} more"] if more else shown)
 
 
 def set_aside(folder: Path) -> Path:
-    """Renames a folder to a name beside it that is free, and returns that."""
+    """Rename a folder to an unused name next to it, and return the new path."""
     number = 1
     while (aside := folder.with_name(f"{folder.name}.aside-{number}")).exists():
         number += 1
@@ -130,5 +138,5 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _word(values: Mapping[str, Any], key: str) -> str:
+def _value(values: Mapping[str, Any], key: str) -> str:
     return repr(values[key]) if key in values else "not set"

@@ -1,43 +1,39 @@
-"""One process at a time in a folder, by a lock that the system lets go of when its holder ends, however it ends."""
+"""Folder locks. The operating system releases a lock when the process that holds it ends."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from silohash.files import explaining_disk_errors
 from silohash.types import UserError
 
-POLL_SECONDS = 0.05
+LOCK = ".lock"
 
 
 @contextmanager
 def locked(folder: Path, refusal: str, *, wait_seconds: float = 0.0) -> Iterator[None]:
-    """Holds the lock of a folder (``.lock`` in it) while the block runs.
+    """Hold the lock of a folder while the block runs.
 
     Args:
-        folder: is made if it is not there.
-        refusal: the sentence for when another process holds the lock.
-        wait_seconds: how long to wait for it to let go.
+        folder: created if it does not exist.
+        refusal: the message if another process holds the lock.
+        wait_seconds: how long to wait for the other process.
 
     Raises:
-        UserError: if another process holds it still.
+        UserError: if another process still holds the lock.
     """
-    import fcntl
-
+    lock = FileLock(folder / LOCK, timeout=wait_seconds)
     with explaining_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        stream = (folder / ".lock").open("ab")
-    with stream:
-        deadline = time.monotonic() + wait_seconds
-        while True:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() >= deadline:
-                    raise UserError(refusal) from error
-                time.sleep(POLL_SECONDS)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise UserError(refusal) from error
+    try:
         yield
+    finally:
+        lock.release()

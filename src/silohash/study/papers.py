@@ -1,4 +1,4 @@
-"""Papers' tables: as studies, with the printed figures beside ours, and what of them cannot be run here and why."""
+"""Tables of papers as studies: what is missing here to run them, and the published figures next to ours."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from silohash.files import write_text
 from silohash.local import LOCAL_METHODS
 from silohash.registry import suggestion
 from silohash.report.tables import markdown_table, number, span
-from silohash.study.grid import StudyConfig, load_study
-from silohash.study.pivot import Spot, choices_key, field_values, figure_spot, runs_by_choices
+from silohash.study.config import StudyConfig, load_study
+from silohash.study.pivot import Cell, field_values, figure_cell, runs_by_choices, runs_with
 from silohash.study.results import StudyResults
 from silohash.study.tables import TABLES
 from silohash.types import UserError
@@ -25,15 +25,15 @@ from silohash.types import UserError
 PUBLISHED = "published"
 FOLDER = "papers"
 
-_FEDCAFE_DIFFERS = (
-    "The pictures' features are CNN-F's, fixed; the paper trains CNN-F too.",
+_FEDCAFE_DIFFERENCES = (
+    "The image features come from a fixed CNN-F; the paper also trains CNN-F.",
     "The round is chosen on held-back training items; the paper's code keeps the best round on the queries.",
-    "Personal models are measured on all silos' data (PG); the paper deals queries and database out to the silos.",
+    "Personal models are evaluated on the data of all silos (PG); the paper distributes queries and database to the silos.",
 )
-_FEDHAP_DIFFERS = (
-    "The paper does not say which items are the queries; they are drawn.",
-    "Widths of the hash head, the margin of the triplets and the cut-off of mAP are not stated; ours are those of the "
-    "methods' presets, and mAP over the whole ranking.",
+_FEDHAP_DIFFERENCES = (
+    "The paper does not say which items are the queries; they are drawn at random.",
+    "The paper does not give the widths of the hash head, the margin of the triplets and the cutoff of mAP; we use the "
+    "presets of the methods, and mAP over the whole ranking.",
 )
 
 
@@ -42,46 +42,46 @@ class PaperTable:
     """A table of a paper that can be run.
 
     Attributes:
-        key: what a user types.
-        title: paper, table and what it is about.
-        differs: in what our figures cannot be the paper's, whatever the methods do.
+        key: its name on the command line.
+        title: the paper, the number of the table and its subject.
+        differences: why our figures cannot equal the paper's, whatever the methods do.
     """
 
     key: str
     title: str
-    differs: tuple[str, ...]
+    differences: tuple[str, ...]
 
     def file(self, recipes: Path, suffix: str) -> Path:
-        """Returns the study's file (``.toml``) or the printed figures (``.csv``)."""
+        """Return the path of the study (suffix ``.toml``) or of the published figures (``.csv``)."""
         return recipes / FOLDER / f"{self.key.replace('/', '-')}{suffix}"
 
     def study(self, recipes: Path, overrides: Sequence[str] = ()) -> StudyConfig:
-        """Reads the study, with methods in it that may not be there yet."""
+        """Read the study. It may name methods that silohash does not have yet."""
         return load_study(self.file(recipes, ".toml"), overrides)
 
 
 PAPER_TABLES: Mapping[str, PaperTable] = {
     table.key: table
     for table in (
-        PaperTable("fedcafe/table2", "FedCAFE, table 2: MIRFlickr-25K and NUS-WIDE in equal shares", _FEDCAFE_DIFFERS),
-        PaperTable("fedcafe/table3", "FedCAFE, table 3: FashionVC in unequal shares", _FEDCAFE_DIFFERS),
-        PaperTable("fedcafe/table4", "FedCAFE, table 4: Ssense in unequal shares", _FEDCAFE_DIFFERS),
-        PaperTable("fedhap/table2", "FedHAP, table 2: three data sets in equal shares", _FEDHAP_DIFFERS),
-        PaperTable("fedhap/table3", "FedHAP, table 3: three data sets, three labels a silo", _FEDHAP_DIFFERS),
+        PaperTable("fedcafe/table2", "FedCAFE, table 2: MIRFlickr-25K and NUS-WIDE, IID silos", _FEDCAFE_DIFFERENCES),
+        PaperTable("fedcafe/table3", "FedCAFE, table 3: FashionVC, non-IID silos", _FEDCAFE_DIFFERENCES),
+        PaperTable("fedcafe/table4", "FedCAFE, table 4: Ssense, non-IID silos", _FEDCAFE_DIFFERENCES),
+        PaperTable("fedhap/table2", "FedHAP, table 2: three data sets, IID silos", _FEDHAP_DIFFERENCES),
+        PaperTable("fedhap/table3", "FedHAP, table 3: three data sets, three labels per silo", _FEDHAP_DIFFERENCES),
     )
 }
-"""The papers' tables that can be run, by key."""
+"""The tables that can be run, by key."""
 
 
 @dataclass(frozen=True)
-class Lack:
-    """What keeps a choice of a study from being run.
+class MissingRequirement:
+    """Something that a choice of a study needs and that is missing here.
 
     Attributes:
-        axis: the choice's; empty where the whole study lacks it.
-        choice: its name.
-        needs: what is not there, in words.
-        remedy: what to do about it; empty where one can only wait.
+        axis: the axis of the choice; empty if the whole study needs it.
+        choice: the name of the choice; empty if the whole study needs it.
+        needs: what is missing.
+        remedy: how to get it; empty if silohash does not have it yet.
     """
 
     axis: str
@@ -90,15 +90,15 @@ class Lack:
     remedy: str = ""
 
     def __str__(self) -> str:
-        """Returns the lack in one line."""
-        return f"{self.choice or 'all of it'} needs {self.needs}"
+        """Return the requirement as a phrase."""
+        return f"{self.choice or 'every run'} needs {self.needs}"
 
 
 def paper_table(key: str) -> PaperTable:
-    """Returns a table by its key.
+    """Return the table with a key.
 
     Raises:
-        UserError: if there is no such table; names the nearest.
+        UserError: if there is no such table; suggests the nearest key.
     """
     if key not in PAPER_TABLES:
         raise UserError(
@@ -107,117 +107,143 @@ def paper_table(key: str) -> PaperTable:
     return PAPER_TABLES[key]
 
 
-def lacks(config: StudyConfig) -> list[Lack]:
-    """Returns what a study's choices need and is not there: methods by the registries, data by the files."""
-    found = _lacks_of("", "", config.base.set, config)
+def missing_requirements(config: StudyConfig) -> list[MissingRequirement]:
+    """Return the methods and data sets that a study needs and that are missing here."""
+    found = _missing_for("", "", config.base.set, config)
     for axis in config.axes:
         for choice in axis.choices:
-            found += _lacks_of(axis.name, choice.name, choice.set, config)
+            found += _missing_for(axis.name, choice.name, choice.set, config)
     return found
 
 
-def without(config: StudyConfig, missing: Sequence[Lack]) -> StudyConfig:
-    """Returns a study without the choices that lack something.
+def without_missing(config: StudyConfig, missing: Sequence[MissingRequirement]) -> StudyConfig:
+    """Return a study without the choices that need something missing.
 
     Raises:
-        UserError: if nothing is left; says what everything needs.
+        UserError: if no run is left; names what is missing and how to get it.
     """
-    gone = {(lack.axis, lack.choice) for lack in missing}
+    removed = {(requirement.axis, requirement.choice) for requirement in missing}
     axes = [
-        axis.model_copy(update={"choices": tuple(c for c in axis.choices if (axis.name, c.name) not in gone)})
+        axis.model_copy(update={"choices": tuple(c for c in axis.choices if (axis.name, c.name) not in removed)})
         for axis in config.axes
     ]
-    empty = [axis.name for axis in axes if not axis.choices]
-    if ("", "") in gone or empty:
-        said = [lack for lack in missing if not lack.axis or lack.axis in empty]
-        remedies = dict.fromkeys(lack.remedy for lack in said if lack.remedy)
-        raise UserError("\n".join([f"{config.title}: {'; '.join(map(str, said))}.", *remedies]))
+    empty = {"", *(axis.name for axis in axes if not axis.choices)}
+    preventing = [requirement for requirement in missing if requirement.axis in empty]
+    if preventing:
+        raise UserError(_nothing_left(config.title, preventing))
     return config.model_copy(update={"axes": tuple(axes)})
 
 
-def _lacks_of(axis: str, name: str, values: Mapping[str, object], config: StudyConfig) -> list[Lack]:
+def _nothing_left(title: str, preventing: Sequence[MissingRequirement]) -> str:
+    remedies = dict.fromkeys(requirement.remedy for requirement in preventing if requirement.remedy)
+    return "\n".join([f"{title}: {'; '.join(map(str, preventing))}.", *remedies])
+
+
+def _missing_for(axis: str, name: str, values: Mapping[str, object], config: StudyConfig) -> list[MissingRequirement]:
     found = []
     for key, registry in (("local.name", LOCAL_METHODS), ("federated.name", FEDERATED_METHODS)):
         method = values.get(key)
         if isinstance(method, str) and method not in registry.names():
-            found.append(Lack(axis, name, f"{method} ({registry.family})"))
+            found.append(MissingRequirement(axis, name, f"{method} ({registry.family})"))
     data = values.get("data.name")
     if isinstance(data, str) and data in DATASETS:
         root = str(config.set.get("data.options.root", values.get("data.options.root", "")))
         try:
             complete_layout(data, folder_of(data, root), DATASETS[data].layouts)
         except UserError as error:
-            found.append(Lack(axis, name, f"the files of {data}", str(error)))
+            found.append(MissingRequirement(axis, name, f"the files of {data}", str(error)))
     return found
 
 
 def read_published(path: Path) -> list[dict[str, str]]:
-    """Reads printed figures: a line a figure, with the study's choices, the task and ``published``.
+    """Read published figures: one row per figure, with the study's choices, the task and ``published``.
 
     Raises:
-        UserError: if the file is missing or no such table.
+        UserError: if the file is missing or damaged.
     """
     try:
         lines = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
         _ = [float(line[PUBLISHED]) for line in lines]
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing from this installation. Install silohash anew.") from error
+        raise UserError(f"{path} is missing from this installation. Reinstall silohash.") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({error}). Install silohash anew.") from error
+        raise UserError(f"{path} is damaged ({error}). Reinstall silohash.") from error
     return lines
 
 
-def write_beside(table: PaperTable, study: StudyResults, printed: Sequence[Mapping[str, str]], out: Path) -> list[Path]:
-    """Writes the printed figures with ours beside them, as ``published.md`` and ``.csv`` in the study's ``tables/``.
+@dataclass(frozen=True)
+class _Pair:
+    """A published figure and ours.
+
+    Attributes:
+        names: the choices and the task.
+        published: the published figure, as printed.
+        ours: our figure; an empty cell without runs.
+    """
+
+    names: list[str]
+    published: str
+    ours: Cell
+
+
+def write_comparison(
+    table: PaperTable, study: StudyResults, published: Sequence[Mapping[str, str]], out: Path
+) -> list[Path]:
+    """Write the published figures with ours next to them, as ``published.md`` and ``.csv`` in the study's ``tables/``.
 
     Args:
-        table: the paper's.
-        study: what our runs found.
-        printed: what `read_published` gave.
+        table: the paper's table.
+        study: our results.
+        published: the figures that `read_published` returned.
         out: the study's folder.
 
     Returns:
-        The files.
+        The paths of the files.
     """
-    axes = [axis for axis in printed[0] if axis != PUBLISHED]
-    pairs = [(line, _ours(study, line)) for line in printed]
-    lines = [
-        [*(line[axis] for axis in axes), *_beside(float(line[PUBLISHED]), spot)] for line, spot in pairs if spot.values
-    ]
-    there = sum(1 for _, spot in pairs if spot.values)
-    intervals = "over seeds" if any(spot.interval == "seeds" for _, spot in pairs) else "over queries"
-    notes = [
-        f"{there} of {len(pairs)} printed figures have one of ours beside them. Intervals: 95 %, {intervals}.",
-        *table.differs,
-        *dict.fromkeys(f"Ours: {spot.conditions}." for _, spot in pairs if spot.conditions),
-    ]
-    headings = [*axes, "printed", "ours", "95 % interval", "ours less printed"]
-    text = markdown_table(headings, lines, numbers_from=len(axes))
+    fields = [name for name in published[0] if name != PUBLISHED]
+    pairs = [_Pair([line[name] for name in fields], line[PUBLISHED], _ours(study, line)) for line in published]
     paths = [out / TABLES / f"{PUBLISHED}{suffix}" for suffix in (".md", ".csv")]
-    write_text(paths[0], f"### {table.title}\n\n{text}\n{''.join(f'- {note}{chr(10)}' for note in notes)}")
-    stream = io.StringIO(newline="")
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*axes, PUBLISHED, "ours", "low", "high", "seeds"])
-    for line, spot in pairs:
-        values = ["" if math.isnan(value) else value for value in (spot.mean, spot.low, spot.high)]
-        writer.writerow([*(line[axis] for axis in axes), line[PUBLISHED], *values, len(spot.values)])
-    write_text(paths[1], stream.getvalue())
+    write_text(paths[0], _markdown(table, fields, pairs))
+    write_text(paths[1], _csv(fields, pairs))
     return paths
 
 
-def _ours(study: StudyResults, line: Mapping[str, str]) -> Spot:
-    """Returns the cell that stands for a printed figure; an empty one where there are no runs."""
-    values = field_values(study, ())
-    fields = {"evaluation": values["evaluation"][0], "measure": study.config.table.measure, **line}
-    chosen = {axis: fields.get(axis, "") for axis in study.config.axis_names}
-    runs = runs_by_choices(study).get(choices_key(chosen), [])
-    return figure_spot(fields, runs, len(study.config.seeds))
+def _ours(study: StudyResults, line: Mapping[str, str]) -> Cell:
+    """Return our cell for a published figure; an empty one without runs."""
+    evaluation = field_values(study, ())["evaluation"][0]
+    fields = {"evaluation": evaluation, "measure": study.config.table.measure, **line}
+    return figure_cell(fields, runs_with(runs_by_choices(study), study.config, fields), len(study.config.seeds))
 
 
-def _beside(printed: float, spot: Spot) -> list[str]:
+def _markdown(table: PaperTable, fields: Sequence[str], pairs: Sequence[_Pair]) -> str:
+    found = [pair for pair in pairs if pair.ours.values]
+    over = "seeds" if any(pair.ours.interval == "seeds" for pair in found) else "queries"
+    notes = [
+        f"{len(found)} of {len(pairs)} published figures have one of ours next to them. Intervals: 95 %, over {over}.",
+        *table.differences,
+        *dict.fromkeys(f"Ours: {pair.ours.conditions}." for pair in pairs if pair.ours.conditions),
+    ]
+    headings = [*fields, "published", "ours", "95 % interval", "ours minus published"]
+    lines = [[*pair.names, *_figures(float(pair.published), pair.ours)] for pair in found]
+    text = markdown_table(headings, lines, numbers_from=len(fields))
+    return f"### {table.title}\n\n{text}\n{''.join(f'- {note}{chr(10)}' for note in notes)}"
+
+
+def _csv(fields: Sequence[str], pairs: Sequence[_Pair]) -> str:
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*fields, PUBLISHED, "ours", "low", "high", "seeds"])
+    for pair in pairs:
+        figures = (pair.ours.mean, pair.ours.low, pair.ours.high)
+        values = ["" if math.isnan(value) else value for value in figures]
+        writer.writerow([*pair.names, pair.published, *values, len(pair.ours.values)])
+    return stream.getvalue()
+
+
+def _figures(published: float, cell: Cell) -> list[str]:
     return [
-        number(printed, digits=4),
-        number(spot.mean, digits=4),
-        span(spot.low, spot.high),
-        f"{spot.mean - printed:+.4f}",
+        number(published, digits=4),
+        number(cell.mean, digits=4),
+        span(cell.low, cell.high),
+        f"{cell.mean - published:+.4f}",
     ]

@@ -1,9 +1,10 @@
-"""A study's figures set out as tables: which runs stand in which cell, and what they come to over the seeds."""
+"""A study's figures laid out as tables: which runs belong to which cell, and their mean over the seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Literal, TypeAlias
 
@@ -12,41 +13,41 @@ import numpy.typing as npt
 
 from silohash.evaluate.significance import seed_interval
 from silohash.report.tables import choices as protocol_choices
-from silohash.study.grid import BESIDE_AXES, Choices, StudyConfig
-from silohash.study.results import CellResult, StudyResults
+from silohash.study.config import RESULT_FIELDS, Choices, StudyConfig
+from silohash.study.results import RunResult, StudyResults
 from silohash.types import EVALUATIONS, TASKS, Evaluation, ResultRow, UserError
 
 Key: TypeAlias = tuple[str, ...]
-"""A value for each of some fields."""
+"""One value per field of the rows or columns."""
 
 Rank: TypeAlias = Literal["best", "second", ""]
 
 GROUPS: tuple[tuple[Evaluation, ...], ...] = (("GG", "PG"), ("GL", "PL"), ("XS",))
-"""Evaluations that stand as one: a method has a global model or personal ones, and gives whichever it has."""
+"""Evaluations that share a column. A method has either a global model or personal models, and gives one of the two."""
 
 METHOD_AXIS = "method"
 
 
 @dataclass(frozen=True, eq=False)
-class Spot:
-    """A cell of a table: the runs with its choices, one a seed, and what they come to.
+class Cell:
+    """A cell of a table: the runs with its choices, one per seed, and their mean.
 
     Attributes:
-        fields: field -> value, of every axis and of task, evaluation, measure.
-        seeds: of the runs that are there.
-        missing: how many runs are not.
-        rows: their figures, in the seeds' order; empty if the runs do not give the figure.
-        values: a value a seed; of the rows, or what else the table shows.
-        low: lower end of the 95 % interval; NaN if there is none.
-        high: upper end.
+        fields: field -> value, for every axis and for task, evaluation and measure.
+        seeds: the seeds of the finished runs.
+        missing: number of runs that are not finished.
+        rows: the runs' figures, in the order of the seeds; empty if the runs do not have the figure.
+        values: one value per seed.
+        low: lower end of the 95 % interval; NaN without an interval.
+        high: upper end of the 95 % interval.
         interval: what the interval is over.
-        per_query: ``(Q,)`` a seed, where the runs have them.
-        queries: digest of the queries a seed.
-        rank: among those that it is compared with.
-        p_value: of the best against the second; None where it was not tested.
-        tested_on: how many queries it was tested on.
-        footnote: a letter where what is measured differs among those compared.
-        told_label: whether the method is told the query's own label.
+        per_query: one array ``(Q,)`` per seed, if the runs have them.
+        queries: one digest of the query ids per seed.
+        rank: rank among the cells it is compared with.
+        p_value: of the best against the second; None if not tested.
+        tested_on: number of queries in the test.
+        footnote: a letter, if the compared cells were measured differently.
+        needs_query_label: whether the method needs the label of the query.
     """
 
     fields: Mapping[str, str]
@@ -63,42 +64,42 @@ class Spot:
     p_value: float | None = None
     tested_on: int = 0
     footnote: str = ""
-    told_label: bool = False
+    needs_query_label: bool = False
 
     @property
     def mean(self) -> float:
-        """The mean over seeds; NaN without a run."""
+        """The mean over the seeds; NaN without a run."""
         return float(np.mean(self.values)) if self.values else float("nan")
 
     @property
     def conditions(self) -> str:
-        """What is measured and how, in one sentence; empty without figures."""
+        """What was measured and how, as a phrase; empty without figures."""
         return conditions(self.rows[0]) if self.rows else ""
 
     @property
-    def lack(self) -> str:
-        """Why the cell is empty: ``no run`` or ``not measured``; empty if it is not."""
+    def empty_because(self) -> str:
+        """Why the cell has no value: ``no run`` or ``not measured``; empty if it has one."""
         if self.values:
             return ""
         return "not measured" if self.seeds else "no run"
 
 
 @dataclass(frozen=True, eq=False)
-class Sheet:
-    """One table.
+class ResultTable:
+    """A table of results.
 
     Attributes:
-        title: the study's, and what all its cells have in common.
-        name: for files.
-        row_fields: what stands at the left.
-        column_fields: what stands above.
-        rows: a key a line.
-        columns: a key a column.
-        spots: (row, column) -> cell.
-        compared: the field whose choices the best and second are sought among.
-        ranked: whether best and second are sought.
-        notes: sentences below.
-        figure: how a value is printed.
+        title: the study's title, and the choices that all cells share.
+        name: name of its files.
+        row_fields: the fields of the rows.
+        column_fields: the fields of the columns.
+        rows: one key per row.
+        columns: one key per column.
+        cells: (row, column) -> cell.
+        compared: the field whose values are ranked.
+        ranked: whether to rank the cells.
+        notes: the sentences below the table.
+        format_value: returns a value as text.
     """
 
     title: str
@@ -107,180 +108,224 @@ class Sheet:
     column_fields: tuple[str, ...]
     rows: tuple[Key, ...]
     columns: tuple[Key, ...]
-    spots: Mapping[tuple[Key, Key], Spot]
+    cells: Mapping[tuple[Key, Key], Cell]
     compared: str
     ranked: bool = True
     notes: tuple[str, ...] = ()
-    figure: Callable[[float], str] = field(default=lambda value: f"{value:.3f}")
+    format_value: Callable[[float], str] = field(default=lambda value: f"{value:.3f}")
 
-    def lines(self) -> Iterator[tuple[Key, list[Spot]]]:
-        """Yields each row's key with its cells."""
+    def lines(self) -> Iterator[tuple[Key, list[Cell]]]:
+        """Yield the key and the cells of each row."""
         for row in self.rows:
-            yield row, [self.spots[row, column] for column in self.columns]
+            yield row, [self.cells[row, column] for column in self.columns]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layout of a table.
+
+    Attributes:
+        rows: the fields of the rows.
+        columns: the fields of the columns.
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """All fields."""
+        return (*self.rows, *self.columns)
 
 
 def conditions(row: ResultRow) -> str:
-    """Returns what a figure was measured on and how; figures for which it differs do not compare."""
+    """Return what a figure was measured on and how. Figures under different conditions cannot be compared."""
     return f"{row.dataset}, {row.protocol}: {protocol_choices(row)}"
 
 
-def sheets(study: StudyResults) -> list[Sheet]:
-    """Returns a study's tables of figures: one for each choice of what stands in neither rows nor columns.
+def result_tables(study: StudyResults) -> list[ResultTable]:
+    """Return a study's tables of figures, one per combination of the fields in neither rows nor columns.
 
     Raises:
-        UserError: if runs that differ in their seed only were measured differently.
+        UserError: if runs that differ only in their seed were measured differently.
     """
     config = study.config
-    row_fields, column_fields = laid_out(config)
-    values = field_values(study, (*row_fields, *column_fields))
-    beside = [name for name in (*config.axis_names, *BESIDE_AXES) if name not in (*row_fields, *column_fields)]
+    layout = table_layout(config)
+    values = field_values(study, layout.fields)
+    other = [name for name in (*config.axis_names, *RESULT_FIELDS) if name not in layout.fields]
     by_choices = runs_by_choices(study)
 
-    def spot(fields: Mapping[str, str]) -> Spot:
-        """Returns the cell of a value of every field."""
-        chosen = {axis: fields[axis] for axis in config.axis_names}
-        return figure_spot(fields, by_choices.get(choices_key(chosen), []), len(config.seeds))
+    def make_cell(fixed: Mapping[str, str], varying: Mapping[str, str]) -> Cell:
+        """Return the cell with the given value of every field."""
+        fields = {**fixed, **varying}
+        return figure_cell(fields, runs_with(by_choices, config, fields), len(config.seeds))
 
     found = []
-    for combined in product(*(values[name] for name in beside)):
-        fixed = dict(zip(beside, combined, strict=True))
-        told = [name for name in beside if len(values[name]) > 1]
-        title = ", ".join([config.title or "Study", *(fixed[name] for name in told), *_words(fixed)])
-        name = "-".join(["table", *(plain(fixed[name]) for name in told)])
-        found.append(lay_out(config, (title, name), (row_fields, column_fields), values, fixed, spot))
+    for combined in product(*(values[name] for name in other)):
+        fixed = dict(zip(other, combined, strict=True))
+        varied = [name for name in other if len(values[name]) > 1]
+        measure = [fixed["measure"]] if "measure" in fixed else []
+        title = ", ".join([config.title or "Study", *(fixed[name] for name in varied), *measure])
+        name = "-".join(["table", *(file_name(fixed[name]) for name in varied)])
+        table = make_table(config, layout, values, partial(make_cell, fixed))
+        found.append(replace(table, title=title, name=name))
     return found
 
 
-def lay_out(
+def make_table(
     config: StudyConfig,
-    called: tuple[str, str],
-    layout: tuple[tuple[str, ...], tuple[str, ...]],
+    layout: Layout,
     values: Mapping[str, Sequence[str]],
-    fixed: Mapping[str, str],
-    spot: Callable[[Mapping[str, str]], Spot],
-) -> Sheet:
-    """Fills one table.
+    make_cell: Callable[[Mapping[str, str]], Cell],
+) -> ResultTable:
+    """Return a table without title and name.
 
     Args:
         config: the study.
-        called: title and name.
-        layout: the fields of rows and of columns.
-        values: field -> its values in order.
-        fixed: the fields that the whole table has in common.
-        spot: makes a cell of a value of every field.
+        layout: the fields of rows and columns.
+        values: field -> its values, in order.
+        make_cell: returns the cell for a value of each field of the layout.
     """
-    row_fields, column_fields = layout
-    rows, columns = (tuple(product(*(values[name] for name in fields))) for fields in layout)
-    spots = {
-        (row, column): spot(
-            {**fixed, **dict(zip(row_fields, row, strict=True)), **dict(zip(column_fields, column, strict=True))}
-        )
+    rows, columns = (tuple(product(*(values[name] for name in fields))) for fields in (layout.rows, layout.columns))
+    cells = {
+        (row, column): make_cell(dict(zip(layout.fields, (*row, *column), strict=True)))
         for row in rows
         for column in columns
     }
-    return Sheet(
-        title=called[0], name=called[1], row_fields=row_fields, column_fields=column_fields, rows=rows, columns=columns,
-        spots=spots, compared=compared_field(config, row_fields, column_fields),
+    return ResultTable(
+        title="", name="", row_fields=layout.rows, column_fields=layout.columns, rows=rows, columns=columns, cells=cells,
+        compared=compared_field(config, layout),
     )  # fmt: skip
 
 
-def laid_out(config: StudyConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the fields of rows and columns; by default the methods (else the first axis) stand at the left."""
+def table_layout(config: StudyConfig) -> Layout:
+    """Return the layout of a study's tables. By default, the rows are the methods or, without methods, the first axis."""
     rows, columns = config.table.rows, config.table.columns
     if not rows and not columns:
         first = METHOD_AXIS if METHOD_AXIS in config.axis_names else config.axis_names[0]
         rows, columns = (first,), (*(name for name in config.axis_names if name != first), "evaluation", "task")
-    return rows, columns
+    return Layout(rows, columns)
 
 
-def compared_field(config: StudyConfig, row_fields: Sequence[str], column_fields: Sequence[str]) -> str:
-    """Returns the axis whose choices are compared: the methods, else the first axis of the table."""
-    axes = [name for name in (*row_fields, *column_fields) if name in config.axis_names]
-    return METHOD_AXIS if METHOD_AXIS in axes else (axes or [""])[0]
+def compared_field(config: StudyConfig, layout: Layout) -> str:
+    """Return the axis whose choices are ranked: the methods or, without methods, the first axis of the table."""
+    axes = [name for name in layout.fields if name in config.axis_names]
+    return METHOD_AXIS if METHOD_AXIS in axes else next(iter(axes), "")
 
 
 def field_values(study: StudyResults, shown: Sequence[str]) -> dict[str, list[str]]:
-    """Returns each field's values in order; of the measures all where they are shown, else the table's own."""
+    """Return the values of each field, in order.
+
+    Args:
+        study: the results.
+        shown: the fields in rows or columns. All measures are returned if the measure is one of them, otherwise only the
+            measure of the study's ``[table]``.
+    """
     config = study.config
-    rows = [row for cell in study.cells for row in cell.rows]
-    asked = [tuple(e for e in group if e in config.table.evaluations) for group in GROUPS]
+    rows = [row for run in study.runs for row in run.rows]
+    measures = dict.fromkeys([config.table.measure, *(row.measure for row in rows)])
+    return {
+        **{axis.name: [choice.name for choice in axis.choices] for axis in config.axes},
+        "task": _tasks(rows),
+        "evaluation": _evaluations(rows, config.table.evaluations),
+        "measure": list(measures) if "measure" in shown else [config.table.measure],
+    }
+
+
+def _tasks(rows: Sequence[ResultRow]) -> list[str]:
+    """Return the tasks with a figure, or i2t and t2i if there are no figures."""
+    measured = {row.task for row in rows}
+    return [task for task in TASKS if task in measured] or ["i2t", "t2i"]
+
+
+def _evaluations(rows: Sequence[ResultRow], wanted: Sequence[Evaluation]) -> list[str]:
+    """Return the groups of wanted evaluations, those with a figure if there are figures."""
+    groups = [tuple(evaluation for evaluation in group if evaluation in wanted) for group in GROUPS]
     measured = {row.evaluation for row in rows}
-    groups = ["/".join(group) for group in asked if measured.intersection(group)]
-    values = {axis.name: [choice.name for choice in axis.choices] for axis in config.axes}
-    values["task"] = [task for task in TASKS if any(row.task == task for row in rows)] or ["i2t", "t2i"]
-    values["evaluation"] = groups or ["/".join(group) for group in asked if group] or [EVALUATIONS[0]]
-    every = list(dict.fromkeys([config.table.measure, *(row.measure for row in rows)]))
-    values["measure"] = every if "measure" in shown else [config.table.measure]
-    return values
+    found = [group for group in groups if measured.intersection(group)]
+    return ["/".join(group) for group in found or groups if group] or [EVALUATIONS[0]]
 
 
-def runs_by_choices(study: StudyResults) -> dict[frozenset[tuple[str, str]], list[CellResult]]:
-    """Returns the finished runs by their choices, in the seeds' order."""
-    found: dict[frozenset[tuple[str, str]], list[CellResult]] = {}
-    for cell in sorted(study.cells, key=lambda cell: study.config.seeds.index(cell.seed)):
-        found.setdefault(choices_key(cell.choices), []).append(cell)
+def runs_by_choices(study: StudyResults) -> dict[frozenset[tuple[str, str]], list[RunResult]]:
+    """Return the finished runs by their choices (`choices_key`), in the order of the seeds."""
+    found: dict[frozenset[tuple[str, str]], list[RunResult]] = {}
+    for run in sorted(study.runs, key=lambda run: study.config.seeds.index(run.seed)):
+        found.setdefault(choices_key(run.choices), []).append(run)
     return found
 
 
+def runs_with(
+    by_choices: Mapping[frozenset[tuple[str, str]], list[RunResult]], config: StudyConfig, fields: Mapping[str, str]
+) -> list[RunResult]:
+    """Return the finished runs whose choices are those of ``fields``, one per seed."""
+    return by_choices.get(choices_key({axis: fields.get(axis, "") for axis in config.axis_names}), [])
+
+
 def choices_key(choices: Choices) -> frozenset[tuple[str, str]]:
-    """Returns choices as something to look up by."""
+    """Return choices as a dictionary key."""
     return frozenset(choices.items())
 
 
-def figure_spot(fields: Mapping[str, str], cells: Sequence[CellResult], seeds: int) -> Spot:
-    """Returns the cell of a table of figures.
+def figure_cell(fields: Mapping[str, str], runs: Sequence[RunResult], seeds: int) -> Cell:
+    """Return a cell of a table of figures.
+
+    Args:
+        fields: the value of every field.
+        runs: the finished runs with the cell's choices.
+        seeds: number of runs that the study has for the cell.
 
     Raises:
         UserError: if the runs were measured differently.
     """
-    rows, per_query, queries = [], [], []
-    for cell in cells:
-        row = next((row for row in cell.rows if _stands(row, fields)), None)
-        if row is not None:
-            rows.append(row)
-            values = cell.per_query.get((row.evaluation, row.task, row.measure))
-            if values is not None:
-                per_query.append(values)
-                queries.append(cell.queries)
-    different = sorted({conditions(row) for row in rows})
-    if len(different) > 1:
-        raise UserError(
-            f"The runs of {', '.join(cells[0].choices.values())} were measured differently and have no mean: "
-            f'"{different[0]}" and "{different[1]}". Run "silohash evaluate" on them again, or train them anew.'
-        )
-    paired = len(per_query) == len(rows)
-    return averaged(
-        Spot(
-            fields=fields, seeds=tuple(cell.seed for cell in cells), missing=seeds - len(cells), rows=tuple(rows),
-            values=tuple(row.value for row in rows), per_query=tuple(per_query) if paired else (),
-            queries=tuple(queries) if paired else (),
+    found = [(run, row) for run in runs if (row := _row_of(run, fields)) is not None]
+    rows = tuple(row for _, row in found)
+    _check_conditions(rows, runs)
+    per_query, queries = _per_query(found)
+    return with_interval(
+        Cell(
+            fields=fields, seeds=tuple(run.seed for run in runs), missing=seeds - len(runs), rows=rows,
+            values=tuple(row.value for row in rows), per_query=per_query, queries=queries,
         )
     )  # fmt: skip
 
 
-def averaged(spot: Spot) -> Spot:
-    """Returns a cell with its interval: over seeds where there are two or more, else over the one run's queries."""
-    if len(spot.values) > 1:
-        low, high = seed_interval(spot.values)
-        return replace(spot, low=low, high=high, interval="seeds")
-    if len(spot.rows) == 1:
-        return replace(spot, low=spot.rows[0].low, high=spot.rows[0].high, interval="queries")
-    return spot
+def _per_query(
+    found: Sequence[tuple[RunResult, ResultRow]],
+) -> tuple[tuple[npt.NDArray[np.float64], ...], tuple[str, ...]]:
+    """Return the figures per query and the digests of the query ids; nothing unless every run has them."""
+    arrays = [run.per_query.get((row.evaluation, row.task, row.measure)) for run, row in found]
+    known = tuple(array for array in arrays if array is not None)
+    if len(known) < len(found):
+        return (), ()
+    return known, tuple(run.queries for run, _ in found)
 
 
-def _stands(row: ResultRow, fields: Mapping[str, str]) -> bool:
-    return (
-        row.evaluation in fields["evaluation"].split("/")
-        and row.task == fields["task"]
-        and row.measure == fields["measure"]
-    )
+def _row_of(run: RunResult, fields: Mapping[str, str]) -> ResultRow | None:
+    """Return a run's figure for a task, a measure and one of the evaluations that share a column."""
+    evaluations = fields["evaluation"].split("/")
+    wanted = [row for row in run.rows if (row.task, row.measure) == (fields["task"], fields["measure"])]
+    return next((row for row in wanted if row.evaluation in evaluations), None)
 
 
-def _words(fixed: Mapping[str, str]) -> list[str]:
-    """Returns the measure that a whole table has in common."""
-    return [fixed["measure"]] if "measure" in fixed else []
+def _check_conditions(rows: Sequence[ResultRow], runs: Sequence[RunResult]) -> None:
+    different = sorted({conditions(row) for row in rows})
+    if len(different) > 1:
+        raise UserError(
+            f"The runs of {', '.join(runs[0].choices.values())} were measured differently and cannot be averaged: "
+            f'"{different[0]}" and "{different[1]}". Run "silohash evaluate" on them or train them again.'
+        )
 
 
-def plain(text: str) -> str:
-    """Returns a text as part of a file name."""
+def with_interval(cell: Cell) -> Cell:
+    """Return a cell with its interval: over the seeds if there are several, otherwise over the queries of the run."""
+    if len(cell.values) > 1:
+        low, high = seed_interval(cell.values)
+        return replace(cell, low=low, high=high, interval="seeds")
+    if len(cell.rows) == 1:
+        return replace(cell, low=cell.rows[0].low, high=cell.rows[0].high, interval="queries")
+    return cell
+
+
+def file_name(text: str) -> str:
+    """Return a text as part of a file name."""
     return "".join(letter if letter.isalnum() or letter in "+._-" else "_" for letter in text)

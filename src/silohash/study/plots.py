@@ -1,4 +1,4 @@
-"""A study's plots: curves over rounds, figures over a numeric axis, and methods side by side with their intervals."""
+"""The plots of a study: curves over the rounds, figures over a numeric axis, and methods side by side."""
 
 from __future__ import annotations
 
@@ -19,30 +19,34 @@ from silohash.files import note_written
 from silohash.report.plots import TASK_WORDS
 from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure, series, short
 from silohash.runtime.events import RoundRecord
-from silohash.study.pivot import METHOD_AXIS, Spot, choices_key, field_values, figure_spot, plain, runs_by_choices
-from silohash.study.results import CellResult, StudyResults
+from silohash.study.pivot import METHOD_AXIS, Cell, field_values, figure_cell, file_name, runs_by_choices, runs_with
+from silohash.study.results import RunResult, StudyResults
 
 PLOTS = "plots"
 SUFFIXES = (".svg", ".png")
 WIDTH_INCHES = 7.2
 PANEL_INCHES = 2.6
 TITLE_INCHES = 0.5
-MOST_PANEL_ROWS = 5
+MAX_PANEL_ROWS = 5
 LOGARITHMIC_FROM = 8
-"""How many times the greatest value of an axis must be the least for it to be drawn by its logarithm."""
+"""An axis is logarithmic if its largest value is at least this many times its smallest."""
+
+BARS = ("Bars: 95 % interval of the mean over the seeds.", "Bars: 95 % interval over the queries.")
+"""What a bar shows with several seeds, and with one."""
 
 Fields = Mapping[str, str]
+"""Axis, task, evaluation or measure -> its value."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One figure before it is drawn.
+    """A plot that is not drawn yet.
 
     Attributes:
-        name: of its files.
-        title: above it.
-        height_inches: of the whole.
-        draw: draws it into an empty figure.
+        name: name of its files.
+        title: its title.
+        height_inches: its height.
+        draw: draws it on an empty figure.
     """
 
     name: str
@@ -52,16 +56,16 @@ class Plot:
 
 
 def write_plots(study: StudyResults, out: Path) -> list[Path]:
-    """Writes the plots that a study's axes give sense to, and removes those of an earlier layout.
+    """Write the plots that fit a study's axes, and remove those of an earlier layout.
 
     Args:
-        study: what its runs found.
-        out: the study's folder. In its ``plots/``, as ``.svg`` and ``.png``: ``rounds…``, loss and validation over the
-            rounds; ``over-AXIS…``, the table's measure over each axis of numbers; without such an axis ``figures…``,
-            the methods side by side.
+        study: the results.
+        out: the study's folder. Its ``plots/`` gets, as ``.svg`` and ``.png``: ``rounds…``, the loss and validation score
+            over the rounds; ``over-AXIS…``, the table's measure over each numeric axis; and, if there is no such axis,
+            ``figures…``, the methods side by side.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
         UserError: if a file cannot be written.
@@ -80,16 +84,16 @@ def write_plots(study: StudyResults, out: Path) -> list[Path]:
 
 
 def plots_of(study: StudyResults) -> list[Plot]:
-    """Returns the plots of a study; none without a finished run."""
-    if not study.cells:
+    """Return the plots of a study; none without a finished run."""
+    if not study.runs:
         return []
-    drawn = Drawn(study)
-    over = [plot for axis in drawn.numeric for plot in drawn.over_axis(axis)]
-    return [*drawn.over_rounds(), *(over or drawn.side_by_side())]
+    plotter = StudyPlotter(study)
+    over = [plot for axis in plotter.numeric_axes for plot in plotter.over_axis(axis)]
+    return [*plotter.over_rounds(), *(over or plotter.side_by_side())]
 
 
-class Drawn:
-    """A study with what decides how it is drawn: which axis gives the lines, and which are numbers."""
+class StudyPlotter:
+    """Makes the plots of a study. It decides which axis gives the lines, the panels and the plots."""
 
     def __init__(self, study: StudyResults) -> None:
         self.study = study
@@ -98,7 +102,7 @@ class Drawn:
         self.by_choices = runs_by_choices(study)
 
     @cached_property
-    def numeric(self) -> list[str]:
+    def numeric_axes(self) -> list[str]:
         """The axes whose choices are two or more numbers."""
         return [
             name
@@ -108,117 +112,112 @@ class Drawn:
 
     @cached_property
     def line_axis(self) -> str:
-        """The axis of which each choice is a line: the methods, else the first that is no number; empty if none is."""
-        names = [name for name in self.config.axis_names if name not in self.numeric and len(self.values[name]) > 1]
-        return METHOD_AXIS if METHOD_AXIS in self.config.axis_names else (names or [""])[0]
+        """The axis with one line per choice: the methods or, without methods, the first axis that is not numeric."""
+        if METHOD_AXIS in self.config.axis_names:
+            return METHOD_AXIS
+        axes = (name for name in self.config.axis_names if name not in self.numeric_axes and len(self.values[name]) > 1)
+        return next(axes, "")
 
     @property
     def lines(self) -> list[str]:
-        """The lines' names, in the order that gives each its look in every plot."""
+        """The names of the lines, in the order that determines their colors in every plot."""
         return self.values[self.line_axis] if self.line_axis else [""]
 
     def split(self, *without: str) -> tuple[list[Fields], list[Fields]]:
-        """Returns the choices that get a plot each, and those that get a line of panels each, of the axes left over.
+        """Return the choices with a plot each, and the choices with a row of panels each.
 
-        Axes of numbers give lines of panels as long as there are few.
+        Numeric axes give rows of panels if there are few of them.
+
+        Args:
+            without: axes that the plot itself shows, besides the axis of the lines.
         """
         left = [name for name in self.config.axis_names if name not in {self.line_axis, *without}]
-        numbers = [name for name in left if name in self.numeric]
-        if math.prod(len(self.values[name]) for name in numbers) > MOST_PANEL_ROWS:
+        numbers = [name for name in left if name in self.numeric_axes]
+        if math.prod(len(self.values[name]) for name in numbers) > MAX_PANEL_ROWS:
             numbers = []
         return self._choices([name for name in left if name not in numbers]), self._choices(numbers)
 
-    def runs(self, fields: Fields) -> list[CellResult]:
-        """Returns the finished runs with some choices, one a seed."""
-        return self.by_choices.get(choices_key({axis: fields[axis] for axis in self.config.axis_names}), [])
+    def runs(self, fields: Fields) -> list[RunResult]:
+        """Return the finished runs with the given choices, one per seed."""
+        return runs_with(self.by_choices, self.config, fields)
 
-    def spot(self, fields: Fields) -> Spot:
-        """Returns the figure of some choices."""
-        return figure_spot(fields, self.runs(fields), len(self.config.seeds))
+    def cell(self, fields: Fields) -> Cell:
+        """Return the figure for the given choices."""
+        return figure_cell(fields, self.runs(fields), len(self.config.seeds))
 
     def on_line(self, line: str) -> Fields:
-        """Returns the choice that a line stands for."""
+        """Return the choice that a line stands for."""
         return {self.line_axis: line} if self.line_axis else {}
 
-    def title(self, *parts: str) -> str:
-        """Returns a plot's title."""
-        return ", ".join(part for part in (self.config.title, *parts) if part)
-
     def over_rounds(self) -> list[Plot]:
-        """Returns loss and validation over the rounds: a plot for each choice of the other axes."""
+        """Return the plots of loss and validation score over the rounds, one per combination of the other choices."""
         plots, panels = self.split()
+        return [self._rounds_plot(fixed, panels) for fixed in plots if self._any(fixed, panels)]
 
-        def plot(fixed: Fields) -> Plot:
-            """Returns the plot of some choices."""
-            return Plot(
-                name=plain("-".join(["rounds", *self._told_all(fixed)])),
-                title=self.title(*self._told_all(fixed)),
-                height_inches=PANEL_INCHES * len(panels) + TITLE_INCHES,
-                draw=lambda figure: self._draw_rounds(figure, fixed, panels),
-            )
-
-        return [plot(fixed) for fixed in plots if self._any(fixed, panels)]
+    def _rounds_plot(self, fixed: Fields, panels: Sequence[Fields]) -> Plot:
+        varied = self._varied(fixed)
+        return Plot(
+            name=file_name("-".join(["rounds", *varied])),
+            title=", ".join(part for part in (self.config.title, *varied) if part),
+            height_inches=PANEL_INCHES * len(panels) + TITLE_INCHES,
+            draw=lambda figure: self._draw_rounds(figure, fixed, panels),
+        )
 
     def over_axis(self, axis: str) -> list[Plot]:
-        """Returns the table's measure over an axis of numbers: a panel a task, a plot for each choice of the others."""
+        """Return the plots of the table's measure over a numeric axis, with one panel per task."""
         plots, panels = self.split(axis)
-
-        def plot(fixed: Fields, evaluation: str) -> Plot:
-            """Returns the plot of some choices and one evaluation."""
-            told = [*self._told_all(fixed), evaluation]
-            return Plot(
-                name=plain("-".join([f"over-{axis}", *told])),
-                title=self.title(*told, self.config.table.measure),
-                height_inches=PANEL_INCHES * len(panels) + TITLE_INCHES,
-                draw=lambda figure: self._draw_over(figure, axis, {**fixed, **self._figure_fields(evaluation)}, panels),
-            )
-
+        height = PANEL_INCHES * len(panels) + TITLE_INCHES
         return [
-            plot(fixed, evaluation)
+            self._figure_plot(
+                f"over-{axis}", fixed, evaluation, height,
+                lambda figure, fields: self._draw_over(figure, axis, fields, panels),
+            )
             for fixed, evaluation in product(plots, self.values["evaluation"])
             if self._any(fixed, panels, axis)
-        ]
+        ]  # fmt: skip
 
     def side_by_side(self) -> list[Plot]:
-        """Returns the methods with their intervals, a panel a task: where no axis is of numbers."""
-        plots, _ = self.split()
-
-        def plot(fixed: Fields, evaluation: str) -> Plot:
-            """Returns the plot of some choices and one evaluation."""
-            told = [*self._told_all(fixed), evaluation]
-            return Plot(
-                name=plain("-".join(["figures", *told])),
-                title=self.title(*told, self.config.table.measure),
-                height_inches=0.9 + 0.28 * len(self.lines) + TITLE_INCHES,
-                draw=lambda figure: self._draw_side_by_side(figure, {**fixed, **self._figure_fields(evaluation)}),
-            )
-
+        """Return the plots of the methods with their intervals, with one panel per task."""
         if not self.line_axis:
             return []
+        plots, _ = self.split()
+        height = 0.9 + 0.28 * len(self.lines) + TITLE_INCHES
         return [
-            plot(fixed, evaluation)
+            self._figure_plot("figures", fixed, evaluation, height, self._draw_side_by_side)
             for fixed, evaluation in product(plots, self.values["evaluation"])
             if self._any(fixed, [{}])
         ]
 
+    def _figure_plot(
+        self, name: str, fixed: Fields, evaluation: str, height: float, draw: Callable[[Figure, Fields], None]
+    ) -> Plot:
+        """Return a plot of the table's measure in one evaluation."""
+        measure = self.config.table.measure
+        parts = [*self._varied(fixed), evaluation]
+        return Plot(
+            name=file_name("-".join([name, *parts])),
+            title=", ".join(part for part in (self.config.title, *parts, measure) if part),
+            height_inches=height,
+            draw=lambda figure: draw(figure, {**fixed, "evaluation": evaluation, "measure": measure}),
+        )
+
     def _draw_rounds(self, figure: Figure, fixed: Fields, panels: Sequence[Fields]) -> None:
+        curves: list[tuple[str, Callable[[RoundRecord], float]]] = [("Training loss", _loss)]
+        if any(record.validation is not None for run in self.study.runs for record in run.rounds):
+            curves.append(("Validation score", _validation))
         drawn = set()
-        validated = any(record.validation is not None for cell in self.study.cells for record in cell.rounds)
-        grid = figure.subplots(len(panels), 2 if validated else 1, squeeze=False)
+        grid = figure.subplots(len(panels), len(curves), squeeze=False)
         for row, chosen in zip(grid, panels, strict=True):
-            about = "".join(f", {name} {value}" for name, value in chosen.items())
-            name_panel(row[0], f"Training loss{about}", "round", "")
-            if validated:
-                name_panel(row[1], f"Validation{about}", "round", "")
+            for axes, (name, _) in zip(row, curves, strict=True):
+                name_panel(axes, name + _suffix(chosen), "round", "")
+                axes.xaxis.get_major_locator().set_params(integer=True)
             for number, line in enumerate(self.lines):
                 runs = self.runs({**fixed, **chosen, **self.on_line(line)})
                 drawn |= {line} if runs else set()
-                for axes, value in zip(row, (_loss, _validation), strict=False):
-                    draw_band(axes, [[value(record) for record in cell.rounds] for cell in runs], number)
-            for axes in row:
-                axes.xaxis.get_major_locator().set_params(integer=True)
+                for axes, (_, value) in zip(row, curves, strict=True):
+                    draw_band(axes, [[value(record) for record in run.rounds] for run in runs], number)
         legend(figure, self.lines, drawn)
-        self._say_band(figure, "Band: least to greatest over the seeds.")
+        self._explain(figure, "Band: minimum to maximum over the seeds.")
 
     def _draw_over(self, figure: Figure, axis: str, fixed: Fields, panels: Sequence[Fields]) -> None:
         drawn = set()
@@ -226,19 +225,18 @@ class Drawn:
         tasks = self.values["task"]
         grid = figure.subplots(len(panels), len(tasks), squeeze=False, sharey=True)
         for (row, chosen), (column, task) in product(zip(grid, panels, strict=True), enumerate(tasks)):
-            axes, about = row[column], "".join(f", {name} {value}" for name, value in chosen.items())
-            name_panel(axes, f"{TASK_WORDS[task]}{about}", axis, "" if column else self.config.table.measure)
+            axes = row[column]
+            title = f"{TASK_WORDS[task]}{_suffix(chosen)}"
+            name_panel(axes, title, axis, "" if column else self.config.table.measure)
             for number, line in enumerate(self.lines):
                 fields = {**fixed, **chosen, **self.on_line(line), "task": task}
-                spots = [self.spot({**fields, axis: value}) for value in self.values[axis]]
-                if any(spot.values for spot in spots):
+                cells = [self.cell({**fields, axis: value}) for value in self.values[axis]]
+                if any(cell.values for cell in cells):
                     drawn.add(line)
-                    draw_line(axes, places, spots, number)
+                    draw_line(axes, places, cells, number)
             mark_places(axes, places, self.values[axis])
         legend(figure, self.lines, drawn)
-        self._say_band(
-            figure, "Bars: 95 % interval of the mean over the seeds.", "Bars: 95 % interval over the queries."
-        )
+        self._explain(figure, *BARS)
 
     def _draw_side_by_side(self, figure: Figure, fixed: Fields) -> None:
         tasks = self.values["task"]
@@ -246,49 +244,45 @@ class Drawn:
         for axes, task in zip(row, tasks, strict=True):
             name_panel(axes, TASK_WORDS[task], self.config.table.measure, "")
             for number, line in enumerate(self.lines):
-                spot = self.spot({**fixed, **self.on_line(line), "task": task})
-                if spot.values:
-                    draw_dot(axes, spot, number)
+                cell = self.cell({**fixed, **self.on_line(line), "task": task})
+                if cell.values:
+                    draw_dot(axes, cell, number)
             axes.set_yticks(range(len(self.lines)), [short(line, 28) for line in self.lines])
             axes.set_ylim(len(self.lines) - 0.5, -0.5)
             axes.spines["left"].set_visible(False)
-        self._say_band(
-            figure, "Bars: 95 % interval of the mean over the seeds.", "Bars: 95 % interval over the queries."
-        )
+        self._explain(figure, *BARS)
 
-    def _say_band(self, figure: Figure, of_seeds: str, else_: str = "") -> None:
-        """Says what a band or a bar is over, below the panels."""
-        said = of_seeds if len(self.config.seeds) > 1 else else_
-        if said:
-            figure.supxlabel(said, x=0.99, ha="right", fontsize=7.5, color=SOFT)
+    def _explain(self, figure: Figure, several_seeds: str, one_seed: str = "") -> None:
+        """Write below the panels what a band or a bar shows."""
+        text = several_seeds if len(self.config.seeds) > 1 else one_seed
+        if text:
+            figure.supxlabel(text, x=0.99, ha="right", fontsize=7.5, color=SOFT)
 
     def _choices(self, names: Sequence[str]) -> list[Fields]:
         return [dict(zip(names, combined, strict=True)) for combined in product(*(self.values[name] for name in names))]
 
     def _any(self, fixed: Fields, panels: Sequence[Fields], axis: str = "") -> bool:
-        """Tells whether a plot would show anything."""
-        over: Sequence[Fields] = [{axis: value} for value in self.values[axis]] if axis else [{}]
+        """Return whether a plot would show at least one run."""
+        values: Sequence[Fields] = [{axis: value} for value in self.values[axis]] if axis else [{}]
         return any(
-            self.runs({**fixed, **chosen, **self.on_line(line), **place})
-            for chosen, line, place in product(panels, self.lines, over)
+            self.runs({**fixed, **chosen, **self.on_line(line), **value})
+            for chosen, line, value in product(panels, self.lines, values)
         )
 
-    def _figure_fields(self, evaluation: str) -> Fields:
-        return {"evaluation": evaluation, "measure": self.config.table.measure}
-
-    def _told_all(self, fixed: Fields) -> list[str]:
-        """Returns choices as titles tell them: a number with its axis, a name by itself."""
+    def _varied(self, fixed: Fields) -> list[str]:
+        """Return the choices of the axes that have several, for titles: a number with its axis, a name alone."""
         varied = {name: value for name, value in fixed.items() if len(self.values[name]) > 1}
         return [f"{name} {value}" if is_number(value) else value for name, value in varied.items()]
 
 
 def draw_band(axes: Axes, curves: Sequence[Sequence[float]], number: int) -> None:
-    """Draws the mean of a curve a seed, and a band from the least to the greatest.
+    """Draw the mean of several curves, and a band from the minimum to the maximum.
 
     Args:
         axes: where to draw.
-        curves: a value a round; NaN where there is none. Only rounds that all seeds have are drawn.
-        number: of the series.
+        curves: one curve per seed with one value per round, NaN where there is none. Only the rounds that all seeds have are
+            drawn.
+        number: number of the line, which determines its color.
     """
     count = min((len(curve) for curve in curves), default=0)
     values = np.array([curve[:count] for curve in curves], np.float64).reshape(len(curves), count)
@@ -301,27 +295,27 @@ def draw_band(axes: Axes, curves: Sequence[Sequence[float]], number: int) -> Non
         axes.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=look["color"], alpha=0.15, lw=0)
 
 
-def draw_line(axes: Axes, places: npt.NDArray[np.float64], spots: Sequence[Spot], number: int) -> None:
-    """Draws figures over places with their intervals; places without a figure are left out."""
-    there = [place for place, spot in enumerate(spots) if math.isfinite(spot.mean)]
-    means = np.array([spots[place].mean for place in there])
+def draw_line(axes: Axes, places: npt.NDArray[np.float64], cells: Sequence[Cell], number: int) -> None:
+    """Draw figures with their intervals over the values of an axis. Values without a figure are left out."""
+    there = [place for place, cell in enumerate(cells) if math.isfinite(cell.mean)]
+    means = np.array([cells[place].mean for place in there])
     look = series(number, len(places))
     axes.plot(places[there], means, **look)
-    ends = np.array([(spots[place].low, spots[place].high) for place in there]).reshape(-1, 2)
-    sure = np.isfinite(ends).all(axis=1)
-    axes.vlines(places[there][sure], *ends[sure].T, color=look["color"], lw=1.2, alpha=0.55)
+    ends = np.array([(cells[place].low, cells[place].high) for place in there]).reshape(-1, 2)
+    known = np.isfinite(ends).all(axis=1)
+    axes.vlines(places[there][known], *ends[known].T, color=look["color"], lw=1.2, alpha=0.55)
 
 
-def draw_dot(axes: Axes, spot: Spot, number: int) -> None:
-    """Draws one figure with its interval, in the line of its number."""
+def draw_dot(axes: Axes, cell: Cell, number: int) -> None:
+    """Draw one figure with its interval, at the height of its number."""
     look = series(number, 1)
-    axes.plot(spot.mean, number, color=look["color"], marker=look["marker"], markersize=5.5, linestyle="none")
-    if math.isfinite(spot.low + spot.high):
-        axes.hlines(number, spot.low, spot.high, color=look["color"], lw=1.6, alpha=0.6)
+    axes.plot(cell.mean, number, color=look["color"], marker=look["marker"], markersize=5.5, linestyle="none")
+    if math.isfinite(cell.low + cell.high):
+        axes.hlines(number, cell.low, cell.high, color=look["color"], lw=1.6, alpha=0.6)
 
 
 def mark_places(axes: Axes, places: npt.NDArray[np.float64], names: Sequence[str]) -> None:
-    """Marks an axis at its values, by their logarithm where they span much."""
+    """Put a tick at every value of an axis. The axis is logarithmic if the values span a wide range."""
     if places.min() > 0 and places.max() >= LOGARITHMIC_FROM * places.min():
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
@@ -329,11 +323,16 @@ def mark_places(axes: Axes, places: npt.NDArray[np.float64], names: Sequence[str
 
 
 def is_number(text: str) -> bool:
-    """Tells whether a choice's name is a finite number."""
+    """Return whether a choice's name is a finite number."""
     try:
         return math.isfinite(float(text))
     except ValueError:
         return False
+
+
+def _suffix(chosen: Fields) -> str:
+    """Return choices as the end of a panel's title."""
+    return "".join(f", {name} {value}" for name, value in chosen.items())
 
 
 def _loss(record: RoundRecord) -> float:

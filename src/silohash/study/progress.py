@@ -1,4 +1,4 @@
-"""How far a study is: bars in a terminal, a plain line a run elsewhere; both on standard error."""
+"""The progress of a study on standard error: bars in a terminal, one line per run elsewhere."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from silohash.runtime.config import RunConfig
-from silohash.study.pool import Job, Outcome
+from silohash.study.jobs import Job, Outcome
 
 
 class StudyProgress:
-    """Counts runs and rounds, and estimates what is left from the rounds done so far.
+    """Count finished runs and rounds, and estimate the remaining time from the rounds so far.
 
     Args:
-        console: where to show it.
-        what: what the runs are called, as "runs" or "trials".
-        configs: of the runs that are to come.
-        finished: how many are finished already.
+        console: where to show the progress.
+        noun: "runs" or "trials".
+        configs: the configs of the runs to come.
+        finished: number of runs that finished earlier.
     """
 
-    def __init__(self, console: Console, what: str, configs: Sequence[RunConfig], *, finished: int = 0) -> None:
+    def __init__(self, console: Console, noun: str, configs: Sequence[RunConfig], *, finished: int = 0) -> None:
         self.console = console
-        self.what = what
+        self.noun = noun
         self.total, self.done = len(configs) + finished, finished
-        self.rounds_in_all = sum(config.federated.rounds for config in configs)
-        self.rounds_before = 0
-        self.rounds_done = 0
+        self.total_rounds = sum(config.federated.rounds for config in configs)
+        self.earlier_rounds = 0
+        self.finished_rounds = 0
         self.running: dict[str, int] = {}
         self.started_at = time.monotonic()
         self.bars: Progress | None = None
@@ -37,11 +37,11 @@ class StudyProgress:
     def __enter__(self) -> StudyProgress:
         if self.console.is_terminal:
             self.bars = Progress(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[said]}"),
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
                 console=self.console,
             )  # fmt: skip
             self.bars.start()
-            self.tasks[""] = self.bars.add_task(self.what, total=self.total, completed=self.done, said="")
+            self.tasks[""] = self.bars.add_task(self.noun, total=self.total, completed=self.done, note="")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -50,50 +50,50 @@ class StudyProgress:
             self.bars = None
 
     def started(self, job: Job, rounds: int) -> None:
-        """Shows a run, in a terminal with a bar of its own."""
-        self.rounds_before += rounds
+        """Show that a run has started, with ``rounds`` finished before."""
+        self.earlier_rounds += rounds
         if self.bars is None:
-            self._print(f"{job.name}: {f'goes on after round {rounds}' if rounds else 'started'}")
+            self._print(f"{job.name}: {f'resumed after round {rounds}' if rounds else 'started'}")
         else:
-            self.tasks[job.name] = self.bars.add_task(f"  {job.name}", total=job.config.federated.rounds, said="rounds")
+            self.tasks[job.name] = self.bars.add_task(f"  {job.name}", total=job.config.federated.rounds, note="rounds")
 
     def ended(self, outcome: Outcome) -> None:
-        """Says how a run ended."""
+        """Show how a run ended."""
         name = outcome.job.name
         self.done += 1
         self.running.pop(name, None)
-        self.rounds_done += outcome.job.config.federated.rounds
+        self.finished_rounds += outcome.job.config.federated.rounds
         if self.bars is not None:
             self.bars.remove_task(self.tasks.pop(name))
-            self.bars.update(self.tasks[""], completed=self.done, said=self._left())
+            self.bars.update(self.tasks[""], completed=self.done, note=self._remaining())
         if outcome.code:
-            self._print(f"{name}: failed: {outcome.said} (log: {outcome.job.log_path})")
+            self._print(f"{name}: failed: {outcome.message} (log: {outcome.job.log_path})")
         elif self.bars is None:
-            taken, count = duration(outcome.seconds), f"{self.done}/{self.total} {self.what}"
-            self._print(f"{name}: done in {taken} ({count}{self._left()})")
+            count = f"{self.done}/{self.total} {self.noun}"
+            self._print(f"{name}: done in {duration(outcome.seconds)} ({count}{self._remaining()})")
 
-    def looked(self, rounds: Mapping[str, int]) -> None:
-        """Moves the bars of the running ones."""
+    def update(self, rounds: Mapping[str, int]) -> None:
+        """Move the bars of the running runs to their numbers of finished rounds."""
         self.running = dict(rounds)
         if self.bars is not None:
             for name, count in rounds.items():
                 self.bars.update(self.tasks[name], completed=count)
-            self.bars.update(self.tasks[""], said=self._left())
+            self.bars.update(self.tasks[""], note=self._remaining())
 
-    def _left(self) -> str:
-        """Returns the remaining time in words; nothing before a run has ended, or at the end."""
-        rounds = self.rounds_done + sum(self.running.values())
-        if not self.rounds_done or rounds <= self.rounds_before or rounds >= self.rounds_in_all:
+    def _remaining(self) -> str:
+        """Return the remaining time in words; empty before the first run has ended and at the end."""
+        rounds = self.finished_rounds + sum(self.running.values())
+        if not self.finished_rounds or rounds <= self.earlier_rounds or rounds >= self.total_rounds:
             return ""
-        a_round = (time.monotonic() - self.started_at) / (rounds - self.rounds_before)
-        return f", about {duration(a_round * (self.rounds_in_all - rounds))} left"
+        seconds_per_round = (time.monotonic() - self.started_at) / (rounds - self.earlier_rounds)
+        return f", about {duration(seconds_per_round * (self.total_rounds - rounds))} left"
 
     def _print(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in words that fit its size.
+    """Return a duration as text, in the unit that fits its size.
 
     Example:
         >>> duration(7.4), duration(400), duration(9000)

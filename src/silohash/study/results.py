@@ -1,4 +1,4 @@
-"""What a study's runs found, read from their folders."""
+"""The results of a study's runs, read from their folders."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from silohash.report.tables import read_results, write_results
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.per_query import Key, read_per_query
 from silohash.runtime.run import Run
-from silohash.study.cells import Cell, Tuned, cells, search_name
-from silohash.study.grid import Choices, StudyConfig
+from silohash.study.config import Choices, StudyConfig
+from silohash.study.plan import PlannedRun, Tuned, planned_runs, search_name
 from silohash.types import ResultRow, UserError
 
 RUNS = "runs"
@@ -23,17 +23,17 @@ BEST = Path("tuning") / "best.toml"
 
 
 @dataclass(frozen=True)
-class CellResult:
-    """What one run of a study found.
+class RunResult:
+    """The results of one run of a study.
 
     Attributes:
-        choices: axis -> choice, in the axes' order.
+        choices: axis -> choice, in the order of the axes.
         seed: the run's seed.
-        folder: the run's.
+        folder: the run's folder.
         rows: its figures.
-        per_query: (evaluation, task, measure) -> ``(Q,)`` float64, NaN for a query that is not counted; of GG, PG and XS.
-        rounds: the record of every round.
-        queries: digest of the queries' ids: values of two runs may be paired where it is the same.
+        per_query: (evaluation, task, measure) -> ``(Q,)`` float64, NaN for a query that is not counted; for GG, PG and XS.
+        rounds: one record per round.
+        queries: digest of the query ids. The values of two runs may be paired if their digests are equal.
     """
 
     choices: Choices
@@ -47,67 +47,69 @@ class CellResult:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """What a study found.
+    """The results of a study.
 
     Attributes:
         config: the study.
-        cells: the finished runs, in the order of the axes, then of the seeds.
-        missing: the names of the runs that are not finished, or are of other settings than the study's now.
-        tuned: the name of a search -> what it found; empty without tuning.
+        runs: the finished runs, in the order of the axes, then of the seeds.
+        missing: the names of the runs that are not finished, or were run with settings other than the study's present ones.
+        tuned: name of a search -> the parameters it found; empty without tuning.
     """
 
     config: StudyConfig
-    cells: tuple[CellResult, ...]
+    runs: tuple[RunResult, ...]
     missing: tuple[str, ...] = ()
     tuned: Tuned = field(default_factory=dict)
 
 
 def collect(config: StudyConfig, out: Path) -> StudyResults:
-    """Reads a study's finished runs.
+    """Read the finished runs of a study.
 
     Args:
         config: the study.
         out: the study's folder.
 
     Raises:
-        UserError: if what tuning found, or a finished run's file, is damaged.
+        UserError: if the file of tuned parameters, or a file of a finished run, is damaged.
     """
     tuned = read_best(out / BEST) if config.tune else {}
     found, missing = [], []
-    for cell in cells(config, tuned, refuse_equal=False):
-        run = Run(out / RUNS / cell.name)
-        if is_finished(run, cell) and (not config.tune or search_name(config, cell.choices) in tuned):
-            values, queries = read_per_query(run.per_query_path)
-            found.append(
-                CellResult(
-                    choices=cell.choices, seed=cell.seed, folder=run.folder, rows=tuple(read_results(run.results_path)),
-                    per_query=values, rounds=tuple(run.rounds()), queries=queries,
-                )
-            )  # fmt: skip
+    for planned in planned_runs(config, tuned, refuse_equal=False):
+        run = Run(out / RUNS / planned.name)
+        if is_finished(run, planned) and (not config.tune or search_name(config, planned.choices) in tuned):
+            found.append(_read_run(run, planned))
         else:
-            missing.append(cell.name)
+            missing.append(planned.name)
     return StudyResults(config, tuple(found), tuple(missing), tuned)
 
 
+def _read_run(run: Run, planned: PlannedRun) -> RunResult:
+    values, queries = read_per_query(run.per_query_path)
+    return RunResult(
+        choices=planned.choices, seed=planned.seed, folder=run.folder, rows=tuple(read_results(run.results_path)),
+        per_query=values, rounds=tuple(run.rounds()), queries=queries,
+    )  # fmt: skip
+
+
 def write_summary(results: StudyResults, out: Path) -> Path:
-    """Writes the figures of all runs to the study's ``results.csv``, and returns its path."""
+    """Write the figures of all runs to the study's ``results.csv`` and return its path."""
     path = out / "results.csv"
-    write_results(path, [row for cell in results.cells for row in cell.rows])
+    write_results(path, [row for run in results.runs for row in run.rows])
     return path
 
 
-def is_finished(run: Run, cell: Cell) -> bool:
-    """Tells whether a folder holds a run's figures, of the settings that the study has now."""
+def is_finished(run: Run, planned: PlannedRun) -> bool:
+    """Return whether a folder holds the figures of a run with the study's present settings."""
     if not (run.config_path.exists() and run.results_path.exists() and run.per_query_path.exists()):
         return False
     try:
-        return run.config.digest() == cell.config.digest()
+        return run.config.digest() == planned.config.digest()
     except UserError:
         return False
 
 
 def read_best(path: Path) -> Tuned:
-    """Reads what tuning found; nothing where it has not ended yet.
+    """Read the tuned parameters; none if tuning has not finished.
 
     Raises:
         UserError: if the file is damaged.
@@ -118,4 +120,4 @@ def read_best(path: Path) -> Tuned:
     except FileNotFoundError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({error}). Remove it; the study's next start writes it anew.") from error
+        raise UserError(f"{path} is damaged ({error}). Remove it and start the study again.") from error

@@ -1,8 +1,7 @@
-"""Frames and tasks on the pipes, and worker processes that fail."""
+"""Tasks and results as messages, and worker processes that fail."""
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 from silohash.exchange.message import Message
-from silohash.runtime import runner
 from silohash.runtime.runner import (
     SiloTask,
     WorkerProcesses,
@@ -18,32 +16,10 @@ from silohash.runtime.runner import (
     decode_task,
     encode_result,
     encode_task,
-    read_frame,
-    write_frame,
 )
 from silohash.runtime.silo import SiloResult
 from silohash.types import UserError
 from tests.runs import same_arrays
-
-
-def test_frames() -> None:
-    stream = io.BytesIO()
-    for content in (b"one", b"", b"x" * 70_000):
-        write_frame(stream, content)
-    stream.seek(0)
-    assert [read_frame(stream) for _ in range(3)] == [b"one", b"", b"x" * 70_000]
-    with pytest.raises(EOFError):
-        read_frame(stream)
-
-
-@pytest.mark.parametrize("cut", [1, 4, 9])
-def test_frame_that_is_cut_off(cut: int) -> None:
-    stream = io.BytesIO()
-    write_frame(stream, b"0123456789")
-    with pytest.raises(EOFError):
-        read_frame(io.BytesIO(stream.getvalue()[:-cut]))
-    with pytest.raises(EOFError):
-        read_frame(io.BytesIO(stream.getvalue()[:5]))
 
 
 @pytest.mark.parametrize("kind", ["train", "finish", "validate", "deploy"])
@@ -78,45 +54,38 @@ def test_failures_of_a_worker() -> None:
         decode_result(Message("failure", "worker", -1, notes={"crash": "Traceback"}))
 
 
-def fake_worker(folder: Path, body: str) -> Path:
-    """A package in which a worker process finds another ``silohash.runtime.worker``."""
-    folder.mkdir()
-    (folder / "worker.py").write_text(f"import sys, time\nread, write = sys.stdin.buffer, sys.stdout.buffer\n{body}\n")
-    return folder
-
-
 @pytest.fixture
-def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def worker_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Makes worker processes that run a script, without torch."""
     started = []
 
     def start(body: str, workers: int) -> WorkerProcesses:
-        script = fake_worker(tmp_path / "fake", body) / "worker.py"
-        real = runner.subprocess.Popen
-        monkeypatch.setattr(
-            runner.subprocess, "Popen", lambda command, **more: real([sys.executable, str(script)], **more)
-        )
-        started.append(WorkerProcesses(tmp_path, workers))
-        return started[-1]
+        script = tmp_path / "worker.py"
+        script.write_text(f"import sys, time\n{body}\n")
+        made = WorkerProcesses(tmp_path, workers)
+        assert made.pool.command == (sys.executable, "-m", "silohash.runtime.worker", str(tmp_path))
+        made.pool.command = (sys.executable, str(script))
+        started.append(made)
+        return made
 
     yield start
     for made in started:
         made.close()
-        assert all(process.poll() is not None for process in made.processes)
 
 
 ECHO = """
 from silohash.exchange.message import Message
-from silohash.runtime.runner import read_frame, write_frame, decode_task, encode_result
+from silohash.runtime.processes import serve
+from silohash.runtime.runner import decode_task, encode_result
 from silohash.runtime.silo import SiloResult
-while True:
-    try:
-        task = decode_task(Message.decode(read_frame(read)))
-    except EOFError:
-        break
+
+def answer(request):
+    task = decode_task(Message.decode(request))
     time.sleep(0.2 if task.silo == 0 else 0.0)
     update = Message("update", str(task.silo), 0, counts={"items": 1})
-    write_frame(write, encode_result(SiloResult(task.silo, update, {}, 0.0, {}, 0.0)))
+    return encode_result(SiloResult(task.silo, update, {}, 0.0, {}, 0.0))
+
+serve(lambda: answer)
 """
 
 
@@ -124,13 +93,13 @@ def tasks(count: int) -> list[SiloTask]:
     return [SiloTask("train", silo, Message("broadcast", "server", 0)) for silo in range(count)]
 
 
-def test_results_come_in_the_order_of_the_tasks(processes) -> None:
-    pool = processes(ECHO, 2)
+def test_results_come_in_the_order_of_the_tasks(worker_processes) -> None:
+    pool = worker_processes(ECHO, 2)
     for _ in range(2):
         assert [result.silo for result in pool.run(tasks(5))] == [0, 1, 2, 3, 4]
 
 
-def test_worker_that_dies_is_named_with_advice(processes) -> None:
-    pool = processes("sys.exit(9)", 1)
+def test_worker_that_dies_is_named_with_advice(worker_processes) -> None:
+    pool = worker_processes("sys.exit(9)", 1)
     with pytest.raises(UserError, match=r"A worker process ended while it trained silo 0 .*train\.workers.*resume"):
         list(pool.run(tasks(2)))

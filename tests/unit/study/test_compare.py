@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from silohash.runtime.run import Run
-from silohash.study.compare import Measured, compare_runs, read_measured
+from silohash.study.compare import EvaluatedRun, compare_runs, read_evaluated
 from silohash.types import UserError
 from tests.reports import row
 from tests.runs import write_archive, write_config
@@ -20,7 +20,7 @@ NOISE -= NOISE.mean()
 def measured(name, mean, *, evaluation="GG", measure="mAP@all", spread=0.1, queries="the same", **changed):
     """Returns a run whose figures over queries have exactly that mean."""
     values = {(evaluation, task, measure): mean + spread * NOISE for task in ("i2t", "t2i")}
-    return Measured(name, (row(**{"run": name, "population": 100, "no_hits": "skip", **changed}),), values, queries)
+    return EvaluatedRun(name, (row(**{"run": name, "population": 100, "no_hits": "skip", **changed}),), values, queries)
 
 
 def test_a_difference_with_its_interval_and_p_value():
@@ -68,10 +68,10 @@ def test_global_and_personal_models_compare_but_not_with_xs():
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"dataset": "coco18"}, 'differ in their data, "glyphs" and "coco18"'),
-        ({"protocol": "fedcafe"}, 'differ in their protocol, "default" and "fedcafe"'),
-        ({"no_hits": "zero"}, "differ in their choices, .*left out.* and .*count 0"),
-        ({"queries": "others"}, "were asked other queries of glyphs"),
+        ({"dataset": "coco18"}, 'differ in their data: "glyphs" and "coco18"'),
+        ({"protocol": "fedcafe"}, 'differ in their protocol: "default" and "fedcafe"'),
+        ({"no_hits": "zero"}, "differ in their conditions: .*left out.* and .*count 0"),
+        ({"queries": "others"}, "their queries from glyphs differ"),
     ],
 )
 def test_runs_that_were_measured_differently_are_refused(changed, says):
@@ -97,4 +97,4 @@ def test_a_run_without_figures_says_what_to_do(tmp_path):
     (tmp_path / "run").mkdir()
     write_config(tmp_path / "run" / "config.toml", archive)
     with pytest.raises(UserError, match=r"results.csv is missing"):
-        read_measured([Run(tmp_path / "run")])
+        read_evaluated([Run(tmp_path / "run")])

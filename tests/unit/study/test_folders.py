@@ -13,7 +13,7 @@ from silohash.report.finish import finish_run
 from silohash.runtime.config import load_config
 from silohash.runtime.run import Run
 from silohash.study.folders import difference, set_aside, state_of, unfinished
-from silohash.study.pool import Job
+from silohash.study.jobs import Job
 from silohash.types import UserError
 from tests.runs import tiny, train, write_archive
 
@@ -66,7 +66,7 @@ def test_missing_figures_are_made_from_what_was_trained(job: Job, name: str, cut
         path.write_bytes(path.read_bytes()[:-5])
     else:
         path.unlink()
-    assert state_of(job) == "begun"
+    assert state_of(job) == "started"
     assert look(job) == (True, [])
     assert (job.folder / "checkpoint").exists()
 
@@ -77,7 +77,7 @@ def test_trial_is_finished_when_it_is_trained(job: Job) -> None:
         (job.folder / name).unlink()
     assert state_of(trial) == "finished"
     (job.folder / "model" / "model.json").unlink()
-    assert state_of(trial) == "begun"
+    assert state_of(trial) == "started"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_damaged_run_is_set_aside_with_a_word(job: Job, name: str) -> None:
     todo, said = look(job)
     assert todo
     assert len(said) == 1
-    assert "the run: set aside as run.aside-1 and begun anew" in said[0]
+    assert "the run: starts again; the old folder is now run.aside-1" in said[0]
     assert path.name in said[0]
     assert not job.folder.exists()
     assert (job.folder.parent / "run.aside-1" / name).exists()
@@ -101,7 +101,7 @@ def test_damaged_run_is_set_aside_with_a_word(job: Job, name: str) -> None:
 def test_checkpoint_without_a_config_is_not_gone_on_with(job: Job) -> None:
     (job.folder / "config.toml").unlink()
     _, said = look(job)
-    assert "no config.toml beside checkpoint" in said[0]
+    assert "it has checkpoint but no config.toml" in said[0]
 
 
 def test_changed_settings_are_refused_and_named(job: Job, archive: Path) -> None:
@@ -111,7 +111,7 @@ def test_changed_settings_are_refused_and_named(job: Job, archive: Path) -> None
         look(other)
     text = str(caught.value)
     assert "the run was started with other settings" in text
-    assert "local.bits was 16 and is 32; federated.rounds was 2 and is 5" in text
+    assert "local.bits was 16 and is now 32; federated.rounds was 2 and is now 5" in text
     assert "--fresh" in text
     assert job.folder.exists()
 

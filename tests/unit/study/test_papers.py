@@ -14,15 +14,15 @@ from silohash.study import papers
 from silohash.study.papers import (
     PAPER_TABLES,
     PUBLISHED,
-    Lack,
-    lacks,
+    MissingRequirement,
+    missing_requirements,
     paper_table,
     read_published,
-    without,
-    write_beside,
+    without_missing,
+    write_comparison,
 )
 from silohash.types import UserError
-from tests.made_up_studies import axis, made_up_study
+from tests.synthetic_studies import axis, synthetic_study
 
 METHODS = axis("method", "Local", "FedAvg")
 
@@ -74,7 +74,7 @@ def test_methods_and_data_that_are_not_there_are_named(recipes, monkeypatch, tmp
     monkeypatch.setattr(
         papers, "FEDERATED_METHODS", Registry("federated method", "none", {"fedavg": "m:A", "local": "m:B"})
     )
-    found = lacks(paper_table("fedcafe/table2").study(recipes))
+    found = missing_requirements(paper_table("fedcafe/table2").study(recipes))
     said = {(lack.axis, lack.choice): str(lack) for lack in found}
     assert said["method", "FedCAFE"] == "FedCAFE needs fedcafe (federated method)"
     assert ("method", "FedAvg") not in said
@@ -84,13 +84,18 @@ def test_methods_and_data_that_are_not_there_are_named(recipes, monkeypatch, tmp
 
 def test_what_lacks_something_is_left_out(recipes):
     config = paper_table("fedcafe/table2").study(recipes)
-    left = without(config, [Lack("method", "FedCAFE", "fedcafe"), Lack("data", "NUS-WIDE", "files")])
+    left = without_missing(
+        config, [MissingRequirement("method", "FedCAFE", "fedcafe"), MissingRequirement("data", "NUS-WIDE", "files")]
+    )
     assert [choice.name for choice in left.axis("data").choices] == ["MIRFlickr-25K"]
     assert "FedCAFE" not in [choice.name for choice in left.axis("method").choices]
     with pytest.raises(UserError, match=r"MIRFlickr-25K needs files.*\nput them there"):
-        without(config, [Lack("data", name, "files", "put them there") for name in ("MIRFlickr-25K", "NUS-WIDE")])
-    with pytest.raises(UserError, match="all of it needs shdch"):
-        without(config, [Lack("", "", "shdch (local method)")])
+        without_missing(
+            config,
+            [MissingRequirement("data", name, "files", "put them there") for name in ("MIRFlickr-25K", "NUS-WIDE")],
+        )
+    with pytest.raises(UserError, match="every run needs shdch"):
+        without_missing(config, [MissingRequirement("", "", "shdch (local method)")])
 
 
 def test_unknown_tables_have_a_suggestion():
@@ -99,7 +104,7 @@ def test_unknown_tables_have_a_suggestion():
 
 
 def test_ours_beside_the_printed(tmp_path):
-    study = made_up_study(
+    study = synthetic_study(
         METHODS,
         value=lambda choices, seed, task: 0.5 + 0.02 * seed,
         missing=lambda choices, seed: choices["method"] == "Local",
@@ -111,11 +116,11 @@ def test_ours_beside_the_printed(tmp_path):
         for task in ("i2t", "t2i")
     ]
     table = papers.PaperTable("some/table1", "A paper's", ("They trained longer.",))
-    paths = write_beside(table, study, printed, tmp_path)
+    paths = write_comparison(table, study, printed, tmp_path)
     text = paths[0].read_text(encoding="utf-8")
     assert "| FedAvg | i2t | 0.5000 | 0.5100 | 0.383–0.637 | +0.0100 |" in text
     assert "| Local" not in text
-    assert "- 2 of 4 printed figures have one of ours beside them." in text
+    assert "- 2 of 4 published figures have one of ours next to them." in text
     assert "- They trained longer." in text
     lines = list(csv.DictReader(io.StringIO(paths[1].read_text(encoding="utf-8"))))
     assert [line["ours"] for line in lines] == ["", "", "0.51", "0.51"]

@@ -10,7 +10,7 @@ import pytest
 
 from silohash.report.style import drawing
 from silohash.study.plots import PLOTS, plots_of, write_plots
-from tests.made_up_studies import axis, made_up_study, records
+from tests.synthetic_studies import axis, records, synthetic_study
 
 MEANS = {"Local": 0.4, "FedAvg": 0.6}
 METHODS = axis("method", *MEANS)
@@ -35,7 +35,7 @@ def curves(axes):
 
 
 def test_a_line_a_method_over_bits():
-    study = made_up_study(METHODS, BITS, value=value, evaluations=("GG",))
+    study = synthetic_study(METHODS, BITS, value=value, evaluations=("GG",))
     found = panels(study, "over-bits-GG_PG", curves)
     assert len(found) == 2
     for lines in found:
@@ -45,16 +45,16 @@ def test_a_line_a_method_over_bits():
 
 
 def test_bits_stand_at_equal_steps_of_their_logarithm():
-    study = made_up_study(METHODS, BITS, value=value, evaluations=("GG",))
+    study = synthetic_study(METHODS, BITS, value=value, evaluations=("GG",))
     scales = panels(study, "over-bits-GG_PG", lambda axes: (axes.get_xscale(), list(axes.get_xticks())))
     assert scales == [("log", [16, 32, 128])] * 2
     silos = axis("silos", "2", "5", "10", key="partition.silos")
-    study = made_up_study(METHODS, silos, value=value, evaluations=("GG",))
+    study = synthetic_study(METHODS, silos, value=value, evaluations=("GG",))
     assert panels(study, "over-silos-GG_PG", lambda axes: axes.get_xscale()) == ["linear"] * 2
 
 
 def test_intervals_stand_beside_the_means():
-    study = made_up_study(METHODS, BITS, value=value, evaluations=("GG",))
+    study = synthetic_study(METHODS, BITS, value=value, evaluations=("GG",))
     bars = panels(study, "over-bits-GG_PG", lambda axes: [c.get_segments() for c in axes.collections])[0]
     low, high = (bars[0][0][end][1] for end in (0, 1))
     assert (low + high) / 2 == pytest.approx(0.426)
@@ -64,15 +64,17 @@ def test_intervals_stand_beside_the_means():
 
 def test_figures_that_are_missing_are_left_out():
     one = {"method": "Local", "bits": "32"}
-    study = made_up_study(METHODS, BITS, value=value, evaluations=("GG",), missing=lambda choices, seed: choices == one)
+    study = synthetic_study(
+        METHODS, BITS, value=value, evaluations=("GG",), missing=lambda choices, seed: choices == one
+    )
     lines = panels(study, "over-bits-GG_PG", curves)[0]
     assert [len(line) for line in lines] == [2, 3]
 
 
 def test_loss_and_validation_over_the_rounds():
-    study = made_up_study(METHODS, value=value, evaluations=("GG",))
-    cells = [replace(cell, rounds=records(5, start=0.3 + 0.1 * cell.seed)) for cell in study.cells]
-    study = replace(study, cells=tuple(cells))
+    study = synthetic_study(METHODS, value=value, evaluations=("GG",))
+    runs = [replace(run, rounds=records(5, start=0.3 + 0.1 * run.seed)) for run in study.runs]
+    study = replace(study, runs=tuple(runs))
     losses, validations = panels(study, "rounds", curves)
     assert len(losses) == len(validations) == 2
     assert losses[0] == pytest.approx([2 / n for n in range(1, 6)])
@@ -83,15 +85,15 @@ def test_loss_and_validation_over_the_rounds():
 
 
 def test_no_validation_no_panel_for_it():
-    study = made_up_study(METHODS, value=value, evaluations=("GG",), seeds=(0,))
+    study = synthetic_study(METHODS, value=value, evaluations=("GG",), seeds=(0,))
     bare = tuple(replace(record, validation=None) for record in records(3))
-    study = replace(study, cells=tuple(replace(cell, rounds=bare) for cell in study.cells))
+    study = replace(study, runs=tuple(replace(run, rounds=bare) for run in study.runs))
     assert [len(lines) for lines in panels(study, "rounds", curves)] == [2]
     assert panels(study, "rounds", lambda axes: len(axes.collections)) == [0]
 
 
 def test_numbers_give_panels_and_names_give_plots():
-    study = made_up_study(axis("data", "glyphs", "coco18"), METHODS, BITS, value=value, evaluations=("GG", "XS"))
+    study = synthetic_study(axis("data", "glyphs", "coco18"), METHODS, BITS, value=value, evaluations=("GG", "XS"))
     assert [plot.name for plot in plots_of(study)] == [
         *("rounds-glyphs", "rounds-coco18"),
         *("over-bits-glyphs-GG_PG", "over-bits-glyphs-XS", "over-bits-coco18-GG_PG", "over-bits-coco18-XS"),
@@ -101,7 +103,7 @@ def test_numbers_give_panels_and_names_give_plots():
 
 
 def test_methods_side_by_side_without_an_axis_of_numbers():
-    study = made_up_study(METHODS, value=value, evaluations=("GG",), seeds=(0,))
+    study = synthetic_study(METHODS, value=value, evaluations=("GG",), seeds=(0,))
     assert [plot.name for plot in plots_of(study)] == ["rounds", "figures-GG_PG"]
     dots = panels(study, "figures-GG_PG", lambda axes: [line.get_xdata()[0] for line in axes.lines])
     assert dots == [[0.4, 0.6]] * 2
@@ -109,27 +111,27 @@ def test_methods_side_by_side_without_an_axis_of_numbers():
 
 def test_a_sweep_without_methods_is_one_line():
     rate = axis("train.learning_rate", "0.0001", "0.01", key="train.learning_rate")
-    study = made_up_study(rate, evaluations=("GG",))
+    study = synthetic_study(rate, evaluations=("GG",))
     assert [len(lines) for lines in panels(study, "over-train.learning_rate-GG_PG", curves)] == [1, 1]
 
 
 def test_nothing_finished_nothing_drawn(tmp_path):
-    study = made_up_study(METHODS, missing=lambda choices, seed: True)
+    study = synthetic_study(METHODS, missing=lambda choices, seed: True)
     assert write_plots(study, tmp_path) == []
 
 
 def test_plots_of_an_earlier_layout_go_and_files_of_others_stay(tmp_path):
-    one = made_up_study(METHODS, value=value, evaluations=("GG",), tasks=("i2t",))
+    one = synthetic_study(METHODS, value=value, evaluations=("GG",), tasks=("i2t",))
     before = {path.name for path in write_plots(one, tmp_path)}
     (tmp_path / PLOTS / "mine.svg").write_text("mine")
     rates = axis("train.learning_rate", "0.0001", "0.01", key="train.learning_rate")
-    after = {path.name for path in write_plots(made_up_study(rates, evaluations=("GG",)), tmp_path)}
+    after = {path.name for path in write_plots(synthetic_study(rates, evaluations=("GG",)), tmp_path)}
     assert before - after
     assert {path.name for path in (tmp_path / PLOTS).glob("[!.]*")} == {"mine.svg", *after}
 
 
 def test_same_study_same_bytes(tmp_path):
-    study = made_up_study(METHODS, value=value, evaluations=("GG",), tasks=("i2t",), title="A & B")
+    study = synthetic_study(METHODS, value=value, evaluations=("GG",), tasks=("i2t",), title="A & B")
     first = write_plots(study, tmp_path / "a")
     second = write_plots(study, tmp_path / "b")
     assert [path.name for path in first] == ["rounds.svg", "rounds.png", "figures-GG_PG.svg", "figures-GG_PG.png"]

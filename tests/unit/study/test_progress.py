@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from silohash.runtime.config import load_config
-from silohash.study.pool import Job, Outcome
+from silohash.study.jobs import Job, Outcome
 from silohash.study.progress import StudyProgress, duration
 from tests.runs import tiny
 from tests.studies import quiet
@@ -28,10 +28,10 @@ def go_on(progress: StudyProgress, jobs: list[Job], monkeypatch: pytest.MonkeyPa
         progress.started(jobs[0], 0)
         progress.started(jobs[1], 2)
         seconds[0] += 30
-        progress.looked({"first": 3, "second": 3})
+        progress.update({"first": 3, "second": 3})
         seconds[0] += 20
         progress.ended(Outcome(jobs[0], 0, seconds=50.0))
-        progress.looked({"second": 3})
+        progress.update({"second": 3})
         progress.ended(Outcome(jobs[1], 2, "silo-1 has no items", 50.0))
 
 
@@ -43,7 +43,7 @@ def test_lines_where_there_is_no_terminal(jobs: list[Job], monkeypatch: pytest.M
     # After 50 s five rounds were done here (4 of the first, 1 of the second) and 5 are left.
     assert lines == [
         "first: started",
-        "second: goes on after round 2",
+        "second: resumed after round 2",
         "first: done in 50 s (3/5 runs, about 50 s left)",
         f"second: failed: silo-1 has no items (log: {jobs[1].log_path})",
     ]

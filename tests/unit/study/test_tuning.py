@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from silohash.study.conduct import conduct
+from silohash.study.config import Parameter
+from silohash.study.execution import run_study
 from silohash.study.folders import unfinished
-from silohash.study.grid import Parameter
-from silohash.study.pool import Job, run_jobs
+from silohash.study.jobs import Job, run_jobs
 from silohash.study.progress import StudyProgress
 from silohash.study.results import read_best
 from silohash.study.tuning import Tuning, ends, searches
@@ -81,10 +81,10 @@ def test_search_does_not_depend_on_processes_and_stops(tmp_path: Path) -> None:
     tuned(config, tmp_path / "beside", pretending(near), processes=2)
 
     class Stopping(pretending(near)):  # type: ignore[misc]
-        def begin(self, job: Job) -> None:
+        def do(self, job: Job) -> Any:
             if len(self.done) == 5:
                 raise KeyboardInterrupt
-            super().begin(job)
+            return super().do(job)
 
     with pytest.raises(KeyboardInterrupt):
         tuned(config, tmp_path / "stopped", Stopping)
@@ -142,7 +142,7 @@ def test_search_without_a_usable_trial_leaves_its_runs_out(tmp_path: Path) -> No
     config = study(tmp_path, trials=2)
     workers = pretending(lambda job: None if "Local" in job.name else near(job))
     console = quiet()
-    done = conduct(config, tmp_path / "out", console, make_worker=workers)
+    done = run_study(config, tmp_path / "out", console, make_pool=workers)
     assert done.code == 2
     assert [outcome.job.name for outcome in done.failed] == ["Local, trial 0", "Local, trial 1"]
     assert "Local: every trial failed" in console.file.getvalue()
@@ -154,7 +154,7 @@ def test_search_without_a_usable_trial_leaves_its_runs_out(tmp_path: Path) -> No
 def test_other_parameters_are_another_search(tmp_path: Path) -> None:
     tuned(study(tmp_path, trials=2), tmp_path / "out", pretending(near))
     other = study(tmp_path, trials=2, parameters={"train.learning_rate": {**RATE, "high": 0.5}})
-    with pytest.raises(UserError, match=r"FedAvg was begun with other settings.*--fresh"):
+    with pytest.raises(UserError, match=r"FedAvg was started with other settings.*--fresh"):
         tuned(other, tmp_path / "out", pretending(near))
     workers = pretending(near)
     tuned(other, tmp_path / "out", workers, fresh=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from silohash.study.grid import load_study, make_study
+from silohash.study.config import load_study, make_study
 from silohash.types import UserError
 from tests.studies import study_of, tiny_study
 
@@ -39,25 +39,31 @@ TUNE = {"trials": 2, "of": ["method"], "parameters": {"train.learning_rate": {"l
         (lambda v: v["axis"][1].update(name="method"), ['two axes "method"']),
         (lambda v: v["axis"][1].update(name="task"), ['cannot be called "task"']),
         (lambda v: v.update(axis=[]), ["axis"]),
-        (lambda v: v.update(seeds=[0, 0]), ["seeds", "each seed once"]),
+        (lambda v: v.update(seeds=[0, 0]), ["seeds", "give each seed once"]),
         (lambda v: v.update(seeds=[-1]), ["seeds", "none below 0"]),
         (lambda v: v.update(seeds=["x"]), ["seeds", "integer"]),
         (lambda v: v.update(processes=0), ["processes"]),
         (lambda v: v["table"].update(rows=["metod"]), ['no axis "metod"', 'did you mean "method"']),
-        (lambda v: v["table"].update(columns=["bits", "method"]), ['"method" stands twice']),
+        (lambda v: v["table"].update(columns=["bits", "method"]), ['"method" appears twice']),
         (lambda v: v["table"].update(measure="mPA@all"), ["table.measure", 'did you mean "mAP"']),
         (lambda v: v["table"].update(evaluations=["GX"]), ["evaluations"]),
         (lambda v: v["where"][0]["choices"].update(method="Fedavg"), ['no choice "Fedavg"', 'did you mean "FedAvg"']),
         (lambda v: v["where"][0]["choices"].update(methods="FedAvg"), ['no axis "methods"']),
         (lambda v: v.update(tune={**TUNE, "of": ["metod"]}), ["tune.of", 'did you mean "method"']),
         (lambda v: v.update(tune={**TUNE, "trials": 0}), ["tune.trials"]),
-        (lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"low": 1, "high": 0}}}), ["a.b", "no range"]),
-        (lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"low": 0, "high": 1, "log": True}}}), ["above 0"]),
+        (
+            lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"low": 1, "high": 0}}}),
+            ["a.b", "are not a range"],
+        ),
+        (
+            lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"low": 0, "high": 1, "log": True}}}),
+            ["must be above 0"],
+        ),
         (lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"low": 0}}}), ["low and high, or values"]),
         (lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"lo": 0}}}), ['"tune.parameters.a.b.lo"']),
         (
             lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"values": [1], "only": {"bits": ["16"]}}}}),
-            ["only", 'no axis "bits"'],
+            ["only", 'tune.of does not name the axis "bits"'],
         ),
     ],
 )

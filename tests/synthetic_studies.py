@@ -1,4 +1,4 @@
-"""Made-up studies for tests of tables and plots: figures by a rule, no training."""
+"""Studies with made-up figures, for tests of tables and plots."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 
 from silohash.runtime.events import RoundRecord, SiloRecord
-from silohash.study.grid import make_study
-from silohash.study.results import CellResult, StudyResults
+from silohash.study.config import make_study
+from silohash.study.results import RunResult, StudyResults
 from tests.reports import row
 
 QUERIES = 40
 
 
 def axis(name: str, *choices: str, key: str = "") -> dict[str, Any]:
-    """Returns an axis of choices by name, or of values of a key."""
+    """Return an axis with named choices or, with a key, with values."""
     if key:
         return {"name": name, "key": key, "values": [int(c) if c.isdigit() else float(c) for c in choices]}
     return {"name": name, "choice": [{"name": choice, "set": {f"local.{name}": choice}} for choice in choices]}
 
 
 def records(count: int = 4, *, start: float = 0.3, uplink: int = 2_000_000) -> tuple[RoundRecord, ...]:
-    """Returns rounds whose loss falls and whose validation rises."""
+    """Return the records of rounds with a falling loss and a rising validation score."""
     return tuple(
         RoundRecord(
             round=number, seconds=1.5, loss=2.0 / (number + 1), terms={}, validation=start + 0.1 * number, best=True,
@@ -36,12 +36,12 @@ def records(count: int = 4, *, start: float = 0.3, uplink: int = 2_000_000) -> t
 
 
 def queries_of(mean: float, spread: float, *, seed: int = 0) -> np.ndarray:
-    """Returns ``(QUERIES,)`` values of exactly that mean."""
+    """Return ``(QUERIES,)`` values with exactly the given mean."""
     noise = np.random.default_rng(seed).normal(size=QUERIES)
     return mean + spread * (noise - noise.mean())
 
 
-def made_up_study(
+def synthetic_study(
     *axes: Mapping[str, Any],
     seeds: Sequence[int] = (0, 1),
     value: Callable[[Mapping[str, str], int, str], float] = lambda choices, seed, task: 0.5,
@@ -53,24 +53,24 @@ def made_up_study(
     spread: float = 0.01,
     title: str = "Made up",
 ) -> StudyResults:
-    """Returns a study whose figures are ``value(choices, seed, task)``.
+    """Return a study whose figures are ``value(choices, seed, task)``.
 
     Args:
         axes: as in a study's file.
-        changed: other fields of a run's rows, and ``queries`` for the digest of its queries.
-        missing: which runs are not there.
-        spread: of the figures over queries; each run's own noise.
+        changed: fields of a run's rows that differ, and ``queries`` for the digest of its queries.
+        missing: which runs are not finished.
+        spread: standard deviation of the figures over the queries.
     """
     config = make_study(
         {"title": title, "seeds": list(seeds), "axis": list(axes), "table": dict(table or {})}, where="a study"
     )
-    cells, lacking = [], []
+    runs, missing_names = [], []
     for combined in product(*(a.choices for a in config.axes)):
         choices = {a.name: c.name for a, c in zip(config.axes, combined, strict=True)}
         name = "-".join(choices.values())
         for seed in config.seeds:
             if missing(choices, seed):
-                lacking.append(f"{name}-seed{seed}")
+                missing_names.append(f"{name}-seed{seed}")
                 continue
             other = dict(changed(choices))
             queries = other.pop("queries", "the same")
@@ -85,5 +85,5 @@ def made_up_study(
                 )  # fmt: skip
                 drawn = sum(map(ord, name)) + 7 * seed
                 per_query[evaluation, task, "mAP@all"] = queries_of(mean, spread, seed=drawn)
-            cells.append(CellResult(choices, seed, Path(name), tuple(rows), per_query, records(), queries))
-    return StudyResults(config, tuple(cells), tuple(lacking))
+            runs.append(RunResult(choices, seed, Path(name), tuple(rows), per_query, records(), queries))
+    return StudyResults(config, tuple(runs), tuple(missing_names))

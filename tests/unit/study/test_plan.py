@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from silohash.study.cells import cells, name_of, selected
-from silohash.study.grid import load_study, make_study
+from silohash.study.config import load_study, make_study
+from silohash.study.plan import folder_name, planned_runs, selected
 from silohash.study.tuning import searches
 from silohash.types import UserError
 from tests.studies import study_of, tiny_study
@@ -28,17 +28,17 @@ def changed(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
 
 
 def test_every_choice_with_every_seed() -> None:
-    found = cells(study_of(tiny_study(ARCHIVE)))
-    assert [cell.name for cell in found] == [
+    found = planned_runs(study_of(tiny_study(ARCHIVE)))
+    assert [run.name for run in found] == [
         f"{method}-{bits}-seed{seed}" for method in ("FedAvg", "Local") for bits in (16, 32) for seed in (0, 1)
     ]
-    for cell in found:
-        assert cell.config.seed == cell.seed
-        assert cell.config.local.bits == int(cell.choices["bits"])
-        assert cell.config.federated.name == cell.choices["method"].lower()
-        assert cell.config.federated.rounds == (3 if cell.choices["method"] == "FedAvg" else 2)
-        assert cell.config.model.hidden == 16
-    assert len({cell.config.digest() for cell in found}) == 8
+    for run in found:
+        assert run.config.seed == run.seed
+        assert run.config.local.bits == int(run.choices["bits"])
+        assert run.config.federated.name == run.choices["method"].lower()
+        assert run.config.federated.rounds == (3 if run.choices["method"] == "FedAvg" else 2)
+        assert run.config.model.hidden == 16
+    assert len({run.config.digest() for run in found}) == 8
 
 
 def test_later_settings_go_over_earlier_ones() -> None:
@@ -47,9 +47,11 @@ def test_later_settings_go_over_earlier_ones() -> None:
     value["axis"][0] = {**value["axis"][0], "choice": copy.deepcopy(value["axis"][0]["choice"])}
     value["axis"][0]["choice"][1]["set"]["train.learning_rate"] = 0.2
     value["where"].append({"choices": {"method": "Local", "bits": "32"}, "set": {"train.learning_rate": 0.3}})
-    rates = {cell.name: cell.config.train.learning_rate for cell in cells(study_of(value))}
+    rates = {run.name: run.config.train.learning_rate for run in planned_runs(study_of(value))}
     assert (rates["FedAvg-16-seed0"], rates["Local-16-seed0"], rates["Local-32-seed0"]) == (0.1, 0.2, 0.3)
-    over = {cell.config.train.learning_rate for cell in cells(study_of({**value, "set": {"train.learning_rate": 0.4}}))}
+    over = {
+        run.config.train.learning_rate for run in planned_runs(study_of({**value, "set": {"train.learning_rate": 0.4}}))
+    }
     assert over == {0.4}
 
 
@@ -61,8 +63,8 @@ def test_recipe_of_a_choice_takes_the_place_of_the_base(tmp_path: Path) -> None:
         "base": {"recipe": str(tmp_path / "a.toml"), "set": {"train.batch": 8}},
         "axis": [{"name": "data", "choice": [{"name": "a"}, {"name": "b", "recipe": str(tmp_path / "b.toml")}]}],
     }
-    found = cells(study_of(value))
-    assert [(cell.config.federated.rounds, cell.config.train.batch) for cell in found] == [(5, 8), (7, 8)]
+    found = planned_runs(study_of(value))
+    assert [(run.config.federated.rounds, run.config.train.batch) for run in found] == [(5, 8), (7, 8)]
 
 
 def local(value: dict[str, Any]) -> dict[str, Any]:
@@ -73,11 +75,11 @@ def local(value: dict[str, Any]) -> dict[str, Any]:
     ("change", "words"),
     [
         (lambda v: local(v).update({"local.bits": 16}), ['"local.bits" is set by', '"Local"', 'axis "bits"']),
-        (lambda v: local(v).update({"local": {"bits": 16}}), ['"local" is set by', 'there "local.bits"']),
+        (lambda v: local(v).update({"local": {"bits": 16}}), ['"local" is set by', 'as "local.bits"']),
         (lambda v: local(v).update({"federated.nam": 1}), ['axis "method", choice "Local"', '"federated.nam"']),
         (lambda v: local(v).update({"federated.name": "lokal"}), ['choice "Local"', 'did you mean "local"']),
         (lambda v: local(v).update({"train.batch": 0}), ['choice "Local"', "train.batch"]),
-        (lambda v: local(v).update({"federated.name": "fedavg", "federated.rounds": 3}), ["are the same"]),
+        (lambda v: local(v).update({"federated.name": "fedavg", "federated.rounds": 3}), ["have the same settings"]),
         (lambda v: v["axis"][0]["choice"][1].update(name="fedavg"), ["share the folder"]),
         (lambda v: v["axis"][0]["choice"][0].update(recipe="no.toml"), ['choice "FedAvg"', "no.toml"]),
         (lambda v: v["table"].update(measure="P@7"), ["P@7", "mAP@all", "evaluate.measures"]),
@@ -92,7 +94,7 @@ def local(value: dict[str, Any]) -> dict[str, Any]:
 )
 def test_what_is_wrong_is_named(change: Callable[[dict[str, Any]], Any], words: list[str]) -> None:
     with pytest.raises(UserError) as caught:
-        cells(study_of(changed(change)))
+        planned_runs(study_of(changed(change)))
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
@@ -104,13 +106,13 @@ def test_what_is_tuned_for_one_choice_alone_tells_it_apart_and_may_be_set_in_ano
         return {**value, "tune": {"trials": 1, "of": ["method"], "parameters": {"train.weight_decay": decay}}}
 
     config = study_of(tuned_for("Local"))
-    assert len(cells(config)) == len({cell.name for cell in cells(config)})
+    assert len(planned_runs(config)) == len({run.name for run in planned_runs(config)})
     with pytest.raises(UserError, match=r'"train\.weight_decay" is set by axis "method", choice "FedAvg" and by tune'):
-        cells(study_of(tuned_for("FedAvg")))
+        planned_runs(study_of(tuned_for("FedAvg")))
     both = tuned_for("FedAvg", "Local")
     del both["axis"][0]["choice"][0]["set"]["train.weight_decay"]
-    with pytest.raises(UserError, match="are the same"):
-        cells(study_of(both))
+    with pytest.raises(UserError, match="have the same settings"):
+        planned_runs(study_of(both))
 
 
 def test_two_axes_with_recipes_are_refused() -> None:
@@ -119,18 +121,18 @@ def test_two_axes_with_recipes_are_refused() -> None:
         value["axis"][axis] = {"name": f"axis {axis}", "choice": [{"name": choice, "recipe": "r.toml"}]}
     value |= {"where": [], "table": {}}
     with pytest.raises(UserError, match='"axis 0" and "axis 1" both name recipes'):
-        cells(study_of(value))
+        planned_runs(study_of(value))
 
 
 def test_equal_runs_pass_where_all_are_cut_short() -> None:
     value = changed(lambda v: local(v).update({"federated.name": "fedavg", "federated.rounds": 3}))
-    assert len(cells(study_of(value), refuse_equal=False)) == 8
+    assert len(planned_runs(study_of(value), refuse_equal=False)) == 8
 
 
 def test_some_runs_are_selected() -> None:
     config = study_of(tiny_study(ARCHIVE))
-    found = cells(config)
-    names = [cell.name for cell in selected(config, found, ["method=Local", "bits=16"])]
+    found = planned_runs(config)
+    names = [run.name for run in selected(config, found, ["method=Local", "bits=16"])]
     assert names == ["Local-16-seed0", "Local-16-seed1"]
     assert len(selected(config, found, ["bits=16", "bits=32"])) == 8
     assert selected(config, found, []) == found
@@ -142,18 +144,20 @@ def test_some_runs_are_selected() -> None:
 def test_what_tuning_found_is_set_for_its_choices_only() -> None:
     tune = {"trials": 1, "of": ["method"], "parameters": {"train.batch": {"values": [4, 8]}}}
     config = study_of(tiny_study(ARCHIVE, tune=tune))
-    batches = {cell.choices["method"]: cell.config.train.batch for cell in cells(config, {"Local": {"train.batch": 4}})}
+    batches = {
+        run.choices["method"]: run.config.train.batch for run in planned_runs(config, {"Local": {"train.batch": 4}})
+    }
     assert batches == {"FedAvg": 16, "Local": 4}
 
 
 def test_names_suit_any_file_system() -> None:
-    assert name_of({"a": "1/2", "b": "É x", "c": "0.5"}) == "1_2-__x-0.5"
+    assert folder_name({"a": "1/2", "b": "É x", "c": "0.5"}) == "1_2-__x-0.5"
 
 
 def test_baselines_are_the_runs_that_they_should_be() -> None:
-    found = cells(load_study(REPOSITORY / "recipes" / "baselines.toml"))
+    found = planned_runs(load_study(REPOSITORY / "recipes" / "baselines.toml"))
     assert len(found) == 3 * 2 * 3 * 3
-    rounds = {(cell.choices["method"], cell.choices["data"]): cell.config.federated.rounds for cell in found}
+    rounds = {(run.choices["method"], run.choices["data"]): run.config.federated.rounds for run in found}
     assert rounds == {
         ("Local", "coco18"): 4,
         ("Local", "fashion"): 4,
@@ -162,7 +166,7 @@ def test_baselines_are_the_runs_that_they_should_be() -> None:
         ("Centralized", "coco18"): 3,
         ("Centralized", "fashion"): 2,
     }
-    assert {cell.config.data.name for cell in found} == {"coco18", "fashion"}
+    assert {run.config.data.name for run in found} == {"coco18", "fashion"}
 
 
 def test_study_of_the_documents_is_one() -> None:
@@ -171,6 +175,6 @@ def test_study_of_the_documents_is_one() -> None:
     value = tomllib.loads(first) | tomllib.loads(tuning)
     value["base"]["set"] = {"evaluate.validation": 0.1}
     config = make_study(value, where="studies.md", folder=REPOSITORY / "recipes")
-    assert len(cells(config)) == 2 * 3 * 3
+    assert len(planned_runs(config)) == 2 * 3 * 3
     assert config.tune is not None
     assert [search.name for search in searches(config, config.tune)] == ["Local", "FedAvg"]

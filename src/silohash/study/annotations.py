@@ -1,0 +1,197 @@
+"""Annotations of a table: the best and second figures, the significance of the best, footnotes and notes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from string import ascii_lowercase
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.evaluate.significance import paired_bootstrap
+from silohash.federated import FEDERATED_METHODS
+from silohash.local import LOCAL_METHODS
+from silohash.registry import Registry
+from silohash.report.page import EVALUATION_WORDS
+from silohash.study.pivot import GROUPS, Cell, Key, ResultTable
+
+SIGNIFICANT = 0.05
+"""The p-value below which the best figure is marked as better than the second."""
+
+
+def annotated(table: ResultTable) -> ResultTable:
+    """Return a table with ranks, significance, footnotes and the notes that explain them."""
+    cells = {place: _with_query_label(cell) for place, cell in table.cells.items()}
+    letters: dict[str, str] = {}
+    for group in _groups(table, cells):
+        differing = sorted({cell.conditions for cell in group.values() if cell.rows})
+        if len(differing) > 1:
+            cells |= _with_footnotes(group, differing, letters)
+        elif table.ranked and _same_queries(group.values()):
+            cells |= _ranked(group)
+    filled = replace(table, cells=cells)
+    return replace(filled, notes=(*table.notes, *_notes(filled, letters)))
+
+
+def paired_values(first: Cell, second: Cell) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the figures of two cells for the same queries, ``(Q,)`` each, over the seeds that both have.
+
+    If all seeds have the same queries, a query's figure is its mean over the seeds. Otherwise, the queries of each seed are
+    counted separately. Queries that either cell does not count are left out. Both arrays are empty if the cells have no
+    figures per query, or a seed's queries differ.
+    """
+    one, other = _by_seed(first), _by_seed(second)
+    shared = [seed for seed in first.seeds if seed in second.seeds]
+    pairs = []
+    for seed in shared:
+        if seed not in one or seed not in other or one[seed][0] != other[seed][0]:
+            return np.zeros(0), np.zeros(0)
+        pairs.append(np.stack([one[seed][1], other[seed][1]]))
+    if not pairs:
+        return np.zeros(0), np.zeros(0)
+    same = len({one[seed][0] for seed in shared}) == 1
+    values = np.mean(pairs, axis=0) if same else np.concatenate(pairs, axis=1)
+    counted = values[:, np.isfinite(values).all(axis=0)]
+    return counted[0], counted[1]
+
+
+def _by_seed(cell: Cell) -> dict[int, tuple[str, npt.NDArray[np.float64]]]:
+    """Return seed -> (digest of the query ids, figures per query); empty if a run has no figures per query."""
+    if len(cell.queries) != len(cell.seeds):
+        return {}
+    return dict(zip(cell.seeds, zip(cell.queries, cell.per_query, strict=True), strict=True))
+
+
+def _groups(table: ResultTable, cells: Mapping[tuple[Key, Key], Cell]) -> list[dict[tuple[Key, Key], Cell]]:
+    """Return the groups of cells that differ only in the compared field."""
+    found: dict[tuple[tuple[str, str], ...], dict[tuple[Key, Key], Cell]] = {}
+    for place, cell in cells.items():
+        common = tuple(sorted((name, value) for name, value in cell.fields.items() if name != table.compared))
+        found.setdefault(common, {})[place] = cell
+    return list(found.values())
+
+
+def _with_footnotes(
+    group: Mapping[tuple[Key, Key], Cell], differing: Sequence[str], letters: dict[str, str]
+) -> dict[tuple[Key, Key], Cell]:
+    """Return cells with one footnote letter per condition; new conditions are added to ``letters``."""
+    for text in differing:
+        letters.setdefault(text, _letter(len(letters)))
+    return {place: replace(cell, footnote=letters.get(cell.conditions, "")) for place, cell in group.items()}
+
+
+def _same_queries(cells: Iterable[Cell]) -> bool:
+    """Return whether all cells have the same queries for the same seed."""
+    by_seed: dict[int, set[str]] = {}
+    for cell in cells:
+        for seed, queries in zip(cell.seeds, cell.queries, strict=False):
+            by_seed.setdefault(seed, set()).add(queries)
+    return all(len(queries) < 2 for queries in by_seed.values())
+
+
+def _ranked(group: Mapping[tuple[Key, Key], Cell]) -> dict[tuple[Key, Key], Cell]:
+    """Return the cells of a group with ranks; without if fewer than two can be compared, or the two best are equal."""
+    comparable = [place for place, cell in group.items() if math.isfinite(cell.mean) and not cell.needs_query_label]
+    order = sorted(comparable, key=lambda place: -group[place].mean)
+    ranked = dict(group)
+    if len(order) < 2 or group[order[0]].mean == group[order[1]].mean:
+        return ranked
+    best, second = (group[place] for place in order[:2])
+    one, other = paired_values(best, second)
+    p_value = paired_bootstrap(one, other, min(best.seeds)) if len(one) else None
+    ranked[order[0]] = replace(best, rank="best", p_value=p_value, tested_on=len(one))
+    if len(order) > 2:
+        ranked |= {
+            place: replace(group[place], rank="second") for place in order[1:] if group[place].mean == second.mean
+        }
+    return ranked
+
+
+def _with_query_label(cell: Cell) -> Cell:
+    needed = any(
+        _needs_label(LOCAL_METHODS, row.local) or _needs_label(FEDERATED_METHODS, row.federated) for row in cell.rows
+    )
+    return replace(cell, needs_query_label=True) if needed else cell
+
+
+def _needs_label(registry: Registry, name: str) -> bool:
+    return name in registry.names() and registry.card(name).needs_label_at_query
+
+
+def _letter(number: int) -> str:
+    letter = ascii_lowercase[number % len(ascii_lowercase)]
+    return letter * (1 + number // len(ascii_lowercase))
+
+
+def _notes(table: ResultTable, letters: Mapping[str, str]) -> list[str]:
+    """Return the notes below a table, one sentence each."""
+    cells = list(table.cells.values())
+    return [
+        *_evaluation_notes(cells),
+        *_interval_notes(cells),
+        *_rank_notes(table),
+        *_gap_notes(cells),
+        *_condition_notes(cells, letters),
+    ]
+
+
+def _gap_notes(cells: Sequence[Cell]) -> list[str]:
+    notes = []
+    if any(cell.needs_query_label for cell in cells):
+        notes.append("‡: needs the label of the query, which is not known in practice; not compared with the others.")
+    empty = sum(1 for cell in cells if cell.empty_because == "no run")
+    if empty:
+        notes.append(f"{empty} of {len(cells)} cells have no finished run.")
+    return notes
+
+
+def _condition_notes(cells: Sequence[Cell], letters: Mapping[str, str]) -> list[str]:
+    found = list(dict.fromkeys(cell.conditions for cell in cells if cell.conditions))
+    notes = [f"{letters[text]}: {text}." if text in letters else f"Measured on {text}." for text in found]
+    if letters:
+        notes.insert(0, "Figures with different letters were measured differently and cannot be compared:")
+    return notes
+
+
+def _evaluation_notes(cells: Sequence[Cell]) -> list[str]:
+    """Return what each evaluation means, with the methods that have it if others have another of the same group."""
+    methods: dict[str, set[str]] = {}
+    for cell in cells:
+        for row in cell.rows:
+            methods.setdefault(row.evaluation, set()).add(row.federated)
+    mixed = {evaluation for group in GROUPS if len(methods.keys() & set(group)) > 1 for evaluation in group}
+    notes = []
+    for evaluation, names in sorted(methods.items()):
+        having = f" ({', '.join(sorted(names))})" if evaluation in mixed else ""
+        notes.append(f"{evaluation}: {EVALUATION_WORDS[evaluation]}{having}.")
+    return notes
+
+
+def _interval_notes(cells: Sequence[Cell]) -> list[str]:
+    notes = []
+    seeds = sorted({len(cell.values) for cell in cells if cell.interval == "seeds"})
+    if seeds:
+        numbers = " or ".join(map(str, seeds))
+        notes.append(f"± is the 95 % interval of the mean over {numbers} seeds (Student's t).")
+    if any(cell.interval == "queries" for cell in cells):
+        notes.append("Parentheses are the 95 % bootstrap interval over the queries of a single run.")
+    return notes
+
+
+def _rank_notes(table: ResultTable) -> list[str]:
+    ranks = {cell.rank for cell in table.cells.values()}
+    if "best" not in ranks:
+        return []
+    second = " Second: underlined or italic." if "second" in ranks else ""
+    notes = [f"Best {table.compared}: bold.{second}"]
+    tested = [cell.tested_on for cell in table.cells.values() if cell.p_value is not None]
+    if tested:
+        queries = f"{min(tested):,}" if min(tested) == max(tested) else f"{min(tested):,} to {max(tested):,}"
+        notes.append(
+            f"†: the best differs from the second with p < {SIGNIFICANT:g} in a paired bootstrap over {queries} queries. "
+            f"A query's figure is its mean over the seeds. There are {len(tested)} tests, not corrected for their number. "
+            "The test is about these trained models; the intervals over seeds show how much the seeds matter."
+        )
+    return notes

@@ -1,0 +1,334 @@
+"""The config of a study: axes of settings with their choices, tables and tuning, read from TOML."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomlkit
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from silohash.evaluate.measures import Measure
+from silohash.registry import suggestion
+from silohash.runtime.config import read_override, toml_value
+from silohash.runtime.sections import Section
+from silohash.study.config_errors import explain
+from silohash.types import Evaluation, UserError
+
+RESULT_FIELDS = ("task", "evaluation", "measure")
+"""Fields that a table's rows and columns may show besides axes."""
+
+Choices = Mapping[str, str]
+"""Axis -> choice."""
+
+
+class Base(Section):
+    """``base``: the settings that every run starts from."""
+
+    recipe: Path | None = None
+    """Path of a run's config, relative to the study's file."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Settings that override the recipe, by dotted key."""
+
+
+class Choice(Section):
+    """``[[axis.choice]]``: one of the alternatives that an axis compares."""
+
+    name: str = Field(min_length=1)
+    """Name in tables and in the runs' folders."""
+    recipe: Path | None = None
+    """Path of a run's config that replaces the base recipe."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Settings by dotted key, such as ``"federated.name" = "fedavg"``."""
+
+
+_Settings = TypeVar("_Settings", Base, Choice)
+
+
+class Axis(Section):
+    """``[[axis]]``: what is varied, given as ``choice`` tables or as ``key`` and ``values``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
+
+    name: str = Field(min_length=1)
+    """Name in tables."""
+    key: str = ""
+    """Short form: the dotted config key that takes each value."""
+    values: tuple[Any, ...] = ()
+    """Short form: one choice per value."""
+    choices: tuple[Choice, ...] = Field(default=(), alias="choice")
+    """The choices, in the order of the tables."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_short_form(cls, value: Any) -> Any:  # noqa: ANN401  pydantic's
+        if not isinstance(value, dict):
+            return value
+        values, key = value.get("values") or [], value.get("key")
+        short = bool(key and values and isinstance(values, list | tuple))
+        if short == bool(value.get("choice")) or bool(key) != bool(values):
+            raise ValueError('give an axis [[axis.choice]] tables, or key = "local.bits" with values = [16, 32]')
+        if not short:
+            return value
+        return {**value, "choice": [{"name": _value_name(item), "set": {key: item}} for item in values]}
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Axis:
+        if self.name in (*RESULT_FIELDS, "seed"):
+            raise ValueError(f'an axis cannot be called "{self.name}", because tables have a column of that name')
+        if duplicate := _duplicate([choice.name for choice in self.choices]):
+            raise ValueError(f'there are two choices "{duplicate}"')
+        return self
+
+
+class Where(Section):
+    """``[[where]]``: settings for a combination of choices, which override those of each choice."""
+
+    choices: dict[str, str] = Field(min_length=1)
+    """Axis -> choice, such as ``{ method = "Centralized", data = "coco18" }``."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Settings by dotted key."""
+
+
+class Table(Section):
+    """``[table]``: layout of the tables. Each choice of an axis in neither rows nor columns gets a table of its own."""
+
+    rows: tuple[str, ...] = ()
+    """Names of axes, task, evaluation or measure."""
+    columns: tuple[str, ...] = ()
+    """Names of axes, task, evaluation or measure."""
+    measure: str = "mAP@all"
+    """The measure to show."""
+    evaluations: tuple[Evaluation, ...] = ("GG", "PG", "XS")
+    """The evaluations to show. GG and PG share a column, which shows the one that a method has."""
+
+    @field_validator("measure")
+    @classmethod
+    def _is_a_measure(cls, value: str) -> str:
+        try:
+            return str(Measure.parse(value))
+        except UserError as error:
+            raise ValueError(str(error)) from error
+
+
+class Parameter(Section):
+    """A parameter to tune: a range from ``low`` to ``high``, or a list of ``values``."""
+
+    low: int | float | None = None
+    """Lowest value. The parameter is an integer if both ends are."""
+    high: int | float | None = None
+    """Highest value."""
+    log: bool = False
+    """Whether values are drawn uniformly in the logarithm."""
+    values: tuple[bool | int | float | str, ...] = ()
+    """The values to choose from, instead of a range."""
+    only: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Axis -> the choices that have the parameter, such as ``{ method = ["FedProx"] }``; all by default."""
+
+    @model_validator(mode="after")
+    def _is_a_range_or_values(self) -> Parameter:
+        if bool(self.values) == (self.low is not None and self.high is not None):
+            raise ValueError("give low and high, or values")
+        if self.low is None or self.high is None:
+            return self
+        if not -math.inf < self.low <= self.high < math.inf:
+            raise ValueError(f"low = {self.low:g} and high = {self.high:g} are not a range")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low = {self.low:g} must be above 0 with log = true")
+        return self
+
+
+class Tune(Section):
+    """``[tune]``: one parameter search per choice of some axes, each with the same number of trials."""
+
+    trials: int = Field(ge=1)
+    """Number of trials per search."""
+    of: tuple[str, ...] = Field(min_length=1)
+    """Axes whose choices are tuned separately. All other axes are fixed at their first choice."""
+    parameters: dict[str, Parameter] = Field(min_length=1)
+    """Dotted key -> its range or values."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the search."""
+
+    def parameters_of(self, choices: Choices) -> dict[str, Parameter]:
+        """Return the parameters that are tuned for the given choices."""
+        return {
+            key: parameter
+            for key, parameter in self.parameters.items()
+            if all(choices[axis] in names for axis, names in parameter.only.items())
+        }
+
+    def sentence(self) -> str:
+        """Return a sentence that tells what was tuned and with how many trials."""
+        trials = f"{self.trials} trial{'s' * (self.trials > 1)}"
+        return (
+            f"Tuned for each {' and '.join(self.of)}: {', '.join(self.parameters)} (best validation score of {trials})."
+        )
+
+
+class StudyConfig(Section):
+    """The config of a study, which `silohash study` reads and stores."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
+
+    title: str = ""
+    """Title of tables and plots."""
+    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    """Seeds. Every combination of choices is run with each."""
+    processes: int = Field(default=1, ge=1, le=64)
+    """Number of runs at the same time. They share the cores equally."""
+    base: Base = Base()
+    axes: tuple[Axis, ...] = Field(alias="axis", min_length=1)
+    where: tuple[Where, ...] = ()
+    table: Table = Table()
+    tune: Tune | None = None
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Settings of every run, by dotted key. They override all others."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_are_unique(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if _duplicate([str(seed) for seed in value]) or min(value) < 0:
+            raise ValueError("give each seed once, and none below 0")
+        return value
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> StudyConfig:
+        if duplicate := _duplicate([axis.name for axis in self.axes]):
+            raise ValueError(f'there are two axes "{duplicate}"')
+        for where in self.where:
+            self.check_choices("where", where.choices)
+        for name in (*self.table.rows, *self.table.columns):
+            _check_name("table: there is no axis", name, [*self.axis_names, *RESULT_FIELDS])
+        if duplicate := _duplicate([*self.table.rows, *self.table.columns]):
+            raise ValueError(f'table: "{duplicate}" appears twice in rows and columns')
+        if self.tune:
+            self._check_tuning(self.tune)
+        return self
+
+    def _check_tuning(self, tune: Tune) -> None:
+        for name in tune.of:
+            _check_name("tune.of: there is no axis", name, self.axis_names)
+        for key, parameter in tune.parameters.items():
+            for axis, names in parameter.only.items():
+                _check_name(f'tune.parameters."{key}".only: tune.of does not name the axis', axis, tune.of)
+                for name in names:
+                    self.check_choices(f'tune.parameters."{key}".only', {axis: name})
+
+    def check_choices(self, where: str, choices: Choices) -> None:
+        """Check that axes and choices exist.
+
+        Args:
+            where: where they are named, for the message.
+            choices: axis -> choice.
+
+        Raises:
+            ValueError: if there is no such axis or choice; suggests the nearest name.
+        """
+        for axis, choice in choices.items():
+            _check_name(f"{where}: there is no axis", axis, self.axis_names)
+            _check_name(f'{where}: axis "{axis}" has no choice', choice, [c.name for c in self.axis(axis).choices])
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """The names of the axes, in order."""
+        return tuple(axis.name for axis in self.axes)
+
+    def axis(self, name: str) -> Axis:
+        """Return the axis with a name."""
+        return next(axis for axis in self.axes if axis.name == name)
+
+    def to_toml(self) -> str:
+        """Return the study as TOML, with absolute paths."""
+        value = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        for axis in value["axis"]:
+            axis.pop("choice" if "key" in axis else "key", None)
+        return tomlkit.dumps(value)
+
+
+MODELS: Mapping[object, type[BaseModel]] = {
+    "base": Base, "axis": Axis, "choice": Choice, "where": Where, "table": Table, "tune": Tune, "parameters": Parameter,
+}  # fmt: skip
+"""Name of a table in the file -> its model."""
+
+
+def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
+    """Read a study's file. Paths in it are relative to its folder.
+
+    Args:
+        path: a TOML file.
+        overrides: ``section.key=value`` settings that override all others in every run.
+
+    Raises:
+        UserError: if the file is missing or not TOML, or a key, name or value in it is wrong.
+    """
+    try:
+        value = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f'There is no study file "{path}". See docs/how-to/studies.md for an example.') from error
+    except IsADirectoryError as error:
+        raise UserError(f'"{path}" is a folder. Give the path of a TOML file.') from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}.") from error
+    return make_study(value, where=str(path), folder=path.parent, overrides=overrides)
+
+
+def make_study(
+    value: Mapping[str, Any], *, where: str, folder: Path = Path(), overrides: Sequence[str] = ()
+) -> StudyConfig:
+    """Return the study that a file's content describes.
+
+    Args:
+        value: the content of the file.
+        where: name of the file in messages.
+        folder: the folder that relative paths start from.
+        overrides: ``section.key=value`` settings that override all others in every run.
+
+    Raises:
+        UserError: if a key, name or value is wrong; names the axis and the choice.
+    """
+    try:
+        config = StudyConfig.model_validate(value)
+    except ValidationError as error:
+        raise UserError(f"{where}: {explain(error, value, StudyConfig, MODELS)}") from error
+    settings = {**_resolve_paths(config.set, folder), **dict(read_override(text) for text in overrides)}
+    axes = [
+        axis.model_copy(update={"choices": tuple(_resolved(choice, folder) for choice in axis.choices)})
+        for axis in config.axes
+    ]
+    rules = [rule.model_copy(update={"set": _resolve_paths(rule.set, folder)}) for rule in config.where]
+    update = {"base": _resolved(config.base, folder), "axes": tuple(axes), "where": tuple(rules), "set": settings}
+    return config.model_copy(update=update)
+
+
+def _resolved(settings: _Settings, folder: Path) -> _Settings:
+    """Return a base or a choice with its paths resolved against a folder."""
+    recipe = None if settings.recipe is None else (folder / settings.recipe).resolve()
+    return settings.model_copy(update={"recipe": recipe, "set": _resolve_paths(settings.set, folder)})
+
+
+def _resolve_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    resolved = dict(values)
+    data = resolved.get("data")
+    if isinstance(data, dict) and isinstance(data.get("path"), str):
+        resolved["data"] = {**data, "path": str((folder / data["path"]).resolve())}
+    if isinstance(resolved.get("data.path"), str):
+        resolved["data.path"] = str((folder / resolved["data.path"]).resolve())
+    return resolved
+
+
+def _value_name(value: object) -> str:
+    return value if isinstance(value, str) else toml_value(value)
+
+
+def _duplicate(names: Sequence[str]) -> str:
+    """Return the first name that occurs twice, or an empty string."""
+    return next((name for place, name in enumerate(names) if name in names[:place]), "")
+
+
+def _check_name(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise ValueError(f'{what} "{name}"{suggestion(name, known)}; there are: {", ".join(known)}')

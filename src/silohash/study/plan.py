@@ -1,0 +1,220 @@
+"""The runs that follow from a study's axes, each with its complete config.
+
+A study has one run per combination of choices and seed. A run's config combines, in this order: the recipe,
+``base.set``, the ``set`` of each choice in the order of the axes, ``[[where]]``, the tuned parameters, and ``set``. Later
+settings override earlier ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+from silohash.evaluate.measures import Measure
+from silohash.runtime.config import RunConfig, load_config, toml_value
+from silohash.study.config import Choice, Choices, StudyConfig
+from silohash.types import UserError
+
+Tuned = Mapping[str, Mapping[str, Any]]
+"""Name of a search -> the parameters it found, by dotted key."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a study.
+
+    Attributes:
+        choices: axis -> choice.
+        seed: the run's seed.
+        name: name of its folder, made of the choices and the seed.
+        config: the run's config.
+    """
+
+    choices: Choices
+    seed: int
+    name: str
+    config: RunConfig
+
+
+def planned_runs(config: StudyConfig, tuned: Tuned | None = None, *, refuse_equal: bool = True) -> list[PlannedRun]:
+    """Return every run of a study, after checking the config of each.
+
+    Args:
+        config: the study.
+        tuned: the tuned parameters.
+        refuse_equal: whether two runs with equal settings are an error.
+
+    Raises:
+        UserError: if two choices set the same key, two runs are equal, or a run's config is wrong; names the axis and the
+            choice.
+    """
+    found = []
+    for combined in product(*(axis.choices for axis in config.axes)):
+        choices = {axis.name: choice.name for axis, choice in zip(config.axes, combined, strict=True)}
+        values = (tuned or {}).get(search_name(config, choices), {})
+        for seed in config.seeds:
+            run = run_config(config, choices, seed, values)
+            found.append(PlannedRun(choices, seed, f"{folder_name(choices)}-seed{seed}", run))
+    _check_names(found)
+    _check_measure(config, found)
+    if refuse_equal:
+        _check_differences(config, found)
+    return found
+
+
+def run_config(config: StudyConfig, choices: Choices, seed: int, tuned: Mapping[str, Any]) -> RunConfig:
+    """Return the config of one run.
+
+    Args:
+        config: the study.
+        choices: axis -> choice, for every axis.
+        seed: the run's seed.
+        tuned: the tuned parameters, by dotted key.
+
+    Raises:
+        UserError: if two choices set the same key, or the config is wrong.
+    """
+    recipe, values = _settings(config, choices)
+    return _load(config, choices, recipe, {**values, **tuned, **config.set, "seed": seed})
+
+
+def selected(config: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:
+    """Return the runs that ``only`` selects: those with one of the choices named for each axis, as ``method=FedAvg``.
+
+    Raises:
+        UserError: if there is no such axis or choice.
+    """
+    wanted: dict[str, set[str]] = {}
+    for text in only:
+        axis, equals, choice = text.partition("=")
+        if not equals:
+            raise UserError(f'--only "{text}" is not of the form axis=choice, for example method=FedAvg.')
+        try:
+            config.check_choices("--only", {axis: choice})
+        except ValueError as error:
+            raise UserError(f"{error}.") from error
+        wanted.setdefault(axis, set()).add(choice)
+    return [run for run in runs if all(run.choices[axis] in names for axis, names in wanted.items())]
+
+
+def folder_name(choices: Choices) -> str:
+    """Return choices as a folder name that is valid on every file system.
+
+    Example:
+        >>> folder_name({"method": "FedAvg", "share": "1/2"})
+        'FedAvg-1_2'
+    """
+    return "-".join(re.sub(r"[^A-Za-z0-9.+_]", "_", choice) for choice in choices.values())
+
+
+def search_name(config: StudyConfig, choices: Choices) -> str:
+    """Return the name of the search that tunes the given choices; empty without tuning."""
+    return folder_name({axis: choices[axis] for axis in config.tune.of}) if config.tune else ""
+
+
+def _settings(config: StudyConfig, choices: Choices) -> tuple[Path | None, dict[str, Any]]:
+    """Return the recipe of a combination of choices, and the settings that override it."""
+    by_axis = _by_axis(config, choices)
+    recipes = {axis: choice.recipe for axis, choice in by_axis.items() if choice.recipe is not None}
+    if len(recipes) > 1:
+        raise UserError(f"The axes {_quoted(recipes)} both name recipes. Only one of them may.")
+    setters = {_place(axis, choice): choice.set for axis, choice in by_axis.items()}
+    _check_conflicts(setters)
+    rules = {
+        f"[[where]] {number} with choices = {toml_value(where.choices)}": where.set
+        for number, where in enumerate(config.where, 1)
+        if where.choices.items() <= choices.items()
+    }
+    _check_conflicts(rules)
+    if config.tune:
+        for name, chosen in {**setters, **rules, "set": config.set}.items():
+            _check_conflicts({name: chosen, "tune.parameters": config.tune.parameters_of(choices)})
+    values = dict(config.base.set)
+    for chosen in (*setters.values(), *rules.values()):
+        values |= chosen
+    return next(iter(recipes.values()), config.base.recipe), values
+
+
+def _by_axis(config: StudyConfig, choices: Choices) -> dict[str, Choice]:
+    return {axis: next(c for c in config.axis(axis).choices if c.name == name) for axis, name in choices.items()}
+
+
+def _load(config: StudyConfig, choices: Choices, recipe: Path | None, values: Mapping[str, Any]) -> RunConfig:
+    texts = [f"{key}={toml_value(value)}" for key, value in values.items()]
+    try:
+        return load_config({} if recipe is None else recipe, texts)
+    except UserError as error:
+        blamed = [
+            _place(axis, choice)
+            for axis, choice in _by_axis(config, choices).items()
+            if _is_blamed(choice, recipe, str(error))
+        ]
+        where = blamed[-1] if blamed else ", ".join(f"{axis} {choice}" for axis, choice in choices.items())
+        raise UserError(f"{where}: {error}") from error
+
+
+def _is_blamed(choice: Choice, recipe: Path | None, message: str) -> bool:
+    """Return whether an error message mentions a setting of a choice, or its recipe was read."""
+    if recipe and recipe == choice.recipe:
+        return True
+    return any(
+        f'"{key}"' in message or f" {key}:" in message or f'"{value}"' in message for key, value in choice.set.items()
+    )
+
+
+def _check_conflicts(setters: Mapping[str, Mapping[str, Any]]) -> None:
+    for (first, one), (second, other) in combinations(setters.items(), 2):
+        for key, other_key in product(one, other):
+            if f"{key}.".startswith(f"{other_key}.") or f"{other_key}.".startswith(f"{key}."):
+                also = "" if other_key == key else f' (as "{other_key}")'
+                raise UserError(f'"{key}" is set by {first} and by {second}{also}. Set it in only one of them.')
+
+
+def _check_names(runs: Sequence[PlannedRun]) -> None:
+    """Refuse runs that would share a folder, also on file systems that ignore case."""
+    by_name: dict[str, PlannedRun] = {}
+    for run in runs:
+        other = by_name.setdefault(run.name.lower(), run)
+        if other is not run:
+            raise UserError(
+                f"The runs {_description(other)} and {_description(run)} would share the folder {run.name}. Rename a choice."
+            )
+
+
+def _check_differences(config: StudyConfig, runs: Sequence[PlannedRun]) -> None:
+    """Refuse runs with equal settings. Runs differ if a parameter is tuned for only one of them."""
+    by_settings: dict[tuple[str, ...], PlannedRun] = {}
+    for run in runs:
+        tuned = config.tune.parameters_of(run.choices) if config.tune else ()
+        other = by_settings.setdefault((run.config.digest(), *tuned), run)
+        if other is not run:
+            raise UserError(
+                f"The runs {_description(other)} and {_description(run)} have the same settings. Change the set of their "
+                "choices so that they differ."
+            )
+
+
+def _check_measure(config: StudyConfig, runs: Sequence[PlannedRun]) -> None:
+    for run in runs:
+        measured = [str(Measure.parse(text)) for text in run.config.evaluate.measures]
+        if config.table.measure not in measured:
+            raise UserError(
+                f'table.measure is "{config.table.measure}", but {_description(run)} only measures {", ".join(measured)}. '
+                'Add it to "evaluate.measures" in set.'
+            )
+
+
+def _place(axis: str, choice: Choice) -> str:
+    return f'axis "{axis}", choice "{choice.name}"'
+
+
+def _description(run: PlannedRun) -> str:
+    return f'"{", ".join(run.choices.values())}" (seed {run.seed})'
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return " and ".join(f'"{name}"' for name in names)

@@ -1,0 +1,106 @@
+"""Runs of a study, one after the other, in a process of their own (``python -m silohash.study.worker``).
+
+A request is a JSON object with the run's folder, its config and whether to evaluate it; the answer holds an exit code. A run
+that was started before is resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from silohash.runtime.processes import serve
+from silohash.types import UserError
+
+FAILED = 1
+USER_ERROR = 2
+GRACE_SECONDS = 10.0
+"""How long an interrupted run may take to put its files in order."""
+LOCK_SECONDS = 3 * GRACE_SECONDS
+LOG = "log.txt"
+
+
+def main() -> None:
+    """Do the runs on standard input until it ends."""
+    serve(lambda: answer, grace_seconds=GRACE_SECONDS)
+
+
+def answer(request: bytes) -> bytes:
+    """Do the run of one request and return how it ended."""
+    order: dict[str, Any] = json.loads(request)
+    code = attempt(Path(order["folder"]), order["config"], figures=order["figures"])
+    return json.dumps({"code": code}).encode()
+
+
+def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool) -> int:
+    """Call `train_or_resume`, with all output going to the run's log.
+
+    Returns:
+        0 on success, 2 after a user's error, 1 after any other error.
+
+    Raises:
+        KeyboardInterrupt: if the run is interrupted.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOG).open("ab") as log:
+        sys.stdout.flush()
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(log.fileno(), stream.fileno())
+    try:
+        train_or_resume(folder, config, figures=figures)
+    except UserError as error:
+        _print(str(error))
+        return USER_ERROR
+    except KeyboardInterrupt:
+        _print("Interrupted. Finished rounds are kept.")
+        raise
+    except Exception as error:
+        traceback.print_exception(error)
+        return FAILED
+    return 0
+
+
+def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -> None:
+    """Train a run, or resume it if it was started before.
+
+    Args:
+        folder: the run's folder.
+        config: the run's config; ignored if the run was started before.
+        figures: whether to evaluate the run on the archive's queries and write its report.
+
+    Raises:
+        UserError: if the user must correct something first, or another process works in the folder.
+    """
+    from silohash.study.locks import locked
+
+    with locked(folder, f"Another process is working in {folder}.", wait_seconds=LOCK_SECONDS):
+        from rich.console import Console
+
+        from silohash.runtime import experiment
+        from silohash.runtime.config import load_config
+        from silohash.runtime.events import ConsoleProgress
+        from silohash.runtime.run import Run
+
+        run = Run(folder)
+        observers = [ConsoleProgress(Console(stderr=True, highlight=False, width=160))]
+        if run.config_path.exists():
+            experiment.resume(folder, observers=observers)
+        else:
+            experiment.train(load_config(config), folder, observers=observers, notify=_print)
+        if figures:
+            from silohash.report.finish import finish_run
+
+            finish_run(run)
+
+
+def _print(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""The order of a study's runs, and what happens to those that fail or are interrupted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silohash.runtime.config import load_config
+from silohash.runtime.processes import ProcessEndedError
+from silohash.study.jobs import RUNS_PER_PROCESS, Chain, Ending, Job, Outcome, ProcessJobPool, run_jobs, single
+from silohash.study.worker import GRACE_SECONDS
+from tests.runs import tiny
+
+
+class Recorder:
+    """A display that keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+        self.most = 0
+
+    def started(self, job: Job, rounds: int) -> None:
+        self.events.append((f"started after {rounds}", job.name))
+
+    def ended(self, outcome: Outcome) -> None:
+        self.events.append(("ended", outcome.job.name))
+
+    def update(self, rounds: Mapping[str, int]) -> None:
+        self.most = max(self.most, len(rounds))
+
+
+class SlowPool:
+    """A pool whose jobs end one at a time, the first first, when the display asks for news."""
+
+    made: list[SlowPool]
+
+    def __init__(self, processes: int) -> None:
+        self.processes, self.closed = processes, False
+        self.running: list[tuple[Job, Future[Ending]]] = []
+        self.most = 0
+        type(self).made.append(self)
+
+    def submit(self, job: Job) -> Future[Ending]:
+        assert not self.closed
+        future: Future[Ending] = Future()
+        self.running.append((job, future))
+        self.most = max(self.most, len(self.running))
+        if len(self.running) == self.processes or "last" in job.name:
+            self.end_all()
+        return future
+
+    def end_all(self) -> None:
+        for job, future in self.running:
+            if "interrupt" in job.name:
+                raise KeyboardInterrupt
+            future.set_result((2 if "fails" in job.name else 0, f"{job.name} was here"))
+        self.running.clear()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def pools() -> type[SlowPool]:
+    return type("SlowPoolHere", (SlowPool,), {"made": []})
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Callable[..., list[Job]]:
+    config = load_config(tiny(tmp_path))
+    return lambda *names: [Job(name, tmp_path / name, config) for name in names]
+
+
+def test_as_many_at_a_time_as_asked_for(jobs: Any, pools: type[SlowPool]) -> None:
+    display = Recorder()
+    outcomes = run_jobs(map(single, jobs("a", "b", "c", "d", "e last")), 2, display, pools)
+    assert [outcome.job.name for outcome in outcomes] == ["a", "b", "c", "d", "e last"]
+    assert [(outcome.code, outcome.message) for outcome in outcomes[:2]] == [(0, "a was here"), (0, "b was here")]
+    assert display.events[:4] == [("started after 0", "a"), ("started after 0", "b"), ("ended", "a"), ("ended", "b")]
+    assert len(display.events) == 10
+    (pool,) = pools.made
+    assert (pool.processes, pool.most, pool.closed) == (2, 2, True)
+    assert display.most <= 2
+
+
+def test_failures_stop_nothing(jobs: Any, pools: type[SlowPool]) -> None:
+    outcomes = run_jobs(map(single, jobs("a fails", "b", "c fails")), 1, Recorder(), pools)
+    assert [(outcome.job.name, outcome.code) for outcome in outcomes] == [("a fails", 2), ("b", 0), ("c fails", 2)]
+
+
+def test_chain_gets_the_outcome_of_each_job(jobs: Any, pools: type[SlowPool]) -> None:
+    seen = []
+
+    def chain() -> Chain:
+        first, second = jobs("first fails", "second last")
+        seen.append((yield first).code)
+        seen.append((yield second).code)
+
+    def nothing() -> Chain:
+        yield from ()
+
+    outcomes = run_jobs([chain(), nothing(), *map(single, jobs("beside"))], 2, Recorder(), pools)
+    assert seen == [2, 0]
+    assert [outcome.job.name for outcome in outcomes] == ["first fails", "beside", "second last"]
+
+
+def test_nothing_to_do_starts_no_pool(pools: type[SlowPool]) -> None:
+    assert run_jobs([], 2, Recorder(), pools) == []
+    assert pools.made == []
+
+
+def test_interruption_closes_the_pool(jobs: Any, pools: type[SlowPool]) -> None:
+    display = Recorder()
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(map(single, jobs("a", "interrupt", "never")), 2, display, pools)
+    assert pools.made[0].closed
+    assert "never" not in [name for _, name in display.events]
+
+
+def test_finished_rounds_are_counted_from_the_file(jobs: Any, pools: type[SlowPool]) -> None:
+    (job,) = jobs("a")
+    assert job.rounds_done() == 0
+    job.folder.mkdir()
+    (job.folder / "rounds.jsonl").write_bytes(b"{}\n{}\n{}")
+    assert job.rounds_done() == 2
+    display = Recorder()
+    run_jobs([single(job)], 1, display, pools)
+    assert display.events[0] == ("started after 2", "a")
+
+
+def test_run_gets_its_share_of_the_threads(jobs: Any, tmp_path: Path) -> None:
+    (job,) = jobs("a")
+    assert job.request(8)["config"]["train"]["threads"] == 1
+    for workers_of_run, expected in ((1, 8), (2, 4), (16, 1)):
+        config = load_config(tiny(tmp_path, train={"threads": 0, "workers": workers_of_run}))
+        request = Job("b", tmp_path / "b", config, figures=False).request(8)
+        assert request["config"]["train"]["threads"] == expected
+        assert load_config(request["config"]).digest() == config.digest()
+        assert json.loads(json.dumps(request))["folder"] == str(tmp_path / "b")
+        assert request["figures"] is False
+
+
+@pytest.mark.parametrize(("processes", "threads"), [(1, 6), (2, 3), (4, 1), (16, 1)])
+def test_processes_share_the_cores(processes: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.study.jobs.available_cores", lambda: 6)
+    pool = ProcessJobPool(processes)
+    assert pool.threads == threads
+    assert pool.pool.environment["OMP_NUM_THREADS"] == pool.pool.environment["NUMBA_NUM_THREADS"] == str(threads)
+    assert pool.pool.renew_after == RUNS_PER_PROCESS == 24
+    assert pool.pool.grace_seconds > GRACE_SECONDS
+    pool.close()
+
+
+@pytest.mark.parametrize(("status", "code"), [(-9, -9), (3, 3), (0, 1)])
+def test_process_that_ended_has_failed(status: int, code: int, jobs: Any) -> None:
+    def dies(request: bytes) -> bytes:
+        raise ProcessEndedError(status)
+
+    (job,) = jobs("a")
+    pool = ProcessJobPool(1)
+    found, message = pool._do(job, dies)
+    assert found == code
+    assert message == f"its process ended with exit status {status}, perhaps for lack of memory"
+    job.folder.mkdir()
+    job.log_path.write_text("one\ntwo \n\n")
+    assert pool._do(job, dies)[1] == f"{message}; last log line: two"
+    pool.close()
+
+
+def test_real_process_reports_failures_and_does_another(tmp_path: Path) -> None:
+    """The archive is missing: both runs fail, one after the other in the same process."""
+    config = load_config(tiny(tmp_path / "none"))
+    pool = ProcessJobPool(1)
+    try:
+        processes = []
+        for name in ("a", "b"):
+            job = Job(name, tmp_path / name, config)
+            code, message = pool.submit(job).result(60)
+            assert code == 2
+            assert "none" in message
+            assert message in job.log_path.read_text()
+            assert not (tmp_path / name / "config.toml").exists()
+            processes += [child.process.pid for child in pool.pool.children]
+        assert len(set(processes)) == 1
+    finally:
+        pool.close()
