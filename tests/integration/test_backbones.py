@@ -110,14 +110,14 @@ def test_a_second_run_encodes_nothing_again(archive, tmp_path, capsys, monkeypat
     folder = backbones.clip(tmp_path / "clip")
     frozen = {"kind": "huggingface", "model": str(folder)}
     settings = {**sections(folder), "features": {"image": frozen, "text": frozen}, "model": {}}
-    monkeypatch.setattr("silohash.features.network.SPOKEN_OF", 1)
+    monkeypatch.setattr("silohash.features.network.REPORTED_ITEMS", 1)
     first = train(archive, tmp_path / "first", **settings)
     before = codes(first)
     assert "Encoding 15 pictures with" in capsys.readouterr().err
     np.testing.assert_array_equal(codes(train(archive, tmp_path / "second", **settings)), before)
     assert "Encoding" not in capsys.readouterr().err
     shutil.rmtree(folder)
-    with pytest.raises(UserError, match="there is no folder"):
+    with pytest.raises(UserError, match="the folder .* does not exist"):
         Run(first.folder).model.encoder().encode("two red parrots", "text")
 
 

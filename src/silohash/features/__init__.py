@@ -1,4 +1,4 @@
-"""From pictures and texts to vectors, without sharing either."""
+"""Featurizers: turn pictures and texts into vectors without sharing either of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from silohash.registry import Registry, suggestion
 from silohash.types import Modality, UserError
 
 FEATURISERS = Registry(
-    "featuriser",
+    "featurizer",
     "silohash.features",
     {
         "pixels": "silohash.features.image:PixelFeatures",
@@ -27,67 +27,72 @@ FEATURISERS = Registry(
         "huggingface": "silohash.features.network:NetworkFeatures",
     },
 )
-"""Every kind of featuriser. A class has ``options`` (names and defaults; or ``options_of(kind)``, where several kinds share
-it), ``make`` and what `Featuriser` asks for."""
+"""All kinds of featurizers. A class implements `Featuriser` and the class method ``make``.
+
+Its attribute ``options`` maps the names of its options to their defaults. A class that several kinds share has a method
+``options_of(kind)`` instead.
+"""
 
 AUTO = "auto"
 
 
 def featuriser(modality: Modality, column: Column | None, options: Mapping[str, object]) -> Featuriser:
-    """Return the featuriser, not yet fitted, for one modality of an archive.
+    """Return an unfitted featurizer for one modality of an archive.
 
     Args:
         modality: ``image`` or ``text``.
-        column: the archive's column of that modality.
+        column: The archive's column of that modality.
         options: ``kind`` (default ``auto``: ``pixels`` for pictures, ``tfidf`` for texts, ``given`` for vectors) and
-            the kind's own options.
+            the options of that kind.
 
     Raises:
-        UserError: if there is no such kind or option, or it does not fit the column.
+        UserError: If there is no such kind or option, or if the kind does not support the column.
     """
     if column is None:
-        raise UserError(f"This archive has no {modality} column, so that no {modality} features can be made of it.")
-    asked = str(options.get("kind", AUTO))
-    if asked != AUTO and asked not in FEATURISERS.names():
+        raise UserError(f"This archive has no {modality} column, so {modality} features cannot be computed.")
+    requested = str(options.get("kind", AUTO))
+    if requested != AUTO and requested not in FEATURISERS.names():
         names = [AUTO, *FEATURISERS.names()]
         raise UserError(
-            f'[features] there is no kind "{asked}"{suggestion(asked, names)}; there are: {", ".join(names)}.'
+            f'[features] unknown kind "{requested}"{suggestion(requested, names)}. Available: {", ".join(names)}.'
         )
-    kind = _natural_kind(column) if asked == AUTO else asked
+    kind = _default_kind(column) if requested == AUTO else requested
     chosen = FEATURISERS.resolve(kind)
     known = chosen.options_of(kind) if hasattr(chosen, "options_of") else chosen.options
     for name in options:
         if name != "kind" and name not in known:
             raise UserError(
-                f'[features] kind "{kind}" takes no option "{name}"{suggestion(name, known)}; it takes: '
+                f'[features] kind "{kind}" does not have an option "{name}"{suggestion(name, known)}. Its options: '
                 f"{', '.join(known) or 'none'}."
             )
-    own = {name: value for name, value in options.items() if name != "kind"}
-    made: Featuriser = chosen.make(kind, modality, column, {**known, **own})
-    return made
+    given = {name: value for name, value in options.items() if name != "kind"}
+    created: Featuriser = chosen.make(kind, modality, column, {**known, **given})
+    return created
 
 
 def save(fitted: Featuriser, path: Path) -> None:
-    """Write a featuriser's state into one safetensors file."""
+    """Write a featurizer's state to one safetensors file."""
     arrays, about = fitted.state()
     write_arrays(path, arrays, about)
 
 
 def load(path: Path) -> Featuriser:
-    """Read what `save` wrote; the featuriser transforms bit for bit as the saved one.
+    """Return the featurizer that `save` wrote. Its outputs are bitwise equal to those of the saved one.
 
     Raises:
-        UserError: if the file is missing, damaged or of another kind.
+        UserError: If the file is missing, damaged or of another kind.
     """
     arrays, about = read_arrays(path)
     try:
         restored: Featuriser = FEATURISERS.resolve(str(about["kind"])).from_state(arrays, about)
     except (KeyError, TypeError) as error:
-        raise UserError(f"{path} holds no featuriser ({error} is missing). Restore it, or train again.") from error
+        raise UserError(
+            f"{path} does not hold a featurizer ({error} is missing). Restore the file, or train again."
+        ) from error
     return restored
 
 
-def _natural_kind(column: Column) -> str:
+def _default_kind(column: Column) -> str:
     if not isinstance(column, np.ndarray):
         return "pixels"
     return "given" if is_features(column) else "tfidf"

@@ -1,8 +1,8 @@
-"""What every featuriser does: it learns from sums that silos may add up, and turns pictures or texts into arrays.
+"""The contract of featurizers, which are fitted on sums over silos and turn pictures or texts into arrays.
 
-The fit is exactly federable: what a silo sends is a handful of sums, and the featuriser made of the added sums is the
-one that pooled data would have given. No text and no picture leaves the silo; but a sum over few items says much about
-each of them, so silos with few items should add noise (see `silohash.exchange`) or send none.
+Fitting is exactly federated: each silo sends a few sums, and the featurizer fitted on the added sums equals the one fitted
+on pooled data. Texts and pictures do not leave the silo. A sum over few items still reveals much about each of them, so
+a silo with few items should not send its sums.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from PIL import Image
 
 Value: TypeAlias = "str | Image.Image | np.ndarray"
-"""One query: a text, a picture, or a given feature vector."""
+"""One query: a text, a picture, or a precomputed feature vector."""
 
 CONSTANT = 1e-10
-"""A column whose variance is below this part of its mean square counts as constant: sums cannot tell it from one."""
+"""A column counts as constant if its variance divided by its mean square is at most this, the rounding error of the sums."""
 
 
 class Featuriser(Protocol):
-    """Turn a column of an archive, or one query, into the array that a tower takes."""
+    """Turns a column of an archive, or one query, into the input of a tower."""
 
     @property
     def kind(self) -> str:
-        """Its name in the table of `silohash.features`."""
+        """The name of the featurizer in the table of `silohash.features`."""
         ...
 
     @property
     def modality(self) -> Modality:
-        """The modality that it takes."""
+        """The modality of the inputs."""
         ...
 
     @property
@@ -45,40 +45,40 @@ class Featuriser(Protocol):
         ...
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Return sums over the rows; the sums of disjoint rows add up to those of all."""
+        """Return sums over the rows. The sums of disjoint sets of rows add up to those of their union."""
         ...
 
     def fitted(self, summed: Arrays) -> Featuriser:
-        """Return the featuriser that knows the added sums."""
+        """Return a featurizer fitted on the added sums of all silos."""
         ...
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[Any]:
-        """Return ``(n, *shape)``, float32 or (pixels) uint8."""
+        """Return the rows as ``(n, *shape)``, float32, or uint8 for pixels."""
         ...
 
     def encode_one(self, value: Value) -> npt.NDArray[Any]:
-        """Return one query as ``(1, *shape)``, by the code that `transform` runs.
+        """Return one query as ``(1, *shape)``, computed by the same code as `transform`.
 
         Raises:
-            UserError: if the query is of another kind than what the featuriser was made for.
+            UserError: If the featurizer does not support this kind of query.
         """
         ...
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return all that `from_state` needs: named arrays and a JSON value."""
+        """Return the named arrays and the JSON value from which `from_state` restores the featurizer."""
         ...
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Featuriser:
-        """Return the featuriser that gave the state; it transforms bit for bit as that one did."""
+        """Return the featurizer with a given state. Its outputs are bitwise equal to those of the original."""
         ...
 
 
 def add_statistics(parts: Iterable[Arrays]) -> Arrays:
-    """Add silos' statistics up, in the order given.
+    """Return the sum of the silos' statistics, added in the given order.
 
     Raises:
-        UserError: if the silos' statistics do not fit together, or there are none.
+        UserError: If the shapes of the statistics differ, or if there are none.
     """
     total: Arrays = {}
     for number, part in enumerate(parts):
@@ -88,28 +88,28 @@ def add_statistics(parts: Iterable[Arrays]) -> Arrays:
         shapes = {name: array.shape for name, array in part.items()}
         if shapes != {name: array.shape for name, array in total.items()}:
             raise UserError(
-                f"The statistics of silo {number + 1} have the shapes {shapes}, other than those before. "
-                "Give every silo the same [features] settings and data of the same width."
+                f"The statistics of silo {number + 1} have the shapes {shapes}, which differ from those before. "
+                "Give all silos the same [features] settings and data of the same width."
             )
         total = {name: array + part[name] for name, array in total.items()}
     if not total:
         raise UserError(
-            "No silo sent statistics, so that the features cannot be scaled. Let at least one silo take part."
+            "No silo sent statistics, so the features cannot be standardized. At least one silo must take part."
         )
     return total
 
 
 def blocks(rows: Rows, most: int) -> Iterator[tuple[slice, Rows]]:
-    """Yield the rows in blocks of at most ``most``, each with the place of the block among them."""
+    """Yield the rows in blocks of at most ``most``, each with the slice of ``rows`` that it covers."""
     for start in range(0, len(rows), most):
         yield slice(start, min(start + most, len(rows))), rows[start : start + most]
 
 
 def mean_and_deviation(summed: Arrays) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return mean and standard deviation a column from ``count``, ``sum`` and ``sum_squares``.
+    """Return the mean and the standard deviation per column, from ``count``, ``sum`` and ``sum_squares``.
 
     Returns:
-        Two ``(D,)`` float64; the deviation of a constant or empty column is zero.
+        Two arrays ``(D,)`` float64. The deviation of a constant or empty column is zero.
     """
     count = np.maximum(summed["count"].astype(np.float64), 1.0)
     mean = summed["sum"] / count
@@ -119,11 +119,11 @@ def mean_and_deviation(summed: Arrays) -> tuple[npt.NDArray[np.float64], npt.NDA
 
 
 def known(summed: Arrays | None, kind: str) -> Arrays:
-    """Return the sums of a featuriser that was fitted.
+    """Return the sums that a featurizer was fitted on.
 
     Raises:
-        RuntimeError: if it was not.
+        RuntimeError: If it was not fitted.
     """
     if summed is None:
-        raise RuntimeError(f'The featuriser "{kind}" was not fitted: call fitted(add_statistics(...)) first.')
+        raise RuntimeError(f'The featurizer "{kind}" is not fitted. Call fitted(add_statistics(...)) first.')
     return summed

@@ -1,8 +1,8 @@
-"""Decoded pictures on disk, so that an archive is decoded once.
+"""A cache of decoded pictures on disk, so that an archive is decoded only once.
 
-An entry is found by the pictures' content and by what was made of it, so that it never goes stale; it is written beside
-its place and renamed, checked against its digest before it is used, and made anew where it is damaged. Where it cannot
-be written (a full disk) the work goes on without it.
+An entry's key is a digest of the pictures and of the settings of the decoding, so entries never become stale. An entry is
+written atomically, checked against its digest before use, and replaced if it is damaged. If the cache cannot be written
+(for example because the disk is full), the work continues without it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Pixels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class DecodedPictures:
-    """Every picture of an archive, decoded.
+    """All pictures of an archive, decoded.
 
     Attributes:
-        pixels: ``(N, c, h, w)`` uint8, mapped from disk; zeros where a picture could not be decoded.
-        readable: ``(N,)`` bool.
+        pixels: ``(N, c, h, w)`` uint8, memory-mapped. Pictures that could not be decoded are zero.
+        readable: ``(N,)`` bool, which pictures could be decoded.
     """
 
     pixels: Pixels
@@ -41,7 +41,7 @@ class DecodedPictures:
 
 
 def notify_on_standard_error(line: str) -> None:
-    """Print a line where it does not mix with results."""
+    """Print a line on standard error, where it does not mix with results."""
     print(line, file=sys.stderr)
 
 
@@ -54,8 +54,8 @@ class PixelCache:
     """The folder of decoded pictures.
 
     Attributes:
-        folder: where entries stand; default ``pixels`` in the folder that ``SILOHASH_CACHE`` names.
-        notify: told when a long decoding starts, and when the cache cannot be used.
+        folder: Folder of the entries. The default is ``pixels`` in the folder that ``SILOHASH_CACHE`` names.
+        notify: Called with a line when a long decoding starts, and when the cache cannot be used.
     """
 
     folder: Path = field(default_factory=lambda: cache_folder() / "pixels")
@@ -64,35 +64,36 @@ class PixelCache:
     def decoded(
         self, key: str, shape: tuple[int, int, int, int], draw: Callable[[int], Pixels]
     ) -> DecodedPictures | None:
-        """Return an entry, made first if it is not there.
+        """Return an entry, which is created if it does not exist.
 
         Args:
-            key: digest of the pictures and of what is made of them.
-            shape: ``(N, c, h, w)``.
-            draw: row -> ``(c, h, w)`` uint8; a row for which it raises `UserError` is remembered as not readable.
+            key: Digest of the pictures and of the settings of the decoding.
+            shape: Shape of the decoded pictures, ``(N, c, h, w)``.
+            draw: Function that maps a row to ``(c, h, w)`` uint8. A row for which it raises `UserError` is stored as
+                not readable.
 
         Returns:
-            The entry, or None where it could not be written.
+            The entry, or None if it could not be written.
         """
         path = self.folder / key
         with _lock:
             found = _open(path, shape)
             if found is None:
                 if path.exists():
-                    self.notify(f"The decoded pictures in {path} are damaged and are made anew.")
+                    self.notify(f"The decoded pictures in {path} are damaged and will be decoded again.")
                 elif shape[0] >= LONG_TASK_PICTURES:
-                    self.notify(f"Decoding {shape[0]:,} pictures, once ...")
+                    self.notify(f"Decoding {shape[0]:,} pictures; the result is kept for later runs ...")
                 try:
                     with folder_beside(path) as beside:
                         _write(beside, shape, draw)
                 except (OSError, UserError) as error:
-                    self.notify(f"Going on without a cache of decoded pictures: {error}")
+                    self.notify(f"Continuing without a cache of decoded pictures: {error}")
                 found = _open(path, shape)
         return found
 
 
 def _write(folder: Path, shape: tuple[int, int, int, int], draw: Callable[[int], Pixels]) -> None:
-    # Written as a stream: on a full disk a mapped file would end the process instead of raising an error.
+    # The file is written as a stream: on a full disk, a memory-mapped file would kill the process without an error.
     readable = np.zeros(shape[0], np.bool_)
     with (folder / "pixels.npy").open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
@@ -114,11 +115,11 @@ def _drawn(draw: Callable[[int], Pixels], row: int) -> Pixels | None:
 
 
 def _open(path: Path, shape: tuple[int, int, int, int]) -> DecodedPictures | None:
-    """Return an entry that is whole, or None."""
+    """Return an entry, or None if it is missing or damaged."""
     try:
         stat = (path / "pixels.npy").stat()
-        mark = (path, stat.st_mtime_ns, stat.st_size)
-        if mark not in _checked:
+        version = (path, stat.st_mtime_ns, stat.st_size)
+        if version not in _checked:
             about = read_json(path / "about.json")
             if any(digest_file(path / name) != digest for name, digest in about["digests"].items()):
                 return None
@@ -126,7 +127,7 @@ def _open(path: Path, shape: tuple[int, int, int, int]) -> DecodedPictures | Non
             readable = np.load(path / "readable.npy", allow_pickle=False)
             if pixels.shape != shape or readable.shape != shape[:1]:
                 return None
-            _checked[mark] = DecodedPictures(pixels, readable)
-        return _checked[mark]
+            _checked[version] = DecodedPictures(pixels, readable)
+        return _checked[version]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError):
         return None

@@ -1,4 +1,4 @@
-"""On which device networks run, and in how many bits."""
+"""The device that networks run on, and the precision they use there."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def choose_device(name: str, setting: str = "train.device") -> torch.device:
-    """Return the device that a setting names; ``auto`` takes an accelerator if there is one.
+    """Return the device that a setting names. ``auto`` selects an accelerator if there is one.
 
     Raises:
-        UserError: if the device is not there.
+        UserError: If the device is not available.
     """
     import torch
 
@@ -27,13 +27,13 @@ def choose_device(name: str, setting: str = "train.device") -> torch.device:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, ValueError) as error:
         raise UserError(
-            f'{setting} = "{name}" is not there ({str(error).splitlines()[0]}). Use "auto" or "cpu".'
+            f'{setting} = "{name}" is not available ({str(error).splitlines()[0]}). Use "auto" or "cpu".'
         ) from error
     return device
 
 
 def half_type(device: torch.device) -> torch.dtype | None:
-    """Return the type of 16 bits that is faster than float32 on a device, or None where none is."""
+    """Return the 16-bit type that is faster than float32 on a device, or None if there is none."""
     import torch
 
     if device.type == "cuda":

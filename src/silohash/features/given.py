@@ -1,4 +1,4 @@
-"""Given feature vectors, of either modality, brought to mean zero and deviation one."""
+"""Precomputed feature vectors of either modality, standardized to mean zero and standard deviation one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ BLOCK_ROWS = 1_024
 
 @dataclass(frozen=True, eq=False)
 class GivenFeatures:
-    """Given vectors, standardised column by column.
+    """Precomputed vectors, standardized per column.
 
-    Numbers that are missing (NaN) or infinite are left out of the sums and become zero, the mean; a row without any
-    number is an item that lacks the modality (`missing`). A column that never varies becomes zero.
+    Missing (NaN) and infinite numbers are left out of the sums and become zero, which is the mean. A row without any
+    finite number is an item that lacks the modality (see `missing`). A constant column becomes zero.
 
     Attributes:
         modality: ``image`` or ``text``.
-        width: how many numbers a vector has.
-        summed: the added sums of the silos: ``count``, ``sum``, ``sum_squares``, each ``(width,)`` float64.
+        width: Number of columns of a vector.
+        summed: The added sums of the silos: ``count``, ``sum``, ``sum_squares``, each ``(width,)`` float64.
     """
 
     modality: Modality
@@ -38,10 +38,10 @@ class GivenFeatures:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> GivenFeatures:  # noqa: ARG003
-        """Return the featuriser for a column of vectors."""
+        """Return an unfitted featurizer for a column of vectors."""
         if not isinstance(column, np.ndarray) or not is_features(column):
             raise UserError(
-                f'[features] kind "given" needs feature vectors, and this archive\'s {modality} column holds none. '
+                f'[features] kind "given" needs feature vectors, and this archive\'s {modality} column does not hold any. '
                 'Set kind = "auto".'
             )
         return cls(modality, column.shape[1])
@@ -52,7 +52,7 @@ class GivenFeatures:
         return (self.width,)
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Return ``count``, ``sum`` and ``sum_squares`` of the finite numbers a column, each ``(width,)`` float64."""
+        """Return ``count``, ``sum`` and ``sum_squares`` of the finite numbers per column, each ``(width,)`` float64."""
         vectors = self._vectors(column)
         count, total, squares = (np.zeros(self.width) for _ in range(3))
         for _, block in blocks(rows, BLOCK_ROWS):
@@ -65,14 +65,14 @@ class GivenFeatures:
         return {"count": count, "sum": total, "sum_squares": squares}
 
     def fitted(self, summed: Arrays) -> GivenFeatures:
-        """Return the featuriser that knows the mean and the deviation over all silos."""
+        """Return a featurizer with the mean and the standard deviation over all silos."""
         return replace(self, summed=summed)
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Return ``(n, width)`` float32.
+        """Return the standardized rows, ``(n, width)`` float32.
 
         Raises:
-            UserError: if the column holds no vectors, or vectors of another width.
+            UserError: If the column does not hold vectors, or if they have another width.
         """
         vectors = self._vectors(column)
         mean, deviation = mean_and_deviation(known(self.summed, self.kind))
@@ -84,24 +84,24 @@ class GivenFeatures:
         return scaled
 
     def missing(self, column: Column, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Tell which rows hold no finite number at all, ``(n,)`` bool."""
+        """Return a mask of the rows without any finite number, ``(n,)`` bool."""
         vectors = self._vectors(column)
-        lacking = np.empty(len(rows), np.bool_)
+        empty = np.empty(len(rows), np.bool_)
         for place, block in blocks(rows, BLOCK_ROWS):
-            lacking[place] = ~np.isfinite(vectors[block]).any(axis=1)
-        return lacking
+            empty[place] = ~np.isfinite(vectors[block]).any(axis=1)
+        return empty
 
     def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
         """Return one vector, ``(width,)`` or ``(1, width)``, as ``(1, width)`` float32.
 
         Raises:
-            UserError: if the query is a text or a picture, or has another width.
+            UserError: If the query is a text or a picture, or if it has another width.
         """
         if not isinstance(value, np.ndarray):
             what = "a text" if isinstance(value, str) else "a picture"
             raise UserError(
-                f"The run was trained on given {self.modality} features of {self.width} numbers; the query is {what}. "
-                "Pass a .npy vector that was made as those features were."
+                f"The run was trained on precomputed {self.modality} features with {self.width} columns, and the query is "
+                f"{what}. Pass a .npy vector that was computed like those features."
             )
         return self.transform(value.reshape(1, -1), np.zeros(1, np.int64))
 
@@ -111,18 +111,18 @@ class GivenFeatures:
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> GivenFeatures:
-        """Return the featuriser that gave the state."""
+        """Return the featurizer with a given state."""
         return cls(about["modality"], about["width"], dict(arrays) or None)
 
     def _vectors(self, column: Column) -> npt.NDArray[Any]:
         if not isinstance(column, np.ndarray) or not is_features(column) or column.dtype.kind not in "fiub":
             raise UserError(
-                f"The run was trained on given {self.modality} features of {self.width} numbers, and this column holds "
-                "none. Give an archive with such features."
+                f"The run was trained on precomputed {self.modality} features with {self.width} columns, and this archive "
+                "does not have any. Use an archive with such features."
             )
         if column.shape[1] != self.width:
             raise UserError(
-                f"The run was trained on given {self.modality} features of {self.width} numbers, and these have "
-                f"{column.shape[1]:,}. Make them as the run's features were made."
+                f"The run was trained on precomputed {self.modality} features with {self.width} columns, and these have "
+                f"{column.shape[1]:,}. Compute them like the features of the run."
             )
         return column

@@ -21,10 +21,10 @@ from silohash.types import Arrays, Modality, Rows, UserError
 BLOCK_ROWS = 1_024
 SMALLEST_PIXELS, LARGEST_PIXELS = 8, 512
 CACHED_PICTURES = 64
-"""Fewer pictures than this are decoded without asking the cache."""
+"""Fewer pictures than this are decoded without the cache."""
 
 CACHED_SHARE = 8
-"""Fewer than one picture in this many are decoded without filling the cache with the others."""
+"""If fewer than one in this many of an archive's pictures are needed, they are decoded without the cache."""
 
 MODES = {1: "L", 3: "RGB"}
 
@@ -35,15 +35,15 @@ Pixels: TypeAlias = npt.NDArray[np.uint8]
 class PixelFeatures:
     """Pictures as ``(c, size, size)`` uint8, resized with antialiasing (bicubic).
 
-    The whole picture is squeezed into the square, without a crop and without keeping the aspect: nothing of it is lost,
-    and no border is learnt. Pixels stay uint8; the tower subtracts `mean` and divides by `deviation`. Transparency lies
-    over white. Rows without a picture have no place here: ask only for rows whose item has one.
+    The whole picture is resized to a square, without cropping and without keeping the aspect ratio, so that no part of it
+    is lost and no border is added. Pixels stay uint8; the tower subtracts `mean` and divides by `deviation`. Transparent
+    pictures are drawn on white. All rows must have a picture.
 
     Attributes:
-        size: side in pixels, 8 to 512.
-        channels: 1 (grey) or 3 (colour).
-        summed: the added sums of the silos: ``count``, ``sum``, ``sum_squares`` a channel, int64 and thus exact.
-        cache: where decoded pictures are kept, or None to decode each time.
+        size: Side in pixels, 8 to 512.
+        channels: 1 (gray) or 3 (color).
+        summed: The added sums of the silos per channel: ``count``, ``sum``, ``sum_squares``, int64 and thus exact.
+        cache: The cache of decoded pictures, or None to decode them each time.
     """
 
     size: int = 32
@@ -59,7 +59,7 @@ class PixelFeatures:
         """Check the size and the channels.
 
         Raises:
-            UserError: if one is out of range.
+            UserError: If one is out of range.
         """
         if type(self.size) is not int or not SMALLEST_PIXELS <= self.size <= LARGEST_PIXELS:
             raise UserError(
@@ -67,14 +67,14 @@ class PixelFeatures:
                 f"{LARGEST_PIXELS}."
             )
         if type(self.channels) is not int or self.channels not in MODES:
-            raise UserError(f"[features] channels is {self.channels!r}; it must be 1 (grey) or 3 (colour).")
+            raise UserError(f"[features] channels is {self.channels!r}; it must be 1 (gray) or 3 (color).")
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> PixelFeatures:  # noqa: ARG003
-        """Return the featuriser that the options ask for; grey where the column's first picture is grey."""
+        """Return an unfitted featurizer. By default it is gray if the first picture of the column is gray."""
         if not isinstance(column, Pictures):
             raise UserError(
-                f'[features] kind "pixels" needs pictures, and this archive\'s {modality} column holds none. '
+                f'[features] kind "pixels" needs pictures, and this archive\'s {modality} column does not hold any. '
                 'Set kind = "auto".'
             )
         channels = options["channels"]
@@ -89,17 +89,17 @@ class PixelFeatures:
 
     @property
     def mean(self) -> npt.NDArray[np.float64]:
-        """The mean a channel, ``(c,)``, on the scale 0 to 255."""
+        """The mean per channel, ``(c,)``, on the scale 0 to 255."""
         return mean_and_deviation(known(self.summed, self.kind))[0]
 
     @property
     def deviation(self) -> npt.NDArray[np.float64]:
-        """The standard deviation a channel, ``(c,)``, on the scale 0 to 255; 1 for a channel that never varies."""
+        """The standard deviation per channel, ``(c,)``, on the scale 0 to 255, or 1 for a constant channel."""
         deviation = mean_and_deviation(known(self.summed, self.kind))[1]
         return np.where(deviation > 0, deviation, 1.0)
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Return exact sums of pixel values a channel: ``count``, ``sum``, ``sum_squares``, each ``(c,)`` int64."""
+        """Return the exact sums of pixel values per channel: ``count``, ``sum``, ``sum_squares``, each ``(c,)`` int64."""
         read = self._source(column, rows)
         count, total, squares = (np.zeros(self.channels, np.int64) for _ in range(3))
         for _, block in blocks(rows, BLOCK_ROWS):
@@ -110,14 +110,14 @@ class PixelFeatures:
         return {"count": count, "sum": total, "sum_squares": squares}
 
     def fitted(self, summed: Arrays) -> PixelFeatures:
-        """Return the featuriser that knows the mean and the deviation of all silos' pixels."""
+        """Return a featurizer with the mean and the standard deviation of all silos' pixels."""
         return replace(self, summed=summed)
 
     def transform(self, column: Column, rows: Rows) -> Pixels:
-        """Return ``(n, c, size, size)`` uint8.
+        """Return the pictures as ``(n, c, size, size)`` uint8.
 
         Raises:
-            UserError: if a picture cannot be decoded, or the column holds no pictures.
+            UserError: If a picture cannot be decoded, or if the column does not hold pictures.
         """
         read = self._source(column, rows)
         pixels = np.empty((len(rows), *self.shape), np.uint8)
@@ -129,21 +129,21 @@ class PixelFeatures:
         """Return one picture as ``(1, c, size, size)`` uint8.
 
         Args:
-            value: a picture of any mode, or its pixels as ``(h, w)`` or ``(h, w, 3 or 4)`` uint8.
+            value: A picture of any mode, or its pixels as ``(h, w)`` or ``(h, w, 3 or 4)`` uint8.
 
         Raises:
-            UserError: if it is neither.
+            UserError: If it is neither.
         """
         return self._draw(query_picture(value))[None]
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return the sums (with ``mean`` and ``deviation``, for the tower) and the settings."""
+        """Return the sums, the ``mean`` and ``deviation`` that the tower needs, and the settings."""
         arrays = {} if self.summed is None else {**self.summed, "mean": self.mean, "deviation": self.deviation}
         return arrays, {"kind": self.kind, "modality": self.modality, "size": self.size, "channels": self.channels}
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> PixelFeatures:
-        """Return the featuriser that gave the state."""
+        """Return the featurizer with a given state."""
         sums: Arrays = {name: array for name, array in arrays.items() if name in {"count", "sum", "sum_squares"}}
         return cls(about["size"], about["channels"], sums or None)
 
@@ -155,16 +155,16 @@ class PixelFeatures:
         return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
     def _source(self, column: Column, rows: Rows) -> Callable[[Rows], Pixels]:
-        """Return what reads a block of rows: the cache where it pays, else the pictures."""
+        """Return a function that reads a block of rows, from the cache if that is worthwhile, else from the pictures."""
         if not isinstance(column, Pictures):
             raise UserError(
-                "The run was trained on pictures, and this archive holds none. Give an archive of pictures."
+                "The run was trained on pictures, and this archive does not hold any. Use an archive with pictures."
             )
         if self.cache is None or len(rows) < CACHED_PICTURES or len(rows) * CACHED_SHARE < len(column):
             return partial(self._decode, column)
-        made_of = {"pictures": column.digest(), "shape": self.shape, "pillow": pillow_version}
+        settings = {"pictures": column.digest(), "shape": self.shape, "pillow": pillow_version}
         shape = (len(column), self.channels, self.size, self.size)
-        entry = self.cache.decoded(digest_json(made_of), shape, partial(self._decode_one, column))
+        entry = self.cache.decoded(digest_json(settings), shape, partial(self._decode_one, column))
         return partial(self._decode, column) if entry is None else partial(self._read, column, entry)
 
     def _decode_one(self, column: Pictures, row: int) -> Pixels:
@@ -186,18 +186,18 @@ class PixelFeatures:
 
 
 def query_picture(value: Value) -> Image.Image:
-    """Return a query as a picture of mode ``L`` or ``RGB``, upright, transparency over white.
+    """Return a query as an upright picture of mode ``L`` or ``RGB``, with transparent areas drawn on white.
 
     Args:
-        value: a picture of any mode, or its pixels as ``(h, w)`` or ``(h, w, 3 or 4)`` uint8.
+        value: A picture of any mode, or its pixels as ``(h, w)`` or ``(h, w, 3 or 4)`` uint8.
 
     Raises:
-        UserError: if it is neither.
+        UserError: If it is neither.
     """
     if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in {2, 3} and value.size:
         value = _picture_of(value)
     if not isinstance(value, Image.Image):
-        what = "a text" if isinstance(value, str) else "an array that is no picture"
+        what = "a text" if isinstance(value, str) else "an array that is not a picture"
         raise UserError(f"The run was trained on pictures, and the query is {what}. Pass a picture file.")
     return _plain(value)
 
@@ -219,14 +219,18 @@ def _picture_of(pixels: npt.NDArray[Any]) -> Image.Image:
     try:
         return Image.fromarray(pixels)
     except TypeError as error:
-        raise UserError(f"The query has the shape {pixels.shape}, which is no picture. Pass a picture file.") from error
+        raise UserError(
+            f"The query has the shape {pixels.shape}, which is not the shape of a picture. Pass a picture file."
+        ) from error
 
 
 def _over_white(picture: Image.Image) -> Image.Image:
     try:
         layer = picture.convert("RGBA")
     except ValueError as error:
-        raise UserError(f"The picture's mode {picture.mode} is not known. Save it as RGB with 8 bits.") from error
+        raise UserError(
+            f"The picture's mode {picture.mode} is not supported. Save it as RGB with 8 bits per channel."
+        ) from error
     paper = Image.new("RGBA", layer.size, "white")
     paper.alpha_composite(layer)
     return paper.convert("RGB")

@@ -1,4 +1,4 @@
-"""Work that is done ahead of who needs it, in a few threads and within bounds, and how far it has come."""
+"""Prefetch the results of tasks in a few threads, and report progress."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 QUIET_SECONDS = 2.0
-"""Work that is done sooner shows no progress."""
+"""Tasks that take less time do not show progress."""
 
 PLAIN_SECONDS = 30.0
-"""Between two lines of progress where there is no terminal."""
+"""Time between two progress lines if there is no terminal."""
 
 MOST_THREADS = 8
 
@@ -30,7 +30,7 @@ _Done = TypeVar("_Done")
 
 
 def loader_threads() -> int:
-    """Return how many threads load: one a core, at most `MOST_THREADS`."""
+    """Return the number of loader threads: one per core, at most `MOST_THREADS`."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(MOST_THREADS, cores)
 
@@ -38,13 +38,13 @@ def loader_threads() -> int:
 def prefetched(
     tasks: Sequence[_Task], work: Callable[[_Task], _Done], *, threads: int, ahead: int
 ) -> Generator[_Done, None, None]:
-    """Yield what ``work`` makes of each task, in order, while threads are at work on the next ones.
+    """Yield the result of ``work`` for each task, in order, while threads work on the next tasks.
 
     Args:
-        tasks: what is to be done.
-        work: called in the threads; what it raises is raised here when its turn has come.
-        threads: how many.
-        ahead: at most so many results wait or are in work at a time, so that memory stays flat.
+        tasks: The tasks.
+        work: Function that is called in the threads. An exception is raised here when it is the turn of its task.
+        threads: Number of threads.
+        ahead: Upper limit on the number of tasks that are running or whose results are waiting, which bounds memory.
     """
     waiting: deque[Future[_Done]] = deque()
     left = iter(tasks)
@@ -61,16 +61,17 @@ def prefetched(
 
 @contextmanager
 def progress(what: str, total: int, notify: Notify) -> Iterator[Callable[[int], None]]:
-    """Yield what is to be told of every further items that are done.
+    """Yield a function to call with the number of items that were completed since the last call.
 
-    After two seconds a terminal shows a bar, which vanishes at the end; elsewhere ``notify`` gets a line now and then.
+    After two seconds a terminal shows a progress bar, which is removed at the end. Without a terminal ``notify`` is called
+    with a line from time to time.
     """
     started = last = time.monotonic()
     done = 0
     bar: Progress | None = None
 
     def advance(count: int) -> None:
-        """Count further items, and shows it where it is time to."""
+        """Add completed items, and report progress if it is due."""
         nonlocal bar, done, last
         done += count
         now = time.monotonic()

@@ -1,7 +1,7 @@
-"""Vectors from pretrained networks: what such a network must offer, and the featuriser over any of them.
+"""Vectors from pretrained networks: the contract of such a network, and the featurizer that uses one.
 
-An item is encoded once and kept by its content (`silohash.features.vector_cache`); the vectors are then standardised as
-given ones are, by sums over silos.
+Each item is encoded once, and its vector is kept in a cache (`silohash.features.vector_cache`). The vectors are standardized
+like precomputed ones, with sums over silos.
 """
 
 from __future__ import annotations
@@ -36,87 +36,87 @@ NETWORKS: Mapping[str, str] = {
     "cnnf": "silohash.models.cnnf_features:cnnf",
     "huggingface": "silohash.models.huggingface_features:huggingface",
 }
-"""Every kind of network as module:function, called as ``function(modality, **options) -> Network``.
+"""All kinds of networks as module:function, called as ``function(modality, **options) -> Network``.
 
-The function's keyword-only parameters are the kind's options, with their defaults; it raises `UserError` where the
-weights are not there.
+The keyword-only parameters of the function are the options of the kind. The function raises `UserError` if the weights do
+not exist.
 """
 
 COMMON_OPTIONS: Mapping[str, Any] = {"batch": 32, "device": "auto", "half": False, "draft": False}
-"""Options of every kind: items a pass; where to compute; 16 bits; JPEG files decoded at a reduced size."""
+"""Options of all kinds: items per forward pass, device, 16-bit precision, and JPEG decoding at a reduced size."""
 
 NETWORK_FILES = ("model", "weights")
-"""Options that name a file or folder of the user's."""
+"""Options that hold the path of a user's file or folder."""
 
-SPOKEN_OF = 64
-"""Fewer items than this are encoded without a word."""
+REPORTED_ITEMS = 64
+"""Encoding fewer items than this is not reported."""
 
 
 class Network(Protocol):
-    """A pretrained network that turns pictures or texts into vectors; its weights never change.
+    """A pretrained network with fixed weights that turns pictures or texts into vectors.
 
-    Several threads call `prepare` at once, and one calls `embed`.
+    Several threads call `prepare` at the same time, and one thread calls `embed`.
     """
 
     @property
     def modality(self) -> Modality:
-        """The modality that it takes."""
+        """The modality of the inputs."""
         ...
 
     @property
     def name(self) -> str:
-        """What it is called in messages, as ``google/vit-base-patch16-224``."""
+        """The name in messages, for example ``google/vit-base-patch16-224``."""
         ...
 
     @property
     def key(self) -> str:
-        """A digest of all that decides its vectors: kind, weights, layer or pooling, preprocessing."""
+        """A digest of everything that affects the vectors: kind, weights, layer or pooling, preprocessing."""
         ...
 
     @property
     def width(self) -> int:
-        """How many numbers a vector has."""
+        """The length of a vector."""
         ...
 
     @property
     def smallest_pixels(self) -> int:
-        """To which side a picture may be decoded and not be enlarged afterwards; 0 for texts."""
+        """The smallest side in pixels at which pictures may be decoded without being enlarged later; 0 for texts."""
         ...
 
     def prepare(self, values: Iterable[Value]) -> Arrays:
-        """Decide what the network sees of some pictures or texts: resizing, cropping, word pieces.
+        """Turn pictures or texts into the inputs of the network by resizing, cropping or tokenizing them.
 
         Args:
-            values: pictures (mode ``L`` or ``RGB``) or strings, given one at a time: keep none of them.
+            values: Pictures (mode ``L`` or ``RGB``) or strings, which are produced one at a time and should not be kept.
 
         Returns:
-            Named arrays, each with a row a value. Pixels are best left uint8: `embed` scales them on the device.
+            Named arrays with one row per value. Pixels should stay uint8, because `embed` scales them on the device.
         """
         ...
 
     def embed(self, batch: Arrays, device: str, *, half: bool) -> npt.NDArray[np.float32]:
-        """Return the vectors of what `prepare` gave, ``(n, width)`` float32.
+        """Return the vectors of prepared inputs, ``(n, width)`` float32.
 
         Args:
-            batch: what `prepare` gave for n values.
-            device: as ``cpu`` or ``cuda``.
-            half: whether to compute in 16 bits where that is faster.
+            batch: The result of `prepare` for n values.
+            device: Name of the device, for example ``cpu`` or ``cuda``.
+            half: Whether to compute in 16 bits if that is faster.
         """
         ...
 
 
 def make_network(kind: str, modality: Modality, options: Mapping[str, Any]) -> Network:
-    """Return the network of a kind.
+    """Return a network of a given kind.
 
     Raises:
-        UserError: if its weights are not there, or it does not take the modality.
+        UserError: If its weights do not exist, or if it does not support the modality.
     """
     network: Network = _factory(kind)(modality, **options)
     return network
 
 
 def network_options(kind: str) -> dict[str, Any]:
-    """Return the options that a kind of network takes, with their defaults."""
+    """Return the options of a kind of network, with their defaults."""
     parameters = inspect.signature(_factory(kind)).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
@@ -127,13 +127,13 @@ def _factory(kind: str) -> Any:  # noqa: ANN401  a function of the table
 
 
 class Source:
-    """Where a network comes from; it is opened when it is first needed, and must be the one that is expected.
+    """The source of a network, which is loaded on first use and compared with the expected one.
 
     Args:
-        kind: a kind of `NETWORKS`.
-        modality: the modality.
-        options: the kind's own options.
-        expected: the network's key when the run was trained; None to take it as it is.
+        kind: A kind of `NETWORKS`.
+        modality: The modality.
+        options: The options of the kind.
+        expected: The network's key when the run was trained, or None to accept any network.
     """
 
     def __init__(self, kind: str, modality: Modality, options: Mapping[str, Any], expected: str | None = None) -> None:
@@ -148,16 +148,15 @@ class Source:
         """Return the network.
 
         Raises:
-            UserError: if it is gone, or is not the one that the run was trained with.
+            UserError: If it no longer exists, or is not the network that the run was trained with.
         """
         with self._lock:
             if self._network is None:
                 network = make_network(self.kind, self.modality, self.options)
                 if self._expected not in {None, network.key}:
                     raise UserError(
-                        f"{network.name} is no longer the network that the run was trained with: its weights or its "
-                        "settings have changed, and vectors of another network mean nothing to the model. Put the former "
-                        "one back, or train again."
+                        f"{network.name} is not the network that the run was trained with: its weights or settings have "
+                        "changed. Restore the earlier network, or train again."
                     )
                 self._network = network
             return self._network
@@ -165,17 +164,17 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class NetworkFeatures:
-    """Pictures or texts as a pretrained network's vectors, standardised column by column.
+    """Vectors of a pretrained network for pictures or texts, standardized per column.
 
     Attributes:
-        source: where the network comes from.
-        key: the network's own key; codes of one key and of another have nothing in common.
-        given: what standardises the vectors.
-        batch: items a pass.
-        device: where to compute, as ``auto`` or ``cpu``.
-        half: whether to compute in 16 bits where that is faster, and to keep vectors in 16 bits.
-        draft: whether JPEG files are decoded at a reduced size where the network needs no more.
-        vectors: the vectors that are there already.
+        source: The source of the network.
+        key: The key of the network. Vectors of networks with different keys are not comparable.
+        given: The featurizer that standardizes the vectors.
+        batch: Number of items per forward pass.
+        device: Name of the device, for example ``auto`` or ``cpu``.
+        half: Whether to compute in 16 bits if that is faster, and to store vectors in 16 bits.
+        draft: Whether to decode JPEG files at a reduced size if that is large enough for the network.
+        vectors: The cached vectors.
     """
 
     source: Source
@@ -196,14 +195,14 @@ class NetworkFeatures:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> NetworkFeatures:
-        """Return the featuriser that the options ask for."""
+        """Return an unfitted featurizer."""
         if is_features(column) or isinstance(column, Pictures) != (modality == "image"):
             raise UserError(
                 f'[features] kind "{kind}" needs pictures or texts, and this archive\'s {modality} column holds vectors. '
-                'Set kind = "auto", or an option of the archive that opens its pictures.'
+                'Set kind = "auto", or set the option of the archive that opens its pictures.'
             )
         if type(options["batch"]) is not int or options["batch"] < 1:
-            raise UserError(f"[features] batch is {options['batch']!r}; it must be a whole number of items.")
+            raise UserError(f"[features] batch is {options['batch']!r}; it must be an integer of at least 1.")
         for name in ("half", "draft"):
             if not isinstance(options[name], bool):
                 raise UserError(f"[features] {name} is {options[name]!r}; it must be true or false.")
@@ -214,20 +213,20 @@ class NetworkFeatures:
 
     @classmethod
     def _over(cls, source: Source, key: str, given: GivenFeatures, options: Mapping[str, Any]) -> NetworkFeatures:
-        made_by = {name: options[name] for name in ("half", "draft")}
+        settings = {name: options[name] for name in ("half", "draft")}
         if given.modality == "image":
-            made_by["pillow"] = pillow_version
-        vectors = VectorCache().of_network(digest_json([key, made_by]), given.width, half=options["half"])
+            settings["pillow"] = pillow_version
+        vectors = VectorCache().of_network(digest_json([key, settings]), given.width, half=options["half"])
         return cls(source, key, given, options["batch"], options["device"], options["half"], options["draft"], vectors)
 
     @property
     def kind(self) -> str:
-        """The network's kind, which is the name in the table of featurisers."""
+        """The kind of the network, which is the featurizer's name in the table of `silohash.features`."""
         return self.source.kind
 
     @property
     def modality(self) -> Modality:
-        """The modality that the network takes."""
+        """The modality of the inputs."""
         return self.given.modality
 
     @property
@@ -236,26 +235,27 @@ class NetworkFeatures:
         return self.given.shape
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Return the sums of `GivenFeatures` over the network's vectors."""
-        return self.given.statistics(self.raw(column, rows), np.arange(len(rows)))
+        """Return the sums of the network's vectors, as `GivenFeatures` defines them."""
+        return self.given.statistics(self.network_vectors(column, rows), np.arange(len(rows)))
 
     def fitted(self, summed: Arrays) -> NetworkFeatures:
-        """Return the featuriser that knows the mean and the deviation over all silos."""
+        """Return a featurizer with the mean and the standard deviation over all silos."""
         return replace(self, given=self.given.fitted(summed))
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Return ``(n, width)`` float32.
+        """Return the standardized vectors of the rows, ``(n, width)`` float32.
 
         Raises:
-            UserError: if a picture cannot be decoded, the column holds none of the kind, or the network is gone.
+            UserError: If a picture cannot be decoded, if the column is of another kind, or if the network no longer
+                exists.
         """
-        return self.given.transform(self.raw(column, rows), np.arange(len(rows)))
+        return self.given.transform(self.network_vectors(column, rows), np.arange(len(rows)))
 
     def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
         """Return one picture or text as ``(1, width)`` float32.
 
         Raises:
-            UserError: if the query is of the other modality, or the network is gone or not what it was.
+            UserError: If the query is of the other modality, or if the network no longer exists or has changed.
         """
         query = query_picture(value) if self.modality == "image" else query_text(value)
         network = self.source.network()
@@ -263,7 +263,7 @@ class NetworkFeatures:
         return self.given.encode_one(self.vectors.rounded(found).astype(np.float32))
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return the sums, and where the network came from and what it was; not its weights."""
+        """Return the sums, and the source and key of the network, but not its weights."""
         about = {
             "kind": self.kind,
             "modality": self.modality,
@@ -277,17 +277,17 @@ class NetworkFeatures:
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> NetworkFeatures:
-        """Return the featuriser that gave the state; the network is looked for when something must be encoded."""
+        """Return the featurizer with a given state. The network is loaded when something must be encoded."""
         source = Source(about["kind"], about["modality"], about["options"], about["key"])
         given = GivenFeatures(about["modality"], about["width"], dict(arrays) or None)
         options = {**COMMON_OPTIONS, "half": about["half"], "draft": about["draft"]}
         return cls._over(source, about["key"], given, options)
 
-    def raw(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Return the network's own vectors, ``(n, width)``; what is not kept is encoded first."""
+    def network_vectors(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
+        """Return the network's vectors before standardization, ``(n, width)`` float32. Missing ones are computed first."""
         self._check(column)
         digests = [_content_digest(column, int(row)) for row in rows]
-        lacking = self.vectors.lacking(digests)
+        lacking = self.vectors.missing(digests)
         if lacking:
             self._encode(column, rows, digests, lacking)
         return self.vectors.take(digests)
@@ -295,7 +295,7 @@ class NetworkFeatures:
     def _check(self, column: Column) -> None:
         if self.modality == "image" and not isinstance(column, Pictures):
             raise UserError(
-                "The run was trained on pictures, and this archive holds none. Give an archive of pictures."
+                "The run was trained on pictures, and this archive does not hold any. Use an archive with pictures."
             )
         if self.modality == "text":
             texts_of(column)
@@ -303,9 +303,9 @@ class NetworkFeatures:
     def _encode(self, column: Column, rows: Rows, digests: list[str], lacking: list[int]) -> None:
         network, device = self.source.network(), str(choose_device(self.device))
         what = f"Encoding {len(lacking):,} {'pictures' if self.modality == 'image' else 'texts'} with {network.name}"
-        if len(lacking) >= SPOKEN_OF:
-            self.vectors.notify(f"{what}, once ...")
-        if not isinstance(column, Pictures):  # texts of one length need the least padding
+        if len(lacking) >= REPORTED_ITEMS:
+            self.vectors.notify(f"{what}; the result is kept for later runs ...")
+        if not isinstance(column, Pictures):  # batches of similar lengths need the least padding
             lacking = sorted(lacking, key=lambda place: len(column[rows[place]]))
         groups = [lacking[start : start + self.batch] for start in range(0, len(lacking), self.batch)]
         prepared = prefetched(
@@ -321,11 +321,11 @@ class NetworkFeatures:
             self.vectors.flush()
 
     def _prepare(self, network: Network, column: Column, rows: Rows, device: str) -> Callable[[list[int]], Arrays]:
-        """Return what the threads do with each group of places."""
+        """Return the function that the threads apply to each group of positions."""
         pixels = network.smallest_pixels if self.draft else 0
 
         def prepare(places: list[int]) -> Arrays:
-            """Decode and prepares one group, a picture after the other."""
+            """Decode and prepare one group, one value at a time."""
             batch = network.prepare(_value(column, int(rows[place]), pixels) for place in places)
             return pinned(batch) if device.startswith("cuda") else batch
 
@@ -333,7 +333,7 @@ class NetworkFeatures:
 
 
 def pinned(batch: Arrays) -> Arrays:
-    """Return the arrays in memory from which a graphics card copies while it computes."""
+    """Return the arrays in page-locked memory, from which a GPU can copy asynchronously."""
     import torch
 
     return {name: torch.from_numpy(array).pin_memory().numpy() for name, array in batch.items()}

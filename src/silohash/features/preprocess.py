@@ -1,6 +1,7 @@
-"""How a published network wants its pictures: resized, cropped, scaled, as its ``preprocessor_config.json`` says.
+"""Image preprocessing of published networks: resizing, cropping and scaling as in ``preprocessor_config.json``.
 
-Done with Pillow and numpy alone, so that threads do it side by side, and pictures stay uint8 until they are on the device.
+The preprocessing uses only Pillow and NumPy, so that threads can run it in parallel. Pixels stay uint8 until they are on
+the device.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ FILES = ("preprocessor_config.json", "processor_config.json")
 KNOWN = {"do_convert_rgb", "do_resize", "do_center_crop", "do_rescale", "do_normalize"}
 REFUSED = {"rescale_offset", "include_top"}
 WHOLE_FROM_PIXELS = 384
-"""ConvNeXt's rule: from this size on the whole picture is squeezed, below it is enlarged and cropped."""
+"""ConvNeXt's rule: at this size or above, the whole picture is resized; below it, the picture is resized and cropped."""
 
 
 @dataclass(frozen=True)
 class PicturePreparation:
-    """From a picture to the pixels that a network sees.
+    """The steps from a picture to the input of a network.
 
     Attributes:
-        resize: ``(height, width)`` to which pictures are squeezed, or ``(side,)`` to which their shorter side is brought,
-            or empty.
-        crop: ``(height, width)`` of the middle that is kept, or empty.
-        resample: Pillow's number of the filter.
-        rescale: by which pixels are multiplied.
-        mean: by which they are centred afterwards, a channel.
-        deviation: by which they are divided.
+        resize: ``(height, width)`` after resizing, ``(side,)`` for the length of the shorter side after resizing, or
+            empty for no resizing.
+        crop: ``(height, width)`` of the center crop, or empty for no crop.
+        resample: Pillow's number of the resampling filter.
+        rescale: Factor of the pixels.
+        mean: Mean per channel, which is subtracted after rescaling.
+        deviation: Standard deviation per channel, by which the result is divided.
     """
 
     resize: tuple[int, ...]
@@ -47,13 +48,13 @@ class PicturePreparation:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The height and the width of every picture afterwards."""
+        """The height and the width of the result."""
         height, width = self.crop or self.resize
         return height, width
 
     @property
     def smallest_pixels(self) -> int:
-        """To which side a picture may be decoded and not be enlarged afterwards."""
+        """The smallest side in pixels at which pictures may be decoded without being enlarged later."""
         return max(self.resize or self.crop)
 
     def draw(self, picture: Image.Image) -> npt.NDArray[np.uint8]:
@@ -68,7 +69,7 @@ class PicturePreparation:
         return np.ascontiguousarray(np.asarray(picture, np.uint8).transpose(2, 0, 1))
 
     def affine(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Return by what uint8 pixels are multiplied and what is added then, ``(3, 1, 1)`` float32 each."""
+        """Return the factor of uint8 pixels and the offset that is added to the product, ``(3, 1, 1)`` float32 each."""
         mean, deviation = np.array(self.mean), np.array(self.deviation)
         factor, offset = self.rescale / deviation, -mean / deviation
         return np.float32(factor).reshape(3, 1, 1), np.float32(offset).reshape(3, 1, 1)
@@ -86,10 +87,10 @@ class PicturePreparation:
 
 
 def read_preparation(folder: Path) -> PicturePreparation:
-    """Read how a model's folder wants its pictures.
+    """Return the image preprocessing that a model's folder specifies.
 
     Raises:
-        UserError: if the folder does not say, or asks for what is not done here.
+        UserError: If the folder does not specify it, or if it is not supported.
     """
     for name in FILES:
         if (folder / name).is_file():
@@ -98,30 +99,28 @@ def read_preparation(folder: Path) -> PicturePreparation:
             if isinstance(value, Mapping):
                 return preparation_of(value, folder / name)
     raise UserError(
-        f"{folder / FILES[0]} is missing; it says how the model's pictures are resized and scaled. "
-        "Put it there from where the model came."
+        f"{folder / FILES[0]} is missing, which specifies how pictures are resized and scaled. "
+        "Copy it from the source of the model."
     )
 
 
 def preparation_of(value: Mapping[str, Any], where: Path) -> PicturePreparation:
-    """Return the preparation that an image processor's settings ask for.
+    """Return the preprocessing that an image processor's settings specify.
 
     Raises:
-        UserError: if they ask for what is not done here.
+        UserError: If it is not supported.
     """
     kind = str(value.get("image_processor_type") or value.get("feature_extractor_type") or "")
-    for name, asked in value.items():
-        if asked and (name in REFUSED or (name.startswith("do_") and name not in KNOWN)):
-            raise UserError(f"{where} asks for {name}, which silohash does not do. Choose another model.")
+    for name, setting in value.items():
+        if setting and (name in REFUSED or (name.startswith("do_") and name not in KNOWN)):
+            raise UserError(f"{where} requires {name}, which is not supported. Choose another model.")
     convnext = kind.startswith("ConvNext")
     resize = _resize(value, where, shorter=convnext or bool(value.get("do_center_crop")))
     crop = _pair(value.get("crop_size")) if value.get("do_center_crop") else ()
     if convnext and len(resize) == 1:
         resize, crop = _convnext(resize[0], float(value.get("crop_pct") or 224 / 256))
     if len(crop or resize) != 2:
-        raise UserError(
-            f"{where} leaves pictures of different sizes, which silohash does not do. Choose another model."
-        )
+        raise UserError(f"{where} leaves pictures at different sizes, which is not supported. Choose another model.")
     scaled, centred = value.get("do_rescale", True), value.get("do_normalize", True) and "image_mean" in value
     return PicturePreparation(
         resize=resize,
@@ -143,7 +142,7 @@ def _resize(value: Mapping[str, Any], where: Path, *, shorter: bool) -> tuple[in
         return (size,)
     pair = _pair(size)
     if not pair:
-        raise UserError(f"{where} has the size {size!r}, which silohash does not know. Choose another model.")
+        raise UserError(f"{where} has the size {size!r}, which is not supported. Choose another model.")
     return pair
 
 

@@ -1,4 +1,4 @@
-"""Texts as bags of words, in hashed buckets (no vocabulary is shared) or by a given list of words."""
+"""Texts as bags of words, with hashed buckets (which need no shared vocabulary) or a given vocabulary."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _COMMON_LINE = (
     "that the their them there these they this those to up was were which while who with"
 )
 COMMON_WORDS = frozenset(_COMMON_LINE.split())
-"""Words that say next to nothing of a picture; left out unless `WordRule.common_words` keeps them."""
+"""Words that say almost nothing about a picture. They are ignored unless `WordRule.common_words` is set."""
 
 
 @dataclass(frozen=True)
 class WordRule:
-    """What counts as a word.
+    """The rule that splits a text into words.
 
-    Texts are put into lower case; ``'s`` and apostrophes are dropped; words are runs of letters of any script, of at
-    least two letters where the script has upper and lower case.
+    Texts are lowercased, and ``'s`` and apostrophes are removed. A word is a run of letters of any script, with at least
+    two letters if the script has upper and lower case.
 
     Attributes:
-        numbers: keep runs of digits as words too.
-        single_letters: keep words of one letter (and one digit).
-        common_words: keep the commonest English words.
+        numbers: Whether runs of digits are words too.
+        single_letters: Whether single letters and digits are words.
+        common_words: Whether to keep the most common English words.
     """
 
     numbers: bool = False
@@ -49,7 +49,7 @@ class WordRule:
     common_words: bool = False
 
     def words(self, text: str) -> list[str]:
-        """Return a text's words in order.
+        """Return the words of a text in order.
 
         Example:
             >>> WordRule().words("The dog's bowl isn't full: 2 dogs, a Café!")
@@ -75,16 +75,16 @@ _ASCII_WORDS = re.compile(r"[a-z]+|[0-9]+")
 
 @cache
 def _unicode_words() -> re.Pattern[str]:
-    """Return runs of letters with the marks that belong to them (vowel signs, accents), and runs of digits."""
+    """Return a pattern of runs of letters with their combining marks (vowel signs, accents), and of runs of digits."""
     marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
     return re.compile(rf"(?:[^\W\d_][{re.escape(''.join(marks))}]*)+|\d+")
 
 
 @lru_cache(maxsize=1 << 17)
 def bucket_of(word: str, buckets: int) -> int:
-    """Return the bucket of a word: the same on every machine and in every process.
+    """Return the bucket of a word, which is the same on all machines and in all processes.
 
-    Buckets hide words from a glance, not from somebody with a dictionary.
+    Buckets do not keep words secret: anyone with a dictionary can invert them.
     """
     return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little") % buckets
 
@@ -94,15 +94,15 @@ class BagOfWords:
     """Texts as word counts, ``(V,)`` float32.
 
     ``tfidf`` multiplies each count (or ``1 + log(count)`` with ``log_tf``) by ``log((1 + n) / (1 + df)) + 1`` and
-    brings the row to length one; n and df are summed over the silos' texts. An item without a text is a row of zeros.
+    scales the row to length one. n and df are sums over the texts of all silos. An item without a text is a row of zeros.
 
     Attributes:
-        buckets: V, unless a vocabulary is given.
+        buckets: Number of columns V, unless a vocabulary is given.
         weighting: ``count``, ``binary`` or ``tfidf``.
-        vocabulary: the words in column order, or None for hashed buckets.
-        log_tf: damp repeated words (``tfidf`` only).
-        rule: what counts as a word.
-        summed: the added sums of the silos: ``texts (1,)`` and ``document_frequency (V,)``, int64 and thus exact.
+        vocabulary: The words in column order, or None for hashed buckets.
+        log_tf: Whether to dampen repeated words (``tfidf`` only).
+        rule: The rule that splits a text into words.
+        summed: The added sums of the silos: ``texts (1,)`` and ``document_frequency (V,)``, int64 and thus exact.
     """
 
     buckets: int = 2048
@@ -127,25 +127,27 @@ class BagOfWords:
         """Check the settings.
 
         Raises:
-            UserError: if one is out of range.
+            UserError: If one is out of range.
         """
         if self.weighting not in WEIGHTINGS:
-            raise UserError(f"[features] the weighting {self.weighting!r} is none of: {', '.join(WEIGHTINGS)}.")
+            raise UserError(
+                f"[features] the weighting {self.weighting!r} is unknown. Choose one of: {', '.join(WEIGHTINGS)}."
+            )
         if type(self.buckets) is not int or not 2 <= self.buckets <= MOST_BUCKETS:
             raise UserError(
-                f"[features] buckets is {self.buckets!r}; it must be a whole number, 2 to {MOST_BUCKETS:,}."
+                f"[features] buckets is {self.buckets!r}; it must be an integer from 2 to {MOST_BUCKETS:,}."
             )
         if self.vocabulary is not None:
             if not self.vocabulary or len(set(self.vocabulary)) != len(self.vocabulary):
-                raise UserError("[features] vocabulary is empty or names a word twice. Name each word once.")
+                raise UserError("[features] vocabulary is empty or contains a word twice. List each word once.")
             object.__setattr__(self, "_column_of", {word: place for place, word in enumerate(self.vocabulary)})
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> BagOfWords:
-        """Return the featuriser that the options ask for; ``kind`` is the weighting."""
+        """Return an unfitted featurizer, where ``kind`` is the weighting."""
         if modality != "text" or not isinstance(column, np.ndarray) or is_features(column):
             raise UserError(
-                f'[features] kind "{kind}" needs texts, and this archive\'s {modality} column holds none. '
+                f'[features] kind "{kind}" needs texts, and this archive\'s {modality} column does not hold any. '
                 'Set kind = "auto".'
             )
         switches = ("log_tf", "numbers", "single_letters", "common_words")
@@ -153,11 +155,11 @@ class BagOfWords:
             if not isinstance(options[name], bool):
                 raise UserError(f"[features] {name} is {options[name]!r}; it must be true or false.")
         rule = WordRule(*(options[name] for name in switches[1:]))
-        return cls(options["buckets"], kind, _words_given(options["vocabulary"]), options["log_tf"], rule)
+        return cls(options["buckets"], kind, _read_vocabulary(options["vocabulary"]), options["log_tf"], rule)
 
     @property
     def kind(self) -> str:
-        """The weighting, which is the name in the table of featurisers."""
+        """The weighting, which is the featurizer's name in the table of `silohash.features`."""
         return self.weighting
 
     @property
@@ -166,7 +168,7 @@ class BagOfWords:
         return (self.buckets if self.vocabulary is None else len(self.vocabulary),)
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Return ``texts (1,)``, those that are not empty, and ``document_frequency (V,)``; both int64."""
+        """Return the number of non-empty texts, ``texts (1,)``, and ``document_frequency (V,)``, both int64."""
         texts = texts_of(column)
         frequency = np.zeros(self.shape, np.int64)
         count = 0
@@ -177,14 +179,14 @@ class BagOfWords:
         return {"texts": np.array([count], np.int64), "document_frequency": frequency}
 
     def fitted(self, summed: Arrays) -> BagOfWords:
-        """Return the featuriser that knows how many of all silos' texts hold each word."""
+        """Return a featurizer with the number of texts per word over all silos."""
         return replace(self, summed=summed)
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Return ``(n, V)`` float32.
+        """Return the bags of words of the rows, ``(n, V)`` float32.
 
         Raises:
-            UserError: if the column holds no texts.
+            UserError: If the column does not hold texts.
         """
         texts = texts_of(column)
         dense = np.zeros((len(rows), *self.shape), np.float32)
@@ -203,12 +205,12 @@ class BagOfWords:
         """Return one text as ``(1, V)`` float32.
 
         Raises:
-            UserError: if the query is no text, or holds no word that counts.
+            UserError: If the query is not a text, or does not contain any word of the vocabulary.
         """
         text = query_text(value)
         encoded = self.transform(np.array([text]), np.zeros(1, np.int64))
         if not encoded.any():
-            raise UserError(f'No word of the query "{text[:80]}" can be searched for. Use other words.')
+            raise UserError(f'The query "{text[:80]}" does not contain any known word. Use other words.')
         return encoded
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
@@ -227,7 +229,7 @@ class BagOfWords:
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> BagOfWords:
-        """Return the featuriser that gave the state."""
+        """Return the featurizer with a given state."""
         rule = WordRule(about["numbers"], about["single_letters"], about["common_words"])
         words = None if about["vocabulary"] is None else tuple(about["vocabulary"])
         return cls(about["buckets"], about["kind"], words, about["log_tf"], rule, dict(arrays) or None)
@@ -238,7 +240,7 @@ class BagOfWords:
         return weight
 
     def _counts(self, texts: Iterable[str]) -> tuple[Rows, Rows, Rows]:
-        """Return the words of some texts as (row, column, count), sorted by row and column."""
+        """Return the word counts of texts as (row, column, count), sorted by row and column."""
         size = self.shape[0]
         keys: list[int] = []
         for row, text in enumerate(texts):
@@ -257,10 +259,10 @@ def texts_of(column: Column) -> npt.NDArray[np.generic]:
     """Return a column that holds texts, ``(N,)`` strings.
 
     Raises:
-        UserError: if it holds none.
+        UserError: If the column does not hold texts.
     """
     if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind != "U":
-        raise UserError("The run was trained on texts, and this column holds none. Give an archive with texts.")
+        raise UserError("The run was trained on texts, and this archive does not hold any. Use an archive with texts.")
     return column
 
 
@@ -268,7 +270,7 @@ def query_text(value: Value) -> str:
     """Return a query that is a text.
 
     Raises:
-        UserError: if it is none.
+        UserError: If the query is not a text.
     """
     if not isinstance(value, str):
         what = "a vector" if isinstance(value, np.ndarray) else "a picture"
@@ -276,8 +278,8 @@ def query_text(value: Value) -> str:
     return value
 
 
-def _words_given(vocabulary: object) -> tuple[str, ...] | None:
-    """Return the words of a list, or of a text file with a word a line."""
+def _read_vocabulary(vocabulary: object) -> tuple[str, ...] | None:
+    """Return the words of a list, or of a text file with one word per line."""
     if vocabulary is None:
         return None
     if isinstance(vocabulary, str | Path):
@@ -288,4 +290,4 @@ def _words_given(vocabulary: object) -> tuple[str, ...] | None:
         return tuple(line.strip() for line in lines if line.strip())
     if isinstance(vocabulary, list | tuple) and all(isinstance(word, str) for word in vocabulary):
         return tuple(vocabulary)
-    raise UserError("[features] vocabulary must be a list of words, or a text file with a word a line.")
+    raise UserError("[features] vocabulary must be a list of words or the path of a text file with one word per line.")

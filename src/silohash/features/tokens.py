@@ -1,4 +1,4 @@
-"""Texts as the word pieces of a published model, for a text tower that is trained on from that model."""
+"""Texts as the word pieces of a published model, for a text tower that fine-tunes that model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ BLOCK_ROWS = 4_096
 
 @dataclass(frozen=True, eq=False)
 class TokenFeatures:
-    """Texts as the numbers of their word pieces, ``(length,)`` int32, -1 behind the last.
+    """Texts as the ids of their word pieces, ``(length,)`` int32, padded with -1.
 
-    Nothing is learnt, so that silos have nothing to add up. The state holds the whole tokenizer: the model's folder is
-    not needed to encode later queries.
+    Nothing is fitted. The state holds the whole tokenizer, so the model's folder is not needed to encode queries.
 
     Attributes:
-        pieces: the tokenizer; its ``most`` is the length.
+        pieces: The tokenizer. Its ``most`` is the length.
     """
 
     pieces: WordPieces
@@ -38,14 +37,16 @@ class TokenFeatures:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> TokenFeatures:  # noqa: ARG003
-        """Return the featuriser that the options ask for."""
+        """Return the featurizer that the options describe."""
         if modality != "text" or not isinstance(column, np.ndarray) or is_features(column):
             raise UserError(
-                f'[features] kind "tokens" needs texts, and this archive\'s {modality} column holds none. '
+                f'[features] kind "tokens" needs texts, and this archive\'s {modality} column does not hold any. '
                 'Set kind = "auto".'
             )
         if type(options["length"]) is not int or options["length"] < 3:
-            raise UserError(f"[features] length is {options['length']!r}; it must be a whole number of word pieces.")
+            raise UserError(
+                f"[features] length is {options['length']!r}; it must be an integer of at least 3, in word pieces."
+            )
         folder = find_model(options["model"], "features.text", download=options["download"])
         return cls(read_word_pieces(folder, options["length"]))
 
@@ -55,18 +56,18 @@ class TokenFeatures:
         return (self.pieces.most,)
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Return ``texts (1,)`` int64, how many there are: nothing else is needed of them."""
+        """Return the number of texts, ``texts (1,)`` int64. Nothing is fitted."""
         return {"texts": np.array([len(rows)], np.int64)}
 
     def fitted(self, summed: Arrays) -> TokenFeatures:
-        """Return the same featuriser."""
+        """Return the featurizer itself, because nothing is fitted."""
         return self
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.int32]:
-        """Return ``(n, length)`` int32.
+        """Return the ids of the word pieces of the rows, ``(n, length)`` int32.
 
         Raises:
-            UserError: if the column holds no texts.
+            UserError: If the column does not hold texts.
         """
         texts = texts_of(column)
         ids = np.empty((len(rows), *self.shape), np.int32)
@@ -78,12 +79,12 @@ class TokenFeatures:
         """Return one text as ``(1, length)`` int32.
 
         Raises:
-            UserError: if the query is no text.
+            UserError: If the query is not a text.
         """
         return self.pieces.ids([query_text(value)], width=self.pieces.most)
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return the tokenizer, as the bytes of its text, and the settings."""
+        """Return the serialized tokenizer as bytes, and the settings."""
         tokenizer = np.frombuffer(self.pieces.tokenizer.encode(), np.uint8)
         about = {
             "kind": self.kind,
@@ -95,5 +96,5 @@ class TokenFeatures:
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> TokenFeatures:
-        """Return the featuriser that gave the state."""
+        """Return the featurizer with a given state."""
         return cls(WordPieces(arrays["tokenizer"].tobytes().decode(), about["length"], about["padding"]))

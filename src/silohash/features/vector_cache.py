@@ -1,9 +1,9 @@
-"""Vectors on disk, so that a network sees an item once: however archives grow, share items, or a run is cut off.
+"""A cache of vectors on disk, so that a network encodes each item once, even if a run is interrupted.
 
-A network has a folder, named by the digest of all that decides its vectors. In it lie blocks of vectors with the digests of
-the items' content, each block whole or not there and named by the digest of what it holds; nothing is ever rewritten, and
-several processes may add blocks. A block that is damaged is removed and its items are encoded anew. Where the folder cannot
-be written (a full disk) the work goes on without it.
+Each network has a folder, which is named after the digest of everything that affects its vectors. The folder holds blocks of
+vectors with the digests of the items. Each block is written atomically, is named after the digest of its content, and never
+changes, so several processes may add blocks. A damaged block is removed, and its items are encoded again. If the folder
+cannot be written (for example because the disk is full), the work continues without it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from silohash.files import digest_arrays, read_arrays, write_arrays
 from silohash.types import Notify, UserError
 
 BLOCK_ITEMS = 512
-"""So many items are lost at most when a run is cut off."""
+"""Number of items per block, which is also the largest number of items lost when a run is interrupted."""
 
 SUFFIX = ".safetensors"
 
@@ -32,11 +32,11 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class VectorCache:
-    """The folder of all networks' vectors.
+    """The folder of the vectors of all networks.
 
     Attributes:
-        folder: where networks' folders stand; default ``vectors`` in the folder that ``SILOHASH_CACHE`` names.
-        notify: told when a block is damaged, and when the cache cannot be used.
+        folder: Parent of the networks' folders. The default is ``vectors`` in the folder that ``SILOHASH_CACHE`` names.
+        notify: Called with a line when a block is damaged, and when the cache cannot be used.
     """
 
     folder: Path = field(default_factory=lambda: cache_folder() / "vectors")
@@ -46,23 +46,23 @@ class VectorCache:
         """Return the vectors of one network.
 
         Args:
-            key: a digest of all that decides the vectors.
-            width: how many numbers a vector has.
-            half: whether vectors are kept in 16 bits.
+            key: A digest of everything that affects the vectors.
+            width: The length of a vector.
+            half: Whether to store vectors in 16 bits.
         """
         return NetworkVectors(self.folder / key, width, np.dtype(np.float16 if half else np.float32), self.notify)
 
 
 class NetworkVectors:
-    """One network's vectors by the digests of the items' content.
+    """The vectors of one network by the digests of the items' content.
 
-    Vectors that were added and not yet written are kept in memory until a block is full, or `flush` is called.
+    New vectors are kept in memory until a block is full, or `flush` is called.
 
     Args:
-        folder: where the blocks lie.
-        width: how many numbers a vector has.
-        kept_as: float16 or float32.
-        notify: told what is wrong with the folder.
+        folder: Folder of the blocks.
+        width: The length of a vector.
+        kept_as: Type in which vectors are stored, float16 or float32.
+        notify: Called with a line when something is wrong with the folder.
     """
 
     def __init__(self, folder: Path, width: int, kept_as: np.dtype[np.floating], notify: Notify) -> None:
@@ -77,10 +77,10 @@ class NetworkVectors:
         self._lock = threading.RLock()
         self._seen: set[Path] = set()
 
-    def lacking(self, digests: Sequence[str]) -> list[int]:
-        """Return the first position of each item of which there is no vector, in order."""
+    def missing(self, digests: Sequence[str]) -> list[int]:
+        """Return the first position of each distinct item without a vector, in order."""
         with self._lock:
-            self._look()
+            self._read_new_blocks()
             first: dict[str, int] = {}
             for position, digest in enumerate(digests):
                 if digest not in self._places and digest not in self._pending and digest not in self._unwritten:
@@ -88,7 +88,7 @@ class NetworkVectors:
             return list(first.values())
 
     def add(self, digests: Sequence[str], vectors: Vectors) -> None:
-        """Add vectors, ``(n, width)``; every full block is written."""
+        """Add vectors, ``(n, width)``, and write all full blocks."""
         kept = self.rounded(vectors)
         with self._lock:
             self._pending.update(zip(digests, kept, strict=True))
@@ -96,12 +96,12 @@ class NetworkVectors:
                 self._write(BLOCK_ITEMS)
 
     def rounded(self, vectors: Vectors) -> npt.NDArray[np.floating]:
-        """Return vectors as they are kept; in 16 bits, what is too large becomes the largest."""
+        """Return vectors in the type in which they are stored. Values out of range are clipped."""
         largest = np.finfo(self.kept_as).max
         return np.clip(vectors, -largest, largest).astype(self.kept_as)
 
     def flush(self) -> None:
-        """Write what is not yet a full block."""
+        """Write the remaining vectors, which do not fill a block."""
         with self._lock:
             if self._pending:
                 self._write(len(self._pending))
@@ -110,7 +110,7 @@ class NetworkVectors:
         """Return the vectors of some items, ``(n, width)`` float32.
 
         Raises:
-            KeyError: if there is none of an item: ask `lacking` first.
+            KeyError: If an item has no vector. Call `missing` first.
         """
         found = np.empty((len(digests), self.width), np.float32)
         by_block: dict[Path, list[tuple[int, int]]] = {}
@@ -130,41 +130,41 @@ class NetworkVectors:
         digests = list(self._pending)[:count]
         vectors = np.stack([self._pending.pop(digest) for digest in digests])
         if self._writable:
-            raw = np.array([list(bytes.fromhex(digest)) for digest in digests], np.uint8)
-            arrays = {"digests": raw, "vectors": vectors}
+            digest_bytes = np.array([list(bytes.fromhex(digest)) for digest in digests], np.uint8)
+            arrays = {"digests": digest_bytes, "vectors": vectors}
             path = self.folder / f"{digest_arrays(arrays)}{SUFFIX}"
             try:
                 write_arrays(path, arrays)
             except (OSError, UserError) as error:
                 self._writable = False
-                self.notify(f"Going on without a cache of vectors: {error}")
+                self.notify(f"Continuing without a cache of vectors: {error}")
             else:
-                self._know(path, digests)
+                self._register(path, digests)
                 return
         self._unwritten.update(zip(digests, vectors, strict=True))
 
-    def _know(self, block: Path, digests: Sequence[str]) -> None:
+    def _register(self, block: Path, digests: Sequence[str]) -> None:
         self._seen.add(block)
         self._places.update({digest: (block, row) for row, digest in enumerate(digests)})
 
-    def _look(self) -> None:
-        """Read the blocks that this process has not seen: all of them at first, later those of other processes."""
+    def _read_new_blocks(self) -> None:
+        """Read the blocks that this process has not seen yet: all of them at first, later those of other processes."""
         for block in sorted(self.folder.glob(f"*{SUFFIX}")):
             if block in self._seen:
                 continue
             self._seen.add(block)
-            digests = self._whole(block)
+            digests = self._digests_of_intact(block)
             if digests is not None:
-                self._know(block, digests)
+                self._register(block, digests)
 
-    def _whole(self, block: Path) -> list[str] | None:
+    def _digests_of_intact(self, block: Path) -> list[str] | None:
         try:
             arrays, _ = read_arrays(block)
             if digest_arrays(arrays) == block.stem and arrays["vectors"].shape[1:] == (self.width,):
                 return [bytes(row).hex() for row in arrays["digests"]]
         except (OSError, UserError, KeyError):
             pass
-        self.notify(f"The vectors in {block} are damaged, and their items are encoded anew.")
+        self.notify(f"The vectors in {block} are damaged, and their items will be encoded again.")
         with suppress(OSError):
             block.unlink()
         return None

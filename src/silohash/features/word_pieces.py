@@ -1,4 +1,4 @@
-"""Texts as word pieces, by a published model's own tokenizer."""
+"""Texts as word pieces, with the tokenizer of a published model."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 PADDING = -1
-"""Stands where a text has no more pieces: no number of a piece, whatever the model pads with."""
+"""Fills the rows of short texts. It is not the id of any piece, whichever id the model pads with."""
 
 LONGEST = 512
 COUNTING_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
-"""Models whose positions begin behind the number of their padding."""
+"""Models whose positions start after the id of their padding."""
 
 
 @dataclass(frozen=True)
 class WordPieces:
-    """A tokenizer that is all in one text, so that it needs no folder. Several threads may use it at once.
+    """A tokenizer that is serialized as one text, so that it needs no folder. It is thread-safe.
 
     Attributes:
-        tokenizer: as the package tokenizers writes it.
-        most: texts are cut to so many pieces, those that mark begin and end included.
-        padding: what the model's own tokenizer pads with.
+        tokenizer: The serialized tokenizer of the package tokenizers.
+        most: Number of pieces after which a text is truncated, including the special pieces at both ends.
+        padding: The id that the model's tokenizer pads with.
     """
 
     tokenizer: str
@@ -41,11 +41,11 @@ class WordPieces:
     padding: int
 
     def ids(self, texts: Sequence[str], *, width: int | None = None) -> npt.NDArray[np.int32]:
-        """Return the pieces' numbers, ``(n, width)`` int32, `PADDING` behind a text's last.
+        """Return the ids of the pieces, ``(n, width)`` int32, padded with `PADDING`.
 
         Args:
             texts: n texts.
-            width: how many columns; those that the longest text needs by default.
+            width: Number of columns. The default is the number of pieces of the longest text.
         """
         pieces = [encoding.ids for encoding in self._opened.encode_batch(list(texts))]
         columns = max((len(row) for row in pieces), default=0) if width is None else width
@@ -67,14 +67,14 @@ class WordPieces:
 
 
 def read_word_pieces(folder: Path, most: int = LONGEST) -> WordPieces:
-    """Read the tokenizer of a model's folder.
+    """Return the tokenizer of a model's folder.
 
     Args:
-        folder: the folder.
-        most: texts are cut to so many pieces, or fewer where the model takes fewer.
+        folder: The folder.
+        most: Number of pieces after which a text is truncated. The model's limit applies if it is lower.
 
     Raises:
-        UserError: if the folder has none that can be read.
+        UserError: If the folder does not have a readable tokenizer.
     """
     try:
         from transformers import AutoTokenizer
@@ -83,17 +83,17 @@ def read_word_pieces(folder: Path, most: int = LONGEST) -> WordPieces:
     try:
         found = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         content = found.backend_tokenizer.to_str()
-    except Exception as error:  # of many kinds: no file, a damaged one, one without a fast form
+    except Exception as error:  # many types: no file, a damaged file, no fast tokenizer
         raise UserError(
-            f"{folder} has no tokenizer that can be read ({str(error).splitlines()[0] if str(error) else error!r}). Put "
-            "tokenizer.json there from where the model came."
+            f"{folder} does not have a readable tokenizer ({str(error).splitlines()[0] if str(error) else error!r}). Copy "
+            "tokenizer.json from the source of the model."
         ) from error
     padding = 0 if found.pad_token_id is None else int(found.pad_token_id)
     return WordPieces(content, min(most, LONGEST, int(found.model_max_length), _places(folder, padding)), padding)
 
 
 def _places(folder: Path, padding: int) -> int:
-    """Return for how many pieces a model has positions."""
+    """Return the number of pieces for which a model has positions."""
     config = read_json(folder / "config.json")
     config = config.get("text_config") or config
     places = int(config.get("max_position_embeddings") or LONGEST)

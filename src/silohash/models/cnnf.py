@@ -1,15 +1,15 @@
-"""CNN-F (also VGG-F): the picture network of the older hashing papers, with the authors' weights where the user has them.
+"""CNN-F (also called VGG-F), the image network of earlier hashing papers, with the authors' weights if the user has them.
 
 ================  ==============================  ==============
 layer             what                            output
 ================  ==============================  ==============
-``conv1``         11 x 11, step 4; ReLU; LRN      64 x 54 x 54
-``pool1``         3 x 3, step 2, one more row     64 x 27 x 27
-                  and column right and below
-``conv2``         5 x 5, border 2; ReLU; LRN      256 x 27 x 27
-``pool2``         3 x 3, step 2                   256 x 13 x 13
-``conv3..5``      3 x 3, border 1; ReLU           256 x 13 x 13
-``pool5``         3 x 3, step 2                   256 x 6 x 6
+``conv1``         11 x 11, stride 4; ReLU; LRN    64 x 54 x 54
+``pool1``         3 x 3, stride 2, padded by one  64 x 27 x 27
+                  at the right and bottom
+``conv2``         5 x 5, padding 2; ReLU; LRN     256 x 27 x 27
+``pool2``         3 x 3, stride 2                 256 x 13 x 13
+``conv3..5``      3 x 3, padding 1; ReLU          256 x 13 x 13
+``pool5``         3 x 3, stride 2                 256 x 6 x 6
 ``fc6``, ``fc7``  6 x 6 and 1 x 1; ReLU           4096
 ================  ==============================  ==============
 
@@ -30,7 +30,7 @@ from torch.nn import functional
 
 from silohash.types import Arrays, UserError
 
-Normalisation = Literal["matconvnet", "legacy-port"]
+Normalization = Literal["matconvnet", "legacy-port"]
 Orientation = Literal["normal", "legacy-port"]
 
 SIDE_PIXELS = 224
@@ -38,48 +38,48 @@ WIDTH = 4096
 TRAINED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")
 """The layers that have weights, in order."""
 
-NORMALISED_LAYERS = 2
+NORMALIZED_LAYERS = 2
 HINT = 'It should be "imagenet-vgg-f.mat" from the pretrained models of MatConvNet.'
 
 
-def local_response(kind: Normalisation) -> nn.LocalResponseNorm:
-    """Return the normalisation over neighbouring maps.
+def local_response(kind: Normalization) -> nn.LocalResponseNorm:
+    """Return the normalization over neighboring channels.
 
-    ``matconvnet`` is ``x / (2 + 1e-4 * sum over 5 neighbours of x^2) ** 0.75``; torch divides its factor by the number of
-    neighbours, which is why 5e-4 stands here. ``legacy-port`` is what ports of hashing papers run with these weights
-    instead (two neighbours, torch's own factor): not CNN-F, but what their figures were made with.
+    ``matconvnet`` is ``x / (2 + 1e-4 * sum over 5 neighbors of x^2) ** 0.75``. torch divides its factor by the number of
+    neighbors, hence the 5e-4 below. ``legacy-port`` is what ports of hashing papers use with these weights (two
+    neighbors, torch's default factor). It is not CNN-F, but their published figures were obtained with it.
 
     Raises:
-        UserError: if there is no such normalisation.
+        UserError: If there is no such normalization.
     """
-    if kind not in get_args(Normalisation):
-        raise UserError(f'lrn is "{kind}"; it must be one of: {", ".join(get_args(Normalisation))}.')
+    if kind not in get_args(Normalization):
+        raise UserError(f'lrn is "{kind}"; it must be one of: {", ".join(get_args(Normalization))}.')
     if kind == "legacy-port":
         return nn.LocalResponseNorm(2, k=2)
     return nn.LocalResponseNorm(5, alpha=5e-4, beta=0.75, k=2)
 
 
 class CNNF(nn.Module):
-    """The network up to ``fc7`` after its ReLU.
+    """The network up to ``fc7`` and its ReLU.
 
-    The mean picture is a buffer, so that a model that was saved, sent or rebuilt subtracts it too; `fixed_buffers` keeps it
-    out of what silos train and average.
+    The mean image is a buffer, so that it is saved and sent with the model. `fixed_buffers` excludes it from training and
+    averaging.
 
     Args:
-        lrn: the normalisation, see `local_response`.
-        maps: how many maps ``conv1`` and the other convolutions give; smaller ones make a smaller network of the same form.
-        width: how many numbers ``fc6`` and ``fc7`` give.
+        lrn: The normalization, see `local_response`.
+        maps: Number of channels of ``conv1`` and of the other convolutions. Tests use small numbers.
+        width: Number of outputs of ``fc6`` and ``fc7``.
     """
 
     fixed_buffers: ClassVar[tuple[str, ...]] = ("mean",)
 
     def __init__(
-        self, *, lrn: Normalisation = "matconvnet", maps: tuple[int, int] = (64, 256), width: int = WIDTH
+        self, *, lrn: Normalization = "matconvnet", maps: tuple[int, int] = (64, 256), width: int = WIDTH
     ) -> None:
         super().__init__()
         first, more = maps
         self.width = width
-        self.normalise = local_response(lrn)
+        self.normalize = local_response(lrn)
         self.conv1 = nn.Conv2d(3, first, 11, stride=4)
         self.conv2 = nn.Conv2d(first, more, 5, padding=2)
         self.conv3 = nn.Conv2d(more, more, 3, padding=1)
@@ -92,16 +92,16 @@ class CNNF(nn.Module):
         self.register_buffer("mean", torch.zeros(3, SIDE_PIXELS, SIDE_PIXELS))
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Return ``(B, width)``, at least 0.
+        """Return the non-negative output of ``fc7``, ``(B, width)``.
 
         Args:
-            pixels: ``(B, 3, 224, 224)`` red, green and blue from 0 to 255, uint8 or float.
+            pixels: ``(B, 3, 224, 224)`` RGB values from 0 to 255, uint8 or float.
         """
-        maps = self.normalise(functional.relu(self.conv1(pixels.to(self.mean.dtype) - self.mean)))
+        maps = self.normalize(functional.relu(self.conv1(pixels.to(self.mean.dtype) - self.mean)))
         maps = self.pool(
             functional.pad(maps, (0, 1, 0, 1))
-        )  # nothing is below 0 here, so that a border of 0 never wins
-        maps = self.pool(self.normalise(functional.relu(self.conv2(maps))))
+        )  # all values are at least 0, so zero padding never changes a maximum
+        maps = self.pool(self.normalize(functional.relu(self.conv2(maps))))
         for layer in (self.conv3, self.conv4, self.conv5):
             maps = functional.relu(layer(maps))
         maps = functional.relu(self.fc6(self.pool(maps)))
@@ -109,19 +109,19 @@ class CNNF(nn.Module):
 
 
 def load_cnnf(
-    path: Path, *, lrn: Normalisation = "matconvnet", orientation: Orientation = "normal", net: CNNF | None = None
+    path: Path, *, lrn: Normalization = "matconvnet", orientation: Orientation = "normal", net: CNNF | None = None
 ) -> CNNF:
-    """Return CNN-F with the weights of a file of MatConvNet.
+    """Return CNN-F with the weights of a MatConvNet file.
 
     Args:
-        path: the user's ``imagenet-vgg-f.mat``, of any age.
-        lrn: the normalisation, see `local_response`.
-        orientation: how pictures will come: ``normal``, or with width and height exchanged, as some files of community
-            features hold them (``legacy-port``).
-        net: the network to fill; a new one of full size by default.
+        path: The user's ``imagenet-vgg-f.mat``, of any version.
+        lrn: The normalization, see `local_response`.
+        orientation: ``normal``, or ``legacy-port`` for pictures whose width and height are swapped, as in some community
+            data files.
+        net: The network to fill. The default is a new network of full size.
 
     Raises:
-        UserError: if the file is missing, damaged, of another network, or lacks something.
+        UserError: If the file is missing, damaged, incomplete, or of another network.
     """
     found = read_weights(path, orientation)
     filled = CNNF(lrn=lrn) if net is None else net
@@ -129,43 +129,43 @@ def load_cnnf(
     for name, array in found.items():
         if tuple(array.shape) != tuple(state[name].shape):
             raise UserError(
-                f'{path}: "{name}" has the shape {array.shape}, and CNN-F has {tuple(state[name].shape)} there. {HINT}'
+                f'{path}: "{name}" has the shape {array.shape}, and CNN-F needs {tuple(state[name].shape)}. {HINT}'
             )
     filled.load_state_dict({name: torch.from_numpy(array) for name, array in found.items()})
     return filled.eval()
 
 
 def weights_file(weights: str, where: str) -> Path:
-    """Return the user's file of weights.
+    """Return the path of the user's file of weights.
 
     Args:
-        weights: its path, as it stands in the config.
-        where: what asks for it, for messages.
+        weights: The path in the config.
+        where: The setting that needs the file, for messages.
 
     Raises:
-        UserError: if none is named or it is not there.
+        UserError: If the path is empty or the file does not exist.
     """
     path = Path(weights).expanduser()
     if not weights or not path.is_file():
-        what = f'there is no file "{weights}"' if weights else "weights are not given"
+        what = f'the file "{weights}" does not exist' if weights else "weights is not set"
         raise UserError(f"{where}: {what}. Set weights to the file. {HINT}")
     return path
 
 
 def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
-    """Read a file of MatConvNet by the names of its fields, wherever they stand.
+    """Read a MatConvNet file by the names of its fields, in any order.
 
     Returns:
         ``mean (3, 224, 224)`` and, for each layer of `TRAINED`, ``weight (out, in, h, w)`` and ``bias (out,)``; float32.
 
     Raises:
-        UserError: if the file is missing, damaged, of another network, or lacks something.
+        UserError: If the file is missing, damaged, incomplete, or of another network.
     """
     if orientation not in get_args(Orientation):
         raise UserError(f'orientation is "{orientation}"; it must be one of: {", ".join(get_args(Orientation))}.')
     content = _open(path)
     if "layers" not in content:
-        raise UserError(f'{path} has no "layers"; it holds: {", ".join(sorted(content)) or "nothing"}. {HINT}')
+        raise UserError(f'{path} does not hold "layers" but: {", ".join(sorted(content)) or "nothing"}. {HINT}')
     layers = [_Struct(layer, f"{path}: layer {number}") for number, layer in enumerate(np.ravel(content["layers"]), 1)]
     _check_kind(path, layers)
     swapped = orientation == "legacy-port"
@@ -173,11 +173,11 @@ def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
     found: Arrays = {"mean": _mean(path, content, swapped=swapped)}
     for name in TRAINED:
         if name not in by_name:
-            raise UserError(f'{path} has no layer "{name}"; it has: {", ".join(by_name)}. {HINT}')
+            raise UserError(f'{path} does not have a layer "{name}" but: {", ".join(by_name)}. {HINT}')
         filters, biases = _filters_and_biases(by_name[name])
         if filters.ndim != 4:
             raise UserError(
-                f'{path}: the filters of "{name}" have the shape {filters.shape}; four sizes are needed. {HINT}'
+                f'{path}: the filters of "{name}" have the shape {filters.shape}; four dimensions are needed. {HINT}'
             )
         order = (3, 2, 1, 0) if swapped else (3, 2, 0, 1)
         found[f"{name}.weight"] = np.ascontiguousarray(_float32(filters).transpose(order))
@@ -186,12 +186,12 @@ def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
 
 
 class _Struct:
-    """A struct of MATLAB: its fields by name."""
+    """A MATLAB struct, with its fields by name."""
 
-    def __init__(self, value: Any, called: str) -> None:  # noqa: ANN401  whatever scipy read
+    def __init__(self, value: Any, called: str) -> None:  # noqa: ANN401  anything that scipy reads
         found = np.asarray(value)
         if found.dtype.names is None or found.size != 1:
-            raise UserError(f"{called} is no struct. {HINT}")
+            raise UserError(f"{called} is not a struct. {HINT}")
         self.called = called
         self._value = found.reshape(-1)[0]
         self.names: tuple[str, ...] = found.dtype.names
@@ -200,19 +200,19 @@ class _Struct:
         """Return a field.
 
         Raises:
-            UserError: if there is no such field.
+            UserError: If there is no such field.
         """
         if name not in self.names:
-            raise UserError(f'{self.called} has no field "{name}"; it has: {", ".join(self.names)}. {HINT}')
+            raise UserError(f'{self.called} does not have a field "{name}" but: {", ".join(self.names)}. {HINT}')
         return np.asarray(self._value[name])
 
     def text(self, name: str) -> str:
-        """Return a field that is a word; an empty word where there is none."""
+        """Return a string field, or an empty string if there is no such field."""
         found = self.array(name).reshape(-1) if name in self.names else np.zeros(0)
         return str(found[0]) if found.size else ""
 
     def struct(self, name: str) -> _Struct:
-        """Return a field that is a struct itself."""
+        """Return a field that is itself a struct."""
         return _Struct(self.array(name), f'{self.called}, "{name}"')
 
 
@@ -221,27 +221,29 @@ def _open(path: Path) -> Mapping[str, Any]:
         from scipy.io import loadmat
     except ImportError as error:
         raise UserError(
-            f"{path} is a file of MATLAB, for which scipy is needed: pip install 'silohash[matlab]'"
+            f"{path} is a MATLAB file, which needs scipy. Install it: pip install 'silohash[matlab]'"
         ) from error
     if not path.is_file():
-        raise UserError(f"There are no weights of CNN-F at {path}. {HINT}")
+        raise UserError(f"The CNN-F weights {path} do not exist. {HINT}")
     try:
         content = loadmat(path, struct_as_record=True, squeeze_me=False, appendmat=False)
     except NotImplementedError as error:
-        raise UserError(f"{path} is a file of MATLAB 7.3, which these weights never were. {HINT}") from error
+        raise UserError(
+            f"{path} is a MATLAB 7.3 file, which is not the published format of these weights. {HINT}"
+        ) from error
     except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
-        raise UserError(f"{path} cannot be read as a file of MATLAB ({error}). {HINT}") from error
+        raise UserError(f"{path} cannot be read as a MATLAB file ({error}). {HINT}") from error
     return {name: value for name, value in content.items() if not name.startswith("__")}
 
 
 def _check_kind(path: Path, layers: list[_Struct]) -> None:
     kinds = [layer.text("type") for layer in layers]
-    normalised = sum(kind in {"lrn", "normalize"} for kind in kinds)
-    if "bnorm" in kinds or normalised != NORMALISED_LAYERS:
-        seen = "batch normalisation" if "bnorm" in kinds else f"{normalised} local response normalisations"
+    normalized = sum(kind in {"lrn", "normalize"} for kind in kinds)
+    if "bnorm" in kinds or normalized != NORMALIZED_LAYERS:
+        seen = "batch normalization" if "bnorm" in kinds else f"{normalized} local response normalizations"
         raise UserError(
-            f"{path} has {seen}; CNN-F has two local response normalisations and no batch normalisation. "
-            f'("imagenet-matconvnet-vgg-f.mat" is another network.) {HINT}'
+            f"{path} has {seen}; CNN-F has two local response normalizations and no batch normalization. "
+            f'The file "imagenet-matconvnet-vgg-f.mat" holds another network. {HINT}'
         )
 
 
@@ -255,10 +257,10 @@ def _filters_and_biases(layer: _Struct) -> tuple[npt.NDArray[Any], npt.NDArray[A
 
 
 def _mean(path: Path, content: Mapping[str, Any], *, swapped: bool) -> npt.NDArray[np.float32]:
-    about = next(_normalisations(path, content), None)
+    about = next(_normalizations(path, content), None)
     if about is None:
         raise UserError(
-            f'{path} has neither "normalization" nor "meta.normalization", where the mean picture stands. {HINT}'
+            f'{path} has neither "normalization" nor "meta.normalization", which hold the mean image. {HINT}'
         )
     mean = _float32(about.array("averageImage"))
     if mean.size == 3:
@@ -270,8 +272,8 @@ def _mean(path: Path, content: Mapping[str, Any], *, swapped: bool) -> npt.NDArr
     return np.ascontiguousarray(mean.transpose((2, 1, 0) if swapped else (2, 0, 1)))
 
 
-def _normalisations(path: Path, content: Mapping[str, Any]) -> Iterator[_Struct]:
-    """Yield the struct ``normalization`` of the older files, or of the newer ones, where it stands in ``meta``."""
+def _normalizations(path: Path, content: Mapping[str, Any]) -> Iterator[_Struct]:
+    """Yield the struct ``normalization``, which newer files hold inside ``meta``."""
     if "normalization" in content:
         yield _Struct(content["normalization"], f'{path}: "normalization"')
     if "meta" in content:

@@ -1,4 +1,4 @@
-"""Pictures as what CNN-F makes of them: 4096 numbers, the features of the older hashing papers."""
+"""CNN-F features of pictures (4096 numbers), which earlier hashing papers use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image
 
 from silohash.features.base import Value
 from silohash.files import digest_file, digest_json
-from silohash.models.cnnf import CNNF, SIDE_PIXELS, WIDTH, Normalisation, Orientation, load_cnnf, weights_file
+from silohash.models.cnnf import CNNF, SIDE_PIXELS, WIDTH, Normalization, Orientation, load_cnnf, weights_file
 from silohash.types import Arrays, Modality, UserError
 
 PREPROCESSING = "RGB, 224 x 224 bicubic without crop, 0 to 255, mean picture subtracted"
@@ -25,39 +25,39 @@ def cnnf(
     modality: Modality,
     *,
     weights: str = "",
-    lrn: Normalisation = "matconvnet",
+    lrn: Normalization = "matconvnet",
     orientation: Orientation = "normal",
 ) -> FrozenCNNF:
     """Return CNN-F up to the layer ``fc7``, with the user's weights.
 
     Args:
-        modality: must be ``image``.
-        weights: the user's ``imagenet-vgg-f.mat``.
-        lrn: ``matconvnet``, as the weights were trained; ``legacy-port``, as ports of hashing papers compute it.
-        orientation: ``legacy-port`` for pictures that come with width and height exchanged.
+        modality: Must be ``image``.
+        weights: The user's ``imagenet-vgg-f.mat``.
+        lrn: ``matconvnet``, with which the weights were trained, or ``legacy-port``, which ports of hashing papers use.
+        orientation: ``normal``, or ``legacy-port`` for pictures whose width and height are swapped.
 
     Raises:
-        UserError: if the modality is another or the weights are not there.
+        UserError: If the modality is not ``image``, or if the weights do not exist.
     """
     if modality != "image":
-        raise UserError(f'[features.{modality}] kind "cnnf" takes pictures only. Choose another kind.')
+        raise UserError(f'[features.{modality}] kind "cnnf" supports pictures only. Choose another kind.')
     path = weights_file(weights, '[features.image] kind "cnnf"')
     return FrozenCNNF(path, lrn, orientation, digest_file(path))
 
 
 @dataclass(frozen=True)
 class FrozenCNNF:
-    """CNN-F whose weights never change; they are read when the first pictures come.
+    """CNN-F with fixed weights, which are loaded on first use.
 
     Attributes:
-        path: the weights.
-        lrn: the normalisation.
-        orientation: how pictures come.
-        digest: of the weights.
+        path: File of the weights.
+        lrn: The normalization.
+        orientation: The orientation of the pictures.
+        digest: Digest of the weights.
     """
 
     path: Path
-    lrn: Normalisation
+    lrn: Normalization
     orientation: Orientation
     digest: str
 
@@ -68,20 +68,20 @@ class FrozenCNNF:
 
     @property
     def key(self) -> str:
-        """A digest of all that decides the vectors."""
+        """A digest of everything that affects the vectors."""
         return digest_json(["cnnf", self.digest, "fc7", self.lrn, self.orientation, PREPROCESSING])
 
     def prepare(self, values: Iterable[Value]) -> Arrays:
-        """Return ``pixels (n, 3, 224, 224)`` uint8: each whole picture squeezed into the square.
+        """Return ``pixels (n, 3, 224, 224)`` uint8, with each whole picture resized to a square.
 
         Raises:
-            UserError: if a value is no picture.
+            UserError: If a value is not a picture.
         """
         drawn = [_pixels(value) for value in values]
         return {"pixels": np.stack(drawn) if drawn else np.zeros((0, 3, SIDE_PIXELS, SIDE_PIXELS), np.uint8)}
 
     def embed(self, batch: Arrays, device: str, *, half: bool) -> npt.NDArray[np.float32]:
-        """Return ``fc7`` after its ReLU, ``(n, 4096)`` float32; ``half`` computes in bfloat16, on graphics cards only."""
+        """Return ``fc7`` after its ReLU, ``(n, 4096)`` float32. On a GPU, ``half`` computes in bfloat16."""
         kind = torch.device(device).type
         with torch.inference_mode(), torch.autocast(kind, torch.bfloat16, enabled=half and kind == "cuda"):
             pixels = torch.from_numpy(np.ascontiguousarray(batch["pixels"])).to(device)

@@ -1,4 +1,4 @@
-"""CNN-F as a tower that is trained on, as the older hashing papers do."""
+"""CNN-F as a tower that is fine-tuned, as in earlier hashing papers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from silohash.features.base import Featuriser
 from silohash.features.image import PixelFeatures
 from silohash.files import digest_file
-from silohash.models.cnnf import CNNF, SIDE_PIXELS, WIDTH, Normalisation, Orientation, load_cnnf, weights_file
+from silohash.models.cnnf import CNNF, SIDE_PIXELS, WIDTH, Normalization, Orientation, load_cnnf, weights_file
 from silohash.types import Arrays, Modality, UserError
 
 
@@ -18,27 +18,27 @@ def settings(
     featuriser: Featuriser,
     *,
     weights: str = "",
-    lrn: Normalisation = "matconvnet",
+    lrn: Normalization = "matconvnet",
     orientation: Orientation = "normal",
 ) -> dict[str, Any]:
-    """Return what the network is built of, and where its weights lie.
+    """Return the structure of the network and the path of its weights.
 
     Args:
-        modality: must be ``image``.
-        featuriser: ``pixels`` in colour, 224 a side.
-        weights: the user's ``imagenet-vgg-f.mat``.
-        lrn: the normalisation, see `silohash.models.cnnf.local_response`.
-        orientation: ``legacy-port`` for pictures that come with width and height exchanged.
+        modality: Must be ``image``.
+        featuriser: ``pixels`` in color, 224 per side.
+        weights: The user's ``imagenet-vgg-f.mat``.
+        lrn: The normalization, see `silohash.models.cnnf.local_response`.
+        orientation: ``normal``, or ``legacy-port`` for pictures whose width and height are swapped.
 
     Raises:
-        UserError: if the weights are not there, or the network does not take what the featuriser gives.
+        UserError: If the weights do not exist, or if the network does not support the featurizer's output.
     """
     if modality != "image":
-        raise UserError(f'[model.{modality}] the backbone "cnnf" takes pictures only. Choose another backbone.')
+        raise UserError(f'[model.{modality}] the backbone "cnnf" supports pictures only. Choose another backbone.')
     if not isinstance(featuriser, PixelFeatures) or featuriser.shape != (3, SIDE_PIXELS, SIDE_PIXELS):
         raise UserError(
-            f'[model.image] CNN-F takes colour pictures of {SIDE_PIXELS} pixels. Set features.image = {{ kind = "pixels", '
-            f"channels = 3, size = {SIDE_PIXELS} }}."
+            f"[model.image] CNN-F needs color pictures of {SIDE_PIXELS} pixels per side. Set features.image = {{ "
+            f'kind = "pixels", channels = 3, size = {SIDE_PIXELS} }}.'
         )
     path = weights_file(weights, '[model.image] backbone "cnnf"').resolve()
     made = {"source": str(path), "digest": digest_file(path), "lrn": lrn, "orientation": orientation, "width": WIDTH}
@@ -51,13 +51,13 @@ def build(about: Mapping[str, Any]) -> CNNF:
 
 
 def weights(about: Mapping[str, Any]) -> Arrays:
-    """Return the published weights by their names in the network that `build` makes.
+    """Return the published weights by their names in the network that `build` returns.
 
     Raises:
-        UserError: if the file is gone, has changed since the settings were made, or is of another network.
+        UserError: If the file no longer exists, has changed since the settings were created, or is of another network.
     """
     path = Path(about["source"])
     if not path.is_file() or digest_file(path) != about["digest"]:
-        raise UserError(f"The weights in {path} have changed while the run was prepared. Run the command again.")
+        raise UserError(f"The weights in {path} changed while the run was prepared. Run the command again.")
     net = load_cnnf(path, lrn=about["lrn"], orientation=about["orientation"])
     return {name: tensor.numpy() for name, tensor in net.state_dict().items()}

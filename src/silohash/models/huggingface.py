@@ -1,7 +1,7 @@
-"""Published backbones of Hugging Face: one vector an item, frozen or trained on.
+"""Hugging Face backbones that give one vector per item, frozen or fine-tuned.
 
-A backbone is built of its stored config alone, so that workers and finished runs need no folder; the published weights are
-read once, when a run starts.
+A backbone is built from its stored config alone, so that workers and finished runs do not need the model's folder. The
+published weights are read once, when a run starts.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ OTHER_HALF: dict[Modality, tuple[str, ...]] = {
     "image": ("text_model", "text_projection", "logit_scale", "logit_bias"),
     "text": ("vision_model", "visual_projection", "logit_scale", "logit_bias"),
 }
-"""What a model of both modalities does not need for one of them."""
+"""Parts that a model of both modalities does not need for one modality."""
 
 UNMASKED = ("siglip", "siglip2")
-"""Models whose texts are padded to one length, and that see the padding."""
+"""Models whose texts are padded to a fixed length without an attention mask."""
 
 CLASS_TOKENS = ("cls_token", "class_embedding")
 NEEDLESS_CONFIG = ("id2label", "label2id", "architectures", "transformers_version", "dtype", "torch_dtype")
 
 CHUNK_ITEMS = 64
-"""Without gradients, so many items pass at a time: memory stays flat however many are asked for."""
+"""Number of items per forward pass without gradients, which bounds memory."""
 
 
 class Backbone(nn.Module):
-    """A published network that gives one vector an item.
+    """A published network that gives one vector per item.
 
     Args:
-        config: the published config as a JSON value.
-        modality: the modality.
-        pooling: how the vector is made, see `pooled`; not ``auto``.
-        unit_length: whether vectors are brought to length one.
-        padding: what stands for a text's missing word pieces.
-        network: the network if it is there already; else it is built of the config, with random weights.
+        config: The published config as a JSON value.
+        modality: The modality.
+        pooling: How the vector is computed, see `pooled`. It must not be ``auto``.
+        unit_length: Whether vectors are scaled to length one.
+        padding: The id with which the model pads texts.
+        network: The network, or None to build it from the config with random weights.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Backbone(nn.Module):
         self.network = _stripped(_built(config) if network is None else network, modality, pooling)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return ``(B, width)`` float.
+        """Return one vector per item, ``(B, width)`` float.
 
         Args:
-            inputs: ``(B, 3, h, w)`` pictures on the model's own scale, or ``(B, L)`` numbers of word pieces, -1 where
-                there are no more.
+            inputs: ``(B, 3, h, w)`` pictures on the model's input scale, or ``(B, L)`` ids of word pieces, padded with
+                -1.
         """
         if torch.is_grad_enabled() or len(inputs) <= CHUNK_ITEMS:
             return self._vectors(inputs)
@@ -96,27 +96,27 @@ class Backbone(nn.Module):
         return nn.functional.normalize(vectors, dim=1) if self.unit_length else vectors
 
 
-def pooled(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:  # noqa: ANN401  transformers' own
-    """Return one vector an item of a network's last layer, ``(B, width)``.
+def pooled(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:  # noqa: ANN401  a class of transformers
+    """Return one vector per item from a network's last layer, ``(B, width)``.
 
     Args:
-        output: what the network gave: ``last_hidden_state``, ``(B, L, width)`` or ``(B, width, h, w)``, and where it has
-            one ``pooler_output``.
-        pooling: ``pooler`` for the network's own summary, ``cls`` for the first token, ``mean`` over all.
-        mask: ``(B, L)``, 0 where a text has no more word pieces.
+        output: The output of the network: ``last_hidden_state``, ``(B, L, width)`` or ``(B, width, h, w)``, and optionally
+            ``pooler_output``.
+        pooling: ``pooler`` for the network's pooled output, ``cls`` for the first token, ``mean`` for the mean over tokens.
+        mask: ``(B, L)``, 0 for padding.
 
     Raises:
-        UserError: if the network has nothing of the kind.
+        UserError: If the network does not support the pooling.
     """
     hidden: Tensor = output.last_hidden_state
     if pooling == "pooler":
         if getattr(output, "pooler_output", None) is None:
-            raise UserError('The model has no pooler of its own. Set pooling = "cls" or "mean".')
+            raise UserError('The model does not have a pooler. Set pooling = "cls" or "mean".')
         summary: Tensor = output.pooler_output
         return summary.flatten(1)
     if hidden.ndim > 3:
         if pooling == "cls":
-            raise UserError('The model gives maps, which have no first token. Set pooling = "mean".')
+            raise UserError('The model returns feature maps, which do not have a first token. Set pooling = "mean".')
         return hidden.mean(dim=(2, 3))
     if pooling == "cls":
         return hidden[:, 0]
@@ -129,28 +129,33 @@ def pooled(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:
 def read_backbone(
     folder: Path, sample: Tensor, modality: Modality, pooling: Pooling, *, unit_length: bool = False, padding: int = 0
 ) -> tuple[Backbone, int]:
-    """Return a folder's network with its published weights, in evaluation mode and float32, and how wide vectors are.
+    """Return a folder's network with its published weights, in evaluation mode and float32, and the length of its vectors.
 
     Args:
-        folder: the folder.
-        sample: any one input, as `Backbone.forward` takes it.
-        modality: the modality.
-        pooling: see `pooled`; ``auto`` takes the projection of models of both modalities, the mean over texts' word pieces,
-            and the summary that a network of pictures is made for.
-        unit_length: whether vectors are brought to length one.
-        padding: what stands for a text's missing word pieces.
+        folder: The folder.
+        sample: Any one input of `Backbone.forward`.
+        modality: The modality.
+        pooling: See `pooled`. ``auto`` selects the projection for models of both modalities, the mean over word pieces for
+            other text models, and the usual pooling of the architecture for other image models.
+        unit_length: Whether vectors are scaled to length one.
+        padding: The id with which the model pads texts.
 
     Raises:
-        UserError: if the folder holds no model that can be read, lacks weights, or has no such pooling.
+        UserError: If the folder does not hold a readable model, if weights are missing, or if the model does not support
+            the pooling.
     """
     if pooling not in get_args(Pooling):
         raise UserError(f'pooling is "{pooling}"; it must be one of: {", ".join(get_args(Pooling))}.')
     config, network, missing = _published(folder)
     dual = hasattr(network, f"get_{modality}_features")
     if pooling == "projection" and not dual:
-        raise UserError(f'{folder} is no model of pictures and texts, so it has no projection. Set pooling = "auto".')
+        raise UserError(
+            f'{folder} is not a model of both pictures and texts, so it does not have a projection. Set pooling = "auto".'
+        )
     if dual and pooling not in {"auto", "projection"}:
-        raise UserError(f"{folder} is a model of pictures and texts: it gives its projection only. Leave pooling out.")
+        raise UserError(
+            f"{folder} is a model of both pictures and texts, for which only the projection is supported. Remove pooling."
+        )
     with torch.inference_mode(), _explaining(folder, sample):
         chosen: Pooling = "projection" if dual else pooling
         if chosen == "auto":
@@ -160,13 +165,13 @@ def read_backbone(
     lacking = sorted(missing & set(backbone.network.state_dict()))
     if lacking:
         raise UserError(
-            f"{folder} lacks weights of its own network ({lacking[0]} and {len(lacking) - 1} more), which would be random. "
-            "Choose another pooling, or put the whole model there."
+            f"{folder} lacks weights of its network ({lacking[0]} and {len(lacking) - 1} more), which would be random. "
+            "Choose another pooling, or use the complete model."
         )
     return backbone, width
 
 
-def _natural(network: Any, sample: Tensor) -> Pooling:  # noqa: ANN401  transformers' own
+def _natural(network: Any, sample: Tensor) -> Pooling:  # noqa: ANN401  a class of transformers
     own = hasattr(getattr(network, "pooler", None), "dense")  # published weights are often without it
     if not own and getattr(network(pixel_values=sample), "pooler_output", None) is not None:
         return "pooler"
@@ -179,13 +184,15 @@ def _explaining(folder: Path, sample: Tensor) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:  # of many kinds: a network says in its own words what it does not take
+    except Exception as error:  # many types: each network reports unsupported inputs in its own way
         what = "word pieces" if sample.ndim == 2 else f"pictures of {sample.shape[-1]} x {sample.shape[-2]} pixels"
-        raise UserError(f"The model in {folder} does not take {what} ({_first_line(error)}).") from error
+        raise UserError(
+            f"The model in {folder} does not support {what} ({_first_line(error)}). Choose another model."
+        ) from error
 
 
 def _published(folder: Path) -> tuple[dict[str, Any], nn.Module, set[str]]:
-    """Return a folder's config, its network in float32, and the names of the weights that it lacks."""
+    """Return a folder's config, its network in float32, and the names of missing weights."""
     try:
         from transformers import AutoConfig, AutoModel
     except ImportError as error:
@@ -201,8 +208,10 @@ def _published(folder: Path) -> tuple[dict[str, Any], nn.Module, set[str]]:
                 use_safetensors=True,
                 output_loading_info=True,
             )
-    except Exception as error:  # of many kinds: an unknown architecture, a damaged file, other shapes
-        raise UserError(f"The model in {folder} cannot be read ({_first_line(error)}). Put it there again.") from error
+    except Exception as error:  # many types: an unknown architecture, a damaged file, wrong shapes
+        raise UserError(
+            f"The model in {folder} cannot be read ({_first_line(error)}). Restore the folder, or choose another model."
+        ) from error
     plain = {name: value for name, value in json.loads(config.to_json_string()).items() if name not in NEEDLESS_CONFIG}
     return plain, network.float().eval(), set(about["missing_keys"])
 
@@ -220,7 +229,7 @@ def _built(config: Mapping[str, Any]) -> nn.Module:
 
 
 def _stripped(network: nn.Module, modality: Modality, pooling: Pooling) -> nn.Module:
-    """Return a network without the parts that a modality and a pooling do not need: they would travel for nothing."""
+    """Remove the parts that a modality and a pooling do not need, which would otherwise be sent to the silos."""
     if pooling == "projection":
         for name in OTHER_HALF[modality]:
             if hasattr(network, name):
@@ -236,7 +245,7 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keeps transformers from talking: what it has to say is checked here."""
+    """Silence transformers inside a ``with`` block. The caller checks what it would report."""
     from transformers import utils
 
     logging: Any = utils.logging

@@ -1,4 +1,4 @@
-"""Pictures and texts as what published backbones of Hugging Face make of them."""
+"""Features of pictures and texts from frozen Hugging Face backbones."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ from silohash.types import Arrays, Modality, UserError
 def huggingface(
     modality: Modality, *, model: str = "", pooling: Pooling = "auto", download: bool = False
 ) -> FrozenBackbone:
-    """Return a published backbone, frozen.
+    """Return a frozen published backbone.
 
     Args:
-        modality: the modality.
-        model: the folder that `save_pretrained` wrote or that was downloaded, or the name of a model in the local cache of
-            Hugging Face.
+        modality: The modality.
+        model: A downloaded or saved model folder, or the name of a model in the local cache of Hugging Face.
         pooling: ``auto``, ``projection``, ``pooler``, ``cls`` or ``mean``.
-        download: whether a model that is not there may be downloaded.
+        download: Whether a model that is not in the cache may be downloaded.
 
     Raises:
-        UserError: if the model is not there or cannot be read.
+        UserError: If the model does not exist or cannot be read.
     """
     folder = find_model(model, f"features.{modality}", download=download)
     digest = folder_digest(folder, modality)
@@ -55,15 +54,15 @@ def huggingface(
 
 @dataclass(frozen=True, eq=False)
 class FrozenBackbone:
-    """A published backbone whose weights never change.
+    """A published backbone with fixed weights.
 
     Attributes:
-        name: the folder or the name that the user gave.
-        key: a digest of all that decides the vectors.
-        width: how many numbers a vector has.
-        backbone: the network.
-        preparation: what is done to pictures; None for texts.
-        pieces: the tokenizer; None for pictures.
+        name: The folder or name that the user gave.
+        key: A digest of everything that affects the vectors.
+        width: The length of a vector.
+        backbone: The network.
+        preparation: The preprocessing of pictures, or None for texts.
+        pieces: The tokenizer, or None for pictures.
     """
 
     name: str
@@ -75,29 +74,29 @@ class FrozenBackbone:
 
     @property
     def modality(self) -> Modality:
-        """The modality that it takes."""
+        """The modality of the inputs."""
         return self.backbone.modality
 
     @property
     def smallest_pixels(self) -> int:
-        """To which side a picture may be decoded and not be enlarged afterwards; 0 for texts."""
+        """The smallest side in pixels at which pictures may be decoded without being enlarged later; 0 for texts."""
         return 0 if self.preparation is None else self.preparation.smallest_pixels
 
     def prepare(self, values: Iterable[Value]) -> Arrays:
         """Return ``pixels (n, 3, h, w)`` uint8, or ``ids (n, L)`` int32.
 
         Raises:
-            UserError: if a value is of the other modality.
+            UserError: If a value is of the other modality.
         """
         if self.preparation is not None:
             drawn = [self.preparation.draw(_picture(value)) for value in values]
             return {"pixels": np.stack(drawn)}
-        assert self.pieces is not None  # noqa: S101  the one or the other
+        assert self.pieces is not None  # noqa: S101  exactly one of them is set
         padded = self.backbone.config["model_type"] in UNMASKED
         return {"ids": self.pieces.ids([str(value) for value in values], width=self.pieces.most if padded else None)}
 
     def embed(self, batch: Arrays, device: str, *, half: bool) -> npt.NDArray[np.float32]:
-        """Return ``(n, width)`` float32; ``half`` computes in 16 bits where the device is faster in them."""
+        """Return the vectors, ``(n, width)`` float32. ``half`` computes in 16 bits if that is faster on the device."""
         place = torch.device(device)
         kind = half_type(place) if half else None
         (values,) = batch.values()
@@ -114,5 +113,5 @@ class FrozenBackbone:
 def _picture(value: Value) -> Image.Image:
     if not isinstance(value, Image.Image):
         what = "a text" if isinstance(value, str) else "a vector"
-        raise UserError(f"The model takes pictures, and this is {what}. Pass a picture file.")
+        raise UserError(f"The model needs pictures, and this is {what}. Pass a picture file.")
     return value

@@ -1,4 +1,4 @@
-"""Published backbones of Hugging Face as towers that are trained on."""
+"""Hugging Face backbones as towers that are fine-tuned."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from silohash.types import Arrays, Modality, UserError
 def settings(
     modality: Modality, featuriser: Featuriser, *, model: str = "", pooling: Pooling = "auto", download: bool = False
 ) -> dict[str, Any]:
-    """Return what a backbone is built of, and where its weights lie.
+    """Return the structure of a backbone and the folder of its weights.
 
     Args:
-        modality: the modality.
-        featuriser: ``pixels`` in colour, of the size that the model takes; or ``tokens`` of the same model.
-        model: the folder, or the name of a model in the local cache of Hugging Face.
-        pooling: as for frozen backbones.
-        download: whether a model that is not there may be downloaded.
+        modality: The modality.
+        featuriser: ``pixels`` in color, of the model's input size; or ``tokens`` of the same model.
+        model: The folder, or the name of a model in the local cache of Hugging Face.
+        pooling: As for frozen backbones.
+        download: Whether a model that is not in the cache may be downloaded.
 
     Raises:
-        UserError: if the model is not there, or does not take what the featuriser gives.
+        UserError: If the model does not exist, or does not support the featurizer's output.
     """
     folder = find_model(model, f"model.{modality}", download=download)
     made: dict[str, Any] = {"source": str(folder.resolve()), "digest": folder_digest(folder, modality)}
     if modality == "image":
         if not isinstance(featuriser, PixelFeatures) or featuriser.channels != 3:
             raise UserError(
-                '[model.image] a backbone takes colour pictures. Set features.image = { kind = "pixels", channels = 3, '
+                '[model.image] a backbone needs color pictures. Set features.image = { kind = "pixels", channels = 3, '
                 "size = ... }."
             )
         factor, offset = read_preparation(folder).affine()
@@ -51,7 +51,7 @@ def settings(
             or featuriser.pieces.tokenizer != read_word_pieces(folder).tokenizer
         ):
             raise UserError(
-                '[model.text] a backbone takes the word pieces of its own tokenizer. Set features.text = { kind = "tokens", '
+                '[model.text] a backbone needs the word pieces of its tokenizer. Set features.text = { kind = "tokens", '
                 f'model = "{model}" }}.'
             )
         rule = sentence_rule(folder) if pooling == "auto" else None
@@ -72,15 +72,15 @@ def build(about: Mapping[str, Any]) -> Backbone:
 
 
 def weights(about: Mapping[str, Any]) -> Arrays:
-    """Return the published weights by their names in the network that `build` makes.
+    """Return the published weights by their names in the network that `build` returns.
 
     Raises:
-        UserError: if the folder is gone, or its files have changed since the settings were made.
+        UserError: If the folder no longer exists, or if its files have changed since the settings were created.
     """
     modality: Modality = about["modality"]
     folder = find_model(about["source"], f"model.{modality}", download=False)
     if folder_digest(folder, modality) != about["digest"]:
-        raise UserError(f"The model in {folder} has changed while the run was prepared. Run the command again.")
+        raise UserError(f"The model in {folder} changed while the run was prepared. Run the command again.")
     sample = torch.zeros(1, 3, dtype=torch.int32)
     if modality == "image":
         sample = torch.zeros(1, 3, *read_preparation(Path(folder)).shape)

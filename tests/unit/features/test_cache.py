@@ -96,7 +96,7 @@ def test_a_full_disk_is_said_and_survived(features, tmp_path, said, monkeypatch)
 
     monkeypatch.setattr("silohash.features.cache._write", full)
     np.testing.assert_array_equal(features.transform(drawn_pictures(100), ALL), uncached(drawn_pictures(100)))
-    assert "Going on without a cache" in said[0]
+    assert "Continuing without a cache" in said[0]
     assert "disk is full" in said[0]
     assert not list((tmp_path / "pixels").iterdir())
 
@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_made_is_survived(tmp_path, said):
     (tmp_path / "file").write_text("in the way")
     features = PixelFeatures(8, 3, cache=PixelCache(tmp_path / "file" / "pixels", said.append))
     np.testing.assert_array_equal(features.transform(drawn_pictures(100), ALL), uncached(drawn_pictures(100)))
-    assert "Going on without a cache" in said[0]
+    assert "Continuing without a cache" in said[0]
 
 
 def test_the_environment_names_the_folder(monkeypatch, tmp_path):

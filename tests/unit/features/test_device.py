@@ -8,7 +8,7 @@ from silohash.types import UserError
 
 
 def test_a_device_that_is_not_there_is_named_with_its_setting():
-    with pytest.raises(UserError, match=r'features\.text\.device = "abacus" is not there'):
+    with pytest.raises(UserError, match=r'features\.text\.device = "abacus" is not available'):
         choose_device("abacus", "features.text.device")
 
 

@@ -76,7 +76,7 @@ def test_a_query_is_encoded_as_the_archive_is():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("two parrots", r"trained on given image features of 6 numbers; the query is a text\. Pass a \.npy vector"),
+        ("two parrots", r"trained on precomputed image features with 6 columns, and the query is a text\. Pass a \.npy vector"),
         (drawn_pictures(1).picture(0), "the query is a picture"),
         (np.zeros(7), "these have 7"),
     ],
@@ -87,7 +87,7 @@ def test_queries_of_the_wrong_kind(value, message):
 
 
 def test_columns_of_the_wrong_kind():
-    with pytest.raises(UserError, match="holds none"):
+    with pytest.raises(UserError, match="does not (have|hold) any"):
         fitted(vectors()).transform(np.array(["a", "b"]), np.arange(2))
 
 

@@ -86,9 +86,9 @@ def test_an_item_is_encoded_once_wherever_it_stands(tmp_path, encoded):
     encoded.clear()
     grown = PictureFiles(column.folder, [*column.names[::-1], column.names[0]])
     again = made(folder, grown, batch=8)
-    assert again.raw(grown, np.arange(COUNT + 1)).shape == (COUNT + 1, backbones.WIDTH)
+    assert again.network_vectors(grown, np.arange(COUNT + 1)).shape == (COUNT + 1, backbones.WIDTH)
     assert sum(encoded) == COUNT - 30
-    np.testing.assert_array_equal(again.raw(grown, np.array([COUNT])), features.raw(column, np.array([0])))
+    np.testing.assert_array_equal(again.network_vectors(grown, np.array([COUNT])), features.network_vectors(column, np.array([0])))
 
 
 def test_a_run_that_is_cut_off_goes_on(tmp_path, encoded, monkeypatch):
@@ -103,10 +103,10 @@ def test_a_run_that_is_cut_off_goes_on(tmp_path, encoded, monkeypatch):
 
     monkeypatch.setattr(FrozenBackbone, "embed", stopping)
     with pytest.raises(KeyboardInterrupt):
-        made(folder, column, batch=5).raw(column, ROWS)
+        made(folder, column, batch=5).network_vectors(column, ROWS)
     monkeypatch.setattr(FrozenBackbone, "embed", counting)
     assert sum(encoded) == 15
-    made(folder, column, batch=5).raw(column, ROWS)
+    made(folder, column, batch=5).network_vectors(column, ROWS)
     assert sum(encoded) == COUNT
 
 
@@ -127,7 +127,7 @@ def test_memory_stays_flat(tmp_path, monkeypatch):
     features = made(folder, column, batch=1)
     monkeypatch.setattr(PictureFiles, "picture", opening)
     monkeypatch.setattr(FrozenBackbone, "embed", embedding)
-    features.raw(column, np.arange(30))
+    features.network_vectors(column, np.arange(30))
     assert most[0] <= loader_threads() + 4
 
 
@@ -139,30 +139,30 @@ def test_a_changed_network_is_never_used_silently(tmp_path):
     backbones.vit(folder, seed=1)
     changed = load(tmp_path / "state.safetensors")
     np.testing.assert_array_equal(changed.transform(column, ROWS), expected)
-    with pytest.raises(UserError, match="is no longer the network that the run was trained with"):
+    with pytest.raises(UserError, match="is not the network that the run was trained with"):
         changed.encode_one(column.picture(0))
     shutil.rmtree(folder)
     gone = load(tmp_path / "state.safetensors")
-    with pytest.raises(UserError, match="there is no folder"):
+    with pytest.raises(UserError, match="the folder .* does not exist"):
         gone.encode_one(column.picture(0))
 
 
 def test_pictures_that_are_not_files(tmp_path):
     column = drawn_pictures(5)
-    found = made(backbones.vit(tmp_path / "vit"), column).raw(column, np.arange(5))
+    found = made(backbones.vit(tmp_path / "vit"), column).network_vectors(column, np.arange(5))
     assert len(np.unique(found.round(6), axis=0)) == 5
 
 
 def test_half_and_draft_are_other_vectors(tmp_path, encoded):
     folder, column = backbones.vit(tmp_path / "vit"), backbones.jpegs(tmp_path / "pictures", 5)
     rows = np.arange(5)
-    exact, half = (made(folder, column, half=half).raw(column, rows) for half in (False, True))
+    exact, half = (made(folder, column, half=half).network_vectors(column, rows) for half in (False, True))
     assert sum(encoded) == 10
     np.testing.assert_allclose(half, exact, rtol=2e-2, atol=2e-2)
     assert np.array_equal(half, np.float32(np.float16(half)))
     large = PictureFiles(column.folder, ["large.jpg"])
     column.picture(0).resize((300, 200)).save(column.folder / "large.jpg")
-    exact, draft = (made(folder, large, draft=draft).raw(large, rows[:1]) for draft in (False, True))
+    exact, draft = (made(folder, large, draft=draft).network_vectors(large, rows[:1]) for draft in (False, True))
     assert not np.array_equal(exact, draft)
     np.testing.assert_allclose(exact, draft, atol=0.3)
 
@@ -171,19 +171,19 @@ def test_damaged_pictures_are_named(tmp_path):
     column = backbones.jpegs(tmp_path / "pictures", 4)
     (column.folder / column.names[2]).write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"0002\.jpg can no longer be read"):
-        made(backbones.vit(tmp_path / "vit"), column).raw(column, np.arange(4))
+        made(backbones.vit(tmp_path / "vit"), column).network_vectors(column, np.arange(4))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "model is not given"),
-        ({"model": "./nowhere"}, r'there is no folder "\./nowhere"'),
-        ({"model": "no-one/nothing-of-this-name"}, "nothing is downloaded unasked"),
-        ({"modle": "x"}, r'takes no option "modle" \(did you mean "model"\?\)'),
+        ({}, "model is not set"),
+        ({"model": "./nowhere"}, r'the folder "\./nowhere" does not exist'),
+        ({"model": "no-one/nothing-of-this-name"}, "nothing is downloaded by default"),
+        ({"modle": "x"}, r'does not have an option "modle" \(did you mean "model"\?\)'),
         ({"batch": 0}, "batch is 0"),
         ({"half": 1}, "half is 1"),
-        ({"device": "abacus"}, r'features\.image\.device = "abacus" is not there'),
+        ({"device": "abacus"}, r'features\.image\.device = "abacus" is not available'),
     ],
 )
 def test_options_that_do_not_fit(options, message, monkeypatch):
@@ -197,15 +197,15 @@ def test_columns_that_do_not_fit(tmp_path):
     with pytest.raises(UserError, match="holds vectors"):
         made(folder, archive.image)
     features = made(folder, drawn_pictures(2))
-    with pytest.raises(UserError, match="this archive holds none"):
-        features.raw(archive.image, np.arange(2))
+    with pytest.raises(UserError, match="this archive does not hold any"):
+        features.network_vectors(archive.image, np.arange(2))
     texts = made(backbones.bert(tmp_path / "bert"), archive.text, "text")
-    with pytest.raises(UserError, match="this column holds none"):
-        texts.raw(archive.image, np.arange(2))
+    with pytest.raises(UserError, match="this archive does not hold any"):
+        texts.network_vectors(archive.image, np.arange(2))
 
 
 def test_a_folder_with_pickled_weights_is_refused(tmp_path):
     folder = backbones.vit(tmp_path / "vit")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="no weights in the safetensors format"):
+    with pytest.raises(UserError, match="does not hold weights in the safetensors format"):
         made(folder, drawn_pictures(2))

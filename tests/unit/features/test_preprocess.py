@@ -67,10 +67,10 @@ def test_grey_pictures_become_colour():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"size": 224, "do_flip_channel_order": True}, "asks for do_flip_channel_order"),
-        ({"size": 224, "rescale_offset": True}, "asks for rescale_offset"),
-        ({"size": {"shortest_edge": 224}}, "pictures of different sizes"),
-        ({"do_resize": False}, "pictures of different sizes"),
+        ({"size": 224, "do_flip_channel_order": True}, "requires do_flip_channel_order"),
+        ({"size": 224, "rescale_offset": True}, "requires rescale_offset"),
+        ({"size": {"shortest_edge": 224}}, "pictures at different sizes"),
+        ({"do_resize": False}, "pictures at different sizes"),
         ({"size": {"longest_edge": 224}}, "has the size"),
     ],
 )

@@ -56,7 +56,7 @@ def test_the_state_needs_no_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"length": 2}, "length is 2"), ({"model": "./nowhere"}, "there is no folder")]
+    ("options", "message"), [({"length": 2}, "length is 2"), ({"model": "./nowhere"}, "the folder .* does not exist")]
 )
 def test_options_that_do_not_fit(options, message):
     with pytest.raises(UserError, match=message):
@@ -67,7 +67,7 @@ def test_columns_that_do_not_fit(tmp_path):
     with pytest.raises(UserError, match="needs texts"):
         featuriser("text", np.zeros((3, 4), np.float32), {"kind": "tokens"})
     features = made(backbones.bert(tmp_path / "bert"))
-    with pytest.raises(UserError, match="holds none"):
+    with pytest.raises(UserError, match="does not (have|hold) any"):
         features.transform(np.zeros((3, 4), np.float32), np.arange(2))
     with pytest.raises(UserError, match="the query is a vector"):
         features.encode_one(np.zeros(3))

@@ -74,7 +74,7 @@ def test_a_tower_of_texts(tmp_path, name):
     frozen = featuriser("text", column, {"kind": "huggingface", "model": str(folder)})
     with torch.no_grad():
         found = model.text.backbone.network(torch.from_numpy(features.transform(column, ROWS)))
-    np.testing.assert_allclose(found, frozen.raw(column, ROWS), atol=2e-3)
+    np.testing.assert_allclose(found, frozen.network_vectors(column, ROWS), atol=2e-3)
 
 
 def test_the_spec_alone_builds_the_tower(tmp_path):
@@ -87,7 +87,7 @@ def test_the_spec_alone_builds_the_tower(tmp_path):
     twin.load_state_dict(model.state_dict())
     inputs = torch.rand(2, 3, backbones.SIDE, backbones.SIDE)
     torch.testing.assert_close(twin.eval().image(inputs)[1], model.eval().image(inputs)[1])
-    with pytest.raises(UserError, match="there is no folder"):
+    with pytest.raises(UserError, match="the folder .* does not exist"):
         published_weights(spec.towers)
 
 
@@ -119,7 +119,7 @@ def test_files_that_change_while_a_run_is_prepared(tmp_path):
     folder = backbones.vit(tmp_path / "vit")
     spec = spec_of("image", pixels(tmp_path)[0], folder)
     backbones.vit(folder, seed=1)
-    with pytest.raises(UserError, match="has changed"):
+    with pytest.raises(UserError, match="changed while the run was prepared"):
         published_weights({"image": spec})
 
 
@@ -129,7 +129,7 @@ def test_files_that_change_while_a_run_is_prepared(tmp_path):
         ({"backbone": "hugingface"}, r'unknown backbone "hugingface" \(did you mean "huggingface"\?\)'),
         ({"modle": "x"}, r'does not have an option "modle" \(did you mean "model"\?\)'),
         ({"freeze": "yes"}, "freeze is 'yes'"),
-        ({"model": ""}, "model is not given"),
+        ({"model": ""}, "model is not set"),
     ],
 )
 def test_options_that_do_not_fit(tmp_path, options, message):
@@ -140,9 +140,9 @@ def test_options_that_do_not_fit(tmp_path, options, message):
 
 def test_inputs_that_do_not_fit(tmp_path):
     folder = backbones.vit(tmp_path / "vit")
-    with pytest.raises(UserError, match="does not take pictures of 16 x 16 pixels"):
+    with pytest.raises(UserError, match="does not support pictures of 16 x 16 pixels"):
         spec_of("image", pixels(tmp_path, size=16)[0], folder)
-    with pytest.raises(UserError, match="takes colour pictures"):
+    with pytest.raises(UserError, match="needs color pictures"):
         spec_of("image", pixels(tmp_path, channels=1)[0], folder)
     bert, texts = backbones.bert(tmp_path / "bert"), backbones.sentences(COUNT)
     with pytest.raises(UserError, match="word pieces of its own tokenizer"):

@@ -216,10 +216,10 @@ def test_exchanged_pictures_give_the_same_features(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"kinds": {"norm1": "bnorm"}}, "batch normalisation"),
-        ({"kinds": {"norm1": "relu", "norm2": "relu"}}, "0 local response normalisations"),
-        ({"leave_out": "fc6"}, 'no layer "fc6"'),
-        ({"structure": "none"}, "mean picture"),
+        ({"kinds": {"norm1": "bnorm"}}, "batch normalization"),
+        ({"kinds": {"norm1": "relu", "norm2": "relu"}}, "0 local response normalizations"),
+        ({"leave_out": "fc6"}, 'not have a layer "fc6"'),
+        ({"structure": "none"}, "mean image"),
         ({"mean": np.zeros((64, 64, 3))}, "averageImage"),
     ],
 )
@@ -237,13 +237,13 @@ def test_a_network_of_other_sizes_is_refused(tmp_path: Path) -> None:
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no weights of CNN-F"):
+    with pytest.raises(UserError, match="CNN-F weights .* do not exist"):
         load_cnnf(tmp_path / "imagenet-vgg-f.mat")
     (tmp_path / "broken.mat").write_bytes(b"not a file of MATLAB at all" * 20)
     with pytest.raises(UserError, match="cannot be read"):
         load_cnnf(tmp_path / "broken.mat")
     pytest.importorskip("scipy.io").savemat(tmp_path / "other.mat", {"features": np.zeros((2, 2))})
-    with pytest.raises(UserError, match='no "layers"; it holds: features'):
+    with pytest.raises(UserError, match='does not hold "layers" but: features'):
         load_cnnf(tmp_path / "other.mat")
 
 

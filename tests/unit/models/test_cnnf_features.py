@@ -76,11 +76,11 @@ def test_its_options_have_defaults() -> None:
 
 
 def test_it_takes_pictures_only_and_needs_weights(weights: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="takes pictures only"):
+    with pytest.raises(UserError, match="supports pictures only"):
         make_network("cnnf", "text", {"weights": str(weights)})
-    with pytest.raises(UserError, match=r"weights are not given.*imagenet-vgg-f\.mat"):
+    with pytest.raises(UserError, match=r"weights is not set.*imagenet-vgg-f\.mat"):
         make_network("cnnf", "image", {})
-    with pytest.raises(UserError, match="there is no file"):
+    with pytest.raises(UserError, match="does not exist"):
         make_network("cnnf", "image", {"weights": str(tmp_path / "nowhere.mat")})
     with pytest.raises(UserError, match="this is a text"):
         make_network("cnnf", "image", {"weights": str(weights)}).prepare(["a harbour"])

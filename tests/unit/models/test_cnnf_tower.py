@@ -92,8 +92,8 @@ def test_the_network_sees_pixels_as_they_are(tmp_path: Path, weights: Path) -> N
 @pytest.mark.parametrize(
     ("options", "size", "says"),
     [
-        ({}, 224, "weights are not given"),
-        ({"weights": "nowhere.mat"}, 224, 'no file "nowhere.mat"'),
+        ({}, 224, "weights is not set"),
+        ({"weights": "nowhere.mat"}, 224, 'the file "nowhere.mat" does not exist'),
         ({"weights": "here.mat"}, 64, "size = 224"),
         ({"weights": "here.mat", "pooling": "mean"}, 224, 'does not have an option "pooling"'),
     ],
@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_refused(
 
 
 def test_texts_are_refused() -> None:
-    with pytest.raises(UserError, match="takes pictures only"):
+    with pytest.raises(UserError, match="supports pictures only"):
         network_settings("text", BagOfWords(), {"backbone": "cnnf"})
 
 
@@ -116,5 +116,5 @@ def test_weights_that_changed_meanwhile_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.mat"
     path.write_bytes(b"one")
     about = {"source": str(path), "digest": "of another file", "lrn": "matconvnet", "orientation": "normal"}
-    with pytest.raises(UserError, match="have changed"):
+    with pytest.raises(UserError, match="changed while the run was prepared"):
         cnnf_tower.weights(about)

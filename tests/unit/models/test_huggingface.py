@@ -132,7 +132,7 @@ def test_weights_that_are_not_there_are_never_random(tmp_path):
     save_file(without, folder / "model.safetensors", metadata={"format": "pt"})
     options = {"model": str(folder)}
     assert make_network("huggingface", "image", options).width == backbones.WIDTH
-    with pytest.raises(UserError, match=r"lacks weights of its own network \(pooler\."):
+    with pytest.raises(UserError, match=r"lacks weights of its network \(pooler\."):
         make_network("huggingface", "image", {**options, "pooling": "pooler"})
     cut = {name: array for name, array in without.items() if "layernorm" not in name}
     save_file(cut, folder / "model.safetensors", metadata={"format": "pt"})
@@ -146,12 +146,12 @@ def test_weights_that_are_not_there_are_never_random(tmp_path):
 @pytest.mark.parametrize(
     ("name", "modality", "options", "message"),
     [
-        ("vit", "image", {"pooling": "projection"}, "no model of pictures and texts"),
+        ("vit", "image", {"pooling": "projection"}, "not a model of both pictures and texts"),
         ("vit", "image", {"pooling": "sum"}, 'pooling is "sum"'),
-        ("clip", "image", {"pooling": "cls"}, "gives its projection only"),
-        ("resnet", "image", {"pooling": "cls"}, "no first token"),
+        ("clip", "image", {"pooling": "cls"}, "only the projection is supported"),
+        ("resnet", "image", {"pooling": "cls"}, "do not have a first token"),
         ("bert", "image", {}, r"preprocessor_config\.json is missing"),
-        ("vit", "text", {}, "no tokenizer"),
+        ("vit", "text", {}, "does not have a readable tokenizer"),
     ],
 )
 def test_what_a_model_does_not_do(tmp_path, name, modality, options, message):
@@ -186,5 +186,5 @@ def test_pooling_of_networks_without_a_summary():
 
     assert pooled(Output, "mean", torch.tensor([[1, 1, 0]])).tolist() == [[2, 3, 4, 5]]
     assert pooled(Output, "cls").tolist() == [[0, 1, 2, 3]]
-    with pytest.raises(UserError, match="no pooler"):
+    with pytest.raises(UserError, match="does not have a pooler"):
         pooled(Output, "pooler")
