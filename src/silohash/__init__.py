@@ -6,7 +6,7 @@ neither torch nor numba.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # as typing.TYPE_CHECKING, without the time that importing typing takes
 
 if TYPE_CHECKING:
     from silohash.api.codes import Score, evaluate_codes, nearest
@@ -65,7 +65,7 @@ _DEFINED_IN = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  a public name
+def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
     if name not in _DEFINED_IN:
         raise AttributeError(f"module 'silohash' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The wheel: built without a network, and whole."""
+"""The public names, and the wheel: built without a network, and complete."""
 
 from __future__ import annotations
 
@@ -94,3 +94,45 @@ def test_constraints_pin_exactly_and_name_no_host() -> None:
     pins = [line for line in lines if line and not line.startswith("#")]
     assert "torch==2.13.0" in pins
     assert [line for line in pins if line.count("==") != 1 or "/" in line or "@" in line or " " in line] == []
+
+
+PUBLIC = {
+    *("open", "train", "TrainedRun", "load_archive", "Archive", "partition", "Partition", "list_methods", "MethodCard"),
+    *("evaluate_codes", "Score", "nearest", "Neighbours", "Codes", "Hits", "Hit", "UserError", "__version__"),
+}
+IMPORT = """
+import sys
+import silohash
+assert set(silohash.__all__) <= set(dir(silohash))
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+HEAVY = {"torch", "numba", "numpy", "pydantic", "PIL", "pyarrow", "matplotlib", "typer", "typing"}
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(PUBLIC) == silohash.__all__
+    for name in PUBLIC:
+        value = getattr(silohash, name)
+        assert value is getattr(silohash, name)
+        assert isinstance(value, str) or value.__doc__
+    with pytest.raises(AttributeError, match="no attribute 'opne'"):
+        _ = silohash.opne
+
+
+def test_type_checkers_see_what_is_imported() -> None:
+    tree = ast.parse(Path(silohash.__file__).read_text(encoding="utf-8"))
+    [block] = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    seen = {
+        alias.asname or alias.name: f"{node.module}:{alias.name}"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == silohash._DEFINED_IN
+    assert set(seen) == PUBLIC - {"__version__"}
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert HEAVY & set(done.stdout.split()) == set()

@@ -1,0 +1,20 @@
+"""The list of methods."""
+
+from __future__ import annotations
+
+import pytest
+
+from silohash.api.methods import list_methods
+from silohash.federated import FEDERATED_METHODS
+from silohash.local import LOCAL_METHODS
+from silohash.types import UserError
+
+
+def test_every_method_has_a_card() -> None:
+    local, federated = list_methods("local"), list_methods("federated")
+    assert [card.key for card in local] == LOCAL_METHODS.names()
+    assert [card.key for card in federated] == FEDERATED_METHODS.names()
+    assert list_methods() == [*local, *federated]
+    assert "dcmh" in {card.key for card in local}
+    with pytest.raises(UserError, match='did you mean "local"'):
+        list_methods("lokal")  # type: ignore[arg-type]

@@ -1,0 +1,155 @@
+"""Opened runs: encoding, indexing with policies, searching, removing, evaluating."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silohash.api.runs import TrainedRun, open_run, train
+from silohash.index.store import Store
+from silohash.runtime.run import Run
+from silohash.search.silos import ask_run
+from silohash.types import UserError
+from tests.runs import tiny, write_archive
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained run that is not indexed; its archive has words, given vectors and pictures of neither."""
+    folder = tmp_path_factory.mktemp("api")
+    archive = write_archive(folder / "archive", text="words")
+    train(tiny(archive, federated={"rounds": 1}), folder / "run", report=False)
+    return folder / "run"
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> TrainedRun:
+    return open_run(shutil.copytree(trained, tmp_path / "run"))
+
+
+def test_a_run_is_trained_from_a_mapping_or_a_file(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "archive", text="words")
+    found = train(tiny(archive), tmp_path / "run", overrides=["federated.rounds=1", "seed=3"])
+    assert isinstance(found, TrainedRun)
+    assert (found.config.seed, found.config.federated.rounds) == (3, 1)
+    assert (tmp_path / "run" / "report.html").exists()
+    again = train(str(tmp_path / "run" / "config.toml"), str(tmp_path / "again"), report=False)
+    assert again.config == found.config
+    assert not (tmp_path / "again" / "results.csv").exists()
+    with pytest.raises(UserError, match="already holds a run"):
+        train(tiny(archive), tmp_path / "run")
+
+
+def test_what_a_run_knows_of_itself(run: TrainedRun) -> None:
+    assert run.silos == ("silo-1", "silo-2", "silo-3")
+    assert len(run.archive) == 120
+    assert len(run.partition) == 3
+    assert repr(run) == f'TrainedRun("{run.folder}": dcmh with fedavg, 16 bits, silos: silo-1, silo-2, silo-3)'
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"config\.toml"):
+        open_run(tmp_path)
+
+
+def test_codes_of_the_archive_of_the_run_and_of_another(run: TrainedRun, tmp_path: Path) -> None:
+    codes = run.encode(modality="text")
+    assert (len(codes), codes.bits, codes.modality) == (120, 16, "text")
+    assert codes.ids[0] == "item-000"
+    other = write_archive(tmp_path / "more", count=12, text="words", image=None, seed=5)
+    assert len(run.encode(other)) == len(run.encode(str(other), "text")) == 12
+    with pytest.raises(UserError, match="modality"):
+        run.encode()
+    with pytest.raises(UserError, match='"sound" is not a modality'):
+        run.encode(modality="sound")
+    with pytest.raises(UserError, match="silo-9"):
+        run.encode(modality="text", model="silo-9")
+
+
+def test_a_search_equals_one_over_the_silos(run: TrainedRun) -> None:
+    with pytest.raises(UserError, match="There is no index"):
+        run.search("parrot")
+    lines: list[str] = []
+    counts = run.index(notify=lines.append)
+    assert counts == {
+        name: len(run.partition.silos[n].split(run.archive, "database")) for n, name in enumerate(run.silos)
+    }
+    assert len(lines) == 3
+    hits = run.search("parrot and harbour", k=7)
+    expected = ask_run(Run(run.folder), "parrot and harbour", "text", "image", k=7)
+    assert hits == expected
+    assert [hit.id for hit in hits] == list(expected.ids)
+    assert run.search("parrot and harbour", k=4, offset=3).ids == expected.ids[3:]
+    near = run.search("parrot and harbour", k=100, radius_bits=expected.distances[3])
+    assert set(near.distances) == set(expected.distances[:4])
+    assert run.search("parrot", find="text").model_digests == hits.model_digests
+    by_vector = run.search(vector=np.asarray(run.archive.image[0]), find="image", k=1)
+    assert len(by_vector) == 1
+
+
+def test_only_items_with_the_label_are_found(run: TrainedRun) -> None:
+    run.index()
+    hits = run.search("parrot", label="parrot", k=200)
+    held = run.archive.labels[:, run.archive.label_names.index("parrot")] != 0
+    database = np.zeros(len(run.archive), bool)
+    database[run.archive.split("database")] = True
+    assert sorted(hits.ids) == sorted(run.archive.ids[held & database].tolist())
+    assert all("parrot" in hit.labels for hit in hits)
+
+
+def test_both_engines_give_the_same_hits(run: TrainedRun) -> None:
+    pytest.importorskip("faiss")
+    run.index()
+    assert run.search("parrot", k=30, engine="faiss") == run.search("parrot", k=30)
+    with pytest.raises(UserError, match='no index engine "annoy"'):
+        run.search("parrot", engine="annoy")
+
+
+def test_removed_items_are_no_longer_found(run: TrainedRun) -> None:
+    run.index()
+    first = run.search("parrot", k=2)
+    removed = run.remove([first.ids[0], "nobody"])
+    assert removed == {first.silos[0]: [first.ids[0]]}
+    assert run.search("parrot", k=1).ids == first.ids[1:]
+    with pytest.raises(UserError, match='holds "nobody"'):
+        run.remove(["nobody"])
+    with pytest.raises(UserError, match="no id was given"):
+        run.remove([])
+    run.index()
+    assert run.search("parrot", k=2) == first
+
+
+def test_indexes_store_what_policies_release(run: TrainedRun) -> None:
+    policies = run.folder / "policies"
+    policies.mkdir()
+    (policies / "silo-1.toml").write_text('fields = ["labels"]\nmax_results = 2\n')
+    run.index()
+    for silo, fields in (("silo-1", {"labels"}), ("silo-2", {"caption", "labels"})):
+        with Store.open(run.folder / "index" / silo / "image.sqlite") as store:
+            assert set(store.payloads(store.load().keys[:1])[0]) == fields
+    hits = run.search("parrot", k=500)
+    assert hits.silos.count("silo-1") == 2
+    assert set(hits.limited_silos) == {"silo-1"}
+    (policies / "silo-2.toml").write_text("max_results = 0")
+    with pytest.raises(UserError, match=r"silo-2\.toml is not valid: max_results is 0"):
+        run.index()
+
+
+def test_further_items_become_one_more_silo(run: TrainedRun, tmp_path: Path) -> None:
+    more = write_archive(tmp_path / "more", text="words", seed=3)
+    run.index()
+    run.search("parrot")
+    assert run.index(more) == {"more": 100}
+    assert "more" in run.search("parrot", k=500).silos
+    (run.folder / "policies").mkdir()
+    (run.folder / "policies" / "more.toml").write_text('modalities = ["text"]')
+    assert "does not allow" in open_run(run.folder).search("parrot").missing_silos["more"]
+
+
+def test_figures_of_the_run(run: TrainedRun) -> None:
+    rows = run.evaluate(["P@5"], tasks=["t2i"], evaluations=["GG"])
+    assert [(row.measure, row.task, row.evaluation) for row in rows] == [("P@5", "t2i", "GG")]
+    assert {row.measure for row in run.evaluate(tasks=["t2i"])} == {"mAP@all", "P@5"}

@@ -1,0 +1,138 @@
+"""``index`` and ``search`` on the command line: removal, pages, filters, previews, policies."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.runs import labels_of, silohash, train, views_of
+
+LABELS = ("red", "green")
+
+
+def write_pictures(folder: Path, count: int = 36) -> Path:
+    """Write a folder of items with given vectors, texts and pictures for display."""
+    folder.mkdir(parents=True)
+    labels = labels_of(count, len(LABELS), seed=1)
+    with (folder / "metadata.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["id", "file_name", "text", "labels", "split"])
+        for row in range(count):
+            names = [LABELS[column] for column in np.flatnonzero(labels[row])]
+            Image.new("RGB", (90, 60), names[0]).save(folder / f"{row}.png")
+            writer.writerow(
+                [
+                    f"i{row}",
+                    f"{row}.png",
+                    f"a {' '.join(names)} square",
+                    "|".join(names),
+                    "query" if row % 6 == 0 else "train",
+                ]
+            )
+    np.save(folder / "image.npy", views_of(labels, seed=2))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("search")
+    archive = write_pictures(folder / "archive")
+    train(archive, folder / "run", federated={"rounds": 1}, partition={"kind": "iid", "silos": 2, "minimum": 2})
+    said = silohash("index", folder / "run", "--json")
+    assert said.code == 0, said.err
+    assert sum(said.document()["items"].values()) == 30
+    return folder / "run"
+
+
+@pytest.fixture
+def run(indexed: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(indexed, tmp_path / "run")
+
+
+def found(run: Path, *arguments: object) -> list[str]:
+    said = silohash("search", run, "red square", "--json", *arguments)
+    assert said.code == 0, said.err
+    return [hit["id"] for hit in said.document()["hits"]]
+
+
+def test_pages_continue_one_another(run: Path) -> None:
+    assert found(run, "-k", 4) + found(run, "-k", 3, "--offset", 4) == found(run, "-k", 7)
+    assert found(run, "--offset", 30) == []
+
+
+def test_hits_can_be_limited_to_a_label_and_a_radius(run: Path) -> None:
+    said = silohash("search", run, "red square", "--label", "green", "-k", 50, "--json")
+    assert all("green" in hit["labels"] for hit in said.document()["hits"])
+    assert 0 < len(said.document()["hits"]) < 30
+    nearest = silohash("search", run, "red square", "-k", 1, "--json").document()["hits"][0]["distance_bits"]
+    said = silohash("search", run, "red square", "--radius", nearest, "-k", 50, "--json")
+    assert {hit["distance_bits"] for hit in said.document()["hits"]} == {nearest}
+
+
+def test_engines_give_the_same_hits(run: Path) -> None:
+    pytest.importorskip("faiss")
+    assert found(run, "--engine", "faiss") == found(run)
+    assert 'no index engine "annoy"' in silohash("search", run, "red", "--engine", "annoy").err
+
+
+@pytest.mark.parametrize("find", ["image", "text"])
+def test_previews_are_printed_on_request(run: Path, find: str) -> None:
+    without = silohash("search", run, "red square", "--find", find, "--json").document()["hits"]
+    assert all(set(hit) == {"id", "silo", "distance_bits", "caption", "labels"} for hit in without)
+    hits = silohash("search", run, "red square", "--find", find, "--json", "--previews").document()["hits"]
+    assert all(hit["preview"].startswith("data:image/jpeg;base64,") for hit in hits)
+    assert len(hits) == 10
+
+
+def test_items_are_removed_by_commas_repetition_and_file(run: Path, tmp_path: Path) -> None:
+    listed = tmp_path / "ids.txt"
+    listed.write_text("i3\n\n i4 \n", encoding="utf-8")
+    said = silohash("index", run, "--remove", "i1, i2", "--remove", f"@{listed}", "--remove", "nobody", "--json")
+    assert said.code == 0, said.err
+    document = said.document()
+    assert sorted(name for names in document["removed"].values() for name in names) == ["i1", "i2", "i3", "i4"]
+    assert document["not_found"] == ["nobody"]
+    left = found(run, "-k", 50)
+    assert len(left) == 26
+    assert not {"i1", "i2", "i3", "i4"} & set(left)
+
+
+def test_removal_reports_where_items_were(run: Path) -> None:
+    holder = silohash("search", run, "red square", "-k", 1, "--json").document()["hits"][0]
+    said = silohash("index", run, "--remove", f"{holder['id']},nobody")
+    assert said.out == f"{holder['silo']}: removed {holder['id']}\n"
+    assert "Not found in any index: nobody" in said.err
+    assert "adds removed items again" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--remove", "nobody,none"), 'holds "nobody", "none"'),
+        (("--remove", " ,"), "names no id"),
+        (("--remove", "@none.txt"), "none.txt cannot be read"),
+        (("more", "--remove", "i1"), "Leave ARCHIVE and --model out"),
+        (("--model", "silo-1", "--remove", "i1"), "Leave ARCHIVE and --model out"),
+    ],
+)
+def test_removals_that_are_refused(run: Path, arguments: tuple[str, ...], says: str) -> None:
+    said = silohash("index", run, *arguments)
+    assert (said.code, said.out) == (2, "")
+    assert says in said.err
+
+
+def test_a_policy_limits_what_is_printed(run: Path) -> None:
+    (run / "policies").mkdir()
+    for silo in ("silo-1", "silo-2"):
+        (run / "policies" / f"{silo}.toml").write_text('max_results = 1\nfields = ["labels"]\n', encoding="utf-8")
+    said = silohash("search", run, "red square", "--json", "--previews")
+    assert [set(hit) for hit in said.document()["hits"]] == [{"id", "silo", "distance_bits", "labels"}] * 2
+    assert "at most 1 items" in said.document()["limited_silos"]["silo-1"]
+    lines = silohash("search", run, "red square")
+    assert len(lines.out.splitlines()) == 2
+    assert "silo-2: It releases at most 1 items per query." in lines.err

@@ -1,0 +1,95 @@
+"""Manifests, keys and filters: what is accepted and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silohash.index.base import (
+    FORMAT_VERSION,
+    IndexManifest,
+    allowed_keys,
+    check_k,
+    check_keys,
+    check_radius,
+    positions,
+)
+from silohash.types import UserError
+
+MANIFEST = IndexManifest("digest-of-the-model", 64, "image")
+
+
+def test_a_manifest_survives_json():
+    assert IndexManifest.from_json(MANIFEST.to_json()) == MANIFEST
+    assert MANIFEST.to_json()["format_version"] == FORMAT_VERSION == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"bits": 3}, "is damaged"),
+        ({**MANIFEST.to_json(), "colour": 1}, "is damaged"),
+        ({**MANIFEST.to_json(), "modality": "sound"}, 'unknown modality "sound"'),
+        ({**MANIFEST.to_json(), "bits": 7}, "code length 7"),
+        ({**MANIFEST.to_json(), "format_version": FORMAT_VERSION + 1}, "format version 2"),
+    ],
+)
+def test_manifests_that_are_refused(value, message):
+    with pytest.raises(UserError, match=message):
+        IndexManifest.from_json(value)
+
+
+def test_only_codes_of_the_same_model_and_length_are_compared():
+    MANIFEST.check("digest-of-the-model", 64)
+    with pytest.raises(UserError, match="64 bits, but the query has 32"):
+        MANIFEST.check("digest-of-the-model", 32)
+    with pytest.raises(UserError, match="model digest-of-th and the query was encoded with another-mode"):
+        MANIFEST.check("another-model", 64)
+
+
+@pytest.mark.parametrize(
+    ("keys", "count", "message"),
+    [
+        ([1, 2], 3, "one key per code"),
+        ([[1], [2]], 2, "one key per code"),
+        ([0, -1], 2, "key -1 is negative"),
+        ([5, 3, 5], 3, "key 5 is given twice"),
+        ([3, 3], 2, "key 3 is given twice"),
+    ],
+)
+def test_keys_that_are_refused(keys, count, message):
+    with pytest.raises(UserError, match=message):
+        check_keys(np.array(keys), count)
+
+
+@pytest.mark.parametrize("keys", [[], [0], [3, 1, 2], [0, 7]])
+def test_keys_that_are_accepted(keys):
+    found = check_keys(np.array(keys, np.int32), len(keys))
+    assert found.dtype == np.int64
+    assert found.tolist() == keys
+
+
+def test_bounds_of_k_and_of_the_radius():
+    check_k(1)
+    check_radius(0)
+    with pytest.raises(UserError, match="k = 0"):
+        check_k(0)
+    with pytest.raises(UserError, match="-1 bits"):
+        check_radius(-1)
+
+
+def test_positions_of_keys_that_exist_and_that_do_not():
+    places, there = positions(np.array([2, 4, 6]), np.array([2, 3, 6, 7, 1]))
+    assert places.tolist() == [0, 1, 2, 3, 0]
+    assert there.tolist() == [True, False, True, False, False]
+    places, there = positions(np.empty(0, np.int64), np.array([2]))
+    assert (places.tolist(), there.tolist()) == ([0], [False])
+
+
+def test_filters_by_key_and_by_mask():
+    live = np.array([10, 20, 30])
+    assert allowed_keys(np.array([30, 10, 30, 99]), live).tolist() == [10, 30]
+    assert allowed_keys(np.array([False, True, True]), live).tolist() == [20, 30]
+    assert allowed_keys(np.array([], np.int64), live).tolist() == []
+    with pytest.raises(UserError, match="one bool per item"):
+        allowed_keys(np.array([True, False]), live)

@@ -1,0 +1,70 @@
+"""Previews: small, in a format that browsers show, and nothing else is accepted as one."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from silohash.index.preview import PREVIEW_PIXELS, make_preview, preview_content, preview_url
+
+
+def opened(content):
+    return Image.open(io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    ("mode", "size", "shown", "form"),
+    [
+        ("L", (32, 32), (32, 32), "PNG"),
+        ("L", (64, 200), (20, 64), "PNG"),
+        ("RGB", (640, 480), (64, 48), "JPEG"),
+        ("RGB", (64, 64), (64, 64), "JPEG"),
+        ("RGBA", (10, 5), (10, 5), "JPEG"),
+    ],
+)
+def test_a_preview_fits_and_keeps_its_proportions(mode, size, shown, form):
+    picture = Image.new(mode, size)
+    small = opened(make_preview(picture))
+    assert (small.size, small.format) == (shown, form)
+    assert max(small.size) <= PREVIEW_PIXELS == 64
+    assert picture.size == size
+
+
+def test_a_gray_preview_is_exact():
+    pixels = np.arange(32 * 32, dtype=np.uint32).reshape(32, 32).astype(np.uint8)
+    assert (np.asarray(opened(make_preview(Image.fromarray(pixels)))) == pixels).all()
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("L", "png"), ("RGB", "jpeg")])
+def test_a_preview_travels_as_a_data_url(mode, kind):
+    content = make_preview(Image.new(mode, (4, 4)))
+    url = preview_url(content)
+    assert url.startswith(f"data:image/{kind};base64,")
+    assert preview_content(url) == content
+
+
+def test_other_files_are_not_previews():
+    with pytest.raises(ValueError, match="neither a PNG nor a JPEG"):
+        preview_url(b"GIF89a")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        None,
+        7,
+        "",
+        "https://example.org/a.png",
+        "data:image/svg+xml;base64,PHN2Zz4=",
+        'data:image/png;base64,iVBORw0KGgo=" onerror="alert(1)',
+        "data:image/png;base64,/9j/",
+        "data:image/png;base64,iVBOR",
+        f"data:image/jpeg;base64,{base64.b64encode(b'<script>').decode()}",
+    ],
+)
+def test_urls_that_are_not_previews(url):
+    assert preview_content(url) is None

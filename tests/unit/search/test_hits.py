@@ -1,0 +1,100 @@
+"""Queries and results: bounds, pages, and hits as objects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from silohash.index.preview import make_preview, preview_url
+from silohash.search.hits import Hit, Hits, Query, silent
+from silohash.types import UserError
+
+PREVIEW = preview_url(make_preview(Image.new("L", (6, 4))))
+HITS = Hits(
+    ids=("a", "b", "c"),
+    distances=(1, 2, 2),
+    silos=("north", "south", "north"),
+    payloads=({"caption": "two parrots", "labels": ["bird", "red"], "preview": PREVIEW}, {}, {"labels": "bird"}),
+    left_out={1: 3, 2: 4},
+)
+
+
+def query(**changed):
+    given = {"words": np.zeros(1, np.uint16), "bits": 16, "model_digest": "m", "modality": "image", **changed}
+    return Query(**given)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"k": 0}, "k is 0"),
+        ({"offset": -1}, "offset is -1"),
+        ({"radius_bits": -1}, "radius is -1 bits"),
+        ({"words": np.zeros((2, 1), np.uint16)}, r"shape \(2, 1\)"),
+        ({"words": np.zeros((1, 1, 1), np.uint16)}, "one code at a time"),
+    ],
+)
+def test_impossible_queries(changed, says):
+    with pytest.raises(UserError, match=says):
+        query(**changed)
+
+
+def test_the_smallest_query():
+    smallest = query(k=1, offset=0, radius_bits=0, words=np.zeros((1, 1), np.uint16))
+    assert smallest.words.shape == (1,)
+    assert smallest.reach == 1
+    assert query(k=4, offset=3).reach == 7
+    assert (query().k, query().offset, query().previews, query().label) == (10, 0, False, None)
+
+
+def test_hits_are_objects():
+    assert len(HITS) == 3
+    first, second, third = HITS
+    assert (first.id, first.silo, first.distance_bits, first.rank) == ("a", "north", 1, None)
+    assert (first.caption, first.labels, first.preview_url) == ("two parrots", ("bird", "red"), PREVIEW)
+    assert first.preview.size == (6, 4)
+    assert (second.caption, second.labels, second.preview) == ("", (), None)
+    assert third.labels == (), "a text is not a list of labels"
+
+
+def test_hits_are_indexed_like_a_list():
+    assert HITS[0].id == "a"
+    assert HITS[-1].id == "c"
+    assert [hit.id for hit in HITS[1:]] == ["b", "c"]
+    assert list(HITS) == [HITS[0], HITS[1], HITS[2]]
+    with pytest.raises(IndexError):
+        HITS[3]
+
+
+@pytest.mark.parametrize("preview", ["javascript:alert(1)", "data:text/html;base64,PHA+", 7, None])
+def test_what_is_not_a_preview_is_dropped(preview):
+    hits = replace(HITS, payloads=({"preview": preview},) * 3)
+    assert hits[0].preview_url is None
+    assert Hit(id="a", silo="b", distance_bits=0, preview_url=preview).preview is None
+
+
+def test_ranks_replace_distances():
+    ranked = replace(HITS, ranks=(1, 1, 2), left_out={2: 9})
+    assert not ranked.comparable
+    assert HITS.comparable
+    assert ranked.places == (1, 1, 2)
+    assert ranked.ties_at_cut == 9
+    assert ranked[2].rank == 2
+
+
+def test_pages_and_selections():
+    assert HITS.ties_at_cut == 4
+    assert HITS.page(1).ids == ("b", "c")
+    assert HITS.page(3).ids == HITS.page(9).ids == ()
+    assert HITS.page(0) == HITS
+    taken = replace(HITS, ranks=(1, 2, 3)).taken([2, 0])
+    assert (taken.ids, taken.distances, taken.silos, taken.ranks) == (("c", "a"), (2, 1), ("north", "north"), (3, 1))
+    assert taken.payloads == (HITS.payloads[2], HITS.payloads[0])
+
+
+def test_a_silent_silo_has_a_reason_and_no_hits():
+    hits = silent("north", "closed")
+    assert (len(hits), hits.ties_at_cut, hits.missing_silos) == (0, 0, {"north": "closed"})

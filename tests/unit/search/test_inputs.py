@@ -1,0 +1,106 @@
+"""The input of a search: what is read, what is refused, and what is searched for it."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from silohash.search.inputs import modality_named, read_input, target_modality
+from silohash.types import UserError
+
+PIXELS = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
+
+
+def test_exactly_one_input_is_needed():
+    with pytest.raises(UserError, match="none was given"):
+        read_input()
+    with pytest.raises(UserError, match="text and vector was given"):
+        read_input("parrot", vector=[1.0])
+    with pytest.raises(UserError, match="text is empty"):
+        read_input(" \n")
+
+
+def test_a_text_is_passed_on_as_it_is():
+    assert read_input(" two parrots") == (" two parrots", "text")
+
+
+def test_images_come_from_files_pillow_and_pixels(tmp_path):
+    path = tmp_path / "picture.png"
+    Image.fromarray(PIXELS).save(path)
+    for image in (path, str(path), Image.fromarray(PIXELS), PIXELS):
+        value, modality = read_input(image=image)
+        assert modality == "image"
+        assert value.mode == "RGB"
+        assert (np.asarray(value) == PIXELS).all()
+    gray, _ = read_input(image=PIXELS[:, :, 0])
+    assert gray.mode == "L"
+
+
+def test_other_modes_are_converted_as_files_are():
+    picture = Image.new("RGBA", (3, 2), (255, 0, 0, 0))
+    content = io.BytesIO()
+    picture.save(content, "PNG")
+    value, _ = read_input(image=picture)
+    assert value.mode == "RGB"
+    assert (np.asarray(value) == 255).all(), "transparent pixels are white"
+    assert read_input(image=Image.new("F", (3, 2), 1.0))[0].mode == "RGB"
+
+
+@pytest.mark.parametrize(
+    ("image", "says"),
+    [
+        (PIXELS.astype(np.float32), "float32"),
+        (PIXELS[:, :, :2], r"\(4, 5, 2\)"),
+        (PIXELS[0, 0], r"\(3,\)"),
+        (PIXELS[:0], r"\(0, 5, 3\)"),
+        (7, "type int"),
+    ],
+)
+def test_images_that_are_refused(image, says):
+    with pytest.raises(UserError, match=says):
+        read_input(image=image)
+
+
+def test_files_that_are_refused(tmp_path):
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"not a picture")
+    for given, says in (
+        ({"image": tmp_path / "none.png"}, 'none.png" does not exist'),
+        ({"image": broken}, "cannot be read as an image"),
+        ({"vector": tmp_path / "none.npy"}, 'none.npy" does not exist'),
+        ({"vector": broken}, r"not a \.npy array"),
+    ):
+        with pytest.raises(UserError, match=says):
+            read_input(**given)
+
+
+def test_vectors_come_from_files_and_numbers(tmp_path):
+    np.save(tmp_path / "v.npy", np.array([1.5, 2.5]))
+    for vector in (tmp_path / "v.npy", str(tmp_path / "v.npy"), [1.5, 2.5], np.array([1.5, 2.5])):
+        value, modality = read_input(vector=vector, vector_modality="text")
+        assert modality == "text"
+        assert value.tolist() == [1.5, 2.5]
+    assert read_input(vector=[1.0])[1] == "image"
+
+
+def test_modalities_by_name():
+    assert (modality_named("image"), modality_named("text")) == ("image", "text")
+    with pytest.raises(UserError, match='"sound" is not a modality'):
+        modality_named("sound")
+
+
+@pytest.mark.parametrize(
+    ("find", "query", "available", "target"),
+    [
+        ("auto", "text", ("image", "text"), "image"),
+        ("auto", "image", ("image", "text"), "text"),
+        ("auto", "image", ("image",), "image"),
+        ("image", "image", ("image", "text"), "image"),
+        ("text", "text", ("image",), "text"),
+    ],
+)
+def test_what_is_searched(find, query, available, target):
+    assert target_modality(find, query, available) == target

@@ -1,0 +1,54 @@
+"""The order among equals: fixed values, since silos of different versions must agree on it."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from silohash.search.order import item_digests, keyed_order, question_key, tie_order
+
+MASK = (1 << 64) - 1
+
+
+def mixed(digest, key):
+    """Return the sort value of one digest, in plain integers."""
+    halves = hashlib.blake2b(key, digest_size=16, person=b"silohash ties").digest()
+    for half in (halves[:8], halves[8:]):
+        digest ^= int.from_bytes(half, "little")
+        for factor in (0xBEA225F9EB34556D, 0x9E3779B97F4A7C15):
+            digest = (digest ^ (digest >> 32)) * factor & MASK
+        digest ^= digest >> 32
+    return digest
+
+
+def digest_of(silo, item):
+    content = f"{len(silo)}:{silo}{item}".encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8, person=b"silohash ties").digest(), "little")
+
+
+def test_digests_are_those_of_plain_integers():
+    assert item_digests(["north", "süd"], ["1", "ä"]).tolist() == [digest_of("north", "1"), digest_of("süd", "ä")]
+    assert item_digests(["a"], ["bc"]) != item_digests(["ab"], ["c"])
+    with pytest.raises(ValueError, match="shorter"):
+        item_digests(["a", "b"], ["c"])
+
+
+@pytest.mark.parametrize("key", [b"", b"key", b"another key"])
+def test_the_keyed_order_is_that_of_plain_integers(key):
+    digests = np.array([0, 1, MASK, 1234567890123456789], np.uint64)
+    before = digests.copy()
+    assert keyed_order(digests, key).tolist() == [mixed(int(digest), key) for digest in digests]
+    assert (digests == before).all()
+    assert tie_order(["north"], ["1"], key).tolist() == [mixed(digest_of("north", "1"), key)]
+
+
+def test_the_key_of_a_query_depends_on_secret_and_codes():
+    words = [np.array([1, 2], np.uint64)]
+    key = question_key(b"secret", words)
+    assert len(key) == 16
+    assert key == question_key(b"secret", [np.array([1], np.uint64), np.array([2], np.uint64)])
+    assert key != question_key(b"other", words)
+    assert key != question_key(b"secret", [np.array([1, 3], np.uint64)])
+    assert question_key(b"secret" * 50, words) != key

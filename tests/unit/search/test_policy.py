@@ -1,0 +1,97 @@
+"""Policies: limits and their bounds, files, and files that belong to no silo."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from silohash.search.policy import FIELDS, Policy, check_policy_files, policy_of, read_policy
+from silohash.types import UserError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "north.toml"
+
+
+def test_the_default_releases_everything_within_a_thousand_items():
+    policy = Policy()
+    assert (policy.max_results, policy.max_distance_bits) == (1000, None)
+    assert policy.fields == FIELDS == ("caption", "labels", "preview")
+    assert policy.modalities == ("image", "text")
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({"max_results": 0}, "max_results is 0. Set it to a whole number of at least 1"),
+        ({"max_results": True}, "max_results is True"),
+        ({"max_results": 2.0}, "max_results is 2.0"),
+        ({"max_distance_bits": -1}, "max_distance_bits is -1. Set it to a whole number of at least 0"),
+        ({"max_distance_bits": "near"}, "max_distance_bits is 'near'"),
+        ({"fields": ("captions",)}, "fields has the unknown name 'captions' (did you mean \"caption\"?)"),
+        ({"fields": "caption"}, "fields is 'caption'. Set it to a list"),
+        ({"fields": [7]}, "fields has the unknown name 7; choose from: caption, labels, preview"),
+        ({"modalities": ("sound",)}, "modalities has the unknown name 'sound'; choose from: image, text"),
+    ],
+)
+def test_impossible_policies(limits, says):
+    with pytest.raises(UserError, match=re.escape(says)):
+        Policy(**limits)
+
+
+def test_the_strictest_policies_are_possible():
+    policy = Policy(max_results=1, max_distance_bits=0, fields=(), modalities=())
+    assert policy.released({"caption": "a", "labels": ["b"], "preview": "c"}) == {}
+
+
+def test_only_named_fields_are_released():
+    payload = {"caption": "a", "labels": ["b"], "owner": "secret"}
+    assert Policy().released(payload) == {"caption": "a", "labels": ["b"]}
+    assert Policy(fields=("labels",)).released(payload) == {"labels": ["b"]}
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked", "radius"),
+    [(None, None, None), (None, 4, 4), (4, None, 4), (4, 3, 3), (3, 4, 3), (0, 4, 0), (4, 0, 0)],
+)
+def test_the_smaller_radius_holds(limit, asked, radius):
+    assert Policy(max_distance_bits=limit).radius_bits(asked) == radius
+
+
+def test_a_policy_is_read_from_a_file(path):
+    path.write_text('max_results = 5\nmax_distance_bits = 7\nfields = ["labels"]\nmodalities = ["text"]\n')
+    expected = Policy(max_results=5, max_distance_bits=7, fields=("labels",), modalities=("text",))
+    assert read_policy(path) == expected
+    assert policy_of(path.parent, "north") == expected
+    assert policy_of(path.parent, "south") == Policy()
+    path.write_text("")
+    assert read_policy(path) == Policy()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("max_result = 5", 'unknown key "max_result" (did you mean "max_results"?)'),
+        ("max_results = 0", "max_results is 0"),
+        ("fields = 3", "fields is 3"),
+        ("max_results =", "cannot be read as TOML"),
+        (b"\xff\xfe", "cannot be read as TOML"),
+    ],
+)
+def test_files_that_are_refused_are_named(path, content, says):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError) as refused:
+        read_policy(path)
+    assert str(path) in str(refused.value)
+    assert says in str(refused.value)
+
+
+def test_a_policy_of_an_unknown_silo_is_refused(path):
+    check_policy_files(path.parent / "none", ["north"])
+    path.write_text("")
+    check_policy_files(path.parent, ["north", "south"])
+    (path.parent / "suoth.toml").write_text("")
+    with pytest.raises(UserError, match=r'suoth.toml does not belong .*did you mean "south"'):
+        check_policy_files(path.parent, ["north", "south"])

@@ -1,0 +1,107 @@
+"""Results as text and as HTML: alignment, notes, and that nothing from a silo escapes its cell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from PIL import Image
+
+from silohash.index.preview import make_preview, preview_url
+from silohash.search.hits import Hits
+from silohash.search.table import as_html, as_lines, as_text, notes
+
+PREVIEW = preview_url(make_preview(Image.new("L", (6, 4))))
+HITS = Hits(
+    ids=("a", "item-2"),
+    distances=(1, 12),
+    silos=("north", "far south"),
+    payloads=({"caption": "two parrots", "labels": ["bird", "red"]}, {}),
+)
+
+
+def test_one_line_per_hit():
+    assert as_lines(HITS) == [
+        "  1 bits  north      two parrots  [bird, red]",
+        " 12 bits  far south  item-2",
+    ]
+    assert as_lines(replace(HITS, ranks=(1, 10)))[1] == "rank  10   12 bits  far south  item-2"
+
+
+def test_the_table_is_aligned():
+    assert as_text(HITS).splitlines() == [
+        "#  distance  silo       caption      labels",
+        "1    1 bits  north      two parrots  bird, red",
+        "2   12 bits  far south  item-2",
+    ]
+    assert repr(HITS) == str(HITS) == as_text(HITS)
+
+
+def test_the_table_shows_ranks_where_they_give_the_order():
+    lines = as_text(replace(HITS, ranks=(1, 10))).splitlines()
+    assert lines[0].split() == ["#", "rank", "distance", "silo", "caption", "labels"]
+    assert lines[2].startswith("2    10   12 bits")
+    assert "different models" in lines[-1]
+
+
+def test_long_cells_are_cut():
+    hits = replace(
+        HITS, payloads=({"caption": "x" * 48, "labels": ["y" * 32]}, {"caption": "x" * 49, "labels": ["y" * 33]})
+    )
+    first, second = as_text(hits).splitlines()[1:]
+    assert first.endswith(f"{'x' * 48}  {'y' * 32}")
+    assert second.endswith(f"{'x' * 47}…  {'y' * 31}…")
+
+
+def test_notes_say_what_is_left_out():
+    hits = replace(
+        HITS,
+        left_out={12: 1500},
+        missing_silos={"east": "It was late."},
+        limited_silos={"north": "It releases little."},
+    )
+    assert notes(hits) == [
+        "1,500 more items at 12 bits are not shown. Increase k to see them.",
+        "east did not answer: It was late.",
+        "north: It releases little.",
+    ]
+    assert as_text(hits).splitlines()[-3:] == notes(hits)
+    ranked = replace(HITS, ranks=(1, 3), left_out={3: 2})
+    assert notes(ranked)[0].startswith("2 more items at rank 3 are")
+    assert notes(HITS) == []
+
+
+def test_an_empty_result_says_so():
+    assert as_text(Hits()) == "No silo returned an item."
+    assert as_html(Hits()) == "<p>No silo returned an item.</p>"
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    hits = replace(HITS, payloads=({"caption": "a\x1b[31mred\nline\x9b"}, {}), missing_silos={"e\x1b": "x\ry"})
+    for text in (*as_lines(hits), as_text(hits), *notes(hits)):
+        assert not {"\x1b", "\x9b", "\r"} & set(text)
+    assert len(as_lines(hits)[0].splitlines()) == 1
+
+
+def test_html_is_escaped():
+    hostile = '<script>alert("1")</script>'
+    hits = replace(
+        HITS,
+        silos=(hostile, "south"),
+        payloads=({"caption": hostile, "labels": [hostile], "preview": PREVIEW}, {"preview": f'{PREVIEW}"><script>'}),
+        missing_silos={hostile: hostile},
+    )
+    html = hits._repr_html_()
+    assert html == as_html(hits)
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;") == 6
+    assert html.count("<img") == 1
+    assert f'<img src="{PREVIEW}"' in html
+
+
+def test_html_has_a_column_of_previews_only_if_there_are_any():
+    assert "<th>preview</th>" not in as_html(HITS)
+    assert "<tr><td>1</td><td>1 bits</td><td>north</td><td>two parrots</td><td>bird, red</td></tr>" in as_html(HITS)
+    shown = as_html(replace(HITS, payloads=({"preview": PREVIEW}, {})))
+    assert "<tr><th>#</th><th>preview</th><th>distance</th>" in shown
+    assert "<td>2</td><td></td><td>12 bits</td>" in shown
+    assert "<th>rank</th>" in as_html(replace(HITS, ranks=(1, 2)))
