@@ -26,7 +26,8 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from numba import njit  # noqa: E402
 
-from silohash.evaluate.measures import Measure, Relevance, evaluate  # noqa: E402
+from silohash.evaluate.measures import Measure, evaluate_all  # noqa: E402
+from silohash.evaluate.relevance import Relevance  # noqa: E402
 from silohash.evaluate.ties import average_precision, histogram  # noqa: E402
 from silohash.seeds import numpy_generator  # noqa: E402
 
@@ -180,7 +181,8 @@ def two_threads(task: Task, trials: int) -> None:
 def check(task: Task, subset: int) -> None:
     """Checks that all three say the same: the loops' order of ties is one of the orders that ours averages over."""
     relevance = Relevance(task.labels[0][:subset], task.labels[1])
-    found = evaluate(Measure.parse("mAP@all"), task.words[0][:subset], task.words[1], relevance, task.bits)
+    measure = Measure.parse("mAP@all")
+    found = evaluate_all([measure], task.words[0][:subset], task.words[1], relevance, task.bits)[measure]
     for loop in (numpy_loop, torch_loop):
         value = loop(task, subset)
         assert found.mean_worst() - 1e-5 <= value <= found.mean_best() + 1e-5, (value, found.mean())

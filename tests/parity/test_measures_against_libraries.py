@@ -10,7 +10,8 @@ import torch
 from ir_measures import AP, P, R, Success, nDCG
 from torchmetrics.functional import retrieval
 
-from silohash.evaluate.measures import Measure, Relevance, evaluate_all
+from silohash.evaluate.measures import Measure, evaluate_all
+from silohash.evaluate.relevance import Relevance
 
 BITS, QUERIES, ITEMS, CLASSES = 256, 6, 240, 12
 

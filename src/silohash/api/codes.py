@@ -89,7 +89,8 @@ def evaluate_codes(
         >>> evaluate_codes(codes, codes, ["cat", "dog"], ["cat", "dog"])["mAP@all"].value
         1.0
     """
-    from silohash.evaluate.measures import Measure, Relevance, evaluate_all
+    from silohash.evaluate.measures import Measure, evaluate_all
+    from silohash.evaluate.relevance import Relevance
 
     (query_words, bits), (database_words, database_bits) = _words(queries), _words(database)
     _check_comparable(queries, database, bits, database_bits)

@@ -1,1 +1,1 @@
-"""Retrieval figures that treat the ties of Hamming distance honestly."""
+"""Measure retrieval: ties, measures, curves and significance. Searching and evaluating need no torch."""

@@ -1,25 +1,23 @@
-"""Curves: precision and recall by radius, and precision by the number of items looked at."""
+"""Precision and recall by radius."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from silohash.evaluate.cutoffs import hits
 from silohash.evaluate.ties import Histogram, Values, divided
 
 
 @dataclass(frozen=True)
 class PrecisionRecall:
-    """Precision and recall of all items within each radius, as means over the queries; ties do not touch them.
+    """Precision and recall of the items within each radius, as means over the queries. Ties have no influence.
 
     Attributes:
-        radius_bits: ``(bits + 1,)`` int64, 0 to the codes' length.
-        precision: ``(bits + 1,)``; a query that finds nothing within the radius counts as 0.
-        recall: ``(bits + 1,)``; a query without relevant items counts as 0.
-        items: ``(bits + 1,)``, how many items are within the radius.
+        radius_bits: ``(bits + 1,)`` int64, from 0 to the code length.
+        precision: ``(bits + 1,)``. A query without items within the radius counts as 0.
+        recall: ``(bits + 1,)``. A query without relevant items counts as 0.
+        items: ``(bits + 1,)`` number of items within the radius.
     """
 
     radius_bits: np.ndarray
@@ -29,7 +27,7 @@ class PrecisionRecall:
 
 
 def precision_recall(counts: Histogram) -> PrecisionRecall:
-    """Returns precision and recall by radius.
+    """Return precision and recall by radius.
 
     Example:
         >>> curve = precision_recall(Histogram(np.array([[[0, 1], [1, 1]]])))
@@ -43,8 +41,3 @@ def precision_recall(counts: Histogram) -> PrecisionRecall:
         recall=divided(relevant, counts.relevant_in_all[:, None]).mean(0),
         items=items.mean(0),
     )
-
-
-def precision_by_cutoff(counts: Histogram, cutoffs: Sequence[int]) -> Values:
-    """Returns the mean expected precision of the first k items for each k, ``(len(cutoffs),)`` float64."""
-    return np.array([hits(counts, cutoff).expected.mean() / cutoff for cutoff in cutoffs])

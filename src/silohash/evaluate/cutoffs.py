@@ -1,7 +1,9 @@
-"""Figures of the first k items of a ranking, when ties fall by chance: the tie group at the cut is only partly in.
+"""Measures of the first k items of a ranking whose ties are in random order.
 
-Symbols as in `ties`: b items and g relevant ones come before the group at the cut, which has n items with r relevant; t of
-its items fall within the cut. Of these t items h are relevant: h is hypergeometric(n, r, t).
+The tie group at the cut is only partly within it.
+
+Symbols as in `ties`: b items, g of them relevant, come before the group at the cut. The group has n items, r of them
+relevant, and t of its items fall within the cut. Of these t items, h are relevant: h is hypergeometric(n, r, t).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class Cut(NamedTuple):
 
 
 def hits(counts: Histogram, cutoff: int) -> TieValues:
-    """Returns the number of relevant items among the first ``cutoff``."""
+    """Return the number of relevant items among the first ``cutoff``."""
     groups = counts.groups(cutoff)
     expected = groups.within * groups.relevant / np.maximum(groups.items, 1)
     best = np.minimum(groups.relevant, groups.within)
@@ -37,8 +39,8 @@ def hits(counts: Histogram, cutoff: int) -> TieValues:
 
 
 def success(counts: Histogram, cutoff: int) -> TieValues:
-    """Returns the probability that a relevant item is among the first ``cutoff``, and whether one can or must be."""
-    at_least_none = np.ones(len(counts.counts))
+    """Return the probability that a relevant item is among the first ``cutoff``; at best and at worst, 0 or 1."""
+    none_found = np.ones(len(counts.counts))
     groups = counts.groups(cutoff)
     for column in range(counts.bits + 1):
         for row in np.flatnonzero((groups.relevant[:, column] > 0) & (groups.within[:, column] > 0)):
@@ -46,20 +48,20 @@ def success(counts: Histogram, cutoff: int) -> TieValues:
             within = int(groups.within[row, column])
             few, many = sorted((within, relevant))
             drawn = np.arange(few)
-            at_least_none[row] *= np.prod(np.maximum(items - many - drawn, 0) / (items - drawn))
+            none_found[row] *= np.prod(np.maximum(items - many - drawn, 0) / (items - drawn))
     _, best, worst = hits(counts, cutoff)
-    return TieValues(1 - at_least_none, (best > 0).astype(np.float64), (worst > 0).astype(np.float64))
+    return TieValues(1 - none_found, (best > 0).astype(np.float64), (worst > 0).astype(np.float64))
 
 
 def average_precision_at(counts: Histogram, cutoff: int, denominator: Denominator) -> TieValues:
-    """Returns the average precision of the first ``cutoff`` items.
+    """Return the average precision of the first ``cutoff`` items.
 
     Args:
         counts: items at each distance.
         cutoff: k, at least 1.
-        denominator: what the sum of precisions is divided by. ``retrieved``: the relevant items among the first k;
-            ``min``: min(k, R); ``all``: R; ``first-k-relevant``: no cut at k, but the first min(k, R) relevant items
-            wherever they stand, divided by their number.
+        denominator: divisor of the sum of precisions. ``retrieved``: the number of relevant items among the first k;
+            ``min``: min(k, R); ``all``: R. ``first-k-relevant`` does not cut at k: it takes the first min(k, R) relevant
+            items at any position and divides by their number.
     """
     if denominator == "first-k-relevant":
         return _first_relevant(counts, cutoff)
@@ -88,7 +90,7 @@ def _possible_hits(cut: Cut) -> Counts:
 
 
 def _expected_per_retrieved(counts: Histogram, cut: Cut, earlier: np.longdouble) -> float:
-    """Returns E[(sum of precisions) / (g + h)]: given h, the group's part within the cut is a tie group of t items."""
+    """Return E[(sum of precisions) / (g + h)]. Given h, the part of the group within the cut is a tie group of t items."""
     before, found, items, relevant, within = cut
     h = _possible_hits(cut)
     odds = np.log((relevant - h[:-1]) * (within - h[:-1]) / ((h[:-1] + 1) * (items - relevant - within + h[:-1] + 1.0)))
@@ -103,7 +105,7 @@ def _expected_per_retrieved(counts: Histogram, cut: Cut, earlier: np.longdouble)
 def _bounds_per_retrieved(
     counts: Histogram, cut: Cut, best_earlier: np.longdouble, worst_earlier: np.longdouble
 ) -> tuple[float, float]:
-    """Returns the highest and the lowest value over all h, the h relevant items first or last within the cut."""
+    """Return the highest and lowest value over all h, with the h relevant items first or last within the cut."""
     before, found, _, _, within = cut
     h, harmonic = _possible_hits(cut), counts.harmonic
     first = h + (found - before) * (harmonic[before + h] - harmonic[before])
@@ -129,11 +131,11 @@ def _first_relevant(counts: Histogram, cutoff: int) -> TieValues:
 
 
 def _expected_first_relevant(before: int, found: int, items: int, relevant: int, missing: int) -> float:
-    """Returns the expected sum of precisions at a tie group's first ``missing`` relevant items.
+    """Return the expected sum of precisions at the first ``missing`` relevant items of a tie group.
 
-    The item at position t is relevant with probability r / n; then the relevant items before it, h of them, are
-    hypergeometric(n - 1, r - 1, t - 1), and it counts if h < missing: with F the distribution function of h and F' that
-    of hypergeometric(n - 2, r - 2, t - 2),
+    The item at position t is relevant with probability r / n. The number h of relevant items before it is then
+    hypergeometric(n - 1, r - 1, t - 1), and the item counts if h < missing. With F the distribution function of h, and
+    F' that of hypergeometric(n - 2, r - 2, t - 2), the sum is
     ``(r / n) sum_t ((1 + g) F(missing - 1) + (t - 1) (r - 1) / (n - 1) F'(missing - 2)) / (b + t)``.
     """
     position = np.arange(1, items + 1)
@@ -145,10 +147,10 @@ def _expected_first_relevant(before: int, found: int, items: int, relevant: int,
 
 
 def _at_most(successes: int, population: int, marked: int) -> Values:
-    """Returns the probability of at most so many marked items among the first s, for s = 0..population.
+    """Return the probability of at most ``successes`` marked items among the first s, for s = 0..population.
 
-    For successes < marked. It falls from s to s + 1 by the probability that exactly so many are among the first s and the
-    next one is marked too.
+    For successes < marked. From s to s + 1 it falls by the probability that exactly ``successes`` marked items are among
+    the first s and the next item is marked too.
     """
     drawn = np.arange(successes, population - (marked - successes) + 1)
     first = np.arange(successes)
@@ -165,23 +167,23 @@ def _at_most(successes: int, population: int, marked: int) -> Values:
 
 
 def gains_of(levels: int, gain: Gain) -> Values:
-    """Returns what an item of each level of relevance is worth, ``(levels,)``: s, or 2^s - 1."""
+    """Return the gain of an item for each number s of shared labels, ``(levels,)``: s, or 2^s - 1."""
     level = np.arange(levels, dtype=np.float64)
     return level if gain == "linear" else np.exp2(level) - 1
 
 
 def discount_sums(items: int) -> Values:
-    """Returns the sums of 1 / log2(1 + position) over the first 0 to ``items`` positions, ``(items + 1,)``."""
+    """Return the sums of 1 / log2(1 + position) over the first 0 to ``items`` positions, ``(items + 1,)``."""
     return np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, items + 2)))])
 
 
 def ndcg(counts: Histogram, cutoff: int | None, gain: Gain) -> TieValues:
-    """Returns the normalised discounted cumulative gain of the first ``cutoff`` items (None: of all).
+    """Return the normalized discounted cumulative gain of the first ``cutoff`` items (None: of all).
 
     Args:
         counts: items at each distance, graded.
         cutoff: k, or None.
-        gain: what an item that shares s labels is worth: ``linear`` s, ``exponential`` 2^s - 1.
+        gain: gain of an item that shares s labels: ``linear`` s, ``exponential`` 2^s - 1.
     """
     groups, worth = counts.groups(cutoff), gains_of(counts.counts.shape[2], gain)
     discount = discount_sums(counts.database)
@@ -190,7 +192,7 @@ def ndcg(counts: Histogram, cutoff: int | None, gain: Gain) -> TieValues:
     expected = (mean * (discount[groups.before + groups.within] - discount[groups.before])).sum(1)
 
     def in_order(start: Counts, of_level: Callable[[int], Counts], levels: range) -> Values:
-        """Returns the gain of items that follow each other from a position on, level by level."""
+        """Return the discounted gain of items placed from a position on, level by level."""
         total = np.zeros(start.shape)
         for level in levels:
             stop = np.minimum(start + of_level(level), end)

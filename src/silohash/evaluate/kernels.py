@@ -1,9 +1,9 @@
-"""The compiled loops of the evaluator: how many items stand at each distance, and the order by distance.
+"""Compiled loops of the evaluator: counts of items by distance, and the order by distance.
 
-Distances are counted on bit planes. A block of 4,096 items is kept as one row of 64 words a bit of the code, so that one
-word operation handles 64 items: the planes that differ from the query are added by carry-save adders into a number of 9
-planes an item (its distance), 8 of those planes are turned into a byte an item, and the bytes are counted in pairs (one
-increment for two items). All item indices are unsigned, so that no check for negative indices hinders vectorisation.
+Distances are counted on bit planes. A block of 4,096 items is stored as one row of 64 words per bit of the code, so that
+one word operation handles 64 items. Carry-save adders add the planes that differ from the query into a number of 9 planes
+per item, its distance. 8 of those planes become one byte per item, and the bytes are counted in pairs (one increment for
+two items). All item indices are unsigned, so that no check for negative indices prevents vectorization.
 
 Source: W. Muła, N. Kurz, D. Lemire, "Faster population counts using AVX2 instructions", 2018 (the carry-save tree);
 H. Warren, "Hacker's Delight", 2nd edition, section 7-3 (the transposition).
@@ -23,16 +23,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LANES = 64
-"""Words a plane of a block has."""
+"""Number of words per plane of a block."""
 BLOCK_ITEMS = LANES * 64
 PLANES_AT_ONCE = 16
-"""Planes that one pass of the adders takes: the number of a code's planes is padded to a multiple of it."""
+"""Number of planes per pass of the adders. The planes of a code are padded to a multiple of it."""
 DISTANCE_PLANES = 9
 RELEVANT_PLANE = 7
-"""Where the relevance stands in an item's byte, for codes of at most 128 bits."""
+"""Position of the relevance in an item's byte, for codes of at most 128 bits."""
 SPAN_BLOCKS = 16
-"""Blocks that one query takes before the next: they stay in the second-level cache, and the 16-bit pair counts cannot
-overflow (32,768 pairs)."""
+"""Number of blocks that a query processes before the next query. They stay in the second-level cache, and the 16-bit
+counts of pairs cannot overflow (32,768 pairs)."""
 COUNTER_PLANES = 8
 
 _word = np.uint64
@@ -46,13 +46,13 @@ _LOW_HALF = np.uint64(0x00000000FFFFFFFF)
 
 
 def compiled(function: Callable[P, T]) -> Callable[P, T]:
-    """Compiles a function at its first call and keeps the machine code on disk; it runs without the interpreter's lock."""
+    """Compile a function at its first call, cache the machine code on disk, and run it without the interpreter's lock."""
     return cast("Callable[P, T]", numba.njit(cache=True, nogil=True)(function))
 
 
 @compiled
 def _add(low: np.uint64, first: np.uint64, second: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Adds three bits in each of 64 columns; returns (sum, carry)."""
+    """Add three bits in each of 64 columns; return (sum, carry)."""
     half = low ^ first
     return half ^ second, (low & first) | (half & second)
 
@@ -61,7 +61,7 @@ def _add(low: np.uint64, first: np.uint64, second: np.uint64) -> tuple[np.uint64
 def _add_four(
     planes: Words, at: np.uint64, flip: Words, flip_at: np.uint64, one: np.uint64, two: np.uint64
 ) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """Adds four planes to (one, two); returns (one, two, carry of weight four)."""
+    """Add four planes to (one, two); return (one, two, carry of weight four)."""
     one, carry_a = _add(one, planes[at] ^ flip[flip_at], planes[at + _LANES] ^ flip[flip_at + _ONE])
     at, flip_at = at + _TWO * _LANES, flip_at + _TWO
     one, carry_b = _add(one, planes[at] ^ flip[flip_at], planes[at + _LANES] ^ flip[flip_at + _ONE])
@@ -71,7 +71,7 @@ def _add_four(
 
 @compiled
 def _add_planes(planes: Words, start: np.uint64, flip: Words, flip_at: np.uint64, distance: Words) -> None:
-    """Adds 16 planes, each flipped where the query's bit is set, to the distances' 9 planes (flat, LANES words each)."""
+    """Add 16 planes, each flipped where the query's bit is set, to the 9 planes of the distances (flat, LANES words)."""
     four = _FOUR * _LANES
     for i in range(LANES):
         at = start + _word(i)
@@ -99,13 +99,13 @@ def _add_planes(planes: Words, start: np.uint64, flip: Words, flip_at: np.uint64
 
 @compiled
 def _weave(first: np.uint64, second: np.uint64, mask: np.uint64, shift: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Interleaves the fields of two words; returns (even fields of both, odd fields of both)."""
+    """Interleave the fields of two words; return (even fields of both, odd fields of both)."""
     return (first & mask) | ((second & mask) << shift), ((first >> shift) & mask) | (second & ~mask)
 
 
 @compiled
 def _to_bytes(planes: Words, out: Words) -> None:
-    """Turns 8 planes (flat, LANES words each) into a byte an item, the items in another order."""
+    """Turn 8 planes (flat, LANES words each) into one byte per item. The order of the items changes."""
     for i in range(LANES):
         a, b = _weave(planes[i], planes[i + LANES], _ODD, _ONE)
         c, d = _weave(planes[i + 2 * LANES], planes[i + 3 * LANES], _ODD, _ONE)
@@ -129,7 +129,7 @@ def _count_pairs(pairs: npt.NDArray[np.uint16], table: npt.NDArray[np.uint16]) -
 
 @compiled
 def _fold_row(row: npt.NDArray[np.uint16], columns: npt.NDArray[np.uint16]) -> int:
-    """Adds a row of the pair table to the columns' sums, clears it, and returns its own sum."""
+    """Add a row of the pair table to the sums of the columns, clear it, and return its sum."""
     total = np.uint16(0)
     for i in range(len(row)):
         total = np.uint16(total + row[i])
@@ -141,7 +141,7 @@ def _fold_row(row: npt.NDArray[np.uint16], columns: npt.NDArray[np.uint16]) -> i
 
 @compiled
 def _fold(table: npt.NDArray[np.uint16], values: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> None:
-    """Adds the pair table's counts to the counts of single bytes and clears it; `values` are the bytes that can occur."""
+    """Add the counts of the pair table to the counts of single bytes and clear it; `values` are the bytes that can occur."""
     columns = np.zeros(values[-1] + 1, np.uint16)
     for value in values:
         counts[value] += _fold_row(table[value * 256 : value * 256 + len(columns)], columns)
@@ -151,16 +151,17 @@ def _fold(table: npt.NDArray[np.uint16], values: npt.NDArray[np.int64], counts: 
 
 @compiled
 def _mark(labels: Words, start: np.uint64, counter: Words) -> None:
-    """Adds a label's items to those that the counter's first plane marks as relevant."""
+    """Mark the items of a label as relevant in the first plane of the counter."""
     for i in range(LANES):
         counter[i] |= labels[start + _word(i)]
 
 
 @compiled
 def _set_relevant(counter: Words, distance: Words) -> tuple[int, int]:
-    """Puts the relevance in the place of the plane of weight 128, which only a distance of 128 sets.
+    """Replace the plane of weight 128, which only a distance of 128 sets, by the relevance.
 
-    Returns how many items at that distance are not relevant, and how many are; their bytes now say a distance of 0.
+    Returns:
+        The numbers of items at that distance that are not relevant and that are. Their bytes now state a distance of 0.
     """
     other, relevant, any_far = 0, 0, _word(0)
     for i in range(LANES):
@@ -177,7 +178,7 @@ def _set_relevant(counter: Words, distance: Words) -> tuple[int, int]:
 
 @compiled
 def _count_label(labels: Words, start: np.uint64, counter: Words) -> None:
-    """Adds a label's plane to the counter of shared labels (8 planes)."""
+    """Add the plane of a label to the counter of shared labels (8 planes)."""
     for i in range(LANES):
         carry = labels[start + _word(i)]
         for plane in range(COUNTER_PLANES):
@@ -188,10 +189,11 @@ def _count_label(labels: Words, start: np.uint64, counter: Words) -> None:
 
 @compiled
 def _keep_level(counter: Words, level: int, distance: Words) -> tuple[int, int]:
-    """Clears the distances of items that do not share exactly `level` labels.
+    """Clear the distances of items that do not share exactly `level` labels.
 
-    Returns how many items were cleared, and how many of the kept ones have a distance of 256: the bytes of all of these say
-    a distance of 0.
+    Returns:
+        The number of items that were cleared, and the number of the others at a distance of 256. The bytes of all of
+        these state a distance of 0.
     """
     cleared, far = 0, 0
     for i in range(LANES):
@@ -225,20 +227,20 @@ def count_bytes(
     values: npt.NDArray[np.int64],
     counts: npt.NDArray[np.int64],
 ) -> None:
-    """Counts the bytes that stand for items' distances from each query.
+    """Count the bytes that encode the distances of the items from each query.
 
     Args:
-        planes: ``(blocks, planes, LANES)`` uint64, the database's codes as `bit_planes` gives them.
+        planes: ``(blocks, planes, LANES)`` uint64, codes of the database as `bit_planes` writes them.
         flips: ``(Q, planes)`` uint64, all ones where the query's bit is set.
         label_planes: ``(blocks, label planes, LANES)`` uint64.
-        query_labels: ``(Q, most)`` int64, each query's labels, filled up with -1.
+        query_labels: ``(Q, most)`` int64, labels of each query, padded with -1.
         level: -1: the byte is the distance, plus 128 for an item that shares a label (at most 128 bits);
-            otherwise the byte is the distance of items that share exactly so many labels, and 0 for the others.
-        graded: whether shared labels are counted; otherwise the level is 1 for one and more.
+            otherwise the byte is the distance of items that share exactly ``level`` labels, and 0 for the others.
+        graded: whether shared labels are counted; otherwise the level is 1 for one or more.
         values: ``(v,)`` int64, the bytes that can occur, ascending.
-        counts: ``(Q, 258)`` int64, added to: counts of the bytes, and of two kinds of items whose bytes wrongly say a
-            distance of 0. With a level: those of another level, and those at a distance of 256. Without: those at a
-            distance of 128, first the ones that are not relevant, then the relevant ones.
+        counts: ``(Q, 258)`` int64, incremented: counts of the bytes, and of two groups of items whose bytes wrongly state a
+            distance of 0. With a level, these are items of another level and items at a distance of 256. Without, they
+            are items at a distance of 128, first those that are not relevant, then the relevant ones.
     """
     blocks, bits, label_bits = planes.shape[0], planes.shape[1], label_planes.shape[1]
     flat, flat_labels, flat_flips = planes.reshape(-1), label_planes.reshape(-1), flips.reshape(-1)
@@ -276,7 +278,7 @@ def count_bytes(
 
 @compiled
 def _transpose(square: Words) -> None:
-    """Swaps bit j of word k with bit k of word j, in place, for 64 words."""
+    """Swap bit j of word k with bit k of word j, in place, for 64 words."""
     step, mask = 32, _LOW_HALF
     while step:
         shift = _word(step)
@@ -291,11 +293,11 @@ def _transpose(square: Words) -> None:
 
 @compiled
 def bit_planes(words: Words, planes: Words) -> None:
-    """Writes the items' words as bit planes.
+    """Write the words of the items as bit planes.
 
     Args:
         words: ``(N, W)`` uint64.
-        planes: ``(blocks, P, LANES)`` uint64, zero, of at least N items; the words' first P bits are written.
+        planes: ``(blocks, P, LANES)`` uint64, zero, for at least N items. The first P bits of the words are written.
     """
     square = np.zeros(64, np.uint64)
     for lane in range((len(words) + 63) // 64):
@@ -317,7 +319,7 @@ def order_gains(
     gains: npt.NDArray[np.uint16],
     out: npt.NDArray[np.uint16],
 ) -> None:
-    """Puts each query's gains in the order of distance, equal distances in the order of the database.
+    """Sort the gains of each query by distance, with equal distances in the order of the database.
 
     Args:
         query_words: ``(B, W)`` uint64.

@@ -1,4 +1,4 @@
-"""Retrieval measures as values: what a user types, what the column of a result is called, and how it is computed."""
+"""Retrieval measures: their names, which users type and results show, and how they are computed."""
 
 from __future__ import annotations
 
@@ -17,29 +17,16 @@ from silohash.evaluate.ties import Histogram, TieValues, Values
 from silohash.registry import suggestion
 from silohash.types import UserError
 
-__all__ = [
-    "DESCRIPTIONS",
-    "Description",
-    "Measure",
-    "Pairs",
-    "PerQuery",
-    "Relevance",
-    "describe",
-    "evaluate",
-    "evaluate_all",
-    "from_histogram",
-]
-
 Name: TypeAlias = Literal["mAP", "P", "R", "nDCG", "Success"]
 Ties: TypeAlias = Literal["expected", "index"]
 Empty: TypeAlias = Literal["zero", "skip"]
 
 RANKED_BYTES = 1 << 26
-"""How much the ranked items of a block of queries may take."""
+"""Memory limit for the ranked items of a block of queries."""
 
 
 class Description(NamedTuple):
-    """What `silohash list measure` says of a measure."""
+    """Description of a measure in `silohash list measure`."""
 
     name: str
     forms: tuple[str, ...]
@@ -47,8 +34,8 @@ class Description(NamedTuple):
     options: tuple[str, ...]
 
 
-_TIES = "ties=expected (mean over all orders of items at the same distance) | index (order of the database)"
-_EMPTY = "empty=zero (a query without relevant items counts as 0) | skip (it is left out of the mean)"
+_TIES = "ties=expected (mean over all orders of items at equal distance) | index (order of the database)"
+_EMPTY = "empty=zero (a query without relevant items counts as 0) | skip (the mean leaves it out)"
 
 DESCRIPTIONS: tuple[Description, ...] = (
     Description(
@@ -57,7 +44,7 @@ DESCRIPTIONS: tuple[Description, ...] = (
         "mean average precision over the whole database, or over the first k items",
         (
             "denominator=retrieved (relevant items among the first k) | min (of k and all relevant items) | "
-            "all (relevant items in the database) | first-k-relevant (legacy: the first k of them wherever they are); "
+            "all (relevant items in the database) | first-k-relevant (legacy: the first k of these at any position); "
             "only with a cutoff",
             _TIES,
             _EMPTY,
@@ -66,25 +53,25 @@ DESCRIPTIONS: tuple[Description, ...] = (
     Description(
         "P",
         ("P@10", "P@radius2"),
-        "precision: the share of relevant items among the first k, or among those within a radius in bits (0 if none is)",
+        "precision: the share of relevant items among the first k, or among those within a radius in bits (0 without any)",
         (_TIES, _EMPTY),
     ),
     Description(
         "R",
         ("R@10", "R@radius2"),
-        "recall: the share of all relevant items that is among the first k, or within a radius in bits",
+        "recall: the share of all relevant items that are among the first k, or within a radius in bits",
         (_TIES, _EMPTY),
     ),
     Description(
         "nDCG",
         ("nDCG@all", "nDCG@100"),
-        "normalised discounted cumulative gain, graded by the number of shared labels s",
+        "normalized discounted cumulative gain, graded by the number s of shared labels",
         ("gain=linear (s) | exponential (2^s - 1)", _TIES, _EMPTY),
     ),
     Description(
         "Success",
         ("Success@10",),
-        "the share of queries with a relevant item among the first k: Recall@K of captions and pictures",
+        "the share of queries with a relevant item among the first k, which is Recall@K of captions and pictures",
         (_TIES, _EMPTY),
     ),
 )
@@ -99,22 +86,22 @@ _FORM = re.compile(r"(?P<name>\w+)@(?P<cutoff>\w+)(\[(?P<options>[^\[\]]*)\])?")
 
 
 def describe() -> list[dict[str, Any]]:
-    """Returns of every measure its ``name``, ``forms``, ``meaning`` and ``options``, ready for JSON."""
+    """Return the ``name``, ``forms``, ``meaning`` and ``options`` of every measure, ready for JSON."""
     return [description._asdict() for description in DESCRIPTIONS]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A retrieval measure with all its conventions; `str` gives what a user types.
+    """A retrieval measure with its conventions. `str` gives the name that a user types.
 
     Attributes:
         name: ``mAP``, ``P``, ``R``, ``nDCG`` or ``Success``.
-        cutoff: how many items are looked at; None for all of them, or where there is a radius.
-        radius_bits: the distance up to which items are looked at, in place of a cutoff; only P and R.
-        denominator: what mAP with a cutoff divides by.
-        gain: what an item is worth in nDCG.
-        ties: in what order items at the same distance are taken.
-        empty: what becomes of queries without relevant items.
+        cutoff: number of items that count; None for all, or if there is a radius.
+        radius_bits: largest distance of items that count, in place of a cutoff; only for P and R.
+        denominator: divisor of mAP with a cutoff.
+        gain: gain of an item in nDCG.
+        ties: order of items at equal distance.
+        empty: treatment of queries without relevant items.
 
     Example:
         >>> str(Measure.parse("mAP@50[ties=index, denominator=retrieved]"))
@@ -134,23 +121,23 @@ class Measure:
     def __post_init__(self) -> None:
         text = str(self)
         if self.cutoff is not None and self.cutoff < 1:
-            raise UserError(f'"{text}" looks at no item: the cutoff must be at least 1.')
+            raise UserError(f'The cutoff of "{text}" is {self.cutoff}; it must be at least 1.')
         if self.radius_bits is not None and (self.name not in {"P", "R"} or self.cutoff is not None):
-            raise UserError(f'"{text}" cannot have a radius; P and R can, as "P@radius2".')
+            raise UserError(f'"{text}" cannot have a radius. Only P and R can, as "P@radius2".')
         if self.cutoff is None and self.radius_bits is None and self.name not in {"mAP", "nDCG"}:
-            raise UserError(f'"{text}" needs a cutoff or says nothing of the ranking: write "{self.name}@10".')
+            raise UserError(f'"{text}" does not depend on the ranking. Give a cutoff, as "{self.name}@10".')
         for option in self._options_without_use():
             raise UserError(f'"{text.split("[")[0]}" has no option "{option}"{self._options_in_words()}.')
 
     def _options(self) -> list[str]:
-        """Returns the options that make a difference to this measure."""
+        """Return the options that this measure has."""
         special = {"mAP": ["denominator"] if self.cutoff is not None else [], "nDCG": ["gain"]}.get(self.name, [])
         return [*special, *([] if self.radius_bits is not None else ["ties"]), "empty"]
 
     def _options_without_use(self) -> list[str]:
         defaults = {field.name: field.default for field in fields(self)}
-        mine = self._options()
-        return [name for name in _CHOICES if name not in mine and getattr(self, name) != defaults[name]]
+        used = self._options()
+        return [name for name in _CHOICES if name not in used and getattr(self, name) != defaults[name]]
 
     def _options_in_words(self) -> str:
         return f"; it has {', '.join(self._options())}"
@@ -165,35 +152,48 @@ class Measure:
 
     @staticmethod
     def parse(text: str) -> Measure:
-        """Reads a measure as a user types it, such as ``mAP@50[denominator=min]``.
+        """Return the measure of a name such as ``mAP@50[denominator=min]``.
 
         Raises:
-            UserError: if there is no such measure, cutoff or option; names the nearest.
+            UserError: if the measure, the cutoff or an option does not exist; suggests the nearest.
         """
         match = _FORM.fullmatch(text.strip())
-        known = {description.name.lower(): description.name for description in DESCRIPTIONS}
         if match is None:
-            raise UserError(f'"{text}" is no measure; write "mAP@all", "mAP@50[denominator=min,ties=index]" or "P@10".')
-        name = match["name"].lower()
-        if name not in known:
-            near = suggestion(name, known)
-            near = near if not near else suggestion(known[near.split('"')[1]], known.values())
-            raise UserError(f'There is no measure "{match["name"]}"{near}; there are: {", ".join(known.values())}.')
-        values: dict[str, Any] = {"name": known[name], **_where(text, match["cutoff"])}
-        for part in filter(None, (match["options"] or "").split(",")):
-            option, _, value = (piece.strip() for piece in part.partition("="))
-            if option not in _CHOICES:
-                near = suggestion(option, _CHOICES)
-                raise UserError(f'"{text}": there is no option "{option}"{near}; there are: {", ".join(_CHOICES)}.')
-            if value not in _CHOICES[option]:
-                near = suggestion(value, _CHOICES[option])
-                raise UserError(f'"{text}": {option} cannot be "{value}"{near}; it is {" or ".join(_CHOICES[option])}.')
-            values[option] = value
+            raise UserError(
+                f'"{text}" is not a measure. Write one such as "mAP@all", "mAP@50[denominator=min,ties=index]" or "P@10".'
+            )
+        options = _parsed_options(text, match["options"] or "")
+        where = _where(text, match["cutoff"])
+        values: dict[str, Any] = {"name": _name(match["name"]), **where, **options}
         measure = Measure(**values)
-        unused = [option for option in values if option in _CHOICES and option not in measure._options()]
-        if unused:
-            raise UserError(f'"{text}" has no option "{unused[0]}"{measure._options_in_words()}.')
+        for option in options:
+            if option not in measure._options():
+                raise UserError(f'"{text}" has no option "{option}"{measure._options_in_words()}.')
         return measure
+
+
+def _name(text: str) -> str:
+    known = {description.name.lower(): description.name for description in DESCRIPTIONS}
+    if text.lower() in known:
+        return known[text.lower()]
+    near = suggestion(text.lower(), known)  # in lower case, as users type the names
+    for lower, name in known.items():
+        near = near.replace(f'"{lower}"', f'"{name}"')
+    raise UserError(f'There is no measure "{text}"{near}; there are: {", ".join(known.values())}.')
+
+
+def _parsed_options(text: str, given: str) -> dict[str, str]:
+    options = {}
+    for part in filter(None, given.split(",")):
+        option, _, value = (piece.strip() for piece in part.partition("="))
+        if option not in _CHOICES:
+            near = suggestion(option, _CHOICES)
+            raise UserError(f'"{text}": there is no option "{option}"{near}; there are: {", ".join(_CHOICES)}.')
+        if value not in _CHOICES[option]:
+            near = suggestion(value, _CHOICES[option])
+            raise UserError(f'"{text}": {option} cannot be "{value}"{near}; it is {" or ".join(_CHOICES[option])}.')
+        options[option] = value
+    return options
 
 
 def _where(text: str, cutoff: str) -> dict[str, int | None]:
@@ -202,21 +202,23 @@ def _where(text: str, cutoff: str) -> dict[str, int | None]:
         return {"radius_bits": int(radius[1])}
     if cutoff != "all" and not cutoff.isdecimal():
         near = suggestion(cutoff, ["all", "radius2"])
-        raise UserError(f'"{text}": "{cutoff}" is no cutoff{near}; write a number, "all", or a radius as "radius2".')
+        raise UserError(
+            f'"{text}": "{cutoff}" is not a cutoff{near}. Write a number, "all", or a radius such as "radius2".'
+        )
     return {"cutoff": None if cutoff == "all" else int(cutoff)}
 
 
 @dataclass(frozen=True)
 class PerQuery:
-    """A measure of each query.
+    """Values of a measure, one per query.
 
     Attributes:
         value: ``(Q,)`` float64.
-        best: ``(Q,)`` the value if ties fell well; NaN for a measure that ties do not touch.
-        worst: ``(Q,)`` the value if they fell badly.
+        best: ``(Q,)`` highest value over all orders of ties; NaN for a measure without ties.
+        worst: ``(Q,)`` lowest value over all orders of ties.
         counted: ``(Q,)`` bool, which queries enter the mean.
-        queries_without_relevant: how many queries have no relevant item.
-        prior: the share of relevant items over the counted queries, which is the mAP of random codes.
+        queries_without_relevant: number of queries without a relevant item.
+        prior: share of relevant items over the counted queries, which is the mAP of random codes.
     """
 
     value: Values
@@ -227,46 +229,20 @@ class PerQuery:
     prior: float
 
     def mean(self) -> float:
-        """Returns the mean over the counted queries; NaN if there is none."""
+        """Return the mean over the counted queries; NaN if there are none."""
         return _mean(self.value[self.counted])
 
     def mean_best(self) -> float:
-        """Returns the mean of the best values."""
+        """Return the mean of the best values."""
         return _mean(self.best[self.counted])
 
     def mean_worst(self) -> float:
-        """Returns the mean of the worst values."""
+        """Return the mean of the worst values."""
         return _mean(self.worst[self.counted])
 
 
 def _mean(values: Values) -> float:
     return float(values.mean()) if len(values) else float("nan")
-
-
-def from_histogram(measure: Measure, counts: Histogram) -> PerQuery:
-    """Computes a measure from counts alone, as of histograms that silos counted and summed.
-
-    Args:
-        measure: with ``ties=expected``.
-        counts: items at each distance; graded for nDCG.
-
-    Raises:
-        UserError: if the measure needs the order of the database, or a radius beyond the codes' length.
-    """
-    if measure.ties == "index":
-        raise UserError(f'"{measure}" needs the order of the database, which counts do not hold; use ties=expected.')
-    return _per_query(measure, counts, _tie_values(measure, counts))
-
-
-def evaluate(
-    measure: Measure,
-    query_words: npt.NDArray[np.generic],
-    database_words: npt.NDArray[np.generic],
-    relevance: Relevance | Pairs,
-    bits: int,
-) -> PerQuery:
-    """Computes one measure; see `evaluate_all`."""
-    return evaluate_all([measure], query_words, database_words, relevance, bits)[measure]
 
 
 def evaluate_all(
@@ -278,18 +254,18 @@ def evaluate_all(
     *,
     threads: int | None = None,
 ) -> dict[Measure, PerQuery]:
-    """Computes several measures of one retrieval task; the codes are compared once.
+    """Compute several measures of one retrieval task. The codes are compared once.
 
     Args:
-        measures: what to compute.
+        measures: the measures.
         query_words: ``(Q, W)`` packed codes of an unsigned type.
         database_words: ``(N, W)`` packed codes.
         relevance: which items are relevant to which query.
         bits: length of the codes.
-        threads: threads to use; None for as many as the process may use.
+        threads: number of threads; None for as many as the process may use.
 
     Raises:
-        UserError: if codes and relevance do not fit together.
+        UserError: if codes and relevance do not fit together, or a radius exceeds the code length.
     """
     graded = isinstance(relevance, Relevance) and any(measure.name == "nDCG" for measure in measures)
     counts = ties.histogram(query_words, database_words, relevance, bits, graded=graded, threads=threads)
@@ -330,7 +306,9 @@ def _divisor(measure: Measure, relevant_in_all: ties.Counts) -> ties.Counts:
 
 def _within_radius(measure: Measure, counts: Histogram, radius_bits: int) -> TieValues:
     if radius_bits > counts.bits:
-        raise UserError(f'"{measure}" looks further than codes of {counts.bits} bits can be apart.')
+        raise UserError(
+            f'The radius of "{measure}" exceeds the largest distance of codes of {counts.bits} bits. Lower it.'
+        )
     found = counts.relevant[:, : radius_bits + 1].sum(1)
     divisor = counts.items[:, : radius_bits + 1].sum(1) if measure.name == "P" else counts.relevant_in_all
     untouched = np.full(len(found), np.nan)

@@ -1,4 +1,4 @@
-"""Figures of a ranking whose order is known, as of ties taken in the order of the database."""
+"""Measures of a ranking whose order is known, as when ties keep the order of the database."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Gains = npt.NDArray[np.uint16]
 
 
 def average_precision(gains: Gains, cutoff: int | None, denominator: Denominator) -> Values:
-    """Returns the average precision; see `cutoffs.average_precision_at` for the denominators.
+    """Return the average precision; see `cutoffs.average_precision_at` for the denominators.
 
     Args:
-        gains: ``(Q, N)`` uint16, each query's items in ranked order; relevant if above 0.
+        gains: ``(Q, N)`` uint16, relevance of each query's items in ranked order; above 0 is relevant.
         cutoff: k, or None for all items.
-        denominator: the convention; all are the same where the cutoff is None.
+        denominator: the convention. Without a cutoff all are equal.
 
     Returns:
         ``(Q,)`` float64.
@@ -37,12 +37,12 @@ def average_precision(gains: Gains, cutoff: int | None, denominator: Denominator
 
 
 def hits(gains: Gains, cutoff: int | None) -> Values:
-    """Returns the number of relevant items among the first ``cutoff``, ``(Q,)`` float64."""
+    """Return the number of relevant items among the first ``cutoff``, ``(Q,)`` float64."""
     return np.asarray((gains[:, :cutoff] > 0).sum(1), np.float64)
 
 
 def ndcg(gains: Gains, cutoff: int | None, gain: Gain) -> Values:
-    """Returns the normalised discounted cumulative gain, ``(Q,)`` float64; see `cutoffs.ndcg`."""
+    """Return the normalized discounted cumulative gain, ``(Q,)`` float64; see `cutoffs.ndcg`."""
     worth = gains_of(int(gains.max(initial=0)) + 1, gain)
     discount = np.diff(discount_sums(gains.shape[1]))[:cutoff]
     ideal = np.sort(gains, 1)[:, ::-1]

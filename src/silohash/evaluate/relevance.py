@@ -1,4 +1,4 @@
-"""Which items are relevant to which query: those that share a label, or those of the same pair."""
+"""Relevance of items to queries: by shared labels, or by pairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_SHARED_LABELS = 255
 
 
 def to_words(packed: npt.NDArray[np.generic], bits: int) -> Words:
-    """Returns packed codes as 64-bit words.
+    """Return packed codes as 64-bit words.
 
     Args:
         packed: ``(N, W)`` of an unsigned type, little-endian bit order, zero beyond `bits`.
@@ -43,7 +43,7 @@ def to_words(packed: npt.NDArray[np.generic], bits: int) -> Words:
 
 
 def label_words(labels: npt.NDArray[np.uint8]) -> Words:
-    """Returns multi-hot labels ``(N, C)`` as bit masks, ``(N, ceil(C / 64))`` uint64."""
+    """Return multi-hot labels ``(N, C)`` as bit masks, ``(N, ceil(C / 64))`` uint64."""
     classes = labels.shape[1]
     octets = -(-classes // 8)
     spread = np.zeros((len(labels), octets * 8), np.uint8)
@@ -55,13 +55,13 @@ def label_words(labels: npt.NDArray[np.uint8]) -> Words:
 
 @dataclass(frozen=True)
 class Relevance:
-    """Relevance by labels: an item is relevant to a query if they share any label that is not left out.
+    """Relevance by labels: an item is relevant to a query if they share a label that is not ignored.
 
     Attributes:
         query_labels: ``(Q, C)`` uint8 multi-hot.
         database_labels: ``(N, C)`` uint8 multi-hot.
-        ignore: columns that do not count.
-        left_out: ``(Q,)`` int64, the item that is taken out of each query's ranking (its own), -1 for none; or None.
+        ignore: label columns that do not count.
+        left_out: ``(Q,)`` int64, the item that each query's ranking leaves out (its own), -1 for none; or None.
 
     Example:
         >>> import numpy as np
@@ -81,20 +81,26 @@ class Relevance:
 
     def __post_init__(self) -> None:
         if self.query_labels.ndim != 2 or self.database_labels.ndim != 2:
-            raise UserError("Labels must be tables of items by classes.")
+            raise UserError(
+                f"Labels of shapes {self.query_labels.shape} and {self.database_labels.shape} are not tables. "
+                "Give one row per item and one column per class."
+            )
         classes = self.query_labels.shape[1]
         if classes != self.database_labels.shape[1]:
-            raise UserError(f"Queries have {classes} classes and the database {self.database_labels.shape[1]}.")
+            raise UserError(
+                f"The queries have {classes} classes and the database has {self.database_labels.shape[1]}. "
+                "Use the same classes in both."
+            )
         wrong = [column for column in self.ignore if not 0 <= column < classes]
         if wrong:
-            raise UserError(f"Label column {wrong[0]} cannot be left out: there are {classes} columns, counted from 0.")
+            raise UserError(f"Label column {wrong[0]} cannot be ignored. Give columns from 0 to {classes - 1}.")
         own = self.left_out
         if own is not None and (
             len(own) != self.queries or own.min(initial=-1) < -1 or own.max(initial=-1) >= self.items
         ):
             raise UserError(
-                f"Of {self.queries} queries, {len(own)} name an item to leave out, from {own.min(initial=-1)} to "
-                f"{own.max(initial=-1)}; each names one of {self.items} items, or -1."
+                f"{len(own)} of {self.queries} queries name an item to leave out, from {own.min(initial=-1)} to "
+                f"{own.max(initial=-1)}. Each must name one of the {self.items} items, or -1."
             )
 
     @property
@@ -117,20 +123,20 @@ class Relevance:
 
     @cached_property
     def query_words(self) -> Words:
-        """The queries' labels that count, as bit masks ``(Q, L)`` uint64."""
+        """The labels of the queries that count, as bit masks ``(Q, L)`` uint64."""
         return label_words(self._kept_of(self.query_labels))
 
     @cached_property
     def database_words(self) -> Words:
-        """The items' labels that count, as bit masks ``(N, L)`` uint64."""
+        """The labels of the items that count, as bit masks ``(N, L)`` uint64."""
         return label_words(self._kept_of(self.database_labels))
 
     def rows_with_another_label(self) -> tuple[Rows, Rows]:
-        """Returns the rows of queries and of items that have a label besides those left out."""
+        """Return the rows of the queries and of the items that have a label besides the ignored ones."""
         return np.flatnonzero(self.query_words.any(1)), np.flatnonzero(self.database_words.any(1))
 
     def take(self, query_rows: Rows, database_rows: Rows) -> Relevance:
-        """Returns the relevance between some queries and some items, as of `rows_with_another_label`."""
+        """Return the relevance between some queries and some items, such as those of `rows_with_another_label`."""
         own = None
         if self.left_out is not None:
             place = np.full(self.items + 1, -1)
@@ -139,24 +145,24 @@ class Relevance:
         return Relevance(self.query_labels[query_rows], self.database_labels[database_rows], self.ignore, own)
 
     def shared_with_left_out(self) -> tuple[Rows, npt.NDArray[np.int64]]:
-        """Returns the queries that leave an item out, and how many labels that count they share with it."""
+        """Return the queries that leave an item out, and the number of labels that count and are shared with it."""
         own = np.full(self.queries, -1) if self.left_out is None else self.left_out
         rows = np.flatnonzero(own >= 0)
         both = self.query_words[rows] & self.database_words[own[rows]]
         return rows, np.bitwise_count(both).sum(1, dtype=np.int64)
 
     def query_label_lists(self) -> npt.NDArray[np.int64]:
-        """Returns each query's labels as positions in `kept`, ``(Q, most)`` int64, filled up with -1."""
+        """Return each query's labels as positions in `kept`, ``(Q, most)`` int64, padded with -1."""
         held = self.query_labels[:, self.kept] != 0
         most = int(held.sum(1).max(initial=0))
         order = np.argsort(~held, axis=1, kind="stable")[:, :most]
         return np.where(np.take_along_axis(held, order, 1), order, -1).astype(np.int64)
 
     def most_shared(self) -> int:
-        """Returns an upper bound of the labels that a query shares with an item.
+        """Return an upper bound on the number of labels that a query shares with an item.
 
         Raises:
-            UserError: if it is more than 255.
+            UserError: if it exceeds 255.
         """
         most = int(
             min(
@@ -166,12 +172,12 @@ class Relevance:
         )
         if most > MAX_SHARED_LABELS:
             raise UserError(
-                f"Items share up to {most} labels; at most {MAX_SHARED_LABELS} can be graded. Leave some out."
+                f"Items share up to {most} labels, and at most {MAX_SHARED_LABELS} can be graded. Ignore some labels."
             )
         return most
 
     def gains(self, rows: Rows) -> npt.NDArray[np.uint16]:
-        """Returns how many labels some queries share with each item, ``(len(rows), N)`` uint16."""
+        """Return the number of labels that some queries share with each item, ``(len(rows), N)`` uint16."""
         shared = np.zeros((len(rows), self.items), np.uint16)
         for word in range(self.query_words.shape[1]):
             shared += np.bitwise_count(self.query_words[rows, word, None] & self.database_words[None, :, word])
@@ -180,13 +186,13 @@ class Relevance:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Relevance by pairs, as of a picture and its captions.
+    """Relevance by pairs, such as a picture and its captions.
 
     Attributes:
         queries: the number of queries.
         items: the number of items in the database.
-        query_rows: ``(p,)`` int64, the pairs' queries.
-        database_rows: ``(p,)`` int64, the pairs' items.
+        query_rows: ``(p,)`` int64, the query of each pair.
+        database_rows: ``(p,)`` int64, the item of each pair.
     """
 
     queries: int
@@ -196,16 +202,18 @@ class Pairs:
 
     def __post_init__(self) -> None:
         if len(self.query_rows) != len(self.database_rows):
-            raise UserError(f"{len(self.query_rows)} queries are paired with {len(self.database_rows)} items.")
+            raise UserError(
+                f"{len(self.query_rows)} queries are paired with {len(self.database_rows)} items. Give as many of each."
+            )
         for rows, count, what in ((self.query_rows, self.queries, "query"), (self.database_rows, self.items, "item")):
             if len(rows) and not (rows.min() >= 0 and rows.max() < count):
-                raise UserError(f"A pair names {what} {rows.max()}, but there are {count}, counted from 0.")
+                raise UserError(f"A pair names {what} {rows.max()}, and there are {count}. Count them from 0.")
         if len(np.unique(self.query_rows * max(1, self.items) + self.database_rows)) != len(self.query_rows):
-            raise UserError("Some pairs of a query and an item are given twice; give each once.")
+            raise UserError("Some pairs of a query and an item are given twice. Give each once.")
 
     @staticmethod
     def of_groups(query_groups: npt.NDArray[np.generic], database_groups: npt.NDArray[np.generic]) -> Pairs:
-        """Returns the pairs of queries and items that carry the same name, as captions and pictures of one file.
+        """Return the pairs of queries and items with the same name, such as captions and pictures of one file.
 
         Example:
             >>> import numpy as np
@@ -221,7 +229,7 @@ class Pairs:
         return Pairs(len(query_groups), len(database_groups), query_rows, order[np.repeat(first, partners) + within])
 
     def gains(self, rows: Rows) -> npt.NDArray[np.uint16]:
-        """Returns 1 for some queries' partners and 0 elsewhere, ``(len(rows), N)`` uint16."""
+        """Return 1 for the partners of some queries and 0 for other items, ``(len(rows), N)`` uint16."""
         gains = np.zeros((len(rows), self.items), np.uint16)
         for at, row in enumerate(rows):
             gains[at, self.database_rows[self.query_rows == row]] = 1

@@ -1,13 +1,14 @@
-"""How many relevant and other items stand at each distance, and what retrieval figures follow when ties fall by chance.
+"""Histograms of relevant and other items by distance, and the average precision under ties.
 
-Equal Hamming distances leave the order open, so a figure has an expected, a best and a worst value over all orders. They
-follow in closed form from the counts alone. Counts add up: the sum of the silos' histograms is the pooled histogram.
+Items at equal Hamming distances have no order among themselves, so a measure has an expected, a best and a worst value
+over all orders. All three follow in closed form from the counts alone. Counts add up: the sum of the silos' histograms is
+the histogram of the pooled items.
 
 Source: F. McSherry, M. Najork, "Computing information retrieval performance measures efficiently in the presence of tied
 scores", ECIR 2008; K. He, F. Cakir, S. Bargal, S. Sclaroff, "Hashing as tie-aware learning to rank", CVPR 2018.
 
-A tie group is the items at one distance. Symbols: b items and g relevant ones come before the group, which has n items
-with r relevant; t of its items fall within the cutoff. H is the harmonic number.
+A tie group holds the items at one distance. Symbols: b items, g of them relevant, come before the group. The group has n
+items, r of them relevant, and t of its items fall within the cutoff. H is the harmonic number.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ Precise = npt.NDArray[np.longdouble]
 QUERIES_AT_ONCE = 64
 WORTH_THREADS = 10_000_000
 LEFT_OUT = np.uint16(65535)
-"""Marks, in place of a relevance, the item that a ranking leaves out."""
+"""Value that marks the item that a ranking leaves out, in place of its relevance."""
 MARKED_BITS = 128
-"""Longest code whose distance leaves one bit of a byte free to mark the relevant items (but for the distance 128 itself)."""
+"""Longest code whose distance, except 128 itself, leaves one bit of a byte free to mark the relevant items."""
 
 
 class TieValues(NamedTuple):
-    """A figure of each query: over all orders of the tied items, its mean, its highest and its lowest value; each (Q,)."""
+    """A measure per query: the mean, highest and lowest value over all orders of the tied items, each ``(Q,)``."""
 
     expected: Values
     best: Values
@@ -59,11 +60,11 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True)
 class Histogram:
-    """Items at each distance from each query.
+    """Number of items at each distance from each query.
 
     Attributes:
-        counts: ``(Q, bits + 1, levels)`` int64; ``[q, d, 0]`` are items at distance d that are not relevant, ``[q, d, s]``
-            those of relevance s: 1 where relevance is yes or no, the number of shared labels where it is graded.
+        counts: ``(Q, bits + 1, levels)`` int64. ``[q, d, 0]`` counts the items at distance d that are not relevant, and
+            ``[q, d, s]`` those of relevance s: 1 if relevance is binary, the number of shared labels if it is graded.
 
     Example:
         >>> one = Histogram(np.array([[[1, 0], [0, 2]]]))
@@ -74,16 +75,16 @@ class Histogram:
     counts: Counts
 
     def __add__(self, other: Histogram) -> Histogram:
-        """Returns the histogram over the items of both.
+        """Return the histogram over the items of both.
 
         Raises:
-            UserError: if they are not of the same queries and bits.
+            UserError: if they differ in the number of queries or bits.
         """
         if self.counts.shape[:2] != other.counts.shape[:2]:
             mine, theirs = self.counts.shape, other.counts.shape
             raise UserError(
-                f"Histograms of {mine[0]} queries and {mine[1] - 1} bits and of {theirs[0]} queries and {theirs[1] - 1} "
-                "bits cannot be added. Count the same queries with codes of the same length in every silo."
+                f"A histogram of {mine[0]} queries and {mine[1] - 1} bits cannot be added to one of {theirs[0]} queries and "
+                f"{theirs[1] - 1} bits. Count the same queries with codes of the same length in every silo."
             )
         levels = max(self.counts.shape[2], other.counts.shape[2])
         summed = np.zeros((*self.counts.shape[:2], levels), np.int64)
@@ -93,22 +94,22 @@ class Histogram:
 
     @property
     def bits(self) -> int:
-        """The length of the codes."""
+        """The code length."""
         return int(self.counts.shape[1]) - 1
 
     @cached_property
     def items(self) -> Counts:
-        """Items at each distance, ``(Q, bits + 1)`` int64."""
+        """Number of items at each distance, ``(Q, bits + 1)`` int64."""
         return np.asarray(self.counts.sum(2))
 
     @cached_property
     def relevant(self) -> Counts:
-        """Relevant items at each distance, ``(Q, bits + 1)`` int64."""
+        """Number of relevant items at each distance, ``(Q, bits + 1)`` int64."""
         return np.asarray(self.counts[:, :, 1:].sum(2))
 
     @cached_property
     def relevant_in_all(self) -> Counts:
-        """R, each query's relevant items, ``(Q,)`` int64."""
+        """R, the number of relevant items per query, ``(Q,)`` int64."""
         return np.asarray(self.relevant.sum(1))
 
     @cached_property
@@ -118,11 +119,11 @@ class Histogram:
 
     @cached_property
     def harmonic(self) -> Precise:
-        """The harmonic numbers 0 to the number of items, in extended precision: their differences lose digits."""
+        """The harmonic numbers from 0 to the number of items, in extended precision because their differences lose digits."""
         return np.concatenate([[0], np.cumsum(1 / np.arange(1, self.database + 1, dtype=np.longdouble))])
 
     def groups(self, cutoff: int | None) -> Groups:
-        """Returns the tie groups, cut after ``cutoff`` items (None: not cut)."""
+        """Return the tie groups, cut after ``cutoff`` items (None: not cut)."""
         before = np.cumsum(self.items, 1) - self.items
         relevant_before = np.cumsum(self.relevant, 1) - self.relevant
         room = (self.database if cutoff is None else cutoff) - before
@@ -138,15 +139,15 @@ def histogram(
     graded: bool = False,
     threads: int | None = None,
 ) -> Histogram:
-    """Counts the items at each distance from each query.
+    """Count the items at each distance from each query.
 
     Args:
         query_words: ``(Q, W)`` packed codes of an unsigned type.
         database_words: ``(N, W)`` packed codes.
         relevance: which items are relevant to which query.
         bits: length of the codes.
-        graded: whether items are told apart by the number of shared labels.
-        threads: threads to use; None for as many as the process may use.
+        graded: count items by their number of shared labels, instead of relevant or not.
+        threads: number of threads; None for as many as the process may use.
 
     Raises:
         UserError: if codes and relevance do not fit together.
@@ -171,19 +172,19 @@ def histogram(
 
 
 def check_sizes(queries: Words, database: Words, relevance: Relevance | Pairs) -> None:
-    """Checks that codes and relevance are of the same queries and items.
+    """Check that codes and relevance have the same numbers of queries and items.
 
     Raises:
-        UserError: if they are not, or if there are none.
+        UserError: if the numbers differ or are 0.
     """
     if (len(queries), len(database)) != (relevance.queries, relevance.items):
         raise UserError(
-            f"There are codes of {len(queries)} queries and {len(database)} items, but the relevance is of "
-            f"{relevance.queries} queries and {relevance.items} items."
+            f"There are codes of {len(queries)} queries and {len(database)} items, and relevance of {relevance.queries} "
+            f"queries and {relevance.items} items. Give both for the same queries and items."
         )
     if not len(queries) or not len(database):
         raise UserError(
-            f"{len(queries)} queries and {len(database)} items cannot be evaluated; give one at least of each."
+            f"{len(queries)} queries and {len(database)} items cannot be evaluated. Give at least one of each."
         )
 
 
@@ -202,7 +203,7 @@ def _count(
     values = np.concatenate([distances, 128 + distances]) if marked else distances
 
     def count(rows: slice, level: int) -> Counts:
-        """Counts for some queries; the compiled loop lets go of the interpreter's lock."""
+        """Return the counts of some queries. The compiled loop releases the interpreter's lock."""
         found = np.zeros((len(flips[rows]), 258), np.int64)
         kernels.count_bytes(planes, flips[rows], label_planes, labels[rows], level, graded, values, found)
         return found
@@ -228,7 +229,7 @@ def _count(
 
 
 def _put(counts: Counts, found: Counts, farthest: Counts) -> None:
-    """Writes counts by distance, and moves the items at the greatest distance there from 0, as which they were counted."""
+    """Write counts by distance. Items at the greatest distance were counted at 0 and are moved to their place."""
     width = min(counts.shape[1], found.shape[1])
     counts[:, :width] = found[:, :width]
     counts[:, 0] -= farthest
@@ -236,7 +237,7 @@ def _put(counts: Counts, found: Counts, farthest: Counts) -> None:
 
 
 def _threads() -> int:
-    """Returns how many processors the process may use."""
+    """Return the number of processors that the process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -257,18 +258,18 @@ def _planes(words: Words, bits: int) -> Words:
 def ranked_gains(
     query_words: Words, database_words: Words, relevance: Relevance | Pairs, bits: int, rows: Rows
 ) -> npt.NDArray[np.uint16]:
-    """Returns the items' relevance to some queries by distance, ties in the order of the database.
+    """Return the relevance of the items to some queries in the order of distance, with ties in the order of the database.
 
     Args:
         query_words: ``(Q, W)`` uint64 as `to_words` returns them.
         database_words: ``(N, W)`` uint64.
         relevance: which items are relevant to which query.
         bits: length of the codes.
-        rows: ``(B,)`` the queries asked for; the answer takes 2 B N bytes.
+        rows: ``(B,)`` rows of the queries. The result takes 2 B N bytes.
 
     Returns:
         ``(B, N)`` uint16, the number of shared labels (1 for a pair, 0 for an item that is not relevant); where a query
-        leaves an item out, the others close up and a 0 stands last.
+        leaves an item out, the last value is 0.
     """
     gains = relevance.gains(rows)
     own = relevance.left_out if isinstance(relevance, Relevance) else None
@@ -281,7 +282,7 @@ def ranked_gains(
 
 
 def _without_left_out(ranked: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
-    """Returns the rankings closed up over the item that was left out, a 0 at their end in its place."""
+    """Return the rankings without the item that was left out, with a 0 at the end in its place."""
     kept = ranked != LEFT_OUT
     closed = np.take_along_axis(ranked, np.argsort(~kept, axis=1, kind="stable"), axis=1)
     closed[closed == LEFT_OUT] = 0
@@ -289,16 +290,16 @@ def _without_left_out(ranked: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
 
 
 def divided(values: npt.NDArray[np.generic], by: npt.NDArray[np.generic]) -> Values:
-    """Returns a quotient, 0 where the divisor is 0."""
+    """Return the quotient, and 0 where the divisor is 0."""
     quotient = np.zeros(np.broadcast_shapes(values.shape, by.shape), np.longdouble)
     np.divide(values, by, out=quotient, where=by != 0)
     return quotient.astype(np.float64)
 
 
 def precision_sums(counts: Histogram, groups: Groups) -> tuple[Precise, Precise, Precise]:
-    """Returns each group's part of the sum of precisions at the relevant items: expected, best and worst.
+    """Return each group's part of the sum of precisions at the relevant items: expected, best and worst.
 
-    Expected: ``(r / n) sum_{s=1..t} (1 + g + (s - 1) (r - 1) / (n - 1)) / (b + s)``; the j-th relevant item at position p
+    Expected: ``(r / n) sum_{s=1..t} (1 + g + (s - 1) (r - 1) / (n - 1)) / (b + s)``. The j-th relevant item at position p
     adds ``(g + j) / (b + p)``, with p = j at best and p = n - r + j at worst.
 
     Returns:
@@ -308,7 +309,7 @@ def precision_sums(counts: Histogram, groups: Groups) -> tuple[Precise, Precise,
     harmonic = counts.harmonic
 
     def total(start: Counts, terms: Counts) -> Precise:
-        """Returns the sum of (g + j) / (start + j) over j = 1..terms."""
+        """Return the sum of (g + j) / (start + j) over j = 1..terms."""
         return np.asarray(terms + (relevant_before - start) * (harmonic[start + terms] - harmonic[start]))
 
     share = relevant / np.maximum(items, 1).astype(np.longdouble)
@@ -322,7 +323,7 @@ def precision_sums(counts: Histogram, groups: Groups) -> tuple[Precise, Precise,
 
 
 def average_precision(counts: Histogram) -> TieValues:
-    """Returns the average precision over the whole database; 0 for a query without relevant items.
+    """Return the average precision over the whole database; 0 for a query without relevant items.
 
     Example:
         >>> tied = Histogram(np.array([[[1, 1]]]))

@@ -5,6 +5,14 @@ import math
 
 import numpy as np
 
+from silohash.evaluate.measures import Measure, evaluate_all
+
+
+def evaluated(text, query_words, database_words, relevance, bits):
+    """Returns one measure of a retrieval task."""
+    measure = Measure.parse(text)
+    return evaluate_all([measure], query_words, database_words, relevance, bits)[measure]
+
 
 def pack(signs):
     """Packs ``(N, bits)`` zeros and ones into bytes, little-endian."""

@@ -1,6 +1,8 @@
+"""Precision and recall by radius, worked out by hand."""
+
 import numpy as np
 
-from silohash.evaluate.curves import precision_by_cutoff, precision_recall
+from silohash.evaluate.curves import precision_recall
 from silohash.evaluate.ties import Histogram
 
 
@@ -11,8 +13,3 @@ def test_precision_and_recall_by_radius():
     np.testing.assert_allclose(curve.precision, [0.5, (1 / 4 + 1 / 2) / 2, (2 / 5 + 2 / 5) / 2])
     np.testing.assert_allclose(curve.recall, [0.25, 0.75, 1.0])
     np.testing.assert_allclose(curve.items, [0.5, 4.0, 5.0])
-
-
-def test_precision_by_cutoff_falls_to_the_share_of_relevant_items():
-    counts = Histogram(np.array([[[0, 2], [2, 0], [4, 2]]]))
-    np.testing.assert_allclose(precision_by_cutoff(counts, [1, 4, 10]), [1.0, 0.5, 0.4])

@@ -1,7 +1,9 @@
+"""Measures with a cutoff equal the mean, highest and lowest value over all orders of ties."""
+
 import numpy as np
 import pytest
 
-from silohash.evaluate.cutoffs import average_precision_at, hits, ndcg, success
+from silohash.evaluate.cutoffs import average_precision_at, discount_sums, gains_of, hits, ndcg, success
 from silohash.evaluate.ties import Histogram
 from tests.unit.evaluate import rankings
 
@@ -70,3 +72,9 @@ def test_ndcg_equals_the_mean_over_all_orders(gain, cutoff):
         groups = rankings.random_groups(generator, levels=4, most_items=7)
         found = ndcg(Histogram(rankings.counts_of(groups, levels=4)), cutoff, gain)
         check_agrees(found, lambda ranking: rankings.ndcg(ranking, cutoff, worth), groups)
+
+
+def test_gains_and_discounts():
+    assert gains_of(4, "linear").tolist() == [0, 1, 2, 3]
+    assert gains_of(4, "exponential").tolist() == [0, 1, 3, 7]
+    np.testing.assert_allclose(discount_sums(3), [0, 1, 1 + 1 / np.log2(3), 1.5 + 1 / np.log2(3)])

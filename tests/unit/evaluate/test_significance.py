@@ -1,3 +1,8 @@
+"""Intervals and tests by resampling, and Student's interval over seeds."""
+
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -47,9 +52,9 @@ def test_p_values_of_equal_methods_are_spread_evenly():
 
 
 def test_figures_of_other_queries_are_refused():
-    with pytest.raises(UserError, match="3 and of 2 queries"):
+    with pytest.raises(UserError, match="Values of 3 and of 2 queries"):
         paired_bootstrap([1, 2, 3], [1, 2], seed=0)
-    with pytest.raises(UserError, match="between 0 and 1"):
+    with pytest.raises(UserError, match="is 95; it must lie between 0 and 1"):
         bootstrap_interval(VALUES, seed=0, level=95)
 
 
@@ -65,3 +70,30 @@ def test_the_interval_over_seeds():
     assert np.isnan(seed_interval([0.5])).all()
     assert np.isnan(seed_interval([])).all()
     assert seed_interval([0.1, 0.1, 0.1]) == (0.1, 0.1)
+
+
+@pytest.mark.parametrize(("level", "quantile"), [(0.9, 2.9200), (0.99, 9.9248)])
+def test_students_quantiles_of_other_levels(level, quantile):
+    assert student_quantile(level, 2) == pytest.approx(quantile, abs=5e-5)
+
+
+def test_students_quantile_cuts_equal_tails_of_the_density():
+    quantile, degrees = student_quantile(0.8, 5), 5
+    x = np.linspace(-quantile, quantile, 200_001)
+    density = 8 / (3 * np.pi * np.sqrt(5)) * (1 + x**2 / degrees) ** -3  # Gamma(3) / (sqrt(5 pi) Gamma(5/2))
+    assert float(((density[1:] + density[:-1]) / 2 * np.diff(x)).sum()) == pytest.approx(0.8, abs=1e-8)
+
+
+def test_scipy_is_imported_for_means_over_seeds_alone():
+    code = (
+        "import sys; from silohash.evaluate.significance import bootstrap_interval; "
+        "bootstrap_interval([1.0, 2.0], seed=0); assert 'scipy.special' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_p_value_counts_the_observation_and_both_tails():
+    # Differences -1 and 1 after the shift: a resampled mean of two is -1, 0 or 1 with odds 1/4, 1/2, 1/4.
+    p_value = paired_bootstrap([2.0, 0.0], [0.0, 0.0], seed=1, resamples=3000)
+    assert p_value == pytest.approx(0.5, abs=0.05)
+    assert paired_bootstrap([5.0, 5.0], [0.0, 0.0], seed=1, resamples=9) == 0.1

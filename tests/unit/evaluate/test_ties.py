@@ -1,3 +1,5 @@
+"""Histograms by distance equal plain counts, and average precision the mean over all orders of ties."""
+
 import numpy as np
 import pytest
 
@@ -115,7 +117,7 @@ def test_the_closed_form_holds_its_digits_far_down_a_long_ranking():
 
 
 @pytest.mark.parametrize(
-    ("query_words", "database_words", "bits", "said"),
+    ("query_words", "database_words", "bits", "words"),
     [
         (np.zeros((2, 1), np.uint64), np.zeros((3, 1), np.uint64), 64, "codes of 2 queries"),
         (np.zeros((1, 1), np.uint64), np.zeros((3, 2), np.uint64), 64, "128 bits"),
@@ -126,9 +128,9 @@ def test_the_closed_form_holds_its_digits_far_down_a_long_ranking():
         (np.zeros((1, 5), np.uint64), np.zeros((3, 5), np.uint64), 300, "1 to 256 bits"),
     ],
 )
-def test_codes_that_do_not_fit_are_refused(query_words, database_words, bits, said):
+def test_codes_that_do_not_fit_are_refused(query_words, database_words, bits, words):
     relevance = Relevance(np.ones((1, 1), np.uint8), np.ones((3, 1), np.uint8))
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=words):
         histogram(query_words, database_words, relevance, bits)
 
 
@@ -169,13 +171,3 @@ def test_the_querys_own_item_leaves_a_ranking_in_the_order_of_the_database():
         rest = Relevance(labels[query : query + 1], labels[rows])
         alone = ties.ranked_gains(words[query : query + 1], words[rows], rest, 8, np.array([0]))[0]
         assert line.tolist() == [*alone, *([] if query == 2 else [0])]
-
-
-def test_an_item_that_is_not_there_cannot_leave_a_ranking():
-    labels = np.ones((2, 1), np.uint8)
-    for wrong in (np.array([0]), np.array([0, 2]), np.array([-2, 0])):
-        with pytest.raises(UserError, match="name an item to leave out"):
-            Relevance(labels, labels, left_out=wrong)
-    kept = Relevance(labels, labels, left_out=np.array([1, 0])).take(np.array([1, 0]), np.array([0]))
-    assert kept.left_out is not None
-    assert kept.left_out.tolist() == [0, -1]

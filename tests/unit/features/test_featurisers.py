@@ -77,7 +77,12 @@ def test_grey_pictures_stay_grey():
     ("modality", "column", "options", "message"),
     [
         ("text", ARCHIVE.text, {"kind": "tfid"}, r'unknown kind "tfid" \(did you mean "tfidf"\?\)'),
-        ("text", ARCHIVE.text, {"bukets": 8}, r'kind "tfidf" does not have an option "bukets" \(did you mean "buckets"\?\)'),
+        (
+            "text",
+            ARCHIVE.text,
+            {"bukets": 8},
+            r'kind "tfidf" does not have an option "bukets" \(did you mean "buckets"\?\)',
+        ),
         ("image", ARCHIVE.image, {"size": 8}, 'kind "given" does not have an option "size"\. Its options: none'),
         ("image", ARCHIVE.image, {"kind": "pixels"}, "needs pictures"),
         ("text", ARCHIVE.text, {"kind": "given"}, "needs feature vectors"),

@@ -76,7 +76,10 @@ def test_a_query_is_encoded_as_the_archive_is():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("two parrots", r"trained on precomputed image features with 6 columns, and the query is a text\. Pass a \.npy vector"),
+        (
+            "two parrots",
+            r"trained on precomputed image features with 6 columns, and the query is a text\. Pass a \.npy vector",
+        ),
         (drawn_pictures(1).picture(0), "the query is a picture"),
         (np.zeros(7), "these have 7"),
     ],

@@ -88,7 +88,9 @@ def test_an_item_is_encoded_once_wherever_it_stands(tmp_path, encoded):
     again = made(folder, grown, batch=8)
     assert again.network_vectors(grown, np.arange(COUNT + 1)).shape == (COUNT + 1, backbones.WIDTH)
     assert sum(encoded) == COUNT - 30
-    np.testing.assert_array_equal(again.network_vectors(grown, np.array([COUNT])), features.network_vectors(column, np.array([0])))
+    np.testing.assert_array_equal(
+        again.network_vectors(grown, np.array([COUNT])), features.network_vectors(column, np.array([0]))
+    )
 
 
 def test_a_run_that_is_cut_off_goes_on(tmp_path, encoded, monkeypatch):

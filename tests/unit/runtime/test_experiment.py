@@ -182,7 +182,7 @@ def test_more_items_become_one_more_silo(run: Run, tmp_path: Path) -> None:
 
 
 def test_validation_score_is_the_mean_over_both_tasks() -> None:
-    from silohash.evaluate.measures import Measure, evaluate
+    from silohash.evaluate.measures import Measure, evaluate_all
     from silohash.evaluate.relevance import Relevance
     from silohash.index.codes import pack
     from silohash.local import LOCAL_METHODS
@@ -194,10 +194,11 @@ def test_validation_score_is_the_mean_over_both_tasks() -> None:
     model = kind(kind.Params()).build(model_spec(), 16)
     database, queries = silo_data(40), silo_data(10, seed=1)
     words = [{m: pack(v.numpy()) for m, v in outputs_of(model, data).items()} for data in (queries, database)]
+    measure = Measure.parse("mAP@all")
     relevance = Relevance(*(data.labels.numpy().astype(np.uint8) for data in (queries, database)))
     chance = (queries.labels @ database.labels.T > 0).double().mean().item()
     scores = [
-        evaluate(Measure.parse("mAP@all"), words[0][a], words[1][b], relevance, 16).value.mean()
+        evaluate_all([measure], words[0][a], words[1][b], relevance, 16)[measure].value.mean()
         for a, b in (("image", "text"), ("text", "image"))
     ]
     assert validation_score(model, database, queries, 16) == pytest.approx((np.mean(scores), chance))
