@@ -117,7 +117,7 @@ def test_a_second_run_encodes_nothing_again(archive, tmp_path, capsys, monkeypat
     np.testing.assert_array_equal(codes(train(archive, tmp_path / "second", **settings)), before)
     assert "Encoding" not in capsys.readouterr().err
     shutil.rmtree(folder)
-    with pytest.raises(UserError, match="the folder .* does not exist"):
+    with pytest.raises(UserError, match=r"the folder .* does not exist"):
         Run(first.folder).model.encoder().encode("two red parrots", "text")
 
 

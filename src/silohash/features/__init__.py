@@ -50,13 +50,7 @@ def featuriser(modality: Modality, column: Column | None, options: Mapping[str, 
     """
     if column is None:
         raise UserError(f"This archive has no {modality} column, so {modality} features cannot be computed.")
-    requested = str(options.get("kind", AUTO))
-    if requested != AUTO and requested not in FEATURISERS.names():
-        names = [AUTO, *FEATURISERS.names()]
-        raise UserError(
-            f'[features] unknown kind "{requested}"{suggestion(requested, names)}. Available: {", ".join(names)}.'
-        )
-    kind = _default_kind(column) if requested == AUTO else requested
+    kind = _kind(str(options.get("kind", AUTO)), column)
     chosen = FEATURISERS.resolve(kind)
     known = chosen.options_of(kind) if hasattr(chosen, "options_of") else chosen.options
     for name in options:
@@ -90,6 +84,17 @@ def load(path: Path) -> Featuriser:
             f"{path} does not hold a featurizer ({error} is missing). Restore the file, or train again."
         ) from error
     return restored
+
+
+def _kind(requested: str, column: Column) -> str:
+    if requested == AUTO:
+        return _default_kind(column)
+    names = [AUTO, *FEATURISERS.names()]
+    if requested not in names:
+        raise UserError(
+            f'[features] unknown kind "{requested}"{suggestion(requested, names)}. Available: {", ".join(names)}.'
+        )
+    return requested
 
 
 def _default_kind(column: Column) -> str:

@@ -27,6 +27,7 @@ SENTENCE_POOLING: dict[str, Literal["cls", "mean"]] = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
 }
+SENTENCE_MODULES = {"Transformer", "Pooling", "Normalize"}
 
 
 @dataclass(frozen=True)
@@ -94,19 +95,31 @@ def sentence_rule(folder: Path) -> SentenceRule | None:
     path = folder / "1_Pooling" / "config.json"
     if not path.is_file():
         return None
+    return SentenceRule(_sentence_pooling(path), _has_unit_length(folder), _sentence_pieces(folder))
+
+
+def _sentence_pooling(path: Path) -> Literal["cls", "mean"]:
     modes = [name for name, value in read_json(path).items() if name.startswith("pooling_mode_") and value is True]
     if len(modes) != 1 or modes[0] not in SENTENCE_POOLING:
         raise UserError(f"{path} requires {', '.join(modes) or 'no pooling'}, which is not supported. Set pooling.")
-    unit_length, most_pieces = True, 0
-    if (folder / "modules.json").is_file():
-        kinds = [str(module["type"]).rpartition(".")[2] for module in read_json(folder / "modules.json")]
-        unknown = [kind for kind in kinds if kind not in {"Transformer", "Pooling", "Normalize"}]
-        if unknown:
-            raise UserError(f"{folder} has the module {unknown[0]}, which is not supported. Choose another model.")
-        unit_length = "Normalize" in kinds
-    if (folder / "sentence_bert_config.json").is_file():
-        most_pieces = int(read_json(folder / "sentence_bert_config.json").get("max_seq_length") or 0)
-    return SentenceRule(SENTENCE_POOLING[modes[0]], unit_length, most_pieces)
+    return SENTENCE_POOLING[modes[0]]
+
+
+def _has_unit_length(folder: Path) -> bool:
+    """Tell whether a sentence encoder normalizes its vectors, which is the default if it does not list its modules."""
+    if not (folder / "modules.json").is_file():
+        return True
+    kinds = [str(module["type"]).rpartition(".")[2] for module in read_json(folder / "modules.json")]
+    unknown = [kind for kind in kinds if kind not in SENTENCE_MODULES]
+    if unknown:
+        raise UserError(f"{folder} has the module {unknown[0]}, which is not supported. Choose another model.")
+    return "Normalize" in kinds
+
+
+def _sentence_pieces(folder: Path) -> int:
+    if not (folder / "sentence_bert_config.json").is_file():
+        return 0
+    return int(read_json(folder / "sentence_bert_config.json").get("max_seq_length") or 0)
 
 
 def needs_transformers(what: str) -> UserError:

@@ -110,26 +110,36 @@ def preparation_of(value: Mapping[str, Any], where: Path) -> PicturePreparation:
     Raises:
         UserError: If it is not supported.
     """
-    kind = str(value.get("image_processor_type") or value.get("feature_extractor_type") or "")
-    for name, setting in value.items():
-        if setting and (name in REFUSED or (name.startswith("do_") and name not in KNOWN)):
-            raise UserError(f"{where} requires {name}, which is not supported. Choose another model.")
-    convnext = kind.startswith("ConvNext")
-    resize = _resize(value, where, shorter=convnext or bool(value.get("do_center_crop")))
-    crop = _pair(value.get("crop_size")) if value.get("do_center_crop") else ()
-    if convnext and len(resize) == 1:
-        resize, crop = _convnext(resize[0], float(value.get("crop_pct") or 224 / 256))
+    _refuse_unsupported(value, where)
+    resize, crop = _sizes(value, where)
     if len(crop or resize) != 2:
         raise UserError(f"{where} leaves pictures at different sizes, which is not supported. Choose another model.")
-    scaled, centred = value.get("do_rescale", True), value.get("do_normalize", True) and "image_mean" in value
+    centered = value.get("do_normalize", True) and "image_mean" in value
     return PicturePreparation(
         resize=resize,
         crop=crop,
         resample=int(value.get("resample", Image.Resampling.BILINEAR)),
-        rescale=float(value.get("rescale_factor") or 1 / 255) if scaled else 1.0,
-        mean=_channels(value["image_mean"]) if centred else (0.0, 0.0, 0.0),
-        deviation=_channels(value["image_std"]) if centred else (1.0, 1.0, 1.0),
+        rescale=float(value.get("rescale_factor") or 1 / 255) if value.get("do_rescale", True) else 1.0,
+        mean=_channels(value["image_mean"]) if centered else (0.0, 0.0, 0.0),
+        deviation=_channels(value["image_std"]) if centered else (1.0, 1.0, 1.0),
     )
+
+
+def _refuse_unsupported(value: Mapping[str, Any], where: Path) -> None:
+    for name, setting in value.items():
+        if setting and (name in REFUSED or (name.startswith("do_") and name not in KNOWN)):
+            raise UserError(f"{where} requires {name}, which is not supported. Choose another model.")
+
+
+def _sizes(value: Mapping[str, Any], where: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the size after resizing and the size of the crop, see `PicturePreparation`."""
+    cropped = bool(value.get("do_center_crop"))
+    kind = str(value.get("image_processor_type") or value.get("feature_extractor_type") or "")
+    convnext = kind.startswith("ConvNext")
+    resize = _resize(value, where, shorter=convnext or cropped)
+    if convnext and len(resize) == 1:
+        return _convnext(resize[0], float(value.get("crop_pct") or 224 / 256))
+    return resize, _pair(value.get("crop_size")) if cropped else ()
 
 
 def _resize(value: Mapping[str, Any], where: Path, *, shorter: bool) -> tuple[int, ...]:

@@ -101,7 +101,7 @@ def test_queries_that_are_no_pictures(value):
 
 
 def test_a_column_without_pictures():
-    with pytest.raises(UserError, match="does not (have|hold) any"):
+    with pytest.raises(UserError, match=r"does not (have|hold) any"):
         PixelFeatures(cache=None).transform(np.zeros((3, 4), np.float32), np.arange(3))
 
 

@@ -67,7 +67,7 @@ def test_columns_that_do_not_fit(tmp_path):
     with pytest.raises(UserError, match="needs texts"):
         featuriser("text", np.zeros((3, 4), np.float32), {"kind": "tokens"})
     features = made(backbones.bert(tmp_path / "bert"))
-    with pytest.raises(UserError, match="does not (have|hold) any"):
+    with pytest.raises(UserError, match=r"does not (have|hold) any"):
         features.transform(np.zeros((3, 4), np.float32), np.arange(2))
     with pytest.raises(UserError, match="the query is a vector"):
         features.encode_one(np.zeros(3))

@@ -87,7 +87,7 @@ def test_the_spec_alone_builds_the_tower(tmp_path):
     twin.load_state_dict(model.state_dict())
     inputs = torch.rand(2, 3, backbones.SIDE, backbones.SIDE)
     torch.testing.assert_close(twin.eval().image(inputs)[1], model.eval().image(inputs)[1])
-    with pytest.raises(UserError, match="the folder .* does not exist"):
+    with pytest.raises(UserError, match=r"the folder .* does not exist"):
         published_weights(spec.towers)
 
 
@@ -145,8 +145,8 @@ def test_inputs_that_do_not_fit(tmp_path):
     with pytest.raises(UserError, match="needs color pictures"):
         spec_of("image", pixels(tmp_path, channels=1)[0], folder)
     bert, texts = backbones.bert(tmp_path / "bert"), backbones.sentences(COUNT)
-    with pytest.raises(UserError, match="word pieces of its own tokenizer"):
+    with pytest.raises(UserError, match="word pieces of its tokenizer"):
         spec_of("text", featuriser("text", texts, {}), bert)
     other = featuriser("text", texts, {"kind": "tokens", "model": str(backbones.clip(tmp_path / "clip"))})
-    with pytest.raises(UserError, match="word pieces of its own tokenizer"):
+    with pytest.raises(UserError, match="word pieces of its tokenizer"):
         spec_of("text", other, bert)

@@ -237,7 +237,7 @@ def test_a_network_of_other_sizes_is_refused(tmp_path: Path) -> None:
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="CNN-F weights .* do not exist"):
+    with pytest.raises(UserError, match=r"CNN-F weights .* do not exist"):
         load_cnnf(tmp_path / "imagenet-vgg-f.mat")
     (tmp_path / "broken.mat").write_bytes(b"not a file of MATLAB at all" * 20)
     with pytest.raises(UserError, match="cannot be read"):
