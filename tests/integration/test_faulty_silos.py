@@ -1,7 +1,7 @@
-"""Ten silos train together and some are faulty: the round's record names them, and the model is borne through.
+"""Ten silos train together and some are faulty: the round's record reports them, and robust rules limit their influence.
 
-Wrong labels are random within their silo. Had a silo renamed its classes throughout, nothing would be to see: a loss of
-similar pairs asks only whether two items are alike, and they are as alike as before.
+Wrong labels are random within their silo. If a silo renames its classes consistently, the similarity of its items does not
+change, and there is nothing to detect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.runs import Records, first_state, prepared, same_arrays
 
 SILOS, TRAIN, HELD_BACK, ROUNDS = 10, 36, 12, 6
 MARGIN = 0.06
-"""How much of the score (0 to 1) may be lost to faulty silos under the rule that is right for their fault."""
+"""Maximum loss of score (0 to 1) due to faulty silos under the appropriate rule."""
 
 Change = Callable[[Arrays, Arrays, np.random.Generator], Arrays]
 Labels = Callable[[np.ndarray, np.random.Generator], np.ndarray]
@@ -57,14 +57,14 @@ def renamed_classes(labels: np.ndarray, generator: np.random.Generator) -> np.nd
 
 @dataclass(frozen=True)
 class Fault:
-    """What a faulty silo does: to the parameters that it sends, or to its labels.
+    """A fault of a silo, in the parameters that it sends or in its labels.
 
     Attributes:
-        named: what the record says of it.
-        rule: the rule to bear it by.
-        change: from what it was sent and what it trained to what it sends.
-        labels: from its labels to those it believes in.
-        named_from: the first round in which it is named.
+        named: Text by which the round's record reports the silo.
+        rule: Robust rule that limits its influence.
+        change: Function of the broadcast and the trained parameters that returns the parameters sent.
+        labels: Function that returns wrong labels.
+        named_from: First round in which the silo is reported.
     """
 
     named: str
@@ -75,21 +75,21 @@ class Fault:
 
 
 FAULTS = {
-    # Refused before any rule sees them: the average of the others is right.
+    # Rejected before any rule applies: the average of the other silos is correct.
     "NaN parameters": Fault("NaN or infinite", None, change=not_a_number),
     "wrong shapes": Fault("has shape", None, change=wrong_shape),
-    # The direction is an honest one and only its length is wrong: it is cut to the others' length.
-    "huge moves": Fault("times", "clip", change=huge),
-    # Neither direction nor length means anything: in every number the middle silo is an honest one.
-    "random parameters": Fault("its move", "median", change=random_parameters),
-    # The moves are of common length and lie no farther apart than honest ones of unequal silos, which multi-Krum would leave
-    # out: in every number the outer silos are. Something must be learnt before labels can be seen not to fit it.
-    "random labels": Fault("labels do not fit", "trimmed_mean", labels=random_labels, named_from=1),
+    # Only the length of the update is wrong: it is shortened to that of the others.
+    "huge updates": Fault("times", "clip", change=huge),
+    # Direction and length are random: the median of each parameter comes from an honest silo.
+    "random parameters": Fault("its update", "median", change=random_parameters),
+    # The updates have a normal length, and are as far apart as those of honest but unequal silos, which multi-Krum would
+    # leave out. Trimming each parameter limits them. Wrong labels show only once something has been learned.
+    "random labels": Fault("labels do not match", "trimmed_mean", labels=random_labels, named_from=1),
 }
 
 
 class Faulty(InProcess):
-    """A runner in which the first silos spoil what they send."""
+    """A runner whose first silos send faulty updates."""
 
     def __init__(self, worker: Worker, faulty: int, change: Change) -> None:
         super().__init__(worker)
@@ -105,7 +105,7 @@ class Faulty(InProcess):
 
 
 def relabelled(inputs: Prepared, faulty: int, labels: Labels) -> Prepared:
-    """Returns the inputs with other labels in the first silos."""
+    """Return the inputs with wrong labels in the first silos."""
     changed, size = inputs.arrays["labels"].copy(), TRAIN + HELD_BACK
     for silo in range(faulty):
         rows = slice(silo * size, (silo + 1) * size)
@@ -114,7 +114,7 @@ def relabelled(inputs: Prepared, faulty: int, labels: Labels) -> Prepared:
 
 
 def unequal(inputs: Prepared) -> Prepared:
-    """Returns the inputs with items moved among silos, so that each holds two or three classes and few items of others."""
+    """Return the inputs with items moved between silos, so that each has two or three main classes."""
     generator, size = np.random.default_rng(0), TRAIN + HELD_BACK
     classes = inputs.arrays["labels"].argmax(1)
     order = np.argsort(classes + generator.normal(0, 1.0, len(classes)))
@@ -128,7 +128,7 @@ def unequal(inputs: Prepared) -> Prepared:
 def trained(
     kind: str | None = None, faulty: int = 0, rule: str | None = None, *, even: bool = True
 ) -> tuple[float, Records, ServerState]:
-    """Returns the last model's score on all silos' true held-back labels, the records, and the server's state."""
+    """Return the last model's score on all correct held-back labels, the records, and the server state."""
     torch.set_num_threads(1)
     fault = FAULTS.get(kind or "", Fault("", None, labels=renamed_classes if kind == "renamed classes" else None))
     inputs = prepared(
@@ -147,8 +147,8 @@ def trained(
     return mean_score(validation_scores(judge, federated, state, settings)) or 0.0, listener, state.server
 
 
-def said(listener: Records) -> list[dict[str, list[str]]]:
-    """Returns what each round's record says of which silo."""
+def remarks(listener: Records) -> list[dict[str, list[str]]]:
+    """Return the remarks about each silo, per round."""
     rounds = []
     for record in listener.records:
         found: dict[str, list[str]] = {silo.silo: [silo.rejected] for silo in record.silos if silo.rejected}
@@ -161,44 +161,44 @@ def said(listener: Records) -> list[dict[str, list[str]]]:
 
 @pytest.mark.parametrize("faulty", [1, 3])
 @pytest.mark.parametrize("kind", FAULTS)
-def test_faulty_silos_are_named_and_borne(kind: str, faulty: int) -> None:
+def test_faulty_silos_are_reported_and_have_little_influence(kind: str, faulty: int) -> None:
     healthy, _, _ = trained()
     score, listener, server = trained(kind, faulty, FAULTS[kind].rule)
     assert healthy > 0.9
     assert score > healthy - MARGIN
     assert all(np.isfinite(array).all() for array in server.params.values())
-    for number, found in list(enumerate(said(listener)))[FAULTS[kind].named_from :]:
+    for number, found in list(enumerate(remarks(listener)))[FAULTS[kind].named_from :]:
         named = {silo for silo, texts in found.items() if any(FAULTS[kind].named in text for text in texts)}
         assert {f"silo-{silo}" for silo in range(faulty)} <= named, (number, found)
 
 
 @pytest.mark.parametrize("faulty", [1, 3])
-def test_plain_averaging_is_ruined_by_huge_moves_and_still_names_them(faulty: int) -> None:
+def test_plain_averaging_is_ruined_by_huge_updates_but_reports_them(faulty: int) -> None:
     healthy, _, _ = trained()
-    score, listener, _ = trained("huge moves", faulty)
+    score, listener, _ = trained("huge updates", faulty)
     assert score < healthy - 0.4
-    assert all({f"silo-{silo}" for silo in range(faulty)} <= found.keys() for found in said(listener))
+    assert all({f"silo-{silo}" for silo in range(faulty)} <= found.keys() for found in remarks(listener))
 
 
 @pytest.mark.parametrize("faulty", [1, 3])
-def test_random_labels_are_named_under_plain_averaging_too_which_bears_them_worse(faulty: int) -> None:
+def test_random_labels_are_reported_under_plain_averaging_too_but_harm_it_more(faulty: int) -> None:
     score, listener, _ = trained("random labels", faulty)
     assert score < trained("random labels", faulty, FAULTS["random labels"].rule)[0]
-    found = said(listener)
+    found = remarks(listener)
     assert [set(one) for one in found[1:]] == [{f"silo-{silo}" for silo in range(faulty)}] * (ROUNDS - 1)
 
 
-@pytest.mark.parametrize("even", [True, False], ids=["even shares", "few classes a silo"])
-def test_nobody_is_named_where_nobody_is_faulty(even: bool) -> None:
-    assert said(trained(even=even)[1]) == [{}] * ROUNDS
+@pytest.mark.parametrize("even", [True, False], ids=["even shares", "few classes per silo"])
+def test_honest_silos_are_not_reported(even: bool) -> None:
+    assert remarks(trained(even=even)[1]) == [{}] * ROUNDS
 
 
-def test_random_labels_are_told_from_few_classes() -> None:
-    found = said(trained("random labels", 3, even=False)[1])
+def test_random_labels_are_distinguished_from_few_classes() -> None:
+    found = remarks(trained("random labels", 3, even=False)[1])
     assert set(found[-1]) == {"silo-0", "silo-1", "silo-2"}
 
 
 def test_classes_renamed_throughout_a_silo_change_nothing() -> None:
     _, listener, server = trained("renamed classes", 3)
     assert same_arrays(server.params, trained()[2].params)
-    assert said(listener) == [{}] * ROUNDS
+    assert remarks(listener) == [{}] * ROUNDS

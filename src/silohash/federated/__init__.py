@@ -1,4 +1,4 @@
-"""How silos cooperate: the federated methods, by name."""
+"""The federated methods, by name."""
 
 from silohash.registry import Registry
 

@@ -1,7 +1,4 @@
-"""Weighted averages of parameters, a parameter group at a time.
-
-Differs from the paper: nothing but the groups; see `silohash.federated.methods.fedavg`.
-"""
+"""Weighted averages of parameters, computed per parameter group."""
 
 from __future__ import annotations
 
@@ -16,21 +13,21 @@ from silohash.models.towers import group_of
 from silohash.types import Arrays
 
 Average: TypeAlias = Callable[[Arrays, Sequence[Message]], Arrays]
-"""From the current parameters and the silos' updates to the new parameters."""
+"""A function of the current parameters and the silos' updates that returns the new parameters."""
 
 
 def weighted_average(current: Arrays, updates: Sequence[Message]) -> Arrays:
-    """Averages the parameters of updates by the weights of their groups, in the order given.
+    """Average the parameters of the updates by the weights of their groups, in the given order.
 
-    Floating arrays are averaged, integer buffers take the maximum. A group in which all weights are zero (no silo had its
-    modality) is left out, so that the caller keeps what it had.
+    Floating-point arrays are averaged; integer buffers take the maximum. A group whose weights are all zero (no silo
+    had its modality) is left out, so that the caller keeps the current values.
 
     Args:
-        current: the global parameters, for names, shapes and types.
-        updates: messages whose ``params`` hold a subset of those names.
+        current: Global parameters, which define names, shapes and dtypes.
+        updates: Messages whose ``params`` hold a subset of those names.
 
     Returns:
-        The averages, by name.
+        The averaged parameters by name.
 
     Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", algorithm 1.
     """
@@ -53,9 +50,17 @@ def weighted_average(current: Arrays, updates: Sequence[Message]) -> Arrays:
 
 
 def capped_weights(weights: np.ndarray, cap: float) -> np.ndarray:
-    """Returns weights with the same sum, none above ``cap`` of it; what is cut goes to the others in proportion.
+    """Limit every weight to ``cap`` times the sum of all weights, and return weights with the same sum.
 
-    Where too few silos have weight for that, they all weigh the same.
+    The excess is distributed over the other positive weights in proportion. If there are too few of them for that, all
+    positive weights become equal.
+
+    Args:
+        weights: ``(n,)`` float, at least 0.
+        cap: Upper limit on a silo's share of the sum, between 0 and 1.
+
+    Returns:
+        ``(n,)`` float64.
     """
     total, there = weights.sum(), weights > 0
     if not total or cap * there.sum() <= 1.0:
@@ -74,26 +79,26 @@ def capped_weights(weights: np.ndarray, cap: float) -> np.ndarray:
 
 
 Screened: TypeAlias = tuple[list[Message], dict[str, str]]
-"""The updates that count, perhaps changed, and what is said of whom."""
+"""The updates to aggregate, possibly modified, and a remark per affected silo."""
 
 Screen: TypeAlias = Callable[[Arrays, Sequence[Message]], Screened]
-"""Looks at the updates before they are averaged, given the current parameters."""
+"""A function that inspects the updates before they are averaged, given the current parameters."""
 
 
 @dataclass(frozen=True)
 class Aggregation:
-    """How a server treats updates, whatever the federated method.
+    """How the server combines updates, independent of the federated method.
 
     Attributes:
-        average: from the current parameters and the updates to the new ones.
-        screens: applied to the updates before, in order.
+        average: Function that computes the new parameters.
+        screens: Functions applied to the updates beforehand, in order.
     """
 
     average: Average = weighted_average
     screens: tuple[Screen, ...] = ()
 
     def screened(self, current: Arrays, updates: Sequence[Message]) -> Screened:
-        """Returns the updates that count and what is said of whom."""
+        """Return the updates to aggregate and the remarks of all screens."""
         kept, remarks = list(updates), dict[str, str]()
         for screen in self.screens:
             kept, said = screen(current, kept)

@@ -1,4 +1,4 @@
-"""The contract of a federated method: twelve hooks around one loop, with defaults that are FedAvg.
+"""The contract of a federated method: twelve hooks around one loop, whose defaults are FedAvg.
 
 The loop (``runtime/rounds.py`` and ``runtime/silo.py``) calls them in this order::
 
@@ -7,9 +7,9 @@ The loop (``runtime/rounds.py`` and ``runtime/silo.py``) calls them in this orde
         every silo:  broadcast -> [init_silo] -> begin_round -> per batch: adapt_outputs, regularizer, auxiliary_step
                      -> [silo_statistics -> merge_statistics] -> silo_update
         server = method.aggregate(server, updates)
-    what a silo deploys: method.personalize
+    deployment of a silo: method.personalize
 
-A method fills the hooks in which it differs. It never loops over silos, epochs or batches.
+A method overrides the hooks in which it differs. It never loops over silos, epochs or batches itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,14 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class FederationInfo:
-    """What the server knows before the first round."""
+    """What the server knows before the first round.
+
+    Attributes:
+        silos: Number of silos.
+        classes: Number of classes; 0 without labels.
+        bits: Code length in bits.
+        total_rounds: Number of rounds.
+    """
 
     silos: int
     classes: int
@@ -45,12 +52,12 @@ class FederationInfo:
 
 @dataclass(frozen=True)
 class ServerState:
-    """Everything of the server that survives a round.
+    """All server state that persists between rounds.
 
     Attributes:
-        params: the global parameters.
-        extras: what a method sends down beside them (prototypes, a memory).
-        private: what it keeps to itself (momentum, a bank of models).
+        params: Global parameters.
+        extras: Arrays sent to the silos beside the parameters, such as prototypes or a class memory.
+        private: Arrays that stay on the server, such as momentum or a bank of models.
     """
 
     params: Arrays
@@ -59,35 +66,39 @@ class ServerState:
 
 
 class ServerStep(Protocol):
-    """A step of the server's own (`silohash.federated.server_optimizers`)."""
+    """A server-side optimizer (`silohash.federated.server_optimizers`)."""
 
     def step(self, before: ServerState, after: ServerState) -> ServerState:
-        """Returns the state to go on with, given what was and what was averaged."""
+        """Return the next state, given the previous state and the averaged one."""
         ...
 
 
 @dataclass
 class SiloContext:
-    """All that a hook on a silo's side may see or write during one round.
+    """Everything that a silo-side hook may read or write during one round.
 
     Attributes:
-        silo: the silo's number, from 0.
-        round: the round, from 0.
-        epochs: local epochs asked for.
-        model: the network, to be trained in place.
-        local: the local method.
-        data: the silo's own pairs.
-        state: what the silo keeps.
-        payload: the broadcast.
-        auxiliary: networks of the method's own (a discriminator), trained by `auxiliary_step`'s terms, always with Adam.
-        step_norm: by how many learning rates so many steps of the run's optimiser move a parameter under a constant unit
-            gradient and a proximal term of some weight.
-        steps_taken: optimiser steps of this round, a step name.
-        means: the last epoch's mean ``loss``.
-        initial: the common initial parameters, which every silo makes for itself from the run's seed.
-        validation_score: the validation score, 0 to 1, of the model on the silo's held-back queries; NaN without any.
-        whole: for a member of a composition, the context of the whole.
-        name_space: what stands before the names of all that is kept; empty but for such a member.
+        silo: Index of the silo, from 0.
+        round: Index of the round, from 0.
+        total_rounds: Number of rounds.
+        epochs: Number of local epochs.
+        model: Network, trained in place.
+        local: Local method.
+        data: Training pairs of the silo.
+        state: State that the silo keeps.
+        payload: Broadcast message of this round.
+        generator: Random generator of this silo and round.
+        step_norm: Function of a number of steps and the weight of a proximal term. It returns how far the run's
+            optimizer moves a parameter under a constant unit gradient, in learning rates.
+        auxiliary: Networks of the federated method (such as a discriminator), trained with Adam by the terms of
+            `auxiliary_step`.
+        steps_taken: Number of optimizer steps of this round, by step name.
+        means: Mean values of the last epoch; ``loss`` is the mean loss.
+        initial: Initial parameters, which every silo derives from the seed of the run.
+        validation_score: Function that returns the model's validation score on the silo's held-back queries, between 0
+            and 1. NaN if the silo holds none back.
+        whole: For a member of a composition, the context of the composition.
+        name_space: Prefix of the names of all kept tensors. Empty except for a member of a composition.
     """
 
     silo: int
@@ -111,19 +122,19 @@ class SiloContext:
 
     @property
     def mean_loss(self) -> float:
-        """The mean loss of the last epoch; NaN before there is one."""
+        """Mean loss of the last epoch; NaN before the first."""
         return self.means.get("loss", float("nan"))
 
     @mean_loss.setter
     def mean_loss(self, value: float) -> None:
-        """Sets it, for the members of a composition too."""
+        """Set the mean loss, also for the members of a composition."""
         self.means["loss"] = value
 
     def member(self, name: str) -> SiloContext:
-        """Returns the context in which a member of a composition sees this round, the same one all through it.
+        """Return the context in which a member of a composition sees this round; always the same object within a round.
 
-        What the member keeps, and what it is sent beside the parameters, stands under its name; auxiliary networks are its
-        own. All else is shared.
+        The member's state and the extras it receives are those under its name, and its auxiliary networks are its own.
+        Everything else is shared.
         """
         if name not in self._members:
             payload = replace(self.payload, extras=entries_under(name, self.payload.extras))
@@ -143,17 +154,20 @@ class SiloContext:
 
     @cached_property
     def previous_model(self) -> nn.Module | None:
-        """A frozen copy of the silo's own model after its last round, or None before it has one."""
+        """A frozen copy of the silo's model after its last round, or None before its first."""
         kept = self.kept("model")
         return frozen_copy(self.model, kept) if kept else None
 
     def frozen_outputs(self, key: str, model: Callable[[], nn.Module], part: Part = "logit") -> dict[Modality, Tensor]:
-        """Returns what a frozen model says of all own items, ``(n, H)`` or ``(n, K)`` a modality; computed once a round.
+        """Return a frozen model's outputs for all items of the silo, computed once per round.
 
         Args:
-            key: the model's name within the round.
-            model: gives the model, when it is asked for the first time; it must not change within the round.
+            key: Identifies the model within the round.
+            model: Function that returns the model, called at most once. The model must not change within the round.
             part: ``feature``, ``logit`` or ``code``.
+
+        Returns:
+            ``(n, H)`` or ``(n, K)`` per modality.
         """
         if (key, part) not in self._frozen:
             self._frozen[key, part] = outputs_of(model(), self.data, part=part)
@@ -164,42 +178,45 @@ class SiloContext:
         return {}
 
     def kept(self, prefix: str) -> Arrays:
-        """Returns what the silo keeps under a prefix, as arrays."""
+        """Return the kept tensors under a prefix as arrays."""
         return {n: to_array(t) for n, t in entries_under(f"{self.name_space}{prefix}", self.state.kept).items()}
 
     def forget(self, prefix: str) -> None:
-        """Drops what the silo keeps under a prefix."""
+        """Delete the kept tensors under a prefix."""
         start = f"{self.name_space}{prefix}/"
         self.state.kept = {n: t for n, t in self.state.kept.items() if not n.startswith(start)}
 
     def keep(self, prefix: str, tensors: Mapping[str, Tensor]) -> None:
-        """Keeps copies of tensors under a prefix."""
+        """Store copies of tensors under a prefix."""
         start = f"{self.name_space}{prefix}/"
         self.state.kept.update({start + name: tensor.detach().clone() for name, tensor in tensors.items()})
 
 
 class FederatedMethod:
-    """The twelve hooks; as they stand here they are FedAvg.
+    """The twelve hooks of a federated method. The defaults implement FedAvg.
 
-    Class attributes say what a method needs and gives:
+    The traits are class attributes:
 
     Attributes:
-        needs_labels: whether silos need labels for the method's own terms.
-        min_modalities: modalities that the model must have.
-        uniform_broadcast: whether every silo gets the same message.
-        uplink: ``sum`` if the server needs only sums over silos, ``records`` if it must see each silo's message.
-        shares_parameters: whether parameters travel.
-        personalized: whether each silo deploys a model of its own.
-        codes_comparable: whether codes of different silos may be ranked together.
-        class_head: whether towers need a classifier over their outputs.
-        encode_extras: names of the extras that encoding needs.
-        server_optimizer: the server's own step by what was averaged; None takes it as it is.
-        pooled: whether all silos' data are trained on as one (no federation: the upper bound).
-        averages: whether silos train on from the average of their parameters; where not, neither robust rules nor steps of
-            the server's own do anything.
-        adds: hooks that are filled and yet leave parameters, weights and phases as FedAvg makes them, each with the
-            values of the method's parameters under which that holds: in those, methods can be composed.
-        aggregation: how updates are averaged; a robust rule may take its place (`silohash.federated.robust`).
+        Params: Parameters of the method.
+        presets: Parameter values by preset. Every method has ``recommended``; methods from a paper also have ``paper``,
+            and ``authors_code`` if the authors' public code differs in a way that matters.
+        needs_labels: Whether silos need labels for the method's terms.
+        min_modalities: Minimum number of modalities of the model.
+        uniform_broadcast: Whether every silo receives the same message.
+        uplink: ``sum`` if the server needs only sums over silos, ``records`` if it needs each silo's message.
+        shares_parameters: Whether silos send parameters.
+        personalized: Whether each silo deploys its own model.
+        codes_comparable: Whether codes of different silos may be ranked together.
+        class_head: Whether towers need a classifier on their outputs.
+        encode_extras: Names of the extras that encoding needs.
+        pooled: Whether the data of all silos are pooled (no federation; the upper bound).
+        averages: Whether silos continue training from the average of their parameters. If not, robust rules and
+            server-side optimizers have no effect and are rejected.
+        adds: Overridden hooks that leave parameters, weights and phases as in FedAvg, each with the parameter values
+            for which this holds. With these values the method can be composed with others.
+        aggregation: How updates are averaged; may be replaced by a robust rule (`silohash.federated.robust`).
+        server_optimizer: Server-side optimizer applied to the averaged update. If None, the average is used as it is.
     """
 
     Params: ClassVar[type[MethodParams]] = MethodParams
@@ -224,83 +241,86 @@ class FederatedMethod:
 
     @property
     def adapts_training(self) -> bool:
-        """Whether the local method learns on adapted outputs, rather than on the towers' own."""
+        """Whether the local method is trained on adapted outputs rather than on the plain outputs of the towers."""
         return True
 
     @property
     def auxiliary_learning_rate(self) -> float | None:
-        """The learning rate of the auxiliary networks; None for that of the model."""
+        """Learning rate of the auxiliary networks. If None, that of the model."""
         return None
 
     def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:
-        """Looks at the run's optimiser before anything is trained; returns what the method takes only roughly under it.
+        """Check the optimizer of the run before training.
 
         Args:
             optimizer: ``adam``, ``adamw`` or ``sgd``.
-            learning_rate: of the first round, the largest.
-            momentum: of ``sgd``.
+            learning_rate: Learning rate of the first round, which is the largest.
+            momentum: Momentum of ``sgd``.
+
+        Returns:
+            Remarks about approximations that the method makes under this optimizer.
 
         Raises:
-            UserError: if the method's formulas do not hold for it.
+            UserError: If the method's formulas do not hold for this optimizer.
         """
         return []
 
     def shared_parameters(self, model: nn.Module) -> list[str]:
-        """Hook 1, both sides: names of the parameters and buffers that silos send."""
+        """Hook 1, both sides: return the names of the parameters and buffers that silos send."""
         fixed = fixed_buffers(model)
         return [name for name in model.state_dict() if name not in fixed]
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Hook 2, server: the state before the first round."""
+        """Hook 2, server: return the state before the first round."""
         return ServerState(params=params_of(model))
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
-        """Hook 3, server: what a silo is sent."""
+        """Hook 3, server: return the message to a silo."""
         return Message(kind="broadcast", sender="server", round=round, params=server.params, extras=server.extras)
 
     def init_silo(self, context: SiloContext) -> None:
-        """Hook 4, silo, before its first round (and as long as it keeps nothing): what it will keep."""
+        """Hook 4, silo, before each round in which the silo keeps nothing: prepare the state to keep."""
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Hook 5, silo: installs parameters; returns the phases that the round trains."""
+        """Hook 5, silo: install parameters and return the phases to train in this round."""
         install(context.model, context.payload.params)
         return [Phase(name="train", model=context.model, epochs=context.epochs)]
 
     def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
-        """Hook 6, silo, pure: changes the towers' outputs; encoding uses it too.
+        """Hook 6, silo, pure: change the outputs of the towers. Also used for encoding.
 
         Args:
-            outputs: the outputs of the towers.
-            extras: what the server sent beside the parameters, on the model's device.
+            outputs: Outputs of the towers.
+            extras: Arrays received beside the parameters, as tensors on the model's device.
         """
         return outputs
 
     def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Hook 7, silo: the loss of the auxiliary networks on a batch; empty for no step."""
+        """Hook 7, silo: return the loss of the auxiliary networks on a batch. If empty, they take no step."""
         return {}
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Hook 8, silo: terms added to the local method's."""
+        """Hook 8, silo: return terms to add to those of the local method."""
         return {}
 
     def silo_statistics(self, context: SiloContext) -> Arrays:
-        """Hook 9, silo, after training: additive statistics for an optional first exchange; empty for none.
+        """Hook 9, silo, after training: return additive statistics for an optional exchange before the update.
 
-        A silo that gives some waits: the server adds them up over silos, and `silo_update` is called with what
-        `merge_statistics` made of the sums among ``context.payload.extras``. The trained model, ``mean_loss``,
-        ``steps_taken`` and what the silo keeps are as training left them; working tensors and auxiliary networks are gone.
+        If they are not empty, the server adds them up over the silos and calls `merge_statistics`. Then `silo_update`
+        is called with the result among ``context.payload.extras``. The trained model, ``mean_loss``, ``steps_taken``
+        and the kept state are preserved until then; working tensors and auxiliary networks are not.
         """
         return {}
 
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
-        """Hook 9, server: what is made of the summed statistics and sent back as extras.
+        """Hook 9, server: return the extras to send back, given the summed statistics.
 
-        `aggregate` finds them among the server's extras, where they stay unless it takes them out.
+        `aggregate` finds them among the server's extras, where they remain unless it removes them.
         """
         return {}
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Hook 10, silo: what goes to the server."""
+        """Hook 10, silo: return the message to the server."""
         shared = set(self.shared_parameters(context.model))
         params = {name: array for name, array in params_of(context.model).items() if name in shared}
         weights = {group: self.weight(context, group) for group in sorted({group_of(name) for name in params})}
@@ -310,27 +330,27 @@ class FederatedMethod:
         )  # fmt: skip
 
     def weight(self, context: SiloContext, group: str) -> float:
-        """Returns a silo's weight for a parameter group: its items that have the group's modality."""
+        """Return a silo's weight for a parameter group: its number of items with the group's modality."""
         for modality in MODALITIES:
             if group == modality:
                 return float(context.data.count(modality))
         return float(len(context.data))
 
     def origin(self, server: ServerState) -> Arrays:
-        """Returns what the parameters in updates are measured from: a silo's move is its difference to that."""
+        """Return the reference point of the parameters in updates. A silo's change is the difference from it."""
         return server.params
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Hook 11, server: the next state; parameters of which no silo had data stay as they were."""
+        """Hook 11, server: return the next state. Parameters for which no silo had data stay unchanged."""
         return replace(server, params={**server.params, **self.aggregation.average(server.params, updates)})
 
     def personalize(self, context: SiloContext) -> None:
-        """Hook 12, silo: makes ``context.model`` the model that the silo deploys."""
+        """Hook 12, silo: turn ``context.model`` into the model that the silo deploys."""
         install(context.model, context.payload.params)
 
 
 class Adapted(nn.Module):
-    """A model whose outputs pass through a federated method's `adapt_outputs`: what training and encoding both run."""
+    """A model whose outputs pass through a federated method's `adapt_outputs`, for training and for encoding."""
 
     def __init__(self, model: nn.Module, method: FederatedMethod, extras: Arrays) -> None:
         super().__init__()
@@ -341,11 +361,11 @@ class Adapted(nn.Module):
 
     @property
     def modalities(self) -> tuple[Modality, ...]:
-        """The modalities of the model."""
+        """Modalities of the model."""
         return self.model.modalities  # type: ignore[return-value]
 
     def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
-        """Runs the model and adapts what it says."""
+        """Run the model and adapt its outputs."""
         outputs: Outputs = self.model(batch, modalities)
         if self.training and not self.method.adapts_training:
             return outputs
@@ -353,7 +373,7 @@ class Adapted(nn.Module):
 
 
 def entries_under(name: str, values: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Returns what stands under ``name/``, by the rest of its name.
+    """Return the entries whose key starts with ``name/``, without that prefix.
 
     Example:
         >>> entries_under("moon", {"moon/mask": 1, "moon-2/mask": 2})
@@ -364,5 +384,5 @@ def entries_under(name: str, values: Mapping[str, _Value]) -> dict[str, _Value]:
 
 
 def received_extra(context: SiloContext, name: str) -> Tensor:
-    """Returns what the server sent beside the parameters under a name, as a tensor on the silo's device."""
+    """Return a received extra as a tensor on the silo's device."""
     return torch.from_numpy(np.array(context.payload.extras[name])).to(context.data.has_image.device)

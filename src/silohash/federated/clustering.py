@@ -1,4 +1,4 @@
-"""Spherical k-means from given seeds: the memory of FedCAFE and the centroids of PT-FUCH."""
+"""Spherical k-means from given seeds, and comparisons of its clusters."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from torch import Tensor
 
 
 def nearest(values: Tensor, centres: Tensor) -> Tensor:
-    """Returns which centre is nearest by cosine, ``(n,)`` int64.
+    """Return the index of the centroid with the highest cosine, ``(n,)`` int64.
 
     Args:
         values: ``(n, p)``.
-        centres: ``(M, p)``, unit rows; to a zero row nothing is near.
+        centres: ``(M, p)`` unit rows. Zero rows are never chosen.
     """
     return (values @ centres.T).masked_fill(centres.abs().sum(1) == 0, -torch.inf).argmax(1)
 
 
 def cluster_sizes(values: Tensor, centres: Tensor) -> Tensor:
-    """Returns of how many values a centre is the nearest, ``(M,)`` int64.
+    """Return the number of values assigned to each centroid, ``(M,)`` int64.
 
     Args:
         values: ``(n, p)``.
-        centres: ``(M, p)``, unit rows or zero.
+        centres: ``(M, p)``, unit or zero rows.
     """
     if not len(values):
         return torch.zeros(len(centres), dtype=torch.long, device=centres.device)
@@ -31,15 +31,17 @@ def cluster_sizes(values: Tensor, centres: Tensor) -> Tensor:
 
 
 def spherical_kmeans(values: Tensor, seeds: Tensor, *, steps: int = 10) -> Tensor:
-    """Clusters directions by cosine, from given seeds, so that row ``c`` of the result grew from row ``c`` of the seeds.
+    """Cluster vectors by cosine, starting from given seeds.
+
+    Row ``c`` of the result develops from row ``c`` of the seeds.
 
     Args:
-        values: ``(n, p)``; only their directions count.
-        seeds: ``(M, p)``; a zero row takes no items and stays zero.
-        steps: Lloyd steps.
+        values: ``(n, p)``; only their directions matter.
+        seeds: ``(M, p)``; a zero row takes no items and remains zero.
+        steps: Number of Lloyd iterations.
 
     Returns:
-        ``(M, p)`` unit rows; a cluster that no item is nearest to keeps its seed.
+        ``(M, p)`` unit rows. A cluster without items keeps its seed.
     """
     directions = F.normalize(values, dim=1)
     centres = F.normalize(seeds, dim=1)
@@ -54,12 +56,12 @@ def spherical_kmeans(values: Tensor, seeds: Tensor, *, steps: int = 10) -> Tenso
 
 
 def shared_clusters(rows: Tensor, common: Tensor, *, steps: int = 10) -> Tensor:
-    """Tells which rows fall into one cluster with which common rows, when both are clustered together.
+    """Cluster rows together with common rows, and return which rows share a cluster with which common rows.
 
     Args:
         rows: ``(n, p)``, of one silo or of several.
-        common: ``(M, p)``, from which the M clusters grow; zero rows are in no cluster.
-        steps: Lloyd steps.
+        common: ``(M, p)``, the seeds of the M clusters; zero rows belong to no cluster.
+        steps: Number of Lloyd iterations.
 
     Returns:
         ``(n, M)`` of 0 and 1.
@@ -70,13 +72,13 @@ def shared_clusters(rows: Tensor, common: Tensor, *, steps: int = 10) -> Tensor:
 
 
 def aligned(rows: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Returns the rows in the order in which they lie nearest, by cosine and one to one, to the rows before.
+    """Reorder rows to match the previous rows, one to one, with the highest total cosine.
 
     Args:
         rows: ``(M, p)`` unit rows.
-        before: ``(M, p)``; all zero before the first round, which leaves the order as it is.
+        before: ``(M, p)``; if all zero (before the first round), the order does not change.
 
-    Source: Kuhn's Hungarian assignment, by scipy.
+    Source: Hungarian assignment (Kuhn), as implemented by scipy.
     """
     from scipy.optimize import linear_sum_assignment
 

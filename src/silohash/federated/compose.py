@@ -1,23 +1,22 @@
-"""Several federated methods as one.
+"""Train with several federated methods at once.
 
-What a method adds to FedAvg is its own: terms, class statistics, networks, what the server or a silo keeps. The members'
-additions stand side by side, each under its member's name, so that none sees another's, not even another's of its own kind.
-What only one can decide, one member decides.
+The members' additions to FedAvg (loss terms, class statistics, auxiliary networks, state) are kept side by side, each
+under its member's label, so that members never see each other's values. A part that only one member can decide
+(`silohash.federated.composition_rules`) is decided by that member, or by FedAvg if there is none.
 
-==========================  ====================================================================
-part                        what becomes of the members' own
-==========================  ====================================================================
-terms of the loss           add up, as ``moon/contrast``
-extras, sums, records       stand side by side, as ``fedproc/prototypes/fused``
-what server and silos keep  likewise
-outputs                     are adapted in order, each member on what the one before left
-parameters                  are averaged once; every other member is given that average
-statistics                  one exchange for all; members without any make their updates before
-==========================  ====================================================================
+==========================  ========================================================================
+part                        how the members are combined
+==========================  ========================================================================
+loss terms                  added up, under names such as ``moon/contrast``
+extras, sums, records       kept under the member's label, such as ``fedproc/prototypes/fused``
+state of server and silos   kept under the member's label
+outputs                     adapted by one member after the other, in order
+parameters                  averaged once; all other members receive that average
+statistics                  exchanged once; members without any create their updates beforehand
+==========================  ========================================================================
 
-Differs from the paper: no paper. A member that needs adapted outputs for itself (FedCAFE's frozen model, FedALA's mixing)
-takes its own adaptation alone. Beside a member that shares no parameters, members that look at the global model find the
-silo's own as it was when the round began.
+Members that do not share parameters keep their own model, so beside one of them the global model is the silo's own
+model at the start of the round.
 """
 
 from __future__ import annotations
@@ -43,36 +42,40 @@ from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
 
 CARD = MethodCard(
     key="compose",
-    title="Several federated methods as one",
-    authors="",
+    title="Composition of federated methods",
+    authors="The silohash developers",
     venue="composition",
     year=2026,
     link="",
-    summary="Adds up what several methods add to federated averaging; what only one can decide, one decides.",
+    summary="Train with several federated methods at once. Terms add up; one member decides each shared part.",
     supervised=False,
     sends=("parameters", "number of items", "what each member sends"),
     keeps=("what each member keeps",),
-    differs_from_paper=("a member that needs adapted outputs for itself takes its own adaptation alone",),
+    differs_from_paper=(
+        "A member that adapts outputs itself (FedCAFE's frozen model, FedALA's mixing) uses only its own adaptation.",
+    ),
 )
 
 SECTIONS = ("extras", "sums", "records")
-"""Of a message: what members fill under their names."""
+"""The sections of a message that members fill under their labels."""
 
 WAITING = "waiting"
-"""Prefix of what a silo keeps of updates that members have made while it waits for the others' merged statistics."""
+"""Prefix of the updates that members create before the exchange of statistics, and that the silo keeps until it is
+complete."""
 
 _Value = TypeVar("_Value")
 
 
 class MemberConfig(MethodParams):
-    """One of the methods; its own parameters stand beside these."""
+    """One member: its name and preset, and its own parameters beside them."""
 
     model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
     name: str
-    """The federated method (`silohash list federated`)."""
+    """Name of the federated method (see `silohash list federated`)."""
     preset: str = "recommended"
-    """`recommended`; `paper` for the paper's values; `authors_code` where its authors' public code does something else."""
+    """`recommended`, `paper` (the values of the paper), or `authors_code` (its authors' public code, where that
+    differs)."""
 
 
 class ComposeParams(MethodParams):
@@ -81,11 +84,11 @@ class ComposeParams(MethodParams):
     methods: tuple[MemberConfig, ...] = Field(
         default=({"name": "fedprox"}, {"name": "moon"}), min_length=1, validate_default=True
     )
-    """The members, in the order in which they adapt outputs: name, preset and own parameters of each."""
+    """Members in the order in which they adapt outputs, each with its name, preset and parameters. At least one."""
 
 
 def label_members(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
-    """Returns the members by their labels, under which theirs stands: ``moon``, and ``moon-2`` for a second one."""
+    """Return the members by label: the method's name, with a number for each repetition (``moon``, ``moon-2``)."""
     members: dict[str, MemberConfig] = {}
     for method in methods:
         label, count = method.name, 1
@@ -97,14 +100,14 @@ def label_members(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
 
 
 def build_member(config: MemberConfig) -> FederatedMethod:
-    """Returns a member with its parameters."""
+    """Return a member with its parameters."""
     kind = FEDERATED_METHODS.resolve(config.name)
     method: FederatedMethod = kind(kind.Params(**{**kind.presets[config.preset], **(config.model_extra or {})}))
     return method
 
 
 def prefixed(parts: Mapping[str, Mapping[str, _Value]]) -> dict[str, _Value]:
-    """Returns all members' named values, each under its member's label.
+    """Return all members' named values, each under its member's label.
 
     Example:
         >>> prefixed({"moon": {"contrast": 1}, "fedproc": {"contrast": 2}})
@@ -114,24 +117,24 @@ def prefixed(parts: Mapping[str, Mapping[str, _Value]]) -> dict[str, _Value]:
 
 
 def message_of_member(message: Message, label: str) -> Message:
-    """Returns a message as a member sees it."""
+    """Return a message as a member sees it, without the other members' sections."""
     extras, sums, records = (entries_under(label, getattr(message, section)) for section in SECTIONS)
     return replace(message, extras=extras, sums=sums, records=records)
 
 
 def sections_of(message: Message, label: str) -> Arrays:
-    """Returns what a member's message holds beside parameters, as ``section/label/name``."""
+    """Return the sections of a member's message as ``section/label/name``."""
     return prefixed({f"{section}/{label}": getattr(message, section) for section in SECTIONS})
 
 
 def server_of(server: ServerState, label: str) -> ServerState:
-    """Returns the server's state as a member sees it."""
+    """Return the server state as a member sees it, without the other members' state."""
     extras, private = entries_under(label, server.extras), entries_under(label, server.private)
     return replace(server, extras=extras, private=private)
 
 
 class Compose(FederatedMethod):
-    """Several methods, each under a label of its own."""
+    """Several federated methods, each under its own label."""
 
     Params: ClassVar[type[MethodParams]] = ComposeParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}}
@@ -149,11 +152,11 @@ class Compose(FederatedMethod):
         }
         vars(self).update(
             combined_traits(self.members)
-        )  # class attributes elsewhere; here they follow from the members
+        )  # class attributes of other methods; here they depend on the members
         self._bind()
 
     def _bind(self) -> None:
-        """Lets members ask the whole for what another member decides and they would answer as FedAvg."""
+        """Redirect members to the composition for hooks that another member decides."""
         shares, sends, weighs = (self.deciders.get(hook) for hook in ("shared_parameters", "silo_update", "weight"))
         for label, method in self.members.items():
             if shares not in {None, label}:
@@ -162,7 +165,7 @@ class Compose(FederatedMethod):
             vars(self.members[sends])["weight"] = self.weight
 
     def _decided(self, hook: str, context: SiloContext) -> Any:  # noqa: ANN401  what the hook returns
-        """Returns what the member that decides a hook of the silo's makes there; what FedAvg makes if none does."""
+        """Return the result of a silo hook from the member that decides it, or from FedAvg if there is none."""
         label = self.deciders.get(hook)
         if label is None:
             return getattr(super(), hook)(context)
@@ -170,17 +173,17 @@ class Compose(FederatedMethod):
 
     @property
     def adapts_training(self) -> bool:
-        """As all members have it that adapt outputs."""
+        """Whether the local method learns on adapted outputs; the same for all members that adapt outputs."""
         return all(method.adapts_training for method in self.members.values() if overrides(method, "adapt_outputs"))
 
     @property
     def auxiliary_learning_rate(self) -> float | None:
-        """As all members have it that train networks of their own."""
+        """Learning rate of the auxiliary networks; the same for all members that have some."""
         rates = (m.auxiliary_learning_rate for m in self.members.values() if overrides(m, "auxiliary_step"))
         return next(rates, None)
 
     def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:
-        """Returns what any member takes roughly."""
+        """Check the optimizer for all members and return their remarks."""
         members = self.members.values()
         return [
             remark
@@ -189,12 +192,12 @@ class Compose(FederatedMethod):
         ]
 
     def shared_parameters(self, model: nn.Module) -> list[str]:
-        """Returns what the member shares that decides it."""
+        """Return the parameters shared by the member that decides it."""
         label = self.deciders.get("shared_parameters")
         return super().shared_parameters(model) if label is None else self.members[label].shared_parameters(model)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Starts every member; parameters are those of the member that decides which travel."""
+        """Initialize every member. The parameters are those of the member that decides which are shared."""
         states = {label: method.init_server(model, info) for label, method in self.members.items()}
         label = self.deciders.get("shared_parameters")
         return ServerState(
@@ -204,7 +207,7 @@ class Compose(FederatedMethod):
         )
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
-        """Sends all members' extras beside the parameters."""
+        """Send the extras of all members beside the parameters."""
         sent = {
             label: method.broadcast(server_of(server, label), silo, round=round)
             for label, method in self.members.items()
@@ -214,7 +217,7 @@ class Compose(FederatedMethod):
         return replace(message, extras=prefixed({label: own.extras for label, own in sent.items()}))
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Lets every member prepare, the one that decides the phases last: it installs the parameters."""
+        """Prepare every member. The member that decides the phases comes last, because it installs the parameters."""
         for label, method in self.members.items():
             if not entries_under(label, context.state.kept):
                 method.init_silo(context.member(label))
@@ -225,25 +228,26 @@ class Compose(FederatedMethod):
         return phases
 
     def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
-        """Adapts member by member."""
+        """Adapt the outputs by one member after the other."""
         for label, method in self.members.items():
             outputs = method.adapt_outputs(outputs, entries_under(label, extras))
         return outputs
 
     def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Returns the losses of all members' networks."""
+        """Return the losses of all members' auxiliary networks."""
         members = self.members.items()
         return prefixed({label: m.auxiliary_step(context.member(label), batch, outputs) for label, m in members})
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Returns all members' terms."""
+        """Return the terms of all members."""
         members = self.members.items()
         return prefixed({label: m.regularizer(context.member(label), batch, outputs) for label, m in members})
 
     def silo_statistics(self, context: SiloContext) -> Arrays:
-        """Returns all members' statistics; if there are any, members that give none make their updates now.
+        """Return the statistics of all members.
 
-        After the exchange they would find the networks gone that they have trained.
+        If there are any, members without statistics create their updates now, because their auxiliary networks do not
+        survive the exchange.
         """
         given = {label: method.silo_statistics(context.member(label)) for label, method in self.members.items()}
         early: Arrays = {}
@@ -255,7 +259,7 @@ class Compose(FederatedMethod):
         return prefixed(given)
 
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
-        """Returns what each member makes of its sums."""
+        """Return the results of all members that have statistics."""
         given = {label: entries_under(label, sums) for label in self.members}
         return prefixed(
             {
@@ -266,12 +270,12 @@ class Compose(FederatedMethod):
         )
 
     def weight(self, context: SiloContext, group: str) -> float:
-        """Returns the weight that the member gives that decides it; asked by the whole or by a member."""
+        """Return the weight given by the member that decides it. Called for the composition and for its members."""
         whole, label = context.whole or context, self.deciders.get("weight")
         return super().weight(whole, group) if label is None else self.members[label].weight(whole.member(label), group)
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Sends what all members add beside the parameters."""
+        """Send the sections of all members beside the parameters."""
         added = context.kept(WAITING)
         context.forget(WAITING)
         for label in self.adding["silo_update"]:
@@ -284,30 +288,30 @@ class Compose(FederatedMethod):
         return replace(update, extras=extras, sums=sums, records=records)
 
     def origin(self, server: ServerState) -> Arrays:
-        """Returns what the updates are measured from that the member sends which decides them."""
+        """Return the reference point of the updates, as defined by the member that decides what silos send."""
         label = self.deciders.get("silo_update")
         return super().origin(server) if label is None else self.members[label].origin(server_of(server, label))
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Averages once, as the member does that decides it; the others do their own part with that average."""
+        """Average once, by the member that decides it, and let the other members continue with that average."""
 
         def after(label: str, aggregation: Aggregation) -> ServerState:
-            """Returns the server's state as a member leaves it that averages so."""
+            """Return the server state after a member's aggregation with the given rule."""
             method = copy.copy(self.members[label])
             method.aggregation = aggregation
             return method.aggregate(server_of(server, label), [message_of_member(update, label) for update in updates])
 
-        one = self.deciders.get("aggregate")
-        decided = super().aggregate(server, updates) if one is None else after(one, self.aggregation)
+        decider = self.deciders.get("aggregate")
+        decided = super().aggregate(server, updates) if decider is None else after(decider, self.aggregation)
         averaged = Aggregation(average=lambda current, updates: decided.params)
-        states = {label: decided if label == one else after(label, averaged) for label in self.members}
-        of_nobody = {n: a for n, a in server.private.items() if n.partition("/")[0] not in self.members}
+        states = {label: decided if label == decider else after(label, averaged) for label in self.members}
+        shared = {n: a for n, a in server.private.items() if n.partition("/")[0] not in self.members}
         return ServerState(
             params=decided.params,
             extras=prefixed({label: state.extras for label, state in states.items()}),
-            private={**of_nobody, **prefixed({label: state.private for label, state in states.items()})},
+            private={**shared, **prefixed({label: state.private for label, state in states.items()})},
         )
 
     def personalize(self, context: SiloContext) -> None:
-        """Makes the model that the member deploys that decides it."""
+        """Build the model that a silo deploys, by the member that decides it."""
         self._decided("personalize", context)

@@ -1,4 +1,4 @@
-"""Comparisons of a model with frozen others: the blocks of MOON, FedUCH and FedCAFE."""
+"""Losses that compare a model's outputs with those of frozen models."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ from torch import Tensor
 
 
 def model_contrast(values: Tensor, positive: Tensor, negatives: Sequence[Tensor], temperature: float) -> Tensor:
-    """Returns how poorly each item's positive stands out among the negatives, ``(B,)``.
-
-    The cross-entropy of picking the positive by cosine over ``temperature``.
+    """Return the cross-entropy of identifying the positive among the negatives by cosine, ``(B,)``.
 
     Args:
-        values: ``(B, p)`` of the model that learns.
-        positive: ``(B, p)`` of the model to stay near.
-        negatives: ``(B, p)`` each, of the models to leave.
-        temperature: by which cosines are divided.
+        values: ``(B, p)``, outputs of the model in training.
+        positive: ``(B, p)``, outputs of the model to stay close to.
+        negatives: ``(B, p)`` each, outputs of the models to move away from.
+        temperature: Divides the cosines; positive.
 
-    Source: Li et al., "Model-Contrastive Federated Learning", equation (3).
+    Source: MOON, equation (3).
     """
     logits = torch.stack([F.cosine_similarity(values, other, dim=1) for other in (positive, *negatives)], dim=1)
     return -F.log_softmax(logits / temperature, dim=1)[:, 0]
 
 
 def cosine_gap(values: Tensor, others: Tensor) -> Tensor:
-    """Returns one minus the cosine of each pair of rows, ``(B,)``. Source: FedCAFE, equations (6) and (7)."""
+    """Return one minus the cosine between corresponding rows, ``(B,)``. Source: FedCAFE, equations (5) and (6)."""
     return 1.0 - F.cosine_similarity(values, others, dim=1)

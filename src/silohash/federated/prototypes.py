@@ -1,6 +1,6 @@
-"""Prototypes a class: what FedProto, FedProc and PLFedCMH send up, send down and pull towards.
+"""Class prototypes, as used by FedProto, FedProc and PLFedCMH: computed in the silos, merged and sent by the server.
 
-Differs from the papers: prototypes are means of relaxed codes, which are bounded; FedProto's over the items of all silos.
+Prototypes are means of relaxed codes, which are bounded, so that a single item cannot dominate a sum.
 """
 
 from __future__ import annotations
@@ -30,22 +30,28 @@ FUSED = "fused"
 
 
 class PrototypeParams(ReleaseParams):
-    """Parameters of prototypes a class."""
+    """Parameters of class prototypes."""
 
     fuse: bool = Field(default=True)
-    """One prototype a class for both modalities, in which they meet; else one a modality."""
+    """Use one prototype per class for both modalities, which aligns them. If false, each modality has its own
+    prototypes."""
     prototype_weighting: Literal["examples", "uniform"] = "examples"
-    """`examples`: a prototype is the mean of all silos' items; `uniform`: of the silos' own means, as the codes of FedProto
-    and PLFedCMH have it."""
+    """`examples`: a prototype is the mean over the items of all silos. `uniform`: it is the mean of the silos'
+    means, as in the public code of FedProto and PLFedCMH."""
 
 
 def representation(outputs: Outputs, modality: Modality) -> Tensor:
-    """Returns what prototypes are means of, ``(B, K)`` in (-1, 1): bounded, so that one item cannot dominate a sum."""
+    """Return the relaxed codes that prototypes are means of, ``(B, K)`` in (-1, 1)."""
     return torch.tanh(outputs.logit[modality])
 
 
 def prototype_sums(context: SiloContext, params: PrototypeParams) -> Arrays:
-    """Returns the silo's class sums and counts by the trained model in evaluation mode, as additive statistics."""
+    """Return the silo's class sums and counts, computed by the trained model in evaluation mode.
+
+    Returns:
+        Additive statistics ``prototype_sum/NAME`` ``(C, K)`` and ``prototype_count/NAME`` ``(C,)``, where ``NAME`` is a
+        modality or ``fused``. Empty if the silo has no items or no labels.
+    """
     if context.data.labels is None or not len(context.data):
         return {}
     values = {m: torch.tanh(logit) for m, logit in outputs_of(context.model, context.data, part="logit").items()}
@@ -65,14 +71,14 @@ def prototype_sums(context: SiloContext, params: PrototypeParams) -> Arrays:
 
 
 def empty_prototypes(model: torch.nn.Module, classes: int, bits: int, params: PrototypeParams) -> Arrays:
-    """Returns the extras before the first round: there are no prototypes yet."""
+    """Return the extras before the first round: prototypes of zeros, all masked out."""
     names = [FUSED] if params.fuse else [m for m in MODALITIES if hasattr(model, m)]
     extras: Arrays = {f"prototypes/{name}": np.zeros((classes, bits), np.float32) for name in names}
     return extras | {f"mask/{name}": np.zeros(classes, np.bool_) for name in names}
 
 
 def updated_prototypes(server: ServerState, updates: Sequence[Message]) -> ServerState:
-    """Returns the server's state with the prototypes of all silos that sent sums."""
+    """Return the server state with prototypes computed from the updates' class sums."""
     total = sum_statistics(updates)
     extras = dict(server.extras)
     for key in [key for key in extras if key.startswith("prototypes/")]:
@@ -85,12 +91,12 @@ def updated_prototypes(server: ServerState, updates: Sequence[Message]) -> Serve
 
 
 def received_prototypes(context: SiloContext, modality: Modality) -> tuple[Tensor, Tensor]:
-    """Returns the prototypes ``(C, K)`` that a modality is pulled to, and which of them there are ``(C,)`` bool."""
+    """Return the prototypes ``(C, K)`` for a modality and a mask of the existing ones ``(C,)`` bool."""
     name = FUSED if f"prototypes/{FUSED}" in context.payload.extras else modality
     return received_extra(context, f"prototypes/{name}"), received_extra(context, f"mask/{name}")
 
 
 def rows_with_prototypes(batch: PairBatch, modality: Modality, mask: Tensor) -> Tensor:
-    """Returns which items of a batch have the modality and a label with a prototype, ``(B,)`` bool."""
+    """Return the rows of a batch that have the modality and at least one label with a prototype, ``(B,)`` bool."""
     assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
     return batch.has(modality) & (batch.labels[:, mask].sum(1) > 0)

@@ -1,22 +1,21 @@
-"""Adaptive Federated Optimization. Sashank J. Reddi et al., ICLR 2021; and federated averaging with server momentum.
+"""Server-side optimizers: momentum, Adam and Yogi applied to the averaged update of a round.
 
-The server takes the averaged move of a round as a gradient, and steps by it with momentum, Adam or Yogi, for any federated
-method that averages parameters.
+The server treats the averaged update as a gradient. Any federated method that averages parameters can be combined with
+them.
 
 =========  ==========================  =======================================
 paper      code                        meaning
 =========  ==========================  =======================================
-Delta_t    ``after - before``          the round's averaged move
-m_t        ``private["server/mean"]``  its running mean
-v_t        ``private["server/..."]``   running mean of its squares
-eta        ``learning_rate``           the server's learning rate
+Delta_t    ``after - before``          averaged update of the round
+m_t        ``private["server/mean"]``  running mean of the updates
+v_t        ``private["server/..."]``   running mean of their squares
+eta        ``learning_rate``           server learning rate
 tau        ``floor``                   keeps the division finite
 =========  ==========================  =======================================
 
-Algorithm 2 of the paper is `ServerOptimizer`; server momentum is Hsu et al., "Measuring the Effects of Non-Identical Data
-Distribution for Federated Visual Classification", 2019.
-
-Differs from the paper: nothing; whole-number buffers are taken as averaged.
+Algorithm 2 of Reddi et al., "Adaptive Federated Optimization" (2021), is `ServerOptimizer`. Server momentum follows Hsu
+et al., "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification" (2019). Integer
+buffers are taken as averaged.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ MEAN, SQUARE = "server/mean/", "server/square/"
 
 @dataclass(frozen=True)
 class ServerOptimizer:
-    """Steps of the server's own, between what rounds average.
+    """A server-side optimizer, applied to the averaged update of each round.
 
     Attributes:
-        optimizer: momentum, Adam or Yogi.
-        learning_rate: eta; None for 1 with momentum, 0.01 with Adam and Yogi.
-        momentum: beta_1, of the running mean.
-        square_decay: beta_2, of the running mean of squares.
-        floor: tau.
+        optimizer: Momentum, Adam or Yogi.
+        learning_rate: Server learning rate. If None, 1 for momentum, and 0.01 for Adam and Yogi.
+        momentum: Decay of the running mean, in [0, 1).
+        square_decay: Decay of the running mean of squares, in [0, 1).
+        floor: Added to the square root of the running mean of squares; positive.
     """
 
     optimizer: Literal["fedavgm", "fedadam", "fedyogi"]
@@ -51,7 +50,7 @@ class ServerOptimizer:
     floor: float = 1e-3
 
     def step(self, before: ServerState, after: ServerState) -> ServerState:
-        """Returns the state after the server's own step towards what was averaged. Source: algorithm 2."""
+        """Return the state after a server step along the averaged update. Source: algorithm 2."""
         params: Arrays = {}
         private = dict(after.private)
         for name, averaged in after.params.items():
@@ -63,7 +62,7 @@ class ServerOptimizer:
         return replace(after, params=params, private=private)
 
     def _scaled(self, name: str, move: np.ndarray, private: Arrays) -> np.ndarray:
-        """Returns the server's move, and keeps the running means."""
+        """Return the change of one parameter array, and store its running means in ``private``."""
         rate = self.learning_rate or (1.0 if self.optimizer == "fedavgm" else 0.01)
         last = private.get(MEAN + name, np.zeros_like(move))
         if self.optimizer == "fedavgm":

@@ -1,10 +1,8 @@
-"""Class statistics: what silos add up about each class, what may leave a silo, and what is made of the sums.
+"""Class statistics: additive sums and counts per class, the rules for releasing them, and the means derived from them.
 
-FedProto, FedProc, FedHAP, FedCAFE and PLFedCMH share it. A silo releases a class's row only if enough of its own items have
-the class, bounds what one item can contribute, and sends zeros for the rest, so that a sum over silos does not tell who
-holds what.
-
-Differs from the papers: they release every class, however few of a silo's items have it.
+Used by FedProto, FedProc, FedHAP, FedCAFE and PLFedCMH. A silo releases a class's row only if enough of its items have
+the class, limits the contribution of each item, and sends zeros otherwise. A sum over silos therefore does not reveal
+which silo holds which class. The papers release every class.
 """
 
 from __future__ import annotations
@@ -24,17 +22,19 @@ from silohash.types import MODALITIES, Arrays, Modality
 
 
 class ReleaseParams(MethodParams):
-    """What may leave a silo about its classes."""
+    """Rules for releasing class statistics."""
 
     min_count: int = Field(default=5, ge=1)
-    """A class is released only if at least so many of the silo's own items have it."""
+    """Minimum number of items a silo must have in a class before it shares that class's statistics. At 1 every class
+    is shared."""
     max_labels: int = Field(default=3, ge=1)
-    """An item counts as at most so many, shared among its labels."""
+    """Maximum total weight of one item in the statistics, at least 1. An item with more labels splits this weight
+    among them."""
 
 
 @dataclass(frozen=True)
 class ClassStatistics:
-    """Sums and counts a class; rows of classes that were not released are zero.
+    """Sums and counts per class. Rows of classes that were not released are zero.
 
     Attributes:
         sums: ``(C, p)``.
@@ -45,25 +45,25 @@ class ClassStatistics:
     counts: Tensor
 
     def means(self) -> Tensor:
-        """Returns the mean a class, ``(C, p)``; zero where there is none."""
+        """Return the mean per class, ``(C, p)``; zero for classes without items."""
         return self.sums / self.counts.clamp(min=1e-12).unsqueeze(1)
 
     def with_equal_counts(self) -> ClassStatistics:
-        """Returns the means as sums and 1 as the count of each class there is: added up, silos weigh alike."""
+        """Return the class means with a count of 1, so that silos have equal weight when statistics are added up."""
         return ClassStatistics(sums=self.means(), counts=self.present().to(self.counts.dtype))
 
     def present(self) -> Tensor:
-        """Returns which classes were released, ``(C,)`` bool."""
+        """Return a mask of the released classes, ``(C,)`` bool."""
         return self.counts > 0
 
 
 def class_statistics(values: Tensor, labels: Tensor, release: ReleaseParams) -> ClassStatistics:
-    """Returns a silo's sums and counts a class, under the rules of release.
+    """Return a silo's sums and counts per class, subject to the release rules.
 
     Args:
-        values: ``(n, p)``, one row an item, bounded by the caller (unit length, or relaxed codes in [-1, 1]).
-        labels: ``(n, C)`` multi-hot; an item with several labels counts for each of them.
-        release: the rules.
+        values: ``(n, p)``, one row per item, bounded by the caller (unit vectors, or relaxed codes in [-1, 1]).
+        labels: ``(n, C)`` multi-hot; an item counts towards each of its labels.
+        release: Release rules.
     """
     own = labels.sum(1, keepdim=True)
     shares = labels * (release.max_labels / own.clamp(min=release.max_labels))
@@ -72,20 +72,28 @@ def class_statistics(values: Tensor, labels: Tensor, release: ReleaseParams) -> 
 
 
 def class_shares(labels: Tensor, mask: Tensor) -> Tensor:
-    """Returns each item's labels among the masked classes, adding up to 1, ``(B, C)``; zero rows where it has none."""
+    """Normalize each item's labels within the masked classes to sum to 1.
+
+    Args:
+        labels: ``(B, C)`` multi-hot.
+        mask: ``(C,)`` bool.
+
+    Returns:
+        ``(B, C)``; a row is zero if none of its labels is in the mask.
+    """
     return F.normalize(labels * mask.to(labels.dtype), p=1.0, dim=1)
 
 
 def merged_prototypes(sums: np.ndarray, counts: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mean a class over all silos; a class that nobody released keeps what it had.
+    """Return the mean per class over all silos. A class that no silo released keeps its previous row.
 
     Args:
-        sums: ``(C, p)`` over silos.
-        counts: ``(C,)`` over silos.
-        before: ``(C, p)``, the prototypes so far; zero rows where there are none.
+        sums: ``(C, p)``, summed over silos.
+        counts: ``(C,)``, summed over silos.
+        before: ``(C, p)``, current prototypes; a zero row means that there is none.
 
     Returns:
-        Prototypes ``(C, p)`` float32 and which of them there are ``(C,)`` bool.
+        Prototypes ``(C, p)`` float32 and a mask of the existing ones ``(C,)`` bool.
     """
     held = counts > 0
     means = sums / np.maximum(counts, 1e-12)[:, None]
@@ -94,7 +102,7 @@ def merged_prototypes(sums: np.ndarray, counts: np.ndarray, before: np.ndarray) 
 
 
 def sum_statistics(updates: Sequence[Message]) -> Arrays:
-    """Returns the updates' additive statistics, added up: all that a server sees under secure aggregation."""
+    """Add up the additive statistics of all updates. Under secure aggregation the server sees only these sums."""
     total: Arrays = {}
     for update in updates:
         for name, array in update.sums.items():
@@ -103,7 +111,15 @@ def sum_statistics(updates: Sequence[Message]) -> Arrays:
 
 
 def mean_over_modalities(values: Mapping[Modality, Tensor], has: Mapping[Modality, Tensor]) -> Tensor:
-    """Returns the mean over the modalities that an item has, ``(n, p)``; zero where it has none."""
+    """Average each item's values over the modalities it has.
+
+    Args:
+        values: ``(n, p)`` per modality.
+        has: ``(n,)`` bool per modality.
+
+    Returns:
+        ``(n, p)``; zero for items without any modality.
+    """
     order = [modality for modality in MODALITIES if modality in values]
     held = torch.stack([has[modality] for modality in order]).to(values[order[0]].dtype).unsqueeze(2)
     stacked = torch.stack([values[modality] for modality in order])

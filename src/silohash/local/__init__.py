@@ -1,4 +1,4 @@
-"""What one silo optimises: the local methods, by name."""
+"""The local methods, which define what one silo optimizes, by name."""
 
 from silohash.registry import Registry
 

@@ -1,4 +1,4 @@
-"""The contract of a local method: what one silo optimises on its own pairs."""
+"""The contract of a local method: what one silo optimizes on its own pairs."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from silohash.types import Modality, Outputs, PairBatch, Step, Terms
 
 
 class MethodParams(BaseModel):
-    """A method's own parameters; unknown names are refused."""
+    """Parameters of a method. Unknown names are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True)
 class SiloData:
-    """One silo's own training pairs, as tensors on the device.
+    """The training pairs of one silo, as tensors on its device.
 
     Attributes:
-        name: the silo's name.
-        image: ``(n, D)`` or ``(n, c, h, w)``, or None without pictures; uint8 pictures are scaled in `batch`.
+        name: Name of the silo.
+        image: ``(n, D)`` or ``(n, c, h, w)``, or None without images. uint8 pixels are converted and scaled in `batch`.
         text: ``(n, V)``, or None without texts.
         labels: ``(n, C)`` float multi-hot, or None.
         has_image: ``(n,)`` bool.
         has_text: ``(n,)`` bool.
-        pixel_mean: ``(c, 1, 1)`` by which pictures are centred, in the unit of the pixels.
-        pixel_deviation: ``(c, 1, 1)`` by which they are divided.
+        pixel_mean: ``(c, 1, 1)``, subtracted from uint8 pixels (0 to 255).
+        pixel_deviation: ``(c, 1, 1)``, by which the centered pixels are divided.
     """
 
     name: str
@@ -45,23 +45,23 @@ class SiloData:
     pixel_deviation: Tensor | None = None
 
     def __len__(self) -> int:
-        """Returns how many pairs there are."""
+        """Return the number of pairs."""
         return len(self.has_image)
 
     def has(self, modality: Modality) -> Tensor:
-        """Returns which rows have the modality, ``(n,)`` bool."""
+        """Return which rows have the modality, ``(n,)`` bool."""
         return self.has_image if modality == "image" else self.has_text
 
     def count(self, modality: Modality) -> int:
-        """Returns how many rows have the modality."""
+        """Return the number of rows that have the modality."""
         return int(self.has(modality).sum())
 
     def class_counts(self) -> Tensor:
-        """Returns how many rows have each label, ``(C,)``; empty without labels."""
+        """Return the number of rows with each label, ``(C,)``; empty without labels."""
         return self.has_image.new_zeros(0, dtype=torch.float32) if self.labels is None else self.labels.sum(0)
 
     def batch(self, rows: Tensor) -> PairBatch:
-        """Returns the pairs at ``rows (B,)`` int64."""
+        """Return the pairs at ``rows (B,)`` int64."""
         image = None if self.image is None else self.image.index_select(0, rows)
         if image is not None and not image.is_floating_point():
             image = image.float()
@@ -77,10 +77,10 @@ class SiloData:
         )
 
     def take(self, rows: Tensor) -> SiloData:
-        """Returns the same silo with some of its rows."""
+        """Return the same silo restricted to some of its rows."""
 
         def some(values: Tensor | None) -> Tensor | None:
-            """Returns the rows of a column that may be missing."""
+            """Return the selected rows of a column, or None if the column is missing."""
             return None if values is None else values.index_select(0, rows)
 
         return replace(
@@ -95,11 +95,12 @@ class SiloData:
 
 @dataclass
 class SiloState:
-    """What a silo keeps: named tensors that live as long as a round, and those that survive it.
+    """Named tensors of a silo: working tensors of one round, and tensors that persist.
 
     Attributes:
-        buffers: a local method's working tensors, made anew at the start of a phase.
-        kept: what survives the round (and is in the checkpoint): a personal model, learned mixing weights.
+        buffers: Working tensors of the local method, reinitialized at the start of each phase.
+        kept: Tensors that persist between rounds and are part of the checkpoint, such as a personal model or mixing
+            weights.
     """
 
     buffers: dict[str, Tensor] = field(default_factory=dict)
@@ -107,9 +108,9 @@ class SiloState:
 
 
 class LocalMethod(Protocol):
-    """What a silo optimises. One paper, one file, one class.
+    """What a silo optimizes. One paper, one file, one class.
 
-    A method wires pure formulas together; it never loops over data, calls ``backward`` or steps an optimiser: the loop in
+    A method combines pure formulas. It never loops over data, calls ``backward`` or steps an optimizer; the loop in
     ``runtime/silo.py`` does.
     """
 
@@ -118,44 +119,44 @@ class LocalMethod(Protocol):
     needs_labels: ClassVar[bool]
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
-        """Takes the method's own parameters."""
+        """Store the parameters of the method."""
         ...
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Builds the network."""
+        """Build the network."""
         ...
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Returns the optimiser steps that a batch takes, in order."""
+        """Return the optimizer steps for each batch, in order."""
         ...
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Makes the working tensors at the start of a phase, from the model as it stands."""
+        """Initialize the working tensors at the start of a phase, from the current model."""
         ...
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
-        """Returns the loss of one step as named terms."""
+        """Return the loss of one step as named terms."""
         ...
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Writes what a step leaves in the working tensors; called after the optimiser's step."""
+        """Update the working tensors after an optimizer step."""
         ...
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Updates the working tensors after a pass over the data."""
+        """Update the working tensors after a pass over the data."""
         ...
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Returns what is wrong, given an epoch's mean terms (a collapse, for example)."""
+        """Return warnings about an epoch's mean terms, such as a collapse of the codes."""
         ...
 
 
 Part: TypeAlias = Literal["feature", "logit", "code"]
-"""Which of a model's `Outputs`."""
+"""One of the fields of `Outputs`."""
 
 
 def signs(values: Tensor) -> Tensor:
-    """Returns the signs with ``sign(0) = +1``, in the values' type.
+    """Return the signs with ``sign(0) = +1``, in the dtype of the values.
 
     Example:
         >>> signs(torch.tensor([-0.5, 0.0, 2.0]))
@@ -166,11 +167,17 @@ def signs(values: Tensor) -> Tensor:
 
 @torch.no_grad()
 def outputs_of(model: nn.Module, data: SiloData, *, part: Part = "code", batch: int = 1024) -> dict[Modality, Tensor]:
-    """Runs every tower over all rows in evaluation mode.
+    """Run all towers over all rows in evaluation mode.
+
+    Args:
+        model: Network.
+        data: Pairs of the silo.
+        part: ``feature``, ``logit`` or ``code``.
+        batch: Rows per forward pass.
 
     Returns:
-        The features ``(n, H)``, the hash layer's outputs or the relaxed codes ``(n, K)`` a modality; rows without the
-        modality are zero.
+        Features ``(n, H)``, or hash layer outputs or relaxed codes ``(n, K)``, per modality. Rows without the modality
+        are zero.
     """
     training = model.training
     model.eval()

@@ -168,7 +168,7 @@ def test_card_of_a_method() -> None:
     said = silohash("list", "federated", "fedhap").out
     assert "  labels: needed\n" in said
     assert "  a silo keeps:\n    - nothing\n" in said
-    assert "    min_count = 5\n        A class is released only if" in said
+    assert "    min_count = 5\n        Minimum number of items a silo must have" in said
     assert '    paper: min_count = 1, max_labels = 1000, adversary = "printed"' in said
     assert 'did you mean "fedhap"' in silohash("list", "federated", "fedhapp").err
     assert "silohash data card glyphs" in silohash("list", "data", "glyphs").err

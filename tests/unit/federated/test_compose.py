@@ -242,21 +242,24 @@ def test_outputs_are_adapted_in_order() -> None:
     [
         (
             ("fednova", "local"),
-            '"fednova" and "local" both decide how the server averages (aggregate), and only one can.',
+            '"fednova" and "local" both decide how the server averages (aggregate), but only one method can.',
         ),
         (("local", "fedala"), "how a silo's round begins and its phases (begin_round)"),
-        (("fedproto", "fedcmr"), "which parameters travel (shared_parameters, broadcast)"),
-        (("fedcmr", "plfedcmh"), "which parameters travel (shared_parameters, broadcast)"),
+        (("fedproto", "fedcmr"), "which parameters are shared (shared_parameters, broadcast)"),
+        (("fedcmr", "plfedcmh"), "which parameters are shared (shared_parameters, broadcast)"),
         (("fednova", "plfedcmh"), "which parameters a silo sends (silo_update)"),
         (("moon", "local", "fedprox", "local"), '"local" and "local-2" both decide'),
         (
             ("fedcafe", "fedhap"),
-            'how much a silo weighs (weight), and only one can. Leave one of them out, or set weighting = "examples" in '
-            '"fedcafe", or set weighting = "examples" in "fedhap".',
+            "the weight of a silo (weight), but only one method can. Leave one of them out, "
+            'or set weighting = "examples" in "fedcafe", or set weighting = "examples" in "fedhap".',
         ),
-        (("fedprox", "fednova"), '"fednova", which counts its own alone, and leave "fedprox" out'),
+        (
+            ("fedprox", "fednova"),
+            'Set proximal_weight in "fednova", which accounts only for its own, and leave "fedprox" out',
+        ),
         (("centralized", "moon"), '"centralized" pools all data'),
-        (("moon", "compose"), '"compose" is a composition itself'),
+        (("moon", "compose"), '"compose" is a composition itself. List its members instead.'),
     ],
 )
 def test_pairs_that_cannot_be_composed_are_refused_with_the_reason(methods: tuple[str, ...], part: str) -> None:
@@ -276,10 +279,10 @@ def test_one_training_loop_serves_networks_and_adaptations_that_agree() -> None:
     assert whole({**HAP, "judge_learning_rate": 0.01}).auxiliary_learning_rate == 0.01
     assert whole({"name": "moon"}).auxiliary_learning_rate is None
     text = said(HAP, {**HAP, "judge_learning_rate": 0.01})
-    assert '"fedhap" and "fedhap-2" both decide the learning rate of networks of their own' in text
+    assert '"fedhap" and "fedhap-2" both decide the learning rate of auxiliary networks' in text
     assert whole({"name": "moon"}, {**CAFE, "hash_on": "raw"}).adapts_training is False
     assert whole({"name": "moon"}, CAFE).adapts_training is True
-    assert "learns on adapted outputs (adapt_outputs, adapts_training)" in said(CAFE, {**CAFE, "hash_on": "raw"})
+    assert "is trained on adapted outputs (adapt_outputs, adapts_training)" in said(CAFE, {**CAFE, "hash_on": "raw"})
 
 
 def test_what_is_declared_to_add_is_filled() -> None:

@@ -96,7 +96,11 @@ def test_a_proximal_term_makes_it_fedprox_where_silos_take_equally_many_steps() 
     [
         ({**PLAIN, "momentum": 0.9}, 0.1, r"Set train\.momentum = 0 \(it is 0\.9\), or proximal_weight = 0"),
         ({"optimizer": "sgd"}, 0.1, r"train\.momentum = 0"),
-        ({**PLAIN, "learning_rate": 0.5}, 3.0, r"is above 1: .* Lower one of them"),
+        (
+            {**PLAIN, "learning_rate": 0.5},
+            3.0,
+            r"is above 1, so a step would overshoot the global model. Lower one of them",
+        ),
     ],
 )
 def test_refuses_steps_of_no_known_length(train: dict, weight: float, words: str, tmp_path) -> None:
@@ -111,7 +115,7 @@ def test_a_run_says_once_what_adams_length_is(tmp_path) -> None:
     config = load_config(
         tiny(tmp_path, federated={"name": "compose", "methods": [{"name": "fednova"}]}, train={"optimizer": "adamw"})
     )
-    assert config.remarks == ['fednova: the length of a move under "adamw" is taken to be its number of steps.']
+    assert config.remarks == ['fednova: the length of an update under "adamw" is approximated by its number of steps.']
     assert load_config(tiny(tmp_path, federated={"name": "fedavg"})).remarks == []
     listener = Records()
     given = prepared((8, 8), federated={"name": "fednova", "rounds": 2, "local_epochs": 1})

@@ -86,7 +86,7 @@ def test_silos_without_weight_are_nobodys_neighbours() -> None:
     assert list(remarks) == ["far"]
     assert [message.params["image.w"][0] for message in kept[7:9]] == pytest.approx([5, 5.01])
     assert suspicious_updates(CURRENT, [*empty, far, *near]) == {
-        "far": "its move is 10 times as large as the median silo's"
+        "far": "its update is 10 times as long as the median silo's"
     }
     assert clip_updates(CURRENT, empty, factor=1.0) == (empty, {})
     assert suspicious_updates(CURRENT, empty) == {}

@@ -1,9 +1,7 @@
-"""All data in one place: the upper bound that a federation tries to reach, and may not do.
+"""The upper bound that a federation tries to reach: one model trained on the pooled data of all silos.
 
-One silo that holds every silo's pairs, trained with the same rounds and epochs; it takes as many optimiser steps in a round
-as all silos together, or with ``parts`` as many as one of them.
-
-Differs from the paper: no paper; this is the baseline "Centralized" of all five.
+Rounds and epochs are those of the federation. A round takes as many optimizer steps as all silos together, or, with
+``parts``, as many as one of them.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from silohash.types import MethodCard, Phase
 
 CARD = MethodCard(
     key="centralized",
-    title="All data in one place",
-    authors="",
+    title="Pooled training",
+    authors="The silohash developers",
     venue="baseline",
-    year=2017,
+    year=2026,
     link="",
-    summary="One model trained on all pairs pooled; what no federation is allowed, as the upper bound.",
+    summary="Train one model on the pooled data of all silos, as the upper bound for federated methods.",
     supervised=False,
-    sends=("everything",),
+    sends=("all data",),
 )
 
 
@@ -37,17 +35,18 @@ class CentralizedParams(MethodParams):
     """Parameters of pooled training."""
 
     parts: int = Field(default=1, ge=1)
-    """A round passes over one of so many parts of the pairs, drawn anew: as many as silos give the steps of one silo."""
+    """Number of parts into which the pairs are divided in each round, at least 1. Each round trains on one part,
+    drawn at random. With the number of silos, a round takes as many steps as one silo."""
 
 
 class Centralized(FederatedMethod):
-    """Federated averaging over the one silo that holds everything."""
+    """Federated averaging over a single silo that holds all data."""
 
     Params: ClassVar[type[MethodParams]] = CentralizedParams
     pooled: ClassVar[bool] = True
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Installs the model; a round's phase draws from all pairs, or from one part of them."""
+        """Install the model and return one phase over all pairs or over one part of them."""
         phases = super().begin_round(context)
         if self.params.parts == 1:
             return phases

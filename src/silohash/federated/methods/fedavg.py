@@ -1,19 +1,17 @@
-"""Federated averaging. H. Brendan McMahan, Eider Moore, Daniel Ramage, Seth Hampson, Blaise Agüera y Arcas, AISTATS 2017.
+"""Federated averaging: silos train the global model on their own pairs, and the server averages the results.
 
-Every silo trains the global model on its own pairs; the server averages what comes back, weighted by the silos' sizes.
+Every silo's weight is its number of items.
 
 ==========  ==============================  =========================================
 paper       code                            meaning
 ==========  ==============================  =========================================
-C           ``federated.fraction``          share of silos that take part in a round
-E           ``federated.local_epochs``      passes over a silo's own data in a round
-B           ``train.batch``                 pairs a step
-n_k         `FedAvg.weight`                 a silo's weight
+C           ``federated.fraction``          share of silos per round
+E           ``federated.local_epochs``      local epochs per round
+B           ``train.batch``                 batch size, in pairs
+n_k         `FedAvg.weight`                 weight of a silo
 ==========  ==============================  =========================================
 
-Algorithm 1 of the paper is the loop itself with the hooks' defaults; its last line is `weighted_average`.
-
-Differs from the paper: weights are kept a parameter group, so that a silo without texts does not move the text tower.
+Algorithm 1 is the training loop with the default hooks; its last line is `weighted_average`.
 """
 
 from __future__ import annotations
@@ -32,10 +30,10 @@ CARD = MethodCard(
     venue="AISTATS",
     year=2017,
     link="https://arxiv.org/abs/1602.05629",
-    summary="The average of the silos' models, weighted by their sizes.",
+    summary="Average the silos' models, weighted by the number of training items.",
     supervised=False,
     sends=("parameters", "number of items"),
-    differs_from_paper=("weights are kept a parameter group, for silos that lack a modality",),
+    differs_from_paper=("Weights are kept per parameter group, for silos that lack a modality.",),
 )
 
 
@@ -43,17 +41,17 @@ class FedAvgParams(MethodParams):
     """Parameters of FedAvg."""
 
     weighting: Literal["examples", "uniform"] = "examples"
-    """`examples`: by the number of items; `uniform`: every silo alike."""
+    """`examples`: weight silos by their number of items. `uniform`: weight all silos equally."""
 
 
 class FedAvg(FederatedMethod):
-    """Federated averaging: the default hooks, with the choice of weights."""
+    """Federated averaging: the default hooks, with a choice of weights."""
 
     Params: ClassVar[type[MethodParams]] = FedAvgParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"weighting": "examples"}}
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"weight": {"weighting": "examples"}}
 
     def weight(self, context: SiloContext, group: str) -> float:
-        """Returns the number of items with the group's modality, or 1 for any under ``uniform``."""
+        """Return the number of items with the group's modality; under ``uniform``, 1 if there are any."""
         items = super().weight(context, group)
         return float(items > 0) if self.params.weighting == "uniform" else items

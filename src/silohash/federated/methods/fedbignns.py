@@ -1,21 +1,16 @@
-"""Federated Bimodal Graph Neural Networks for Text-Image Retrieval: its aggregation. Xueming Yan et al., IJNDI 2025.
+"""The aggregation of FedBi-GNNs: silos are weighted by size times validation score.
 
-The server weights silos by size times their score on their own held-back queries, and a silo's next round may start from a
-mixture of the global and its own parameters.
+A silo's next round may start from a mixture of the global parameters and its own.
 
-===========  ==============================  =========================================
+===========  ==============================  =============================================
 paper        code                            meaning
-===========  ==============================  =========================================
-D_i          ``context.data.count``          number of a silo's items
-r_i          ``context.validation_score``           validation score after local training
+===========  ==============================  =============================================
+D_i          ``context.data.count``          number of items of a silo
+r_i          ``context.validation_score``    validation score after local training
 alpha        ``-local_mix``                  share of the own parameters at the start
-===========  ==============================  =========================================
+===========  ==============================  =============================================
 
-Equations (16) and (17) are `FedBiGNNs.weight`; (18) and (19) are `mixed`.
-
-Differs from the paper: the score is the validation mAP that the run has (the paper's rSum rescaled by a common factor gives
-the same weights). The paper starts from ``global + alpha (global - own)``, away from the own parameters; here a positive
-``local_mix`` moves towards them, 0 (the default) starts from the global ones, and preset ``reference`` has the paper's sign.
+Equations (16) and (17) are `FedBiGNNs.weight`; (18) and (19) are `interpolated`.
 """
 
 from __future__ import annotations
@@ -35,33 +30,36 @@ from silohash.types import Arrays, MethodCard, Phase, UserError
 
 CARD = MethodCard(
     key="fedbignns",
-    title="Federated Bimodal Graph Neural Networks for Text-Image Retrieval: the aggregation",
+    title="Federated Bimodal Graph Neural Networks for Text-Image Retrieval",
     authors="Xueming Yan, Chuyue Wang, Yaochu Jin",
     venue="International Journal of Network Dynamics and Intelligence",
     year=2025,
     link="https://doi.org/10.53941/ijndi.2025.100009",
-    summary="Weights are the silos' sizes times their validation scores; a round may start near the silo's own model.",
+    summary="Weight silos by size times validation score; a round may start near the silo's own model.",
     supervised=True,
     sends=("parameters", "number of items times validation score"),
-    keeps=("its own parameters, where local_mix is not 0",),
+    keeps=("its parameters, if local_mix is not 0",),
     differs_from_paper=(
-        "the score is the run's validation mAP",
-        "rounds start from the global model; the paper's start, on the far side of it, is preset reference",
+        "Only the aggregation is implemented, not the graph neural networks.",
+        "The score is the validation mAP of the run instead of a sum of recalls.",
+        "Rounds start from the global model. In the preset paper they start beyond it, away from the silo's own.",
+        "The paper does not state alpha; the preset paper uses 0.5.",
     ),
 )
 
 
 class FedBiGNNsParams(MethodParams):
-    """Parameters of FedBi-GNNs' aggregation."""
+    """Parameters of the aggregation of FedBi-GNNs."""
 
     weighting: str = Field(default="score", pattern="^(score|examples)$")
-    """`score`: size times validation score; `examples`: size alone."""
+    """`score`: weight silos by size times validation score. `examples`: weight them by size alone."""
     local_mix: float = Field(default=0.0, ge=-1, le=1)
-    """Share of the silo's own parameters at the start of a round; below 0 on the far side of the global ones."""
+    """Share of the silo's own parameters at the start of a round, between -1 and 1. At 0 rounds start from the
+    global parameters. Negative values extrapolate away from the silo's own parameters, as in the paper."""
 
 
 def interpolated(common: Arrays, own: Arrays, share: float) -> Arrays:
-    """Returns ``common + share (own - common)``; whole numbers are the common ones.
+    """Return ``common + share * (own - common)``. Integer arrays are those of ``common``.
 
     Source: FedBi-GNNs, equations (18) and (19) with ``share = -alpha``.
     """
@@ -86,16 +84,16 @@ class FedBiGNNs(FederatedMethod):
 
     @property
     def needs_scores(self) -> bool:
-        """Whether silos must hold queries back."""
+        """Whether silos must hold queries back for validation."""
         return bool(self.params.weighting == "score")
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Installs the global parameters, mixed with the silo's own of its last round."""
+        """Install the global parameters, mixed with those of the silo's last round."""
         install(context.model, interpolated(context.payload.params, context.kept("model"), self.params.local_mix))
         return [Phase(name="train", model=context.model, epochs=context.epochs)]
 
     def silo_statistics(self, context: SiloContext) -> Arrays:
-        """Returns size times score and the size it is of; zeros from a silo that has no score. Nothing is kept back."""
+        """Return size times score, and the size; zeros for a silo without a score."""
         if self.params.weighting == "examples":
             return {}
         score, size = context.validation_score(), float(len(context.data))
@@ -107,20 +105,20 @@ class FedBiGNNs(FederatedMethod):
         }
 
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
-        """Returns the mean score of the silos that have one.
+        """Return the mean score of the silos that have one.
 
         Raises:
-            UserError: if no silo of the round holds queries back.
+            UserError: If no silo of the round holds queries back.
         """
         if not sums["scored_items"]:
             raise UserError(
-                '"fedbignns" weights silos by their validation scores, and no silo of this round holds queries back. '
+                '"fedbignns" weights silos by their validation scores, but no silo of this round holds queries back. '
                 'Set evaluate.validation = 0.1, federated.fraction = 1, or federated.weighting = "examples".'
             )
         return {"mean_score": sums["scored"] / sums["scored_items"]}
 
     def weight(self, context: SiloContext, group: str) -> float:
-        """Returns size times validation score; the mean score for a silo that has none. Source: equation (17)."""
+        """Return size times validation score, with the mean score for a silo that has none. Source: equation (17)."""
         size = super().weight(context, group)
         if self.params.weighting == "examples":
             return size
@@ -128,7 +126,7 @@ class FedBiGNNs(FederatedMethod):
         return size * (score if score >= 0 else float(context.payload.extras["mean_score"]))
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Keeps the own parameters where rounds start from them."""
+        """Keep the silo's parameters if the next round starts from them."""
         if self.params.local_mix:
             context.keep("model", context.model.state_dict())
         return super().silo_update(context)

@@ -1,33 +1,25 @@
-"""FedCAFE: Federated Cross-Modal Hashing with Adaptive Feature Enhancement. ACM Multimedia 2024.
+"""Federated averaging with outputs enhanced by a shared memory that holds one code direction per class.
 
-The server keeps a memory of one code direction a class. Every tower also predicts an item's classes, draws the directions
-of those classes from the memory, and adds them to its own output, bit by bit as strongly as the output itself is sure. The
-memory is part of the encoder: codes of another memory are codes of another model.
+Every tower also predicts an item's classes, retrieves their directions from the memory, and adds them to its output,
+scaled per bit by the confidence of the output. The memory is part of the encoder: a different memory makes a different
+model.
 
 ==========  =================================  =====================================================
 paper       code                               meaning
 ==========  =================================  =====================================================
-P_g         ``extras["memory"]``               the common memory, ``(C, K)``
-P_k         ``records["memory"]``              a silo's memory
-O           ``outputs.logit``                  the plain output
-V_E         `enhanced`                         the enhanced output, of which the signs are the code
-L_E         ``enhance_weight`` (alpha)         keeps the enhanced output near the plain one
-L_C         ``consistency_weight`` (eta)       keeps it near the global model's
-L_P         ``class_weight`` (gamma)           teaches the class prediction
-Sim_k       `memory_likelihood`                a memory's distance from the common one
-alpha_k     `silo_weights`, `self_weight`       weights that grow with it
+P_g         ``extras["memory"]``               common memory, ``(C, K)``
+P_k         ``records["memory"]``              memory of a silo, ``(C, K)``
+O           ``outputs.logit``                  plain output
+V_E         `enhanced`                         enhanced output, whose signs are the code
+L_E         ``enhance_weight`` (alpha)         keeps the enhanced output close to the plain one
+L_C         ``consistency_weight`` (eta)       keeps it close to that of the global model
+L_P         ``class_weight`` (gamma)           trains the class prediction
+Sim_k       `memory_likelihood`                distance of a memory from the common one
+alpha_k     `silo_weights`, `self_weight`      aggregation weight, which grows with the distance
 ==========  =================================  =====================================================
 
-Equations (3) and (4) are `enhanced`, (5) and (6) `silohash.federated.contrastive_losses.cosine_gap`, (7) `class_loss`,
-(9) and (10) stand in `silohash.federated.class_memory`.
-
-Differs from the paper: rows of the memory are seeded with class means, so that row c is class c as the equations assume. The
-divergence of (7) is infinite where a label is zero; its other direction is taken. Weights are likelihoods divided by their
-sum, since their softmax overflows, and no weight exceeds three times the mean. ``memory = "class_mean"`` needs only sums of
-all silos, each of which weighs itself. Class rows leave a silo under the rules of release, free clusters only of as many
-items; the cluster that grew from a class's mean may have fewer than the class. Preset ``reference`` follows the authors'
-code: memories are clustered freely, rows match that share a cluster, the local method learns on plain outputs, an item
-counts once for each of its labels, and the local method's loss is divided by the number of silos.
+Equations (3) and (4) are `enhanced`, (5) and (6) are `silohash.federated.contrastive_losses.cosine_gap`, (7) is
+`class_loss`, and (9) and (10) are in `silohash.federated.class_memory`.
 """
 
 from __future__ import annotations
@@ -54,17 +46,22 @@ from silohash.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Ter
 CARD = MethodCard(
     key="fedcafe",
     title="FedCAFE: Federated Cross-Modal Hashing with Adaptive Feature Enhancement",
-    authors="",
+    authors="Ting Fu et al.",
     venue="ACM Multimedia",
     year=2024,
     link="https://doi.org/10.1145/3664647.3681319",
-    summary="Outputs are enhanced by a common memory of class directions, which is part of the encoder.",
+    summary="Add a shared memory of class directions to every encoder output, at training and at search time.",
     supervised=True,
-    sends=("parameters", "number of items", "a direction a class, or sums and counts a class"),
+    sends=("parameters", "number of items", "one direction per class, or per-class sums and counts"),
     differs_from_paper=(
-        "memory rows are seeded with class means, so that row c is class c",
-        "the class loss takes the finite direction of the divergence",
-        "weights are likelihoods divided by their sum, at most three times the mean",
+        "Memory rows are seeded with class means, so that row c belongs to class c, as the equations assume.",
+        "The class loss is the finite direction of the divergence, as in the authors' code; the printed one is not.",
+        "Weights are likelihoods divided by their sum, as in the authors' code; the printed softmax overflows.",
+        "No weight exceeds three times the mean, except in the presets paper and authors_code.",
+        "The class loss is divided by the number of classes, except in the preset paper.",
+        "Only classes with enough items are released, except in the presets paper and authors_code.",
+        "The authors' code clusters memories freely, matches rows of one cluster, trains the local method on plain"
+        " outputs, counts each label of an item as 1, and divides the local loss by the number of silos.",
     ),
 )
 
@@ -73,49 +70,55 @@ class FedCAFEParams(ReleaseParams):
     """Parameters of FedCAFE."""
 
     enhance_weight: float = Field(default=0.1, ge=0)
-    """alpha, of L_E: keeps the enhanced output near the plain one."""
+    """Weight of L_E (alpha in the paper), which keeps the enhanced output close to the plain one, at least 0. At 0
+    it is off."""
     consistency_weight: float = Field(default=0.1, ge=0)
-    """eta, of L_C: keeps the enhanced output near the global model's."""
+    """Weight of L_C (eta in the paper), which keeps the enhanced output close to that of the global model, at least
+    0. At 0 it is off."""
     class_weight: float = Field(default=1.0, ge=0)
-    """gamma, of L_P: teaches the class prediction."""
+    """Weight of L_P (gamma in the paper), which trains the class prediction, at least 0. At 0 it is off."""
     enhance: bool = True
-    """Whether outputs are enhanced; without it the memory plays no part (an ablation)."""
+    """Enhance outputs by the memory. If false, the memory has no effect on outputs (an ablation)."""
     memory: Literal["kmeans", "class_mean", "reference"] = "kmeans"
-    """How memories are made: k-means seeded with class means, class means alone, or free k-means as in the code."""
+    """How memories are computed: `kmeans` (k-means seeded with class means), `class_mean` (class means only, from
+    sums over silos), or `reference` (k-means with random seeds, as in the authors' code)."""
     align: bool = True
-    """Whether freely clustered rows are matched to the rows before."""
+    """Reorder the common rows to match those of the previous round. Used with `memory = "reference"` only."""
     matching: Literal["class", "cluster"] = "class"
-    """S of (9), which rows of a silo's memory match which common ones: those of the same class, or of the same cluster of
-    k-means over all memories, as in the code; a silo that weighs itself clusters its own with the common one."""
+    """Which rows of a silo's memory should match which common rows (S in equation 9): those of the same `class`, or
+    those in the same `cluster` of k-means over all memories, as in the authors' code. With `memory = "class_mean"` a
+    silo clusters its own rows with the common ones."""
     weighting: Literal["memory", "examples"] = "memory"
-    """`memory`: by how far a silo's memory is from the common one; `examples`: by the number of items."""
+    """`memory`: weight silos by the distance of their memory from the common one. `examples`: weight them by their
+    number of items."""
     sharpness: float = Field(default=1.0, gt=0)
-    """T_w: the weights are likelihoods to the power 1 / T_w."""
+    """Temperature of the memory weights, positive: likelihoods are raised to the power of 1 / sharpness. Lower
+    values favor the most different silo."""
     likelihood_cap: float = Field(default=3.0, ge=1)
-    """No silo weighs more than so many times the mean; one that weighs itself, than so many times a silo of rows unlike any
-    other, whose likelihood is ln 2."""
+    """Upper limit on a silo's memory weight, as a multiple of the mean weight, at least 1. With `memory =
+    "class_mean"` it is a multiple of the weight of unrelated rows."""
     hash_on: Literal["enhanced", "raw"] = "enhanced"
-    """What the local method learns on: the enhanced output, or the plain one as in the code. What it remembers of an item,
-    enhanced in the code throughout, is then so until a step renews it."""
+    """Output that the local method is trained on: `enhanced`, or `raw` (the plain output) as in the authors' code.
+    Outputs stored at the start of a round are enhanced until a step replaces them."""
     label_shares: bool = True
-    """Whether an item's labels add up to 1 in L_P; in the code each of them counts 1."""
+    """Normalize an item's labels in L_P to sum to 1. If false, each label counts as 1, as in the authors' code."""
     reduction: Literal["mean", "batchmean"] = "mean"
-    """`mean`: L_P is divided by the number of classes, as in the code; `batchmean`: it is not, which makes it C times as
-    large."""
+    """Reduction of L_P over classes: `mean`, as in the authors' code, or `batchmean` (their sum), which is larger by
+    a factor of the number of classes."""
     times_silos: bool = False
-    """Whether alpha, eta and gamma are multiplied by the number of silos: for Adam the same as to divide the local method's
-    loss by it, as the code does; for plain gradient steps the learning rate has to be divided too."""
+    """Multiply the weights of L_E, L_C and L_P by the number of silos. The authors' code divides the local loss by
+    that number, which is equivalent for Adam; with SGD, divide the learning rate as well."""
     detach_target: bool = False
-    """Whether L_E moves the enhanced output only."""
+    """Let L_E change the enhanced output only, not the plain one."""
     kmeans_steps: int = Field(default=10, ge=0)
-    """Steps of k-means."""
+    """Number of k-means iterations, at least 0. At 0 the seeds are used."""
 
 
 def enhanced(logit: Tensor, class_logit: Tensor, memory: Tensor) -> Tensor:
-    """Returns the outputs with what they draw from the memory, ``(B, K)``; the plain outputs where the memory is zero.
+    """Return the outputs plus their part of the memory, ``(B, K)``. With a memory of zeros these are the plain outputs.
 
-    Where no entry of the memory is beyond 1, as with unit rows, every output keeps its sign, since tanh is never larger than
-    its argument: the memory then shapes what is learnt, and no code.
+    If no entry of the memory exceeds 1 in magnitude, as in unit rows, all outputs keep their signs, because tanh does
+    not exceed its argument in magnitude. The memory then influences training but does not change codes.
 
     Args:
         logit: ``(B, K)``.
@@ -130,15 +133,15 @@ def enhanced(logit: Tensor, class_logit: Tensor, memory: Tensor) -> Tensor:
 def class_loss(
     class_logit: Tensor, labels: Tensor, *, shared: bool = True, reduction: Literal["mean", "batchmean"] = "mean"
 ) -> Tensor:
-    """Returns the cross-entropy between an item's labels, evenly weighted, and its prediction, ``(B,)``.
+    """Return the cross-entropy between an item's labels and its class prediction, ``(B,)``.
 
     Args:
         class_logit: ``(B, C)``.
         labels: ``(B, C)`` multi-hot; a row without labels gives 0.
-        shared: whether an item's labels add up to 1, or count 1 each.
-        reduction: ``mean`` over the classes, or ``batchmean``, their sum.
+        shared: Whether an item's labels are normalized to sum to 1. If false, each counts as 1.
+        reduction: ``mean`` over classes, or ``batchmean`` for their sum.
 
-    Source: FedCAFE, equation (7), in the direction that is finite.
+    Source: FedCAFE, equation (7), in the direction of the divergence that is finite.
     """
     shares = F.normalize(labels, p=1.0, dim=1) if shared else labels
     losses = -(shares * F.log_softmax(class_logit, dim=1).clamp(min=-18.42))
@@ -146,18 +149,18 @@ def class_loss(
 
 
 class Enhanced(Adapted):
-    """A model of which the hash layer's outputs are V_E: enhanced, and not yet squashed where towers end in a tanh."""
+    """A model that returns the enhanced outputs V_E as logits, before any tanh of the towers."""
 
     method: FedCAFE
 
     def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
-        """Runs the model and enhances the hash layer's outputs."""
+        """Run the model and enhance the outputs of the hash layer."""
         outputs: Outputs = self.model(batch, modalities)
         return replace(outputs, logit=self.method.enhanced_outputs(outputs, self.extras["memory"]))
 
 
 class FedCAFE(FederatedMethod):
-    """Federated averaging with outputs enhanced by a common memory."""
+    """Federated averaging with outputs enhanced by a shared memory."""
 
     Params: ClassVar[type[MethodParams]] = FedCAFEParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -181,22 +184,22 @@ class FedCAFE(FederatedMethod):
     def __init__(self, params: FedCAFEParams) -> None:
         super().__init__(params)
         if params.memory == "class_mean":
-            vars(self)["uplink"] = "sum"  # the other memories are made of each silo's own
+            vars(self)["uplink"] = "sum"  # k-means needs the memory of each silo
 
     @property
     def adapts_training(self) -> bool:
-        """Whether the local method learns on enhanced outputs."""
+        """Whether the local method is trained on enhanced outputs."""
         return bool(self.params.hash_on == "enhanced")
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Starts with an empty memory, which enhances nothing."""
+        """Start with a memory of zeros, which does not change outputs."""
         extras: Arrays = {"memory": np.zeros((info.classes, info.bits), np.float32)}
         if self.params.times_silos:
             extras["silos"] = np.asarray(info.silos, np.float32)
         return replace(super().init_server(model, info), extras=extras)
 
     def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
-        """Enhances every modality's output. Source: equations (3) and (4)."""
+        """Enhance the outputs of every modality. Source: equations (3) and (4)."""
         if not self.params.enhance:
             return outputs
         values = self.enhanced_outputs(outputs, extras["memory"])
@@ -204,54 +207,67 @@ class FedCAFE(FederatedMethod):
         return replace(outputs, code={m: torch.tanh(v) if squashed[m] else v for m, v in values.items()})
 
     def enhanced_outputs(self, outputs: Outputs, memory: Tensor) -> Mapping[Modality, Tensor]:
-        """Returns V_E of every modality, ``(B, K)``; the plain outputs where nothing is enhanced."""
+        """Return V_E per modality, ``(B, K)``; the plain outputs if enhancement is off."""
         if not self.params.enhance:
             return outputs.logit
         return {m: enhanced(logit, outputs.class_logit[m], memory) for m, logit in outputs.logit.items()}
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Returns L_E, L_C and L_P of the step's modalities. Source: equations (5) to (8)."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+        """Return L_E, L_C and L_P of the step's modalities. Source: equations (5) to (8)."""
         memory = received_extra(context, "memory")
         frozen = self._frozen(context) if self.params.consistency_weight else {}
-        parts: dict[str, list[Tensor]] = {"enhance": [], "consistency": [], "class": []}
-        for modality, logit in outputs.logit.items():
-            held = batch.rows_with(modality)
-            logit, predicted = logit[held], outputs.class_logit[modality][held]
-            if not len(logit):
-                continue
-            values = enhanced(logit, predicted, memory) if self.params.enhance else logit
-            target = logit.detach() if self.params.detach_target else logit
-            parts["enhance"].append(cosine_gap(values, target).mean())
-            shared, reduction = self.params.label_shares, self.params.reduction
-            parts["class"].append(class_loss(predicted, batch.labels[held], shared=shared, reduction=reduction).mean())
-            gaps = [
-                cosine_gap(values, other[batch.row[held]])[there].mean()
-                for name, other in frozen.items()
-                if (there := batch.has(name)[held]).any()
-            ]
-            if gaps:
-                parts["consistency"].append(torch.stack(gaps).mean())
-        times = float(context.payload.extras["silos"]) if self.params.times_silos else 1.0
-        weights = {
-            "enhance": times * self.params.enhance_weight if self.params.enhance and bool(memory.any()) else 0.0,
-            "consistency": times * self.params.consistency_weight,
-            "class": times * self.params.class_weight,
-        }
+        present = [modality for modality in outputs.logit if bool(batch.has(modality).any())]
+        losses = [self._losses(batch, outputs, modality, memory, frozen) for modality in present]
+        weights = self._term_weights(context, bool(memory.any()))
+        terms: Terms = {}
+        for name, weight in weights.items():
+            found = [loss[name] for loss in losses if name in loss]
+            if found and weight:
+                terms[name] = (weight, torch.stack(found).sum())
+        return terms
+
+    def _term_weights(self, context: SiloContext, has_memory: bool) -> dict[str, float]:
+        """Return the weights of the terms. L_E is zero without a memory and therefore left out."""
+        factor = float(context.payload.extras["silos"]) if self.params.times_silos else 1.0
         return {
-            name: (weights[name], torch.stack(found).sum()) for name, found in parts.items() if found and weights[name]
+            "enhance": factor * self.params.enhance_weight if self.params.enhance and has_memory else 0.0,
+            "consistency": factor * self.params.consistency_weight,
+            "class": factor * self.params.class_weight,
         }
 
-    def _frozen(self, context: SiloContext) -> dict[Any, Tensor]:
-        """Returns the global model's V_E of all own items."""
+    def _losses(
+        self, batch: PairBatch, outputs: Outputs, modality: Modality, memory: Tensor, frozen: Mapping[Modality, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the losses of one modality as scalars. L_C needs an item with a modality of the global model."""
+        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+        rows = batch.rows_with(modality)
+        logit, predicted = outputs.logit[modality][rows], outputs.class_logit[modality][rows]
+        values = enhanced(logit, predicted, memory) if self.params.enhance else logit
+        target = logit.detach() if self.params.detach_target else logit
+        shared, reduction = self.params.label_shares, self.params.reduction
+        losses = {
+            "enhance": cosine_gap(values, target).mean(),
+            "class": class_loss(predicted, batch.labels[rows], shared=shared, reduction=reduction).mean(),
+        }
+        gaps = [
+            cosine_gap(values, other[batch.row[rows]])[has].mean()
+            for name, other in frozen.items()
+            if (has := batch.has(name)[rows]).any()
+        ]
+        if gaps:
+            losses["consistency"] = torch.stack(gaps).mean()
+        return losses
+
+    def _frozen(self, context: SiloContext) -> dict[Modality, Tensor]:
+        """Return the global model's V_E of all items of the silo, per modality."""
         return context.frozen_outputs(
             "global, enhanced", lambda: Enhanced(context.global_model, self, context.payload.extras)
         )
 
     def _statistics(self, context: SiloContext) -> tuple[Tensor, ClassStatistics]:
-        """Returns unit directions of the items' V_E ``(n, K)``, and what may leave of them a class.
+        """Return the items' directions of V_E as unit rows ``(n, K)``, and their class statistics.
 
-        Items of which the model can see nothing are left out.
+        Items without any modality of the model are left out.
         """
         assert context.data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         values = outputs_of(Enhanced(context.model, self, context.payload.extras), context.data, part="logit")
@@ -261,7 +277,7 @@ class FedCAFE(FederatedMethod):
         return directions, class_statistics(directions, context.data.labels[held], self.params)
 
     def _local_memory(self, context: SiloContext) -> tuple[Tensor, Tensor]:
-        """Returns the silo's memory ``(C, K)`` and which rows there are ``(C,)``."""
+        """Return the silo's memory ``(C, K)`` and a mask of its existing rows ``(C,)`` bool."""
         directions, statistics = self._statistics(context)
         seeds = F.normalize(statistics.means(), dim=1)
         if self.params.memory != "reference":
@@ -274,7 +290,7 @@ class FedCAFE(FederatedMethod):
         return memory, memory.abs().sum(1) > 0
 
     def silo_statistics(self, context: SiloContext) -> Arrays:
-        """Returns class sums and counts, where the memory is made of them alone."""
+        """Return class sums and counts if the memory consists of class means only."""
         if self.params.memory != "class_mean" or not len(context.data):
             return {}
         _, statistics = self._statistics(context)
@@ -282,12 +298,12 @@ class FedCAFE(FederatedMethod):
         return {"sum": statistics.sums.cpu().numpy(), "count": statistics.counts.cpu().numpy()}
 
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
-        """Returns the common memory of all silos' sums; classes that nobody released keep their row."""
+        """Return the common memory. Classes that no silo released keep their rows."""
         rows = ClassStatistics(torch.from_numpy(np.array(sums["sum"])), torch.from_numpy(np.array(sums["count"])))
         return {"memory": common_memory(F.normalize(rows.means(), dim=1).numpy(), server.extras["memory"])}
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Sends the silo's memory; where it was summed already, only parameters, weighted by the silo itself."""
+        """Send the silo's memory with the parameters; with class means, send self-weighted parameters."""
         update = super().silo_update(context)
         if not len(context.data):
             return update
@@ -305,7 +321,7 @@ class FedCAFE(FederatedMethod):
         return replace(update, weights={group: share * (weight > 0) for group, weight in update.weights.items()})
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Makes the common memory, then averages by the silos' distance from it. Source: equations (9) and (10)."""
+        """Compute the common memory and average by the silos' distances from it. Source: equations (9) and (10)."""
         held = [update for update in updates if "memory" in update.records]
         if not held:
             return super().aggregate(server, updates)
@@ -323,7 +339,10 @@ class FedCAFE(FederatedMethod):
         return super().aggregate(server, weighted)
 
     def _likelihoods(self, common: Tensor, memories: Sequence[Tensor], masks: Sequence[Tensor]) -> list[float]:
-        """Returns each memory's mean negative log-likelihood; clusters are those of the common and all given rows."""
+        """Return the mean negative log-likelihood of each memory.
+
+        Clusters are computed over the common rows and all given rows.
+        """
         same: Sequence[Tensor | None] = [None] * len(memories)
         if self.params.matching == "cluster":
             rows = [memory[mask] for memory, mask in zip(memories, masks, strict=True)]
@@ -333,7 +352,7 @@ class FedCAFE(FederatedMethod):
         return [float(memory_likelihood(memory, common, mask, own)) for memory, mask, own in given]
 
     def _merged(self, before: np.ndarray, updates: Sequence[Message]) -> np.ndarray:
-        """Returns the common memory of the silos' memories."""
+        """Return the common memory computed from the silos' memories."""
         memories, masks = memories_of(updates)
         rows = torch.cat([memory[mask] for memory, mask in zip(memories, masks, strict=True)])
         if not len(rows):

@@ -1,24 +1,20 @@
-"""FedCMR: Federated Cross-Modal Retrieval. Linlin Zong et al., SIGIR 2021.
+"""Federated cross-modal retrieval in which silos share only each tower's hash layer.
 
-Silos share only the layer that makes the common space, here each tower's hash layer; everything before it stays. The server
-weights silos by how much they have and how well they learn; a silo adds a part of its own last move to what it is sent, and
-improves its own model once more on pairs that it held back.
+The hash layer takes the place of the paper's layer that forms the common space. The server weights silos by their data
+and their training loss. A silo adds a part of its previous update to the layer it receives, and afterwards improves its
+own model on held-out pairs.
 
 ===========  ==============================  ===================================================
 paper        code                            meaning
 ===========  ==============================  ===================================================
-W            `hash_layers`                   the shared layer
-S^k          `data_share`               the silo's share of items times its share of classes
-V^k          `ease`                          falls with the silo's loss against the mean loss
+W            `hash_layers`                   shared layer
+S^k          `data_share`                    share of the items times share of the classes
+V^k          `loss_term`                     decreases with the loss relative to the mean loss
 alpha        ``loss_factor``                 weight of V^k
-gamma        ``residual``                    part of the own move that is added
+gamma        ``residual``                    part of the previous update that is added
 ===========  ==============================  ===================================================
 
-Differs from the paper: its own text was not at hand; equations follow a published reading of it and the authors' code.
-Losses are means, not sums over batches, which made large silos look bad. The weights need sums over silos only: these are
-added up first, and each silo then weights itself. A silo that took no step has no loss: it is not in the sums and weighs
-nothing, unless all weigh alike. Preset ``reference`` has the code's signs, factors and summed losses (the last epoch's mean,
-times the steps of all epochs).
+The weight of a silo is `FedCMR.weight`; the layer with the residual is installed by `FedCMR.begin_round`.
 """
 
 from __future__ import annotations
@@ -46,14 +42,17 @@ CARD = MethodCard(
     venue="SIGIR",
     year=2021,
     link="https://doi.org/10.1145/3404835.3462989",
-    summary="Only hash layers travel, weighted by size, classes and loss; each silo improves its model once more.",
+    summary="Share only the hash layers, weighted by size, classes and loss; each silo then improves its own model.",
     supervised=True,
-    sends=("parameters of the hash layers", "number of items and of classes", "training loss"),
-    keeps=("everything before the hash layers",),
+    sends=("parameters of the hash layers", "numbers of items and classes", "training loss"),
+    keeps=("all parameters before the hash layers",),
     differs_from_paper=(
-        "the hash layers are the shared layer",
-        "losses are means; the residual is added, as the paper says, where the code subtracts it",
-        "weights come of sums over silos",
+        "The equations follow a published summary and the authors' code, because the paper itself was not available.",
+        "The hash layers are the shared layers.",
+        "Losses are means, so that large silos are not at a disadvantage. The authors' code sums them over batches.",
+        "The residual is added, as in the paper. The authors' code subtracts it and weights losses by a factor of 100.",
+        "Weights are computed from sums over the silos, which are exchanged first.",
+        "A silo without a training step has no loss and no weight, unless all weights are equal.",
     ),
 )
 
@@ -62,31 +61,35 @@ class FedCMRParams(MethodParams):
     """Parameters of FedCMR."""
 
     weighting: Literal["additive", "softmax", "uniform"] = "additive"
-    """`additive`: exp(S) + loss_factor V; `softmax`: exp(S / sum S + loss_factor V), as the code; or every silo alike."""
+    """`additive`: exp(S) + loss_factor V. `softmax`: exp(S / sum S + loss_factor V), as in the authors' code.
+    `uniform`: equal weights."""
     loss_factor: float = Field(default=1.0, ge=0, le=100)
-    """alpha: weight of the loss among the weights."""
+    """Weight of the loss term V (alpha in the paper), between 0 and 100. At 0 the loss has no influence."""
     loss_reduction: Literal["mean", "sum"] = "mean"
-    """Over batches, of the loss that weights go by: the sum, as in the code, makes silos of many batches look bad."""
+    """Reduction of the losses over batches: `mean`, or `sum` as in the authors' code, which puts silos with many
+    batches at a disadvantage."""
     residual: float = Field(default=0.5, ge=-1, le=1)
-    """gamma: part of the own last move that is added to the layer that comes down."""
+    """Part of the silo's previous update that is added to the shared layer (gamma in the paper), between -1 and 1.
+    At 0 none is added."""
     enhance_fraction: float = Field(default=0.2, ge=0, lt=1)
-    """Share of the own pairs on which the model is improved after the update was made; 0 for no such phase."""
+    """Share of the silo's pairs held out to improve the silo's own model after its update, from 0 to below 1. At 0
+    there is no such phase."""
     share: Literal["hash", "all"] = "hash"
-    """What travels: the hash layers, or all parameters."""
+    """Shared parameters: the hash layers (`hash`) or all parameters (`all`)."""
 
 
 def data_share(items: float, classes: float, *, all_items: float, all_classes: float) -> float:
-    """Returns S: the silo's share of the items times its share of the classes."""
+    """Return S: the silo's share of all items times its share of all classes."""
     return items / max(all_items, 1.0) * classes / max(all_classes, 1.0)
 
 
 def loss_term(loss: float, mean_loss: float) -> float:
-    """Returns V, ``exp(-exp(loss / mean_loss))``: the larger, the better the silo learns."""
+    """Return V, ``exp(-exp(loss / mean_loss))``. It decreases as the silo's loss grows."""
     return math.exp(-math.exp(min(loss / mean_loss, 50.0))) if mean_loss > 0 else math.exp(-math.e)
 
 
 class FedCMR(FederatedMethod):
-    """Sharing of the hash layers, with weights by size, classes and loss."""
+    """Sharing of the hash layers, with weights from sizes, classes and losses."""
 
     Params: ClassVar[type[MethodParams]] = FedCMRParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -99,17 +102,20 @@ class FedCMR(FederatedMethod):
     codes_comparable: ClassVar[bool] = False
 
     def shared_parameters(self, model: nn.Module) -> list[str]:
-        """The hash layers, unless all is shared."""
+        """Return the names of the hash layers, or of all parameters."""
         names = list(model.state_dict())
         return hash_layers(names) if self.params.share == "hash" else names
 
     def init_server(self, model: nn.Module, info: Any) -> ServerState:  # noqa: ANN401  as the base has it
-        """Knows the shared parameters only."""
+        """Keep only the shared parameters."""
         params = params_of(model)
         return ServerState(params={name: params[name] for name in self.shared_parameters(model)})
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Installs the own private layers and the shared ones with the residual; a phase to share, a phase to keep."""
+        """Install private and shared parameters, and return a phase before and one after the update.
+
+        The residual is added to the shared parameters.
+        """
         self._install(context)
         context.forget("end")
         context.keep("start", {name: context.model.state_dict()[name] for name in context.payload.params})
@@ -138,7 +144,7 @@ class FedCMR(FederatedMethod):
         install(context.model, {**(own or context.initial), **shared})
 
     def _remember(self, context: SiloContext) -> None:
-        """Keeps the shared layers and the loss as they are when they leave, before the model is improved for itself."""
+        """Keep the shared layers and the loss as they are before the silo improves its own model."""
         state = context.model.state_dict()
         context.keep("end", {name: state[name] for name in context.payload.params})
         context.forget("loss")
@@ -147,7 +153,7 @@ class FedCMR(FederatedMethod):
             context.keep("loss", {"value": torch.tensor(context.mean_loss * steps)})
 
     def silo_statistics(self, context: SiloContext) -> Arrays:
-        """Returns what the weights need to know of all silos together; also keeps the improved model."""
+        """Return the quantities from which weights are computed, and keep the improved model."""
         if not context.kept("end"):
             self._remember(context)
         context.keep("model", context.model.state_dict())
@@ -156,11 +162,11 @@ class FedCMR(FederatedMethod):
         return {name: np.asarray(value) for name, value in facts.items()}
 
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
-        """Sends the sums back."""
+        """Return the sums over the silos."""
         return {f"all_{name}": array for name, array in sums.items()}
 
     def _facts(self, context: SiloContext) -> tuple[float, float, float, float] | None:
-        """Returns the number of items, of classes, the loss with which the update was made, and 1; None without a loss."""
+        """Return the numbers of items and classes, the loss of the update, and 1; None without a finite loss."""
         loss = context.kept("loss")
         if not loss:
             return None
@@ -168,7 +174,7 @@ class FedCMR(FederatedMethod):
         return float(len(context.data)), classes, float(loss["value"]), 1.0
 
     def weight(self, context: SiloContext, group: str) -> float:
-        """Returns the silo's weight q, not yet divided by the sum over silos; 0 without the group's modality or a loss."""
+        """Return the silo's weight q, not yet normalized; 0 without the group's modality or a finite loss."""
         if not super().weight(context, group):
             return 0.0
         if self.params.weighting == "uniform":
@@ -186,7 +192,7 @@ class FedCMR(FederatedMethod):
         return math.exp(items * classes / max(products, 1.0) + self.params.loss_factor * easy)
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Sends the shared layers as they were before the model was improved for itself."""
+        """Send the shared layers as they were before the silo improved its own model."""
         improved = params_of(context.model)
         install(context.model, context.kept("end"))
         update = super().silo_update(context)
@@ -194,5 +200,5 @@ class FedCMR(FederatedMethod):
         return update
 
     def personalize(self, context: SiloContext) -> None:
-        """Takes the improved model of the silo's last round."""
+        """Install the improved model of the silo's last round."""
         install(context.model, context.kept("model") or {**context.initial, **context.payload.params})

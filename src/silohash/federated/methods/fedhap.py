@@ -1,31 +1,24 @@
-"""FedHAP: Federated Hashing with Global Prototypes for Cross-silo Retrieval. Meilin Yang et al., 2022.
+"""Federated averaging with common binary class prototypes and a discriminator.
 
-The server turns the silos' class means into binary prototypes. Every silo's codes are drawn to the prototypes of their
-labels, and away from those of others; a discriminator that tells prototypes from codes is trained against them.
+The server computes binary prototypes from the silos' class means. Codes are pulled towards the prototypes of their
+labels and pushed away from the others, and are trained against a discriminator that separates prototypes from codes.
 
-==========  =================================  ===================================================
+==========  =================================  ======================================================
 paper       code                               meaning
-==========  =================================  ===================================================
+==========  =================================  ======================================================
 H^          ``extras["prototypes"]``           binary prototypes, ``(C, K)``
-G           ``context.model``                  the hash network
-D           ``context.auxiliary``              the discriminator, `PairJudge`
-L_tl^glob   `triplet_loss`               triplets of an item, its classes' and others' prototypes
-L_quan      `quantization`                     pulls relaxed codes to their signs
-L_adv       `FedHAP.regularizer`               codes should pass for prototypes
+G           ``context.model``                  hash network
+D           ``context.auxiliary``              discriminator, `PairJudge`
+L_tl^glob   `triplet_loss`                     triplets of an item, a prototype of its class and another
+L_quan      `quantization`                     pulls relaxed codes towards their signs
+L_adv       `FedHAP.regularizer`               makes codes indistinguishable from prototypes
 mu          ``quantization_weight``            weight of L_quan
 lambda      ``adversarial_weight``             weight of L_adv
-==========  =================================  ===================================================
+==========  =================================  ======================================================
 
-The paper's L_tl^loc is the local method ``triplet``, of which `triplet_loss` is equations (2) and (3) alike. Equations
-(5) and (6) are `signed_prototypes`, (7) is `quantization`, (8) and (9) are `FedHAP.auxiliary_step` and the adversarial term.
-
-Differs from the paper: sums over items are means. As printed, equation (8) is unbounded below and (9) makes the codes help
-the discriminator; here it learns by cross-entropy, and codes are trained to fool it. Signs have no gradient, so it passes
-straight through them. Both sides of a comparison name the same, single class. Class means leave a silo under the rules of
-release. Margin and the discriminator's width and learning rate are ours: the paper states none. Preset ``reference`` takes
-(8) and (9) as printed (`printed_adversarial_loss`): codes go with all their labels, prototypes with one each, and signs pass
-no gradient, so that only the discriminator learns of it. It has prototypes from the first round on; the paper
-does not say which.
+The paper's L_tl^loc is the local method ``triplet``. Equations (2) and (3) are both `triplet_loss`, (5) and (6) are
+`signed_prototypes`, (7) is `quantization`, and (8) and (9) are `FedHAP.auxiliary_step` and the adversarial term of
+`FedHAP.regularizer`; their printed form is `printed_adversarial_loss`.
 """
 
 from __future__ import annotations
@@ -56,13 +49,18 @@ CARD = MethodCard(
     venue="arXiv",
     year=2022,
     link="https://arxiv.org/abs/2207.05525",
-    summary="Codes are drawn to common binary prototypes of their classes; a discriminator is trained against them.",
+    summary="Pull codes towards common binary class prototypes, and train them against a discriminator.",
     supervised=True,
-    sends=("parameters", "parameters of the discriminator", "a mean code a class, and which classes there are"),
+    sends=("parameters", "parameters of the discriminator", "one mean code per class, and which classes exist"),
     differs_from_paper=(
-        "the discriminator learns by cross-entropy and codes are trained to fool it",
-        "gradients pass straight through the signs",
-        "margin and the discriminator's size are ours: the paper states none",
+        "Losses are means over items instead of sums.",
+        "The discriminator minimizes a cross-entropy, and codes are trained to mislead it. As printed, equation (8) is"
+        " unbounded, and (9) trains codes to help the discriminator; the preset paper follows the printed form.",
+        "Gradients pass straight through the signs, except in the preset paper.",
+        "The discriminator compares codes and prototypes of the same single class, except in the preset paper.",
+        "The paper does not state the margin, the size and learning rate of the discriminator, or the first prototypes."
+        " The preset paper starts from a Hadamard matrix.",
+        "Only classes with enough items are released, except in the preset paper.",
     ),
 )
 
@@ -73,49 +71,52 @@ class FedHAPParams(ReleaseParams):
     """Parameters of FedHAP."""
 
     triplet_weight: float = Field(default=1.0, ge=0)
-    """Weight of the triplets with global prototypes."""
+    """Weight of the triplets with common prototypes, at least 0. At 0 they are off."""
     margin: float = Field(default=0.5, gt=0)
-    """By how much an item must be nearer to its own prototypes."""
+    """Margin of the triplets, positive: how much closer a code must be to the prototypes of its labels than to
+    others."""
     distance: Literal["cosine", "euclidean"] = "cosine"
-    """Between codes and prototypes."""
+    """Distance between codes and prototypes: `cosine` or `euclidean`."""
     quantization_weight: float = Field(default=0.05, ge=0)
-    """mu: pulls relaxed codes to their signs; without effect where the local method is `triplet` and does so itself."""
+    """Weight of the quantization loss (mu in the paper), which pulls relaxed codes towards their signs, at least 0.
+    It has no effect if the local method is `triplet` and includes this loss itself."""
     adversarial_weight: float = Field(default=0.1, ge=0)
-    """lambda: 0 trains no discriminator."""
+    """Weight of the adversarial loss (lambda in the paper), at least 0. At 0 no discriminator is trained."""
     relaxed: bool = False
-    """Whether the discriminator judges relaxed codes, rather than signs with gradients passed through."""
+    """Let the discriminator judge relaxed codes. If false, it judges signs, with gradients passed straight through."""
     adversary: Literal["opposed", "printed"] = "opposed"
-    """`opposed`: the discriminator learns by cross-entropy, codes learn to fool it; `printed`: both lower equation (8) as it
-    stands, and no gradient passes through signs."""
+    """`opposed`: the discriminator minimizes a cross-entropy, and codes are trained to mislead it. `printed`: both
+    minimize equation (8) of the paper as printed, without gradients through signs."""
     first_prototypes: Literal["none", "hadamard"] = "none"
-    """Prototypes before silos have made any: none, or rows of a Hadamard matrix."""
+    """Prototypes in the first round: `none`, or rows of a Hadamard matrix (`hadamard`)."""
     judge_width: int = Field(default=128, ge=2)
-    """Width of the discriminator."""
+    """Hidden width of the discriminator, at least 2."""
     judge_learning_rate: float = Field(default=1e-3, gt=0)
-    """Of the discriminator."""
+    """Learning rate of the discriminator, positive."""
     weighting: Literal["uniform", "examples"] = "uniform"
-    """Of silos, in parameters and prototypes."""
+    """Weights of silos in the averages of parameters and prototypes: `uniform` (equal), or `examples` (by number of
+    items)."""
 
 
 def quantization(codes: Tensor) -> Tensor:
-    """Returns the mean squared distance of relaxed codes to their signs, a scalar. Source: FedHAP, equation (7)."""
+    """Return the mean squared distance of relaxed codes from their signs, a scalar. Source: FedHAP, equation (7)."""
     return (codes - signs(codes.detach())).square().mean()
 
 
 def quantizes(local: LocalMethod) -> bool:
-    """Tells whether a local loss has equation (7) in itself, so that the objective has it once, as the paper's."""
+    """Return whether a local method includes equation (7), so that it is not added twice."""
     return isinstance(local, Triplet) and local.params.quantization_weight > 0
 
 
 def signed_prototypes(sums: np.ndarray, holders: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Returns binary prototypes, ``(C, K)`` int8 of -1 and 1.
+    """Return binary prototypes, ``(C, K)`` int8 of -1 and 1.
 
-    A class that no silo released keeps its row; a bit whose sum is exactly zero keeps what it was, +1 at first.
+    A class that no silo released keeps its row. A bit whose sum is exactly zero keeps its value, which is +1 at first.
 
     Args:
-        sums: ``(C, K)``, silos' class means added up.
-        holders: ``(C,)``, how many silos (or items) stand behind each row.
-        before: ``(C, K)`` int8, zero rows where there was no prototype.
+        sums: ``(C, K)``, sum of the silos' class means.
+        holders: ``(C,)``, number of silos (or items) behind each row.
+        before: ``(C, K)`` int8; a zero row means that there is no prototype yet.
 
     Source: FedHAP, equations (5) and (6).
     """
@@ -125,10 +126,11 @@ def signed_prototypes(sums: np.ndarray, holders: np.ndarray, before: np.ndarray)
 
 
 def hadamard_prototypes(classes: int, bits: int) -> np.ndarray:
-    """Returns prototypes far apart, ``(C, K)`` int8 of -1 and 1: at least half of the bits, where K is a power of two.
+    """Return prototypes with large mutual distances, ``(C, K)`` int8 of -1 and 1.
 
-    Rows of a Hadamard matrix of the next power of two, cut to K columns, then their opposites. Classes beyond twice the
-    matrix's rows have rows of zeros: no prototype.
+    These are the rows of a Hadamard matrix whose size is the next power of two, cut to K columns, followed by their
+    negatives. If K is a power of two, all distances are at least K / 2. Classes beyond twice the size of the matrix get
+    rows of zeros, that is, no prototype.
     """
     from scipy.linalg import hadamard
 
@@ -138,9 +140,9 @@ def hadamard_prototypes(classes: int, bits: int) -> np.ndarray:
 
 
 def printed_adversarial_loss(made: Tensor, real: Tensor) -> Tensor:
-    """Returns the adversarial loss as the paper prints it, a scalar: ``-(mean(1 - log D(h)) + mean(log D(h^)))``.
+    """Return the adversarial loss as printed, a scalar: ``-(mean(1 - log D(h)) + mean(log D(h^)))``.
 
-    Both terms fall as the discriminator takes codes for what they are; the first has no lower bound.
+    Both terms decrease as the discriminator classifies correctly. The first has no lower bound.
 
     Args:
         made: ``(n,)`` logits of the silo's codes.
@@ -152,7 +154,7 @@ def printed_adversarial_loss(made: Tensor, real: Tensor) -> Tensor:
 
 
 def straight_through(codes: Tensor) -> Tensor:
-    """Returns the signs of relaxed codes, through which gradients pass as if they were the codes."""
+    """Return the signs of relaxed codes, with the gradients of the relaxed codes."""
     return codes + (signs(codes) - codes).detach()
 
 
@@ -174,11 +176,11 @@ class FedHAP(FederatedMethod):
 
     @property
     def auxiliary_learning_rate(self) -> float | None:
-        """The discriminator's own."""
+        """Learning rate of the discriminator."""
         return float(self.params.judge_learning_rate)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Starts without prototypes or with given ones, and with a discriminator that knows nothing."""
+        """Start with the first prototypes and an untrained discriminator."""
         prototypes = np.zeros((info.classes, info.bits), np.int8)
         if self.params.first_prototypes == "hadamard":
             prototypes = hadamard_prototypes(info.classes, info.bits)
@@ -189,7 +191,7 @@ class FedHAP(FederatedMethod):
         return replace(super().init_server(model, info), extras=extras)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Installs the global model and, where there are prototypes, the discriminator."""
+        """Install the global model and, if there are prototypes, the discriminator."""
         extras = context.payload.extras
         if self.params.adversarial_weight and extras["mask"].any() and len(context.data):
             classes, bits = extras["prototypes"].shape
@@ -200,7 +202,7 @@ class FedHAP(FederatedMethod):
         return super().begin_round(context)
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Returns prototype triplets, quantisation and the adversarial term, summed over the step's modalities."""
+        """Return the triplet, quantization and adversarial terms, summed over the step's modalities."""
         prototypes, mask = self._prototypes(context)
         parts: dict[str, list[Tensor]] = {"prototype": [], "sign": [], "adversarial": []}
         for modality, logit in outputs.logit.items():
@@ -217,7 +219,7 @@ class FedHAP(FederatedMethod):
             own, other = (labels > 0) & mask, (labels == 0) & mask
             parts["prototype"].append(triplet_loss(distances, own, other, self.params.margin))
             if JUDGE in context.auxiliary:
-                parts["adversarial"] += self._deceit(context, codes, labels)
+                parts["adversarial"] += self._adversarial(context, codes, labels)
         weights = {
             "prototype": self.params.triplet_weight,
             "sign": self.params.quantization_weight,
@@ -227,8 +229,8 @@ class FedHAP(FederatedMethod):
             name: (weights[name], torch.stack(found).sum()) for name, found in parts.items() if found and weights[name]
         }
 
-    def _deceit(self, context: SiloContext, codes: Tensor, labels: Tensor) -> list[Tensor]:
-        """Returns the adversarial term of relaxed codes, a scalar; none where no code is of a class with a prototype."""
+    def _adversarial(self, context: SiloContext, codes: Tensor, labels: Tensor) -> list[Tensor]:
+        """Return the adversarial term of relaxed codes; empty if no code has a class with a prototype."""
         if self.params.adversary == "printed":
             return [self._printed(context, codes if self.params.relaxed else signs(codes), labels)]
         _, mask = self._prototypes(context)
@@ -241,45 +243,48 @@ class FedHAP(FederatedMethod):
         return [F.softplus(-judged).mean()]
 
     def _printed(self, context: SiloContext, codes: Tensor, labels: Tensor) -> Tensor:
-        """Returns equation (8): codes with all their labels against all prototypes."""
+        """Return equation (8), with all labels of the codes and all prototypes."""
         prototypes, mask = self._prototypes(context)
         judge, classes = context.auxiliary[JUDGE], torch.eye(len(mask), device=mask.device)
         return printed_adversarial_loss(judge(codes, labels), judge(prototypes[mask], classes[mask]))
 
     def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Returns the discriminator's loss: by cross-entropy prototypes are real, codes of the same classes are not."""
+        """Return the discriminator's cross-entropy loss: prototypes against codes of the same classes."""
         if JUDGE not in context.auxiliary:
             return {}
-        if self.params.adversary == "printed":
-            assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-            given = [(logit[batch.has(m)].detach(), batch.labels[batch.has(m)]) for m, logit in outputs.logit.items()]
-            found = [self._printed(context, signs(logit), labels) for logit, labels in given if len(labels)]
-            return {"judge": (1.0, torch.stack(found).mean())} if found else {}
-        prototypes, mask = self._prototypes(context)
-        judge, losses = context.auxiliary[JUDGE], []
+        printed = self.params.adversary == "printed"
+        losses: list[Tensor] = []
         for modality, logit in outputs.logit.items():
             assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-            held = batch.has(modality)
-            chosen = sampled_classes(batch.labels[held], mask, context.generator)
-            known = chosen >= 0
-            if known.any():
-                classes = F.one_hot(chosen[known], len(mask))
-                real = judge(prototypes[chosen[known]], classes)
-                made = judge(signs(logit[held][known].detach()), classes)
-                losses.append(F.softplus(-real).mean() + F.softplus(made).mean())
-        return {"judge": (0.5, torch.stack(losses).mean())} if losses else {}
+            codes, labels = logit[batch.has(modality)].detach(), batch.labels[batch.has(modality)]
+            if printed:
+                losses += [self._printed(context, signs(codes), labels)] if len(labels) else []
+            else:
+                losses += self._judgment(context, signs(codes), labels)
+        return {"judge": (1.0 if printed else 0.5, torch.stack(losses).mean())} if losses else {}
+
+    def _judgment(self, context: SiloContext, codes: Tensor, labels: Tensor) -> list[Tensor]:
+        """Return the discriminator's loss on codes, a scalar; empty if no code has a class with a prototype."""
+        prototypes, mask = self._prototypes(context)
+        chosen = sampled_classes(labels, mask, context.generator)
+        known = chosen >= 0
+        if not known.any():
+            return []
+        judge, classes = context.auxiliary[JUDGE], F.one_hot(chosen[known], len(mask))
+        real, made = judge(prototypes[chosen[known]], classes), judge(codes[known], classes)
+        return [F.softplus(-real).mean() + F.softplus(made).mean()]
 
     def _prototypes(self, context: SiloContext) -> tuple[Tensor, Tensor]:
-        """Returns the prototypes ``(C, K)`` float and which there are ``(C,)`` bool."""
+        """Return the prototypes ``(C, K)`` float and a mask of the existing ones ``(C,)`` bool."""
         return received_extra(context, "prototypes").float(), received_extra(context, "mask")
 
     def weight(self, context: SiloContext, group: str) -> float:
-        """Returns 1 for a silo with items of the group, or their number under ``examples``."""
+        """Return 1 for a silo with items of the group; under ``examples``, their number."""
         items = super().weight(context, group)
         return float(items > 0) if self.params.weighting == "uniform" else items
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Sends mean codes a class (or sums, under ``examples``) and the discriminator, all additive."""
+        """Send class means of codes (sums under ``examples``) and the discriminator, all additive."""
         update = super().silo_update(context)
         if context.data.labels is None or not len(context.data):
             return update
@@ -297,7 +302,7 @@ class FedHAP(FederatedMethod):
         return replace(update, sums=sums)
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Averages parameters and discriminators, and signs the class means. Source: algorithm 1, equation (6)."""
+        """Average parameters and discriminators, and compute binary prototypes. Source: algorithm 1, equation (6)."""
         after = super().aggregate(server, updates)
         total = sum_statistics(updates)
         if "prototype_sum" not in total:
@@ -311,7 +316,16 @@ class FedHAP(FederatedMethod):
 
 
 def sampled_classes(labels: Tensor, mask: Tensor, generator: torch.Generator) -> Tensor:
-    """Returns one of each item's labels that has a prototype, drawn evenly, ``(B,)`` int64; -1 where there is none."""
+    """Draw one of each item's labels that has a prototype, uniformly.
+
+    Args:
+        labels: ``(B, C)`` multi-hot.
+        mask: ``(C,)`` bool, the classes with a prototype.
+        generator: Random generator, on the CPU.
+
+    Returns:
+        ``(B,)`` int64; -1 for items without such a label.
+    """
     known = labels * mask.to(labels.dtype)
     there = known.sum(1) > 0
     chosen = torch.full((len(labels),), -1, dtype=torch.int64, device=labels.device)

@@ -1,21 +1,16 @@
-"""FedProc: Prototypical Contrastive Federated Learning on Non-IID Data. Xutong Mu et al., FGCS 2023.
+"""Federated averaging with a contrast between every item and the common class prototypes.
 
-Federated averaging in which every item must pick its own class among the common class means, strongly at first and less
-from round to round.
+The contrast dominates in the early rounds and fades out towards the last.
 
 ==========  ==========================================  ===========================================
 paper       code                                        meaning
 ==========  ==========================================  ===========================================
-alpha       ``round / total_rounds``                    share of training that is over (`contrast_share`)
-L_GPC       `global_contrast`                           the contrast with the global prototypes
+alpha       ``round / total_rounds``                    completed share of training
+L_GPC       `global_contrast`                           contrast with the common prototypes
 c_j         ``extras["prototypes/..."]``                common prototype of class j
 ==========  ==========================================  ===========================================
 
-Differs from the paper: the hashing loss is never weighted down, only the contrast; outputs are of unit length (preset
-``reference``: both as in the paper, and a prototype a modality); classes that nobody has shown yet are left out of the
-contrast, and items of such classes alone out of its mean, which the paper takes over the whole batch; the representation is
-the relaxed code, and both modalities share one prototype a class; an item with several labels picks any of them. Class means
-leave a silo under the rules of release (preset ``reference``: every class).
+The weights of the total loss are `contrast_share`.
 """
 
 from __future__ import annotations
@@ -51,13 +46,16 @@ CARD = MethodCard(
     venue="Future Generation Computer Systems",
     year=2023,
     link="https://arxiv.org/abs/2109.12273",
-    summary="Every item picks its class among the common class means, strongly at first and less from round to round.",
+    summary="Contrast every item with the common class means, strongly at first and less in each round.",
     supervised=True,
-    sends=("parameters", "number of items", "sums and counts a class of outputs"),
+    sends=("parameters", "number of items", "sums and counts of outputs per class"),
     differs_from_paper=(
-        "the hashing loss keeps its weight",
-        "outputs are of unit length, classes without a prototype are left out",
-        "both modalities share a prototype a class",
+        "The hashing loss keeps its weight in all rounds, except in the preset paper.",
+        "Outputs are normalized to unit length, except in the preset paper.",
+        "Both modalities share one prototype per class, except in the preset paper.",
+        "Classes without a prototype are left out of the contrast, as are items that have only such classes.",
+        "Outputs are relaxed codes, and an item with several labels may match any of them.",
+        "Only classes with enough items are released, except in the preset paper.",
     ),
 )
 
@@ -66,27 +64,27 @@ class FedProcParams(PrototypeParams):
     """Parameters of FedProc."""
 
     contrast_weight: float = Field(default=1.0, ge=0)
-    """Weight of the contrast in the first round: 0 is federated averaging."""
+    """Weight of the contrast in the first round, at least 0. At 0 the method is FedAvg."""
     temperature: float = Field(default=1.0, gt=0)
-    """By which cosines are divided; the paper has none."""
+    """Temperature of the contrast, positive. The paper uses none, which equals 1."""
     fading: Literal["contrast", "both"] = "contrast"
-    """`contrast`: the contrast fades from round to round; `both`: as it fades the local loss grows, as in the paper."""
+    """`contrast`: only the contrast fades out. `both`: the local loss fades in at the same time, as in the paper."""
     unit_outputs: bool = True
-    """Whether outputs are brought to unit length; the paper does so to prototypes only."""
+    """Normalize outputs to unit length. If false, only the prototypes are normalized, as in the paper."""
 
 
 def contrast_share(over: float, fading: Literal["contrast", "both"]) -> float:
-    """Returns how much the contrast weighs, where the local loss weighs 1.
+    """Return the weight of the contrast relative to a local loss of weight 1.
 
-    The paper weighs the contrast by ``1 - alpha`` and the local loss by alpha: so does ``both``, divided by alpha, which is
-    nothing to Adam; for plain gradient steps the learning rate has to be multiplied by it. In the first round, where alpha
-    is 0, the paper has the local loss alone.
+    The paper weights the contrast by ``1 - alpha`` and the local loss by alpha. ``both`` divides these weights by
+    alpha. This makes no difference to Adam; with SGD, multiply the learning rate by alpha. In the first round, where
+    alpha is 0, the paper uses the local loss alone.
 
     Args:
-        over: alpha, the share of training that is over.
-        fading: which losses change.
+        over: Completed share of training (alpha), in [0, 1).
+        fading: Losses whose weight changes.
 
-    Source: FedProc, the total loss.
+    Source: FedProc, total loss.
     """
     if fading == "contrast":
         return 1.0 - over
@@ -96,17 +94,17 @@ def contrast_share(over: float, fading: Literal["contrast", "both"]) -> float:
 def global_contrast(
     values: Tensor, labels: Tensor, prototypes: Tensor, mask: Tensor, temperature: float, *, unit: bool = True
 ) -> Tensor:
-    """Returns the cross-entropy of picking an item's labels among the prototypes by cosine, ``(B,)``.
+    """Return the cross-entropy of identifying an item's labels among the prototypes by cosine, ``(B,)``.
 
     Args:
         values: ``(B, K)``.
-        labels: ``(B, C)`` multi-hot; each row has a masked class.
+        labels: ``(B, C)`` multi-hot; each row must have a class in the mask.
         prototypes: ``(C, K)``.
-        mask: ``(C,)`` bool, which prototypes there are.
-        temperature: by which cosines are divided.
-        unit: whether values count by their direction only; without, by inner products with the prototypes' directions.
+        mask: ``(C,)`` bool, the existing prototypes.
+        temperature: Divides the cosines; positive.
+        unit: Whether to normalize the values. If false, their inner products with the prototypes' directions are used.
 
-    Source: FedProc, the global prototypical contrastive loss.
+    Source: FedProc, global prototypical contrastive loss.
     """
     directions = F.normalize(values, dim=1) if unit else values
     cosines = directions @ F.normalize(prototypes[mask], dim=1).T
@@ -127,12 +125,12 @@ class FedProc(FederatedMethod):
     needs_labels: ClassVar[bool] = True
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Starts without prototypes."""
+        """Start without prototypes."""
         state = super().init_server(model, info)
         return replace(state, extras=empty_prototypes(model, info.classes, info.bits, self.params))
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Returns the contrast, summed over the step's modalities and faded out over the rounds."""
+        """Return the contrast, summed over the step's modalities and faded out over the rounds."""
         over = context.round / context.total_rounds
         weight = self.params.contrast_weight * contrast_share(over, self.params.fading)
         parts = []
@@ -149,10 +147,10 @@ class FedProc(FederatedMethod):
         return {"contrast": (weight, torch.stack(parts).sum())} if parts else {}
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Sends class sums beside the parameters."""
+        """Send class sums beside the parameters."""
         sums = prototype_sums(context, self.params) if self.params.contrast_weight else {}
         return replace(super().silo_update(context), sums=sums)
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Averages the parameters and makes the common prototypes."""
+        """Average the parameters and compute the common prototypes."""
         return updated_prototypes(super().aggregate(server, updates), updates)

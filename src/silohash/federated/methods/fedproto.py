@@ -1,25 +1,16 @@
-"""FedProto: Federated Prototype Learning across Heterogeneous Clients. Yue Tan et al., AAAI 2022.
+"""Prototype learning without shared parameters: silos exchange only the mean output of each class.
 
-No parameters travel. Silos exchange the mean output of each class, and every silo's own model is pulled towards the common
-means of its items' classes.
+Every silo trains its own model, which is pulled towards the common prototypes of its items' classes.
 
 ===========  ==========================================  ======================================
 paper        code                                        meaning
 ===========  ==========================================  ======================================
-lambda       ``prototype_weight``                        weight of the pull
+lambda       ``prototype_weight``                        weight of the regularizer
 C^(j)        ``extras["prototypes/..."]``                common prototype of class j
 C_i^(j)      `silohash.federated.prototypes`             a silo's mean of class j
 ===========  ==========================================  ======================================
 
-The regulariser of equation (5) is `prototype_distance`.
-
-Differs from the paper: equation (6) divides twice and shrinks prototypes with the number of silos; here the server divides
-the sum of all class sums by the sum of all counts (preset ``reference``: the even mean of the silos' means and a prototype a
-modality, as the authors' code). As in that code, items are compared with their class's prototype (the paper compares
-prototypes). The representation is the relaxed code; an item with several labels is pulled to the mean of their prototypes;
-the two modalities share one prototype a class, in which they meet. Items none of whose labels has a prototype are left out
-of the mean; the code counts them as zero. Prototypes are computed after training, in evaluation mode, and leave a silo under
-the rules of release (preset ``reference``: every class).
+The regularizer of equation (5) is `prototype_distance`; equation (6), divided once, is `merged_prototypes`.
 """
 
 from __future__ import annotations
@@ -55,14 +46,19 @@ CARD = MethodCard(
     venue="AAAI",
     year=2022,
     link="https://arxiv.org/abs/2105.00243",
-    summary="Only class means travel; every silo's own model is pulled towards the common ones.",
+    summary="Share only class means, and pull every silo's own model towards the common ones.",
     supervised=True,
-    sends=("sums and counts a class of outputs",),
-    keeps=("the whole model",),
+    sends=("sums and counts of outputs per class",),
+    keeps=("its model",),
     differs_from_paper=(
-        "prototypes are means over all silos' items; the paper's equation (6) shrinks them",
-        "both modalities share a prototype a class",
-        "items with several labels are pulled to the mean of their prototypes",
+        "Prototypes are means over the items of all silos. Equation (6) divides twice, which shrinks them.",
+        "Items are compared with prototypes, as in the authors' code. The paper compares prototypes with each other.",
+        "Both modalities share one prototype per class, except in the presets paper and authors_code.",
+        "Items with several labels are pulled towards the mean of their prototypes.",
+        "Items without any prototype are left out of the mean. The authors' code counts them as zero.",
+        "Prototypes are computed after training, in evaluation mode, from relaxed codes.",
+        "Only classes with enough items are released, except in the presets paper and authors_code.",
+        "The authors' code averages the silos' means equally.",
     ),
 )
 
@@ -71,17 +67,17 @@ class FedProtoParams(PrototypeParams):
     """Parameters of FedProto."""
 
     prototype_weight: float = Field(default=1.0, ge=0)
-    """lambda: 0 leaves each silo alone."""
+    """Weight of the distance to the prototypes (lambda in the paper), at least 0. At 0 every silo trains alone."""
 
 
 def prototype_distance(values: Tensor, labels: Tensor, prototypes: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean squared distance a dimension to the prototypes of the items' labels, ``(B,)``.
+    """Return the mean squared distance, over dimensions, to the mean prototype of the items' labels, ``(B,)``.
 
     Args:
         values: ``(B, K)``.
-        labels: ``(B, C)`` multi-hot; each row has a masked class.
+        labels: ``(B, C)`` multi-hot; each row must have a class in the mask.
         prototypes: ``(C, K)``.
-        mask: ``(C,)`` bool, which prototypes there are.
+        mask: ``(C,)`` bool, the existing prototypes.
 
     Source: FedProto, equation (5), with the mean over an item's labels.
     """
@@ -89,7 +85,7 @@ def prototype_distance(values: Tensor, labels: Tensor, prototypes: Tensor, mask:
 
 
 class FedProto(Local):
-    """Local training towards common prototypes."""
+    """Separate training towards common prototypes."""
 
     Params: ClassVar[type[MethodParams]] = FedProtoParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -100,16 +96,16 @@ class FedProto(Local):
     needs_labels: ClassVar[bool] = True
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Starts without prototypes."""
+        """Start without prototypes."""
         state = super().init_server(model, info)
         return replace(state, extras=empty_prototypes(model, info.classes, info.bits, self.params))
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
-        """Sends the prototypes alone."""
+        """Send the prototypes only."""
         return replace(super().broadcast(server, silo, round=round), extras=server.extras)
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Returns the distance to the prototypes, summed over the step's modalities. Source: equation (5)."""
+        """Return the distance to the prototypes, summed over the step's modalities. Source: equation (5)."""
         parts = []
         for modality in outputs.logit if self.params.prototype_weight else ():
             prototypes, mask = received_prototypes(context, modality)
@@ -121,9 +117,9 @@ class FedProto(Local):
         return {"prototype": (self.params.prototype_weight, torch.stack(parts).sum())} if parts else {}
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Keeps the model and sends class sums."""
+        """Keep the model and send class sums."""
         return replace(super().silo_update(context), sums=prototype_sums(context, self.params))
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Makes the common prototypes. Source: equation (6), divided once."""
+        """Compute the common prototypes. Source: equation (6), divided once."""
         return updated_prototypes(server, updates)

@@ -1,20 +1,15 @@
-"""Federated Optimization in Heterogeneous Networks. Tian Li et al., MLSys 2020.
+"""Federated averaging with a proximal term that keeps every silo's parameters close to the global ones.
 
-Federated averaging in which every silo is held near the global model by a squared distance, so that silos with unlike data
-drift apart less.
+The squared distance limits how far silos with different data drift apart.
 
 =========  =============================  ==========================
 paper      code                           meaning
 =========  =============================  ==========================
-mu         ``proximal_weight``            strength of the pull
-w^t        ``context.payload.params``     the global model
+mu         ``proximal_weight``            weight of the term
+w^t        ``context.payload.params``     global parameters
 =========  =============================  ==========================
 
-The second term of equation (2) is `proximal`; `proximal_terms` takes it over a model's parameters.
-
-Differs from the paper: silos all run the same number of epochs; averaging weights are the silos' sizes, of all silos that
-take part, where the paper samples silos by size and averages evenly. The paper takes the best mu of 0.001, 0.01, 0.1 and 1
-for each data set; preset ``reference`` has the default of the authors' code, 0, which is federated averaging.
+The second term of equation (2) is `proximal`; `proximal_terms` applies it to the parameters of a model.
 """
 
 from __future__ import annotations
@@ -38,10 +33,15 @@ CARD = MethodCard(
     venue="MLSys",
     year=2020,
     link="https://arxiv.org/abs/1812.06127",
-    summary="Federated averaging whose silos are held near the global model.",
+    summary="Federated averaging with a penalty on the distance from the global model.",
     supervised=False,
     sends=("parameters", "number of items"),
-    differs_from_paper=("every silo runs the same number of epochs", "averages by the silos' sizes"),
+    differs_from_paper=(
+        "All silos train for the same number of epochs.",
+        "Silos are averaged by their number of items. The paper samples silos by size and averages them equally.",
+        "The paper selects the weight per data set from 0.001, 0.01, 0.1 and 1; the preset paper uses 0.01.",
+        "The authors' code has a default weight of 0, which is federated averaging.",
+    ),
 )
 
 
@@ -49,14 +49,14 @@ class FedProxParams(MethodParams):
     """Parameters of FedProx."""
 
     proximal_weight: float = Field(default=0.01, ge=0)
-    """mu: 0 is federated averaging."""
+    """Weight of the proximal term (mu in the paper), at least 0. At 0 the method is FedAvg."""
 
 
 def proximal(parameters: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """Returns half the squared distance between parameters and those that they started from.
+    """Return half the squared distance between parameters and their starting values, a scalar.
 
     Args:
-        parameters: pairs of equal shapes: what moves, and where it was.
+        parameters: Pairs of tensors of equal shape, the moving one and the fixed one.
 
     Source: FedProx, equation (2).
     """
@@ -64,7 +64,7 @@ def proximal(parameters: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
 
 
 def proximal_terms(method: FederatedMethod, context: SiloContext, outputs: Outputs, weight: float) -> Terms:
-    """Returns the proximal term over the shared parameters of the towers that a step moves; empty at weight 0.
+    """Return the proximal term over the shared parameters of the towers that a step trains; empty at weight 0.
 
     Source: FedProx, equation (2).
     """
@@ -91,5 +91,5 @@ class FedProx(FederatedMethod):
     }
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Returns the proximal term."""
+        """Return the proximal term."""
         return proximal_terms(self, context, outputs, self.params.proximal_weight)

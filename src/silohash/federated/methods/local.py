@@ -1,9 +1,6 @@
-"""Each silo alone: the lower bound that a federation must beat.
+"""The lower bound that a federation must beat: every silo trains alone, and nothing is sent.
 
-Every silo trains its own model from the common initial one, on the same schedule as under federated averaging, and nothing
-travels. Codes of different silos come from different models and may not be ranked together.
-
-Differs from the paper: no paper; this is the baseline "Local" or "Standalone" of all five.
+Every silo trains its own model from the common initial parameters, on the same schedule as under federated averaging.
 """
 
 from __future__ import annotations
@@ -20,19 +17,19 @@ from silohash.types import MethodCard, Phase
 
 CARD = MethodCard(
     key="local",
-    title="Each silo alone",
-    authors="",
+    title="Separate training",
+    authors="The silohash developers",
     venue="baseline",
-    year=2017,
+    year=2026,
     link="",
-    summary="Every silo trains on its own from the common start; nothing travels.",
+    summary="Train one model per silo, from common initial parameters. Nothing is sent.",
     supervised=False,
-    keeps=("the whole model",),
+    keeps=("its model",),
 )
 
 
 class Local(FederatedMethod):
-    """Every silo trains a model of its own."""
+    """Separate training of one model per silo."""
 
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
     shares_parameters: ClassVar[bool] = False
@@ -41,27 +38,27 @@ class Local(FederatedMethod):
     codes_comparable: ClassVar[bool] = False
 
     def shared_parameters(self, model: nn.Module) -> list[str]:
-        """Nothing travels."""
+        """Return no names: nothing is sent."""
         return []
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
-        """Sends nothing: every silo makes the common initial model for itself."""
+        """Send an empty message. Every silo derives the common initial parameters itself."""
         return Message(kind="broadcast", sender="server", round=round)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Goes on with the silo's own model; the common initial one in its first round."""
+        """Continue with the silo's model, or the common initial parameters in its first round."""
         install(context.model, context.kept("model") or context.initial)
         return [Phase(name="train", model=context.model, epochs=context.epochs)]
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Keeps the model and sends nothing but the number of items."""
+        """Keep the model and send only the number of items."""
         context.keep("model", context.model.state_dict())
         return super().silo_update(context)
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Leaves the server as it was."""
+        """Return the server state unchanged."""
         return server
 
     def personalize(self, context: SiloContext) -> None:
-        """Takes the silo's own model."""
+        """Install the silo's own model."""
         install(context.model, context.kept("model") or context.initial)

@@ -1,24 +1,19 @@
-"""Model-Contrastive Federated Learning. Qinbin Li, Bingsheng He, Dawn Song, CVPR 2021.
+"""Federated averaging with a contrast between models.
 
-Every silo pulls what its model says of an item towards what the global model says, and away from what its own model of the
-round before said.
+A silo's outputs are pulled towards those of the global model and pushed away from those of its own model of the
+previous round.
 
-==========  ================================  ======================================
+==========  ================================  ===============================================
 paper       code                              meaning
-==========  ================================  ======================================
+==========  ================================  ===============================================
 mu          ``contrast_weight``               weight of the contrast
-tau         ``temperature``                   by which cosines are divided
-z           `SiloContext` model's outputs     representation of the model that learns
-z_glob      ``context.global_model``          of the global model
-z_prev      ``context.previous_model``        of the silo's own model of its last round
-==========  ================================  ======================================
+tau         ``temperature``                   divides the cosines
+z           ``outputs``                       representation by the model in training
+z_glob      ``context.global_model``          representation by the global model
+z_prev      ``context.previous_model``        representation by the silo's previous model
+==========  ================================  ===============================================
 
 Equation (3) is `silohash.federated.contrastive_losses.model_contrast`.
-
-Differs from the paper: hashing has no projection head, so the representation is the hash layer's output (or the feature
-before it), a modality at a time; the term is left out in a silo's first round, when both references are the same model and
-its gradient is zero; the frozen models' outputs are computed once a round. As in the authors' code, a silo may leave several
-of its last models at once (``buffer``).
 """
 
 from __future__ import annotations
@@ -45,13 +40,15 @@ CARD = MethodCard(
     venue="CVPR",
     year=2021,
     link="https://arxiv.org/abs/2103.16257",
-    summary="Outputs are pulled to the global model's and away from the silo's own of the round before.",
+    summary="Pull outputs towards the global model's and away from those of the silo's previous model.",
     supervised=False,
     sends=("parameters", "number of items"),
-    keeps=("its own model of the round before, or of several",),
+    keeps=("its previous model, or several of them",),
     differs_from_paper=(
-        "the representation is the hash layer's output, a modality at a time: there is no projection head",
-        "no contrast in a silo's first round",
+        "The representation is the output of the hash layer or the feature before it: there is no projection head.",
+        "The loss is summed over the modalities.",
+        "The contrast is omitted in a silo's first round, where both reference models are equal.",
+        "The outputs of frozen models are computed once per round.",
     ),
 )
 
@@ -60,17 +57,17 @@ class MOONParams(MethodParams):
     """Parameters of MOON."""
 
     contrast_weight: float = Field(default=0.1, ge=0)
-    """mu: 0 is federated averaging."""
+    """Weight of the contrast (mu in the paper), at least 0. At 0 the method is FedAvg."""
     temperature: float = Field(default=0.5, gt=0)
-    """tau."""
+    """Temperature of the contrast (tau in the paper), positive. Lower values emphasize small differences."""
     representation: Literal["feature", "logit"] = "logit"
-    """What is compared: the feature before the hash layer, or the hash layer's output."""
+    """Compared outputs: `feature` (before the hash layer) or `logit` (of the hash layer)."""
     buffer: int = Field(default=1, ge=1)
-    """How many of a silo's own last models it is to leave."""
+    """Number of the silo's previous models to move away from, at least 1."""
 
 
 def model_slots(buffer: int) -> list[str]:
-    """Returns the prefixes under which a silo keeps its own last models, the newest first."""
+    """Return the prefixes under which a silo keeps its previous models, the most recent first."""
     return ["model", *(f"model-{age}" for age in range(2, buffer + 1))]
 
 
@@ -82,7 +79,10 @@ class MOON(FederatedMethod):
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Returns the mean contrast a modality of the step; nothing in the silo's first round. Source: equation (3)."""
+        """Return the contrast, summed over the step's modalities; empty in the silo's first round.
+
+        Source: equation (3).
+        """
         previous = context.previous_model
         if not self.params.contrast_weight or previous is None:
             return {}
@@ -100,21 +100,21 @@ class MOON(FederatedMethod):
         return {"contrast": (self.params.contrast_weight, torch.stack(parts).sum())} if parts else {}
 
     def _older(self, context: SiloContext) -> list[dict[Modality, Tensor]]:
-        """Returns what the silo's own models before the last one say of all own items; fewer in its first rounds."""
+        """Return the outputs of the existing models before the previous one, for all items of the silo."""
 
-        def said(place: str) -> dict[Modality, Tensor]:
-            """Returns what one of them says."""
+        def outputs_in(slot: str) -> dict[Modality, Tensor]:
+            """Return the outputs of the model in one slot."""
             part = self.params.representation
-            return context.frozen_outputs(place, lambda: frozen_copy(context.model, context.kept(place)), part)
+            return context.frozen_outputs(slot, lambda: frozen_copy(context.model, context.kept(slot)), part)
 
-        return [said(place) for place in model_slots(self.params.buffer)[1:] if self._kept(context, place)]
+        return [outputs_in(slot) for slot in model_slots(self.params.buffer)[1:] if self._kept(context, slot)]
 
-    def _kept(self, context: SiloContext, place: str) -> dict[str, Tensor]:
-        """Returns what the silo keeps in a place; nothing before it has so many models."""
-        return entries_under(f"{context.name_space}{place}", context.state.kept)
+    def _kept(self, context: SiloContext, slot: str) -> dict[str, Tensor]:
+        """Return the parameters kept in a slot; empty if the silo does not have that many models yet."""
+        return entries_under(f"{context.name_space}{slot}", context.state.kept)
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Keeps the trained model for the next round's contrast, and the last ones before it."""
+        """Keep the trained model and the previous ones for the contrast of the next rounds."""
         for newer, older in reversed(list(pairwise(model_slots(self.params.buffer)))):
             context.keep(older, self._kept(context, newer))
         context.keep("model", context.model.state_dict())

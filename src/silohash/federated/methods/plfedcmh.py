@@ -1,27 +1,21 @@
-"""PLFedCMH: Prototype-based Layered Federated Cross-Modal Hashing. Jiale Liu et al., ICASSP 2023.
+"""Personalized models, mixed layer by layer on the server, with class prototypes shared between the silos.
 
-The server keeps every silo's model and mixes, layer by layer, a model of its own for each silo; small networks at the server
-(hypernetworks) learn the mixing from how the silos' models move. Silos also share mean outputs a class.
+The server keeps every silo's model. Small hypernetworks on the server learn from the silos' updates how to mix the
+layers of all models into one model per silo.
 
 =============  ==============================  ======================================================
 symbol         code                            meaning
 =============  ==============================  ======================================================
-theta_j        ``private["bank/..."]``         the silos' last models
-e_i            ``private["hyper/<m>/..."]``    a silo's embedding, and the network over it
-a_i^l          `Mixer`                         how silo i mixes layer l of all silos
-P              ``extras["prototypes/..."]``    common mean output a class
-beta           ``class_code_weight``           items should agree with the prototypes of their labels only
-eta_p          ``prototype_weight``            items are drawn to the prototypes of their labels
+theta_j        ``private["bank/..."]``         last models of the silos
+e_i            ``private["hyper/<m>/..."]``    embedding of a silo, and the network on top of it
+a_i^l          `Mixer`                         shares of all silos in layer l of silo i
+P              ``extras["prototypes/..."]``    common class prototypes
+beta           ``class_code_weight``           weight of `class_code_gap`
+eta_p          ``prototype_weight``            weight of `prototype_distance`
 =============  ==============================  ======================================================
 
-Differs from the paper: its text was not at hand; the equations are those of the authors' code. There the mixing networks
-move away from what silos learnt, silo after silo, each with the earlier ones' new models; here towards it, for all silos at
-once from the models of the round. A silo that has not trained a tower yet is in nobody's mixture of it. The loss of beta is
-a mean an item and a class, that of eta_p an item and a bit; the code's (`authors_scales`) fall with the silo's size, as do
-its hashing terms, which belong to the local method here. Items none of whose labels has a prototype are left out of both.
-Outputs are relaxed codes, and class means leave a silo under the rules of release. Preset ``reference`` has the code's way
-at the server, its scale and weights, and releases every class; yet silos train side by side, where the code trains a later
-one on a mixture of the earlier ones' new models. The server sees every silo's model: no secure aggregation is possible.
+The scale of both losses in the authors' code is `authors_scales`. The server sees every silo's model, so this method
+cannot be combined with secure aggregation.
 """
 
 from __future__ import annotations
@@ -59,14 +53,18 @@ CARD = MethodCard(
     venue="ICASSP",
     year=2023,
     link="https://arxiv.org/abs/2210.15678",
-    summary="The server mixes a model for each silo, layer by layer; silos share mean outputs a class.",
+    summary="Mix a model for each silo on the server, layer by layer, and share mean outputs per class.",
     supervised=True,
-    sends=("parameters, seen one silo at a time", "sums and counts a class of outputs"),
-    keeps=("nothing",),
+    sends=("parameters, visible for each silo", "sums and counts of outputs per class"),
     differs_from_paper=(
-        "the mixing moves towards what silos learnt, for all silos at once",
-        "silos are mixed in only where they have trained",
-        "losses are means an item and a class, or a bit",
+        "The equations are those of the authors' code, because the paper itself was not available.",
+        "The mixing moves towards the silos' updates, all at once. The authors' code moves away, silo by silo.",
+        "Silos train in parallel. In the authors' code, later silos train on mixtures of earlier silos' new models.",
+        "A silo is mixed in only for towers that it has trained.",
+        "Losses are means over items and classes or bits. Those of the authors' code decrease with the silo's size.",
+        "The hashing loss is that of the local method.",
+        "Items without any prototype are left out of both losses, and outputs are relaxed codes.",
+        "Only classes with enough items are released, except in the presets paper and authors_code.",
     ),
 )
 
@@ -77,51 +75,56 @@ class PLFedCMHParams(PrototypeParams):
     """Parameters of PLFedCMH."""
 
     class_code_weight: float = Field(default=0.5, ge=0)
-    """beta: items agree with the prototypes of their labels and with no others."""
+    """Weight of the loss that makes items agree with the prototypes of their own labels only (beta), at least 0. At
+    0 it is off."""
     prototype_weight: float = Field(default=1.0, ge=0)
-    """eta_p: items are drawn to the prototypes of their labels."""
+    """Weight of the distance to the prototypes of an item's labels (eta_p), at least 0. At 0 it is off."""
     prototype_weighting: Literal["examples", "uniform"] = "uniform"
-    """`uniform`: a prototype is the mean of the silos' own means; `examples`: of all silos' items."""
+    """`uniform`: a prototype is the mean of the silos' means. `examples`: it is the mean over the items of all
+    silos."""
     normalization: Literal["mean", "code"] = "mean"
-    """Of both losses: means, or the scale of the authors' code, for which its `prototype_weight` is 1e5."""
+    """`mean`: both losses are means. `code`: they have the scale of the authors' code, which sets `prototype_weight`
+    to 1e5."""
     hyper_rate: float = Field(default=1e-3)
-    """Learning rate of the mixing; below 0 it moves away, as in the authors' code."""
+    """Learning rate of the mixing. Negative values move the mixing away from the silos' updates, as in the authors'
+    code."""
     sequential: bool = False
-    """Whether the mixing learns silo after silo, each from a bank that holds the earlier ones' new models."""
+    """Update the mixing silo by silo, each time with the new models of the silos before. If false, all silos are
+    used at once."""
     fuse: bool = False
-    """One prototype a class for both modalities; else one a modality."""
+    """Use one prototype per class for both modalities. If false, each modality has its own prototypes."""
 
 
 def class_code_gap(values: Tensor, labels: Tensor, prototypes: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean squared gap between agreement with prototypes and labels, ``(B,)``.
+    """Return the mean squared difference between labels and the items' agreement with the prototypes, ``(B,)``.
 
     Args:
         values: ``(B, K)`` relaxed codes.
         labels: ``(B, C)`` multi-hot.
         prototypes: ``(C, K)``.
-        mask: ``(C,)`` bool, which prototypes there are.
+        mask: ``(C,)`` bool, the existing prototypes.
     """
     agreement = values @ prototypes[mask].T / values.shape[1]
     return (agreement - labels[:, mask]).square().mean(1)
 
 
 def authors_scales(bits: int, classes: int, *, batch: int, items: int) -> tuple[float, float]:
-    """Returns what makes the authors' code's two losses of the mean gap and the mean distance.
+    """Return the factors that convert the mean gap and the mean distance to the scale of the authors' code.
 
-    The code adds up, over items and classes, the squares of inner products less ``bits`` times the label, and takes the mean
-    of distances over items and bits. It divides both by the batch's items times the silo's.
+    That code sums, over items and classes, the squared differences between inner products and ``bits`` times the label,
+    and averages distances over items and bits. It divides both by the batch size and by the silo's number of items.
 
     Args:
-        bits: length of the codes.
-        classes: how many have a prototype.
-        batch: items of the batch.
-        items: of the silo.
+        bits: Code length in bits.
+        classes: Number of classes with a prototype.
+        batch: Number of items in the batch.
+        items: Number of items of the silo.
     """
     return bits**2 * classes / items, 1.0 / (batch * items)
 
 
 class Mixer(nn.Module):
-    """From a silo's number to how it mixes each layer of all silos: shares that add up to 1."""
+    """A hypernetwork that returns how the layers of all silos are mixed for one silo."""
 
     def __init__(self, silos: int, layers: int) -> None:
         super().__init__()
@@ -133,14 +136,19 @@ class Mixer(nn.Module):
             nn.init.uniform_(head.weight)  # type: ignore[arg-type]
 
     def forward(self, silo: int, there: Tensor) -> Tensor:
-        """Returns ``(layers, silos)``, rows that add up to 1, with zeros for silos not ``there (silos,)`` bool."""
+        """Return the shares of the silos in each layer, ``(layers, silos)``, with rows that sum to 1.
+
+        Args:
+            silo: Index of the silo.
+            there: ``(silos,)`` bool, the silos that may be mixed in. All others get a share of 0.
+        """
         hidden = self.body(self.embedding.weight[silo])
         raw = (torch.stack([torch.relu(head(hidden)) for head in self.heads]) + 1e-8) * there
         return raw / raw.sum(1, keepdim=True)
 
 
 def layers_of(names: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the tensors of each layer: names that differ in their last part only."""
+    """Group parameter names by layer: names that differ only in their last part."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(name.rpartition(".")[0], []).append(name)
@@ -167,7 +175,7 @@ class PLFedCMH(FederatedMethod):
     codes_comparable: ClassVar[bool] = False
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Starts with the common model in every silo's place, a mixer a tower, and nobody who has trained it."""
+        """Start with the initial model for every silo, one mixer per tower, and no trained silo."""
         state = super().init_server(model, info)
         private: Arrays = {f"{BANK}/{silo}/{n}": a for silo in range(info.silos) for n, a in state.params.items()}
         for group, layers in self._groups(state.params).items():
@@ -178,7 +186,7 @@ class PLFedCMH(FederatedMethod):
         return replace(state, extras=extras, private=private)
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
-        """Sends a silo its own mixture."""
+        """Send a silo its mixture."""
         message = super().broadcast(server, silo, round=round)
         with torch.no_grad():
             mixtures = {
@@ -188,7 +196,7 @@ class PLFedCMH(FederatedMethod):
         return replace(message, params={**message.params, **mixed})
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Returns both prototype terms, summed over the step's modalities."""
+        """Return both prototype terms, summed over the step's modalities."""
         parts: dict[str, list[Tensor]] = {"class_code": [], "prototype": []}
         for modality in outputs.logit:
             prototypes, mask = received_prototypes(context, modality)
@@ -205,7 +213,7 @@ class PLFedCMH(FederatedMethod):
         }
 
     def _scales(self, context: SiloContext, batch: PairBatch, modality: Modality) -> tuple[float, float]:
-        """Returns by what the mean gap and the mean distance are multiplied."""
+        """Return the factors for the mean gap and the mean distance."""
         if self.params.normalization == "mean":
             return 1.0, 1.0
         prototypes, mask = received_prototypes(context, modality)
@@ -213,12 +221,12 @@ class PLFedCMH(FederatedMethod):
         return authors_scales(prototypes.shape[1], int(mask.sum()), batch=step, items=items)
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Sends the model under the silo's number, and class sums."""
+        """Send the model with the silo's index, and class sums."""
         update = super().silo_update(context)
         return replace(update, records={"silo": np.asarray(context.silo)}, sums=prototype_sums(context, self.params))
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Moves the mixers towards what each silo learnt, then takes the silos' models into the bank."""
+        """Update the mixers from the silos' updates, and store the silos' models in the bank."""
         turns = [[update] for update in updates] if self.params.sequential else [updates]
         for turn in turns:
             server = self._learnt(server, turn)
@@ -226,14 +234,14 @@ class PLFedCMH(FederatedMethod):
         return updated_prototypes(super().aggregate(after, updates), updates)
 
     def _trained(self, server: ServerState, updates: Sequence[Message]) -> Arrays:
-        """Returns which silos have trained each tower by now, ``(silos,)`` bool each."""
+        """Return which silos have trained each tower so far, ``(silos,)`` bool each."""
         marks = {name: mark.copy() for name, mark in server.private.items() if name.startswith(f"{TRAINED}/")}
         for name, mark in marks.items():
             mark[[int(u.records["silo"]) for u in updates if u.weights.get(name.removeprefix(f"{TRAINED}/"))]] = True
         return marks
 
     def _learnt(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Returns the state with mixers that learnt from silos' moves, and a bank that holds the silos' models."""
+        """Return the state with mixers updated from the silos' updates, and with the silos' models in the bank."""
         private = dict(server.private)
         for group, mixer in self._mixers(server).items():
             gains = [self._gain(server, group, mixer, update) for update in updates if update.weights.get(group)]
@@ -255,15 +263,19 @@ class PLFedCMH(FederatedMethod):
         return replace(server, private=private)
 
     def _gain(self, server: ServerState, group: str, mixer: Mixer, update: Message) -> Tensor:
-        """Returns the inner product of a silo's mixture with how far training moved it: its gradient pulls towards that."""
+        """Return the inner product of a silo's mixture and its change in training.
+
+        Its gradient moves the mixture towards that change.
+        """
         mixture = self._mixture(server, group, mixer, int(update.records["silo"]))
         moved = [(torch.from_numpy(update.params[n]) - mixed).detach() * mixed for n, mixed in mixture.items()]
         return torch.stack([part.sum() for part in moved]).sum()
 
     def _mixture(self, server: ServerState, group: str, mixer: Mixer, silo: int) -> dict[str, Tensor]:
-        """Returns a tower's floating parameters by name, mixed for a silo of those that had trained it by the last round.
+        """Return the floating-point parameters of one tower, mixed for a silo.
 
-        Before any has, all silos have the common model.
+        Only models of silos that have trained the tower are mixed in. Before there are any, all silos have the initial
+        model.
         """
         trained = torch.from_numpy(np.array(server.private[f"{TRAINED}/{group}"]))
         shares = mixer(silo, trained if trained.any() else torch.ones_like(trained))
@@ -276,7 +288,7 @@ class PLFedCMH(FederatedMethod):
         return mixture
 
     def _mixers(self, server: ServerState) -> dict[str, Mixer]:
-        """Returns each tower's mixer with the server's parameters."""
+        """Return each tower's mixer with the server's parameters."""
         mixers = {}
         for group, layers in self._groups(server.params).items():
             start = f"{HYPER}/{group}/"
@@ -286,7 +298,7 @@ class PLFedCMH(FederatedMethod):
         return mixers
 
     def _groups(self, params: Arrays) -> dict[str, dict[str, list[str]]]:
-        """Returns each tower's layers, of floating parameters."""
+        """Return the layers of each tower, restricted to floating-point parameters."""
         floating = [name for name, array in params.items() if np.issubdtype(array.dtype, np.floating)]
         groups: dict[str, list[str]] = {}
         for name in floating:

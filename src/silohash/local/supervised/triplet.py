@@ -1,20 +1,16 @@
-"""Deep triplet hashing. The supervised loss of FedHAP (Meilin Yang et al., 2022), after Lai et al., CVPR 2015.
+"""Triplet hashing: codes of items that share a label are closer, by a margin, than those of items that share none.
 
-Relaxed codes of items that share a label should be nearer than those of items that share none, by a margin.
+This is the supervised local loss of FedHAP, without its prototypes.
 
 ==========  ==========================  =============================================
 paper       code                        meaning
 ==========  ==========================  =============================================
-L_tl^loc    `triplet_loss`            all triplets of a batch
-a           ``margin``                  by how much the similar item must be nearer
-d           `apart`                     distance between relaxed codes
+L_tl^loc    `triplet_loss`              loss over all triplets of a batch
+a           ``margin``                  margin
+d           `pairwise_distances`        distance between relaxed codes
 ==========  ==========================  =============================================
 
 Equations (2) and (3) of FedHAP are `triplet_loss`.
-
-Differs from the paper: which triplets are taken is not stated there; here all of a batch, averaged over those that violate
-the margin. With two modalities the loss is averaged over the pairs of modalities that anchor and others come from. The
-margin is ours.
 """
 
 from __future__ import annotations
@@ -39,11 +35,13 @@ CARD = MethodCard(
     venue="CVPR",
     year=2015,
     link="https://arxiv.org/abs/1504.03410",
-    summary="Items that share a label lie nearer than those that share none, by a margin; FedHAP's local loss.",
+    summary="Place items that share a label closer, by a margin, than items that share none; the local loss of FedHAP.",
     supervised=True,
     differs_from_paper=(
-        "the network is the run's own, with cosine distances, as FedHAP has it",
-        "all triplets of a batch, averaged over those that violate the margin",
+        "The network is that of the run, and distances are cosine distances, as in FedHAP.",
+        "The loss is the mean over all triplets of a batch that violate the margin. The papers state no selection.",
+        "With two modalities, the loss is averaged over pairs of modalities.",
+        "The margin is ours; the papers do not state one.",
     ),
 )
 
@@ -52,17 +50,23 @@ class TripletParams(MethodParams):
     """Parameters of the triplet loss."""
 
     margin: float = Field(default=0.5, gt=0)
-    """a: by how much the similar item must be nearer."""
+    """Margin of the triplets, positive: how much closer a similar item must be than a dissimilar one."""
     distance: Literal["cosine", "euclidean"] = "cosine"
-    """Between relaxed codes."""
+    """Distance between relaxed codes: `cosine` or `euclidean`."""
     quantization_weight: float = Field(default=0.05, ge=0)
-    """Pulls relaxed codes to their signs."""
+    """Weight of the quantization loss, which pulls relaxed codes towards their signs, at least 0. At 0 it is off."""
 
 
 def pairwise_distances(codes: Tensor, others: Tensor, kind: Literal["cosine", "euclidean"]) -> Tensor:
-    """Returns distances between rows, ``(B, K), (N, K) -> (B, N)``.
+    """Return the distances between all rows, ``(B, N)``.
 
-    ``euclidean`` is divided by the largest that two codes of K bits can have, so that one margin serves all lengths.
+    ``euclidean`` is divided by the largest possible distance of two codes of K bits, so that one margin fits all code
+    lengths.
+
+    Args:
+        codes: ``(B, K)``.
+        others: ``(N, K)``.
+        kind: ``cosine`` or ``euclidean``.
     """
     if kind == "cosine":
         return 1.0 - F.normalize(codes, dim=1) @ F.normalize(others, dim=1).T
@@ -71,13 +75,13 @@ def pairwise_distances(codes: Tensor, others: Tensor, kind: Literal["cosine", "e
 
 
 def triplet_loss(distances: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
-    """Returns the mean over violated triplets, a scalar; 0 where there are none.
+    """Return the mean over the triplets that violate the margin, a scalar; 0 if there are none.
 
     Args:
-        distances: ``(B, N)`` of anchors to others.
-        positive: ``(B, N)`` bool, which others should be near.
-        negative: ``(B, N)`` bool, which should be far.
-        margin: by how much the positive must be nearer.
+        distances: ``(B, N)`` between anchors and other items.
+        positive: ``(B, N)`` bool, the others that should be close.
+        negative: ``(B, N)`` bool, the others that should be far.
+        margin: How much closer the positive must be.
 
     Source: FedHAP, equations (2) and (3).
     """
@@ -87,7 +91,7 @@ def triplet_loss(distances: Tensor, positive: Tensor, negative: Tensor, margin: 
 
 
 class Triplet:
-    """Triplets of a batch, over one or two modalities."""
+    """All triplets of a batch, for one or two modalities."""
 
     Params: ClassVar[type[MethodParams]] = TripletParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
@@ -97,21 +101,21 @@ class Triplet:
         self.params = params
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Builds towers that end in a tanh."""
+        """Build towers that end in a tanh."""
         return HashNet(spec, bits, relaxation="tanh")
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Returns one step for all towers."""
+        """Return one step for all towers."""
         assert isinstance(model, HashNet)  # noqa: S101  built above
         return [
             Step(name="joint", parameters=tuple(f"{m}." for m in model.modalities), modalities=tuple(model.modalities))
         ]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keeps nothing: a batch is all that the loss sees."""
+        """Keep nothing; the loss uses only the batch."""
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
-        """Returns the triplets, averaged over pairs of modalities, and the quantisation.
+        """Return the triplet loss, averaged over pairs of modalities, and the quantization loss.
 
         Source: FedHAP, equations (2) and (3).
         """
@@ -138,13 +142,13 @@ class Triplet:
         return triplet_loss(distances, positive, ~similar, self.params.margin)
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keeps nothing."""
+        """Keep nothing."""
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keeps nothing."""
+        """Keep nothing."""
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Tells of a collapse: all codes alike leave every triplet at the margin."""
+        """Return a warning if the codes collapse: identical codes put every triplet at the margin."""
         if abs(terms.get("triplet", 0.0) - self.params.margin) > 1e-4:
             return []
         return ["The codes have collapsed: every triplet lies at the margin. Lower the learning rate or the margin."]
