@@ -1,10 +1,10 @@
-"""How fast retrieval is measured: the tie-aware evaluator against the loops that papers' code uses.
+"""Speed of the tie-aware evaluator, compared with the loops in published research code.
 
     python benchmarks/evaluator.py [--smoke]
 
-2,100 queries against 193,734 items (the size of NUS-WIDE), synthetic multi-hot labels, codes that follow the labels with
-noise. Times are CPU time on one core, the best of several interleaved trials; with two threads it is wall time of both. The
-loops are slow: they are timed on a subset of the queries and scaled to all, and the table says so.
+The data has the size of NUS-WIDE: 2,100 queries and 193,734 items, with synthetic multi-hot labels and codes that
+follow the labels with noise. Times are CPU seconds on one core, the minimum of several interleaved trials; with two
+threads, wall seconds. The loops are slow, so they are timed on a subset of the queries and scaled to all queries.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SPIN_TURNS = 200_000_000
 
 @dataclass(frozen=True)
 class Task:
-    """Codes as -1 and +1 for the loops and as words for ours, labels as floats for the loops and as bytes for ours."""
+    """Codes and labels in both forms: -1/+1 codes and float labels for the loops, packed words and uint8 labels for ours."""
 
     bits: int
     signs: tuple[np.ndarray, np.ndarray]
@@ -49,7 +49,7 @@ class Task:
 
 
 def make_task(bits: int, queries: int, items: int) -> Task:
-    """Draws labels with Zipf class rates and codes that are the signs of a projection of them with noise."""
+    """Draw labels with Zipf-distributed class rates, and codes that are the signs of a noisy projection of the labels."""
     generator = numpy_generator(0, "benchmark codes")
     rate = 0.4 * np.arange(1, CLASSES + 1) ** -0.8
     projection = generator.standard_normal((CLASSES, bits), np.float32)
@@ -71,7 +71,7 @@ def make_task(bits: int, queries: int, items: int) -> Task:
 
 
 def numpy_loop(task: Task, queries: int) -> float:
-    """The usual loop: distances by a matrix product, `argsort`, precision at each relevant item."""
+    """Return mAP by the common loop: a matrix product for the distances, `argsort`, precision at each relevant item."""
     total = 0.0
     (query_signs, signs), (query_labels, labels) = task.signs, task.float_labels
     for query in range(queries):
@@ -85,7 +85,7 @@ def numpy_loop(task: Task, queries: int) -> float:
 
 
 def torch_loop(task: Task, queries: int) -> float:
-    """The same loop in torch, as papers' code has it."""
+    """Return mAP by the same loop in torch."""
     total = 0.0
     query_signs, signs = (torch.from_numpy(part) for part in task.signs)
     query_labels, labels = (torch.from_numpy(part) for part in task.float_labels)
@@ -100,14 +100,14 @@ def torch_loop(task: Task, queries: int) -> float:
 
 
 def tie_aware(task: Task, queries: int, threads: int) -> float:
-    """Ours: labels and codes as they come, to the mean of the expected average precision."""
+    """Return our mAP: the mean of the expected average precision, computed from packed codes and labels."""
     relevance = Relevance(task.labels[0][:queries], task.labels[1])
     counts = histogram(task.words[0][:queries], task.words[1], relevance, task.bits, threads=threads)
     return float(average_precision(counts).expected.mean())
 
 
 def best_of(trials: int, clock: Callable[[], float], *jobs: Callable[[], Any]) -> list[float]:
-    """Returns the least time of each job in seconds; the jobs take turns, so that they meet the same machine."""
+    """Return the minimum time of each job in seconds. The jobs take turns, so that a busy machine affects all of them."""
     best = [math.inf] * len(jobs)
     for _ in range(trials):
         for at, job in enumerate(jobs):
@@ -118,12 +118,12 @@ def best_of(trials: int, clock: Callable[[], float], *jobs: Callable[[], Any]) -
 
 
 def verdict(met: bool) -> str:
-    """Says whether a goal was met."""
+    """Return whether a goal was met, in words."""
     return "met" if met else "NOT MET"
 
 
 def compare(task: Task, subset: int, trials: int) -> None:
-    """Prints our time and the loops' times for one length of codes."""
+    """Print our time and those of the loops for one code length."""
     queries, items = len(task.words[0]), len(task.words[1])
     ours, loop, in_torch = best_of(
         trials,
@@ -145,7 +145,7 @@ def compare(task: Task, subset: int, trials: int) -> None:
 
 @njit(nogil=True)
 def spin(turns: int) -> float:
-    """Computes without touching memory: two of these show what a second thread can gain at all."""
+    """Compute without memory access. Two of these show the most that a second thread can gain."""
     total = 0.0
     for turn in range(turns):
         total += turn * 0.5
@@ -153,13 +153,13 @@ def spin(turns: int) -> float:
 
 
 def spin_twice(threads: int) -> None:
-    """Runs the pure loop twice, on one thread or on two."""
+    """Run the computing loop twice, on one thread or on two."""
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(spin, [SPIN_TURNS] * 2))
 
 
 def two_threads(task: Task, trials: int) -> None:
-    """Prints how much a second thread gains in wall time, beside what it gains for a loop that only computes."""
+    """Print the speedup in wall time with a second thread, and that of a loop that only computes."""
     queries = len(task.words[0])
     spin(1)
     one, two, alone, together = best_of(
@@ -172,14 +172,12 @@ def two_threads(task: Task, trials: int) -> None:
     )
     gain = one / two
     print(f"\nTwo threads, {task.bits} bits, wall seconds: {one:.3f} -> {two:.3f}, ratio {gain:.2f}")
-    print(
-        f"  a loop that only computes gains {alone / together:.2f} in this run: less than 2 if others use the machine"
-    )
+    print(f"  a loop that only computes gains {alone / together:.2f} in this run (below 2 if the machine is busy)")
     print(f"  goal: {GOAL_THREADS} x one thread             {verdict(gain >= GOAL_THREADS)}")
 
 
 def check(task: Task, subset: int) -> None:
-    """Checks that all three say the same: the loops' order of ties is one of the orders that ours averages over."""
+    """Check that all three agree: the loops break ties in one of the orders that ours averages over."""
     relevance = Relevance(task.labels[0][:subset], task.labels[1])
     measure = Measure.parse("mAP@all")
     found = evaluate_all([measure], task.words[0][:subset], task.words[1], relevance, task.bits)[measure]
@@ -192,9 +190,9 @@ def check(task: Task, subset: int) -> None:
 
 
 def main() -> None:
-    """Runs the comparison at 16, 64 and 128 bits."""
+    """Run the comparison with 16, 64 and 128 bits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="small sizes, to see that it runs")
+    parser.add_argument("--smoke", action="store_true", help="use small sizes, to check that it runs")
     smoke = parser.parse_args().smoke
     torch.set_num_threads(1)
     queries, items, subset, trials = (60, 20_000, 5, 2) if smoke else (QUERIES, ITEMS, 20, TRIALS)

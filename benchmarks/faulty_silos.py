@@ -1,9 +1,11 @@
-"""Silos with random labels on real data: which are named, and what they cost under each rule.
+"""Silos with shuffled labels on real data: which of them are detected, and how much each aggregation rule loses.
 
-Run: ``python benchmarks/faulty_silos.py [DATA SET…]`` (``coco18`` and ``fashion`` by default; five minutes each). Ten silos
-with even and with unequal shares; none, one or three of them hold labels that are shuffled among their items. The score is
-that of the last round's model on the honest silos' held-back items, in points; ``named`` are faulty silos that the last
-round's record names, ``wrongly`` honest ones.
+    python benchmarks/faulty_silos.py [DATA SET...]
+
+The default data sets are ``coco18`` and ``fashion``, which take five minutes each. There are ten silos of equal or
+unequal size, and none, one or three of them have labels that are shuffled among their items. The score is that of the
+last round's model on the held-back items of the other silos, in percent. ``found`` counts the faulty silos that the
+last round's record names, and ``wrong`` the others that it names.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class Last:
         """Nothing to do."""
 
     def round(self, record: RoundRecord) -> None:
-        """Keeps it."""
+        """Keep the record."""
         self.record = record
 
     def finish(self) -> None:
@@ -58,15 +60,15 @@ class Last:
 
 
 def main() -> None:
-    """Measures the data sets named on the command line."""
+    """Measure the data sets on the command line."""
     torch.set_num_threads(1)
-    print(f"{'data':10} {'shares':8} {'faulty':>6} {'rule':14} {'score':>6} {'named':>6} {'wrongly':>8}")
+    print(f"{'data':10} {'sizes':8} {'faulty':>6} {'rule':14} {'score':>6} {'found':>6} {'wrong':>8}")
     for data, shares in product(sys.argv[1:] or ["coco18", "fashion"], SHARES):
         measured(data, shares)
 
 
 def measured(data: str, shares: str) -> None:
-    """Prints the lines of one data set in one kind of shares."""
+    """Print the results for one data set and one kind of sizes."""
     federated = {"name": "fedavg", "rounds": ROUNDS, "local_epochs": 4}
     base = {**CONFIG, "data": {"name": data, "options": OPTIONS.get(data, {})}}
     config = load_config({**base, "federated": federated})
@@ -84,7 +86,7 @@ def measured(data: str, shares: str) -> None:
 
 
 def trained(inputs: Prepared, faulty: int) -> tuple[float, set[str]]:
-    """Returns the honest silos' true score of the last model, and the silos that the last record names."""
+    """Return the last model's score on the correct silos, with true labels, and the silos that the last record names."""
     believed = replace(inputs, arrays={**inputs.arrays, "labels": shuffled(inputs, faulty)})
     federated, worker = inputs.config.federated_method, Worker(believed, torch.device("cpu"))
     info = FederationInfo(silos=SILOS, classes=inputs.spec.classes, bits=inputs.config.local.bits, total_rounds=ROUNDS)
@@ -97,7 +99,7 @@ def trained(inputs: Prepared, faulty: int) -> tuple[float, set[str]]:
 
 
 def shuffled(inputs: Prepared, faulty: int) -> np.ndarray:
-    """Returns the labels, those of the first silos shuffled among each silo's own items."""
+    """Return the labels, with those of the first silos shuffled within each silo."""
     labels, ends = inputs.arrays["labels"].copy(), np.cumsum([train + held for _, train, held in inputs.silos])
     for silo, (start, end) in enumerate(zip([0, *ends], ends[:faulty], strict=False)):
         labels[start:end] = np.random.default_rng(silo).permutation(labels[start:end])

@@ -1,8 +1,10 @@
-"""What a round of each federated method takes, over a round of federated averaging.
+"""Time of a round of each federated method, relative to a round of FedAvg.
 
-Run: ``python benchmarks/federated_methods.py [METHOD…]``. Measured in the third round, when every method has what it keeps
-from the rounds before (a previous model, prototypes, a memory), with five local epochs, messages included; each method's
-round and FedAvg's are run in turn, and processor time is compared. MOON and FedCAFE are to stay within 1.3.
+    python benchmarks/federated_methods.py [METHOD...]
+
+The third round is measured, because by then every method has its state from earlier rounds (a previous model,
+prototypes, a memory). A round has five local epochs and includes the messages. Each method's round and FedAvg's take
+turns, and their CPU times are compared. The goal for MOON and FedCAFE is 1.3.
 """
 
 from __future__ import annotations
@@ -32,20 +34,20 @@ ROUNDS_BEFORE = 2
 
 
 def main() -> None:
-    """Measures the methods named on the command line; all of them by default."""
+    """Measure the methods on the command line; all of them by default."""
     archive = coco18_or_drawn(load_config(CONFIG))
     torch.set_num_threads(1)
     average = third_round(archive, "fedavg")
     names = sys.argv[1:] or [name for name in FEDERATED_METHODS.names() if name not in {"fedavg", "centralized"}]
     for name in names:
-        seconds, of_average = side_by_side(third_round(archive, name), average, clock=time.process_time)
-        ratio, goal = seconds / of_average, GOALS.get(name)
-        said = "none" if goal is None else f"<= {goal}"
-        report(f"a round of {name} / a round of fedavg", ratio, said, met=goal is None or ratio <= goal)
+        seconds, average_seconds = side_by_side(third_round(archive, name), average, clock=time.process_time)
+        ratio, goal = seconds / average_seconds, GOALS.get(name)
+        shown = "none" if goal is None else f"<= {goal}"
+        report(f"a round of {name} / a round of fedavg", ratio, shown, met=goal is None or ratio <= goal)
 
 
 def third_round(archive: Archive, method: str) -> Callable[[], object]:
-    """Returns what runs a method's third round, each time from the same state."""
+    """Return a function that runs a method's third round, each time from the same state."""
     config = load_config(CONFIG, [f"federated.name={method}", f"federated.local_epochs={LOCAL_EPOCHS}"])
     prepared, _ = prepare_run(archive, partition(archive, "iid", SILOS, 0), config)
     federated, worker = config.federated_method, Worker(prepared, torch.device("cpu"))

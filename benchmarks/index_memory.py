@@ -1,9 +1,9 @@
-"""How much memory ten million codes of 64 bits take, from the store on disk to the first answer.
+"""Memory of an index with ten million codes of 64 bits, from the store on disk to the first search.
 
     python benchmarks/index_memory.py [--smoke]
 
-Prints the index's bytes against the bytes of codes and keys, and the growth of the process's peak memory while the index
-is loaded from its store and searched, with the goal of each.
+Prints the size of the index relative to the size of the codes, and the growth of the process's peak memory while the
+index is loaded from its store and searched, each with its goal.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ CODES_AT_ONCE = 1 << 20
 
 
 def peak_bytes() -> int:
-    """Returns the most memory that this process has had so far."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def build(path: Path, items: int) -> None:
-    """Writes random codes into a store."""
+    """Write random codes to a store."""
     generator = numpy_generator(0, "index memory")
     with Store.create(path, IndexManifest("benchmark", BITS, "image")) as store:
         for start in range(0, items, CODES_AT_ONCE):
@@ -46,7 +46,7 @@ def build(path: Path, items: int) -> None:
 
 
 def measure(path: Path, items: int) -> None:
-    """Loads the store, searches, and prints both claims."""
+    """Load the store, search it, and print both figures."""
     query = pack(np.ones((1, BITS)))
     small = FlatIndex(BITS)
     small.add(np.arange(1), query)
@@ -68,10 +68,10 @@ def measure(path: Path, items: int) -> None:
 
 
 def main() -> None:
-    """Builds in one process and measures in another, so that building leaves no memory behind."""
+    """Build the store in one process and measure in another, so that building does not affect the peak memory."""
     options = argparse.ArgumentParser(description="Memory of ten million codes")
-    options.add_argument("--smoke", action="store_true", help="a hundredth of the size, to see that it runs")
-    options.add_argument("--measure", type=Path, help="a store to measure (started by the other process)")
+    options.add_argument("--smoke", action="store_true", help="use a hundredth of the size, to check that it runs")
+    options.add_argument("--measure", type=Path, help="store to measure (used by the first process)")
     chosen = options.parse_args()
     items = ITEMS // 100 if chosen.smoke else ITEMS
     if chosen.measure:

@@ -1,12 +1,12 @@
-"""How near the exact scan comes to the machine's popcount limit, and how far it leaves faiss behind.
+"""Speed of the exact scan, compared with the machine's popcount limit and with faiss.
 
     python benchmarks/index_scan.py [--smoke]
 
-Every line is a claim: the ratio measured in this run, the goal, met or not. Times are CPU time of one thread, the best
-of many interleaved trials, so that a busy machine disturbs them least. The limit ("roof") is a loop that only does
-xor + popcount + threshold, in the same run on the same core; for batches it is blocked, so that codes are read from
-cache.
-Data: ``random`` bits, and ``clustered``: 256 Zipf-weighted centres with 5 of 64 bits flipped, which is full of ties.
+Every line shows a ratio measured in this run, its goal, and whether the goal is met. Times are CPU seconds of one
+thread, the minimum of many interleaved trials, to reduce the influence of a busy machine. The limit ("roof") is a loop
+that only does xor, popcount and threshold, in the same run on the same core; for batches it works in blocks, so that
+codes are read from the cache. The data are ``random`` bits, and ``clustered`` bits: 256 Zipf-weighted centers with 5 of
+64 bits flipped, which have many ties.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ BLOCK_CODES = 4096
 
 @intrinsic
 def popcount(_context, word):  # noqa: ANN001, ANN201, ARG001
-    """Number of set bits of a 64-bit word."""
+    """Return the number of set bits of a 64-bit word."""
 
     def generate(_context, builder, _signature, values):  # noqa: ANN001, ANN202
-        """Emits the instruction."""
+        """Emit the instruction."""
         return builder.ctpop(values[0])
 
     return types.uint64(types.uint64), generate
@@ -48,7 +48,7 @@ def popcount(_context, word):  # noqa: ANN001, ANN201, ARG001
 
 @njit(nogil=True)
 def roof_one(codes: Words, query: np.uint64, threshold: np.uint64) -> int:
-    """Counts codes within a distance: the least that any exact search of one query must do."""
+    """Count the codes within a distance: the minimum work of any exact search for one query."""
     count = 0
     for i in range(len(codes)):
         count += popcount(codes[i] ^ query) <= threshold
@@ -57,7 +57,7 @@ def roof_one(codes: Words, query: np.uint64, threshold: np.uint64) -> int:
 
 @njit(nogil=True)
 def roof_batch(codes: Words, queries: Words, threshold: np.uint64) -> int:
-    """The same for many queries, a block of codes staying in cache."""
+    """Count the codes for many queries, while a block of codes stays in the cache."""
     count = 0
     for start in range(0, len(codes), BLOCK_CODES):
         block = codes[start : start + BLOCK_CODES]
@@ -67,18 +67,18 @@ def roof_batch(codes: Words, queries: Words, threshold: np.uint64) -> int:
 
 
 def random_codes(count: int, bits: int, purpose: str) -> Words:
-    """Returns uniform codes, ``(count, W)``."""
+    """Return uniformly random codes, ``(count, W)``."""
     kind = word_type(bits)
     generator = numpy_generator(0, purpose)
     return generator.integers(0, np.iinfo(kind).max, (count, word_count(bits)), dtype=kind, endpoint=True)
 
 
 def clustered_codes(count: int, bits: int, purpose: str) -> Words:
-    """Returns codes around 256 Zipf-weighted centres, each bit flipped with probability 5/64."""
+    """Return codes around 256 Zipf-weighted centers, with each bit flipped with probability 5/64."""
     generator = numpy_generator(0, purpose)
     weights = 1 / np.arange(1, 257)
-    centre = generator.choice(256, count, p=weights / weights.sum())
-    codes = random_codes(256, bits, "centres")[centre]
+    center = generator.choice(256, count, p=weights / weights.sum())
+    codes = random_codes(256, bits, "centres")[center]
     flips = np.zeros_like(codes)
     for place, binary_digit in enumerate("101000"):
         noise = random_codes(count, bits, f"{purpose} noise {place}")
@@ -87,7 +87,7 @@ def clustered_codes(count: int, bits: int, purpose: str) -> Words:
 
 
 def best_seconds(trials: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Returns the least CPU time of each trial; they take turns."""
+    """Return the minimum CPU time of each trial. The trials take turns."""
     least = dict.fromkeys(trials, float("inf"))
     for turn in range(repeats + 1):
         for name, trial in trials.items():
@@ -99,27 +99,27 @@ def best_seconds(trials: dict[str, Callable[[], object]], repeats: int) -> dict[
 
 
 def claim(text: str, ratio: float, goal: float, unit: str) -> None:
-    """Prints one line."""
+    """Print one line."""
     shown = f"{100 * ratio:.0f} % (goal {100 * goal:.0f} %)" if unit == "%" else f"{ratio:.2f}x (goal {goal:g}x)"
     print(f"{text:<66} {shown:<24} {'met' if ratio >= goal else 'NOT MET'}", flush=True)
 
 
 def flat_index(codes: Words, bits: int) -> FlatIndex:
-    """Returns our index over codes with keys 0, 1, 2, ..."""
+    """Return our index of codes with the keys 0, 1, 2, ..."""
     index = FlatIndex(bits, capacity=len(codes))
     index.add(np.arange(len(codes)), codes)
     return index
 
 
 def verify(found: Neighbours, codes: Words, queries: Words) -> None:
-    """Checks the first query's answer against numpy."""
+    """Check the result of the first query with numpy."""
     distances = np.bitwise_count(codes ^ queries[0]).sum(axis=1)
     depth = found.keys.shape[1]
     np.testing.assert_array_equal(found.keys[0], np.argsort(distances, kind="stable")[:depth])
 
 
 def against_the_roof(count: int, name: str, make: Callable[[int, int, str], Words], goals: dict[str, float]) -> None:
-    """Compares searches of 64-bit codes with the popcount limit."""
+    """Compare searches of 64-bit codes with the popcount limit."""
     codes, queries = make(count, 64, "database"), make(100, 64, "queries")
     index, column, near = flat_index(codes, 64), codes[:, 0].copy(), np.uint64(16)
     verify(index.search(queries[:1], 100), codes, queries)
@@ -137,37 +137,37 @@ def against_the_roof(count: int, name: str, make: Callable[[int, int, str], Word
 
 
 def faiss_trials(codes: Words, queries: Words, bits: int, k: int) -> dict[str, Callable[[], object]]:
-    """Returns faiss's search in both of its modes."""
-    database, asked = (np.ascontiguousarray(to_bytes(words, bits)) for words in (codes, queries))
+    """Return faiss's search in both of its modes."""
+    database, batch = (np.ascontiguousarray(to_bytes(words, bits)) for words in (codes, queries))
     trials: dict[str, Callable[[], object]] = {}
     for heap in (True, False):
         index = faiss.IndexBinaryFlat(bits)
         index.use_heap = heap
         index.add(database)
-        trials[f"faiss heap={heap}"] = partial(index.search, asked, k)
+        trials[f"faiss heap={heap}"] = partial(index.search, batch, k)
     return trials
 
 
 def against_faiss(count: int, bits: int, k: int, goals: tuple[float, float], label: str = "") -> None:
-    """Compares with the better of faiss's two modes, one query and a batch."""
+    """Compare with the faster of faiss's two modes, for one query and for a batch."""
     for name, make in (("random", random_codes), ("clustered", clustered_codes)):
         codes, queries = make(count, bits, "database"), make(100, bits, "queries")
         index = flat_index(codes, bits)
         verify(index.search(queries[:1], k), codes, queries)
-        for asked, goal, repeats in ((queries[:1], goals[0], 15), (queries, goals[1], 3)):
-            trials = {"ours": partial(index.search, asked, k), **faiss_trials(codes, asked, bits, k)}
+        for batch, goal, repeats in ((queries[:1], goals[0], 15), (queries, goals[1], 3)):
+            trials = {"ours": partial(index.search, batch, k), **faiss_trials(codes, batch, bits, k)}
             seconds = best_seconds(trials, repeats)
             ratio = min(s for trial, s in seconds.items() if trial != "ours") / seconds["ours"]
-            text = f"{len(asked)} quer{'y' if len(asked) == 1 else 'ies'}, {count / MILLION:g}M x {bits} {name}, k={k}"
+            text = f"{len(batch)} quer{'y' if len(batch) == 1 else 'ies'}, {count / MILLION:g}M x {bits} {name}, k={k}"
             claim(f"{text}, faster than faiss{label}", ratio, goal, "x")
 
 
 def main() -> None:
-    """Runs all claims."""
+    """Run all comparisons."""
     options = argparse.ArgumentParser(description="Index speed against the popcount limit and faiss")
-    options.add_argument("--smoke", action="store_true", help="a hundredth of the size, to see that it runs")
+    options.add_argument("--smoke", action="store_true", help="use a hundredth of the size, to check that it runs")
     options.add_argument(
-        "--avx2", action="store_true", help="only the claim for older processors (started by the others)"
+        "--avx2", action="store_true", help="run only the comparison for older processors (used by the first process)"
     )
     chosen = options.parse_args()
     scale = 100 if chosen.smoke else 1

@@ -1,11 +1,12 @@
-"""How fast pictures are decoded and prepared, against the smallest published backbone, and in how much memory.
+"""Speed and memory of decoding and preparing pictures, compared with the smallest published backbone.
 
     python benchmarks/loader.py [--pictures 10000]
 
-Photos of coco18 (drawn pictures where it is not there) are written as JPEG files of 320 x 240 pixels. The loader alone
-reads, decodes, resizes and crops them as MobileNetV2 wants them; the network alone takes pictures that are prepared already;
-both run on all cores, in turn, so that a slow minute falls on both. MobileNetV2 (width 1.0, 224 pixels, random weights: they
-change no time) is the smallest of the usual backbones: 0.3 billion products a picture, a sixth of ResNet-18's.
+Photos from coco18, or random pictures if it is missing, are written as JPEG files of 320 x 240 pixels. The loader alone
+reads, decodes, resizes and crops them for MobileNetV2. The network alone processes pictures that are already prepared.
+Both use all cores and take turns, so that a busy machine affects both. MobileNetV2 (width 1.0, 224 pixels, random
+weights, which do not change the time) is the smallest of the common backbones: 0.3 billion multiplications per picture,
+a sixth of ResNet-18.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ PREPARATION = {
 
 
 def main() -> None:
-    """Measures both claims and prints them."""
+    """Measure and print both figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pictures", type=int, default=10_000)
     count = parser.parse_args().pictures
@@ -60,21 +61,21 @@ def main() -> None:
 
 
 def report(claim: str, value: float, goal: str, *, met: bool) -> None:
-    """Prints one claim."""
+    """Print one line."""
     print(f"{claim:84} {value:7.2f}   goal {goal:8} {'met' if met else 'NOT MET'}", flush=True)
 
 
 def written(folder: Path, count: int) -> PictureFiles:
-    """Writes JPEG files, quality 85, and returns them as a column."""
+    """Write JPEG files with quality 85 and return them as a column."""
     folder.mkdir()
     try:
         photos = open_archive("coco18", options={"image": "jpeg"}).pictures()
     except UserError as error:
-        print(f"{error} Drawn pictures instead.", file=sys.stderr)
+        print(f"{error} Using random pictures.", file=sys.stderr)
         photos = None
 
     def write(number: int) -> str:
-        """Writes one file and returns its name."""
+        """Write one file and return its name."""
         if photos is None:
             coarse = numpy_generator(number, "loader").integers(0, 255, (24, 32, 3)).astype(np.uint8)
             picture = Image.fromarray(coarse)
@@ -89,7 +90,7 @@ def written(folder: Path, count: int) -> PictureFiles:
 
 
 def smallest_backbone(folder: Path) -> FrozenBackbone:
-    """Returns MobileNetV2 with random weights."""
+    """Return MobileNetV2 with random weights."""
     from transformers import MobileNetV2Config, MobileNetV2Model
 
     MobileNetV2Model(MobileNetV2Config()).save_pretrained(folder)
@@ -98,14 +99,14 @@ def smallest_backbone(folder: Path) -> FrozenBackbone:
 
 
 def measure(network: FrozenBackbone, pictures: PictureFiles) -> None:
-    """Runs loader and network in turn."""
+    """Run loader and network in turn, and print both figures."""
 
     def prepare(rows: Rows) -> Arrays:
-        """Decodes and prepares one batch."""
+        """Decode and prepare one batch."""
         return network.prepare(pictures.picture(int(row)) for row in rows)
 
     def load(rows: Rows) -> Arrays:
-        """Runs the loader alone and returns its last batch."""
+        """Run the loader alone and return its last batch."""
         groups = [block for _, block in blocks(rows, BATCH)]
         batch: Arrays = {}
         for batch in prefetched(groups, prepare, threads=loader_threads(), ahead=loader_threads() + 2):  # noqa: B007
@@ -126,9 +127,9 @@ def measure(network: FrozenBackbone, pictures: PictureFiles) -> None:
         computing += time.perf_counter() - started
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 1e6
     loader_rate, network_rate = len(pictures) / loading, TURNS * BATCH / computing
-    print(f"{len(pictures):,} pictures; {loader_threads()} loading threads, {torch.get_num_threads()} of the network")
+    print(f"{len(pictures):,} pictures; {loader_threads()} loading threads, {torch.get_num_threads()} network threads")
     ratio = loader_rate / network_rate
-    claim = f"loader alone / MobileNetV2 alone ({loader_rate:.0f} and {network_rate:.0f} pictures a second)"
+    claim = f"loader alone / MobileNetV2 alone ({loader_rate:.0f} and {network_rate:.0f} pictures per second)"
     report(claim, ratio, f">= {GOAL_RATIO:g}", met=ratio >= GOAL_RATIO)
     claim = f"growth of peak memory over {len(pictures):,} pictures, in MB"
     report(claim, grown, f"<= {GOAL_MEGABYTES}", met=grown <= GOAL_MEGABYTES)

@@ -1,11 +1,14 @@
-"""What training costs: the loop over its bare steps, the steps over the machine, bfloat16, a second worker.
+"""Cost of training: overhead of the federated loop, use of the machine, bfloat16, and a second worker process.
 
-Run: ``python benchmarks/training.py`` (coco18 features where ``SILOHASH_DATA`` has them, else drawn numbers of that shape).
-Each claim prints a ratio of things measured side by side in this run, and its goal.
+    python benchmarks/training.py [--smoke]
+
+The data are the features of coco18, or random numbers of the same shape if ``SILOHASH_DATA`` does not have them. Every
+line shows a ratio of two times measured in turn in this run, and its goal.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import tempfile
@@ -36,6 +39,7 @@ from silohash.types import UserError
 SILOS = 10
 EPOCHS = 2
 REPEATS = 3
+HIDDEN = 4096
 CONFIG: dict[str, Any] = {
     "data": {"name": "coco18"},
     "features": {"text": {"kind": "tfidf", "buckets": 2048}},
@@ -49,30 +53,34 @@ CONFIG: dict[str, Any] = {
 
 
 def main() -> None:
-    """Measures every claim and prints it."""
+    """Measure and print every ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="use small networks and few silos, to check that it runs")
+    smoke = parser.parse_args().smoke
+    hidden, silos = (64, 2) if smoke else (HIDDEN, SILOS)
     config = load_config(CONFIG)
     archive = coco18_or_drawn(config)
-    parts = partition(archive, "iid", SILOS, 0)
+    parts = partition(archive, "iid", silos, 0)
     prepared, _ = prepare_run(archive, parts, config)
     torch.set_num_threads(1)
-    print(f"{archive.card.name}: {SILOS} silos of {prepared.silos[0][1]} pairs, {EPOCHS} epochs a round, one thread")
+    print(f"{archive.card.name}: {silos} silos of {prepared.silos[0][1]} pairs, {EPOCHS} epochs per round, one thread")
     overhead(prepared)
-    matrix_share(prepared)
-    bfloat16(prepared)
+    matrix_share(prepared, hidden)
+    bfloat16(prepared, hidden)
     workers(prepared)
 
 
 def report(claim: str, ratio: float, goal: str, *, met: bool) -> None:
-    """Prints one claim."""
+    """Print one line."""
     print(f"{claim:72} {ratio:6.2f}   goal {goal:8} {'met' if met else 'NOT MET'}", flush=True)
 
 
 def coco18_or_drawn(config: RunConfig) -> Archive:
-    """Returns coco18, or numbers of its shape."""
+    """Return coco18, or random numbers of its shape."""
     try:
         return archive_of(config)
     except UserError as error:
-        print(f"{error} Drawn numbers of coco18's shape instead.", file=sys.stderr)
+        print(f"{error} Using random numbers of the shape of coco18.", file=sys.stderr)
     generator = np.random.default_rng(0)
     count = 5_000
     words = np.array([" ".join(f"w{w}" for w in row) for row in generator.integers(0, 1200, (count, 8))])
@@ -89,7 +97,7 @@ def coco18_or_drawn(config: RunConfig) -> Archive:
 
 
 def side_by_side(*tasks: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> list[float]:
-    """Returns the median seconds of each task, run in turn so that a slow minute falls on all of them."""
+    """Return the median seconds of each task. The tasks take turns, so that a busy machine affects all of them."""
     for task in tasks:
         task()
     seconds: list[list[float]] = [[] for _ in tasks]
@@ -102,14 +110,16 @@ def side_by_side(*tasks: Callable[[], object], clock: Callable[[], float] = time
 
 
 def overhead(prepared: Prepared) -> None:
-    """The federated loop, checkpoint included, against the same steps written out plainly."""
+    """Compare the federated loop, with its checkpoint, with the same training steps in a plain loop."""
     config = prepared.config
     federated = config.federated_method
     worker = Worker(prepared, torch.device("cpu"))
     settings = RoundSettings(rounds=100, silos=[name for name, _, _ in prepared.silos], validate=False)
-    info = FederationInfo(silos=SILOS, classes=prepared.spec.classes, bits=config.local.bits, total_rounds=100)
+    info = FederationInfo(
+        silos=len(prepared.silos), classes=prepared.spec.classes, bits=config.local.bits, total_rounds=100
+    )
     state = RunState(round=0, server=federated.init_server(worker.model, info))
-    data = [prepared.silo(number, torch.device("cpu"))[0] for number in range(SILOS)]
+    data = [prepared.silo(number, torch.device("cpu"))[0] for number in range(len(prepared.silos))]
     with tempfile.TemporaryDirectory() as folder:
 
         def loop() -> None:
@@ -133,7 +143,7 @@ def overhead(prepared: Prepared) -> None:
 
 
 def plain_training(worker: Worker, silo: SiloData) -> None:
-    """The steps of one silo's round, without hooks, records, messages or aggregation."""
+    """Do the steps of one silo's round, without hooks, records, messages or aggregation."""
     settings = train_settings(worker.prepared.config)
     local, model, state = worker.local, worker.model.train(), SiloState()
     steps = local.steps(model)
@@ -158,7 +168,7 @@ def plain_training(worker: Worker, silo: SiloData) -> None:
 
 
 def step_of(prepared: Prepared, *, hidden: int, precision: str, batch: int) -> tuple[Callable[[], None], int]:
-    """Returns one training step of both towers, and its floating-point operations in matrix products."""
+    """Return a training step of both towers, and the number of floating-point operations in its matrix products."""
     changed = {"model": {"hidden": hidden}, "train": {"batch": batch, "precision": precision}}
     config = load_config({**prepared.config.to_json(), **_merged(prepared.config.to_json(), changed)})
     towers = {name: type(spec)(**{**spec.__dict__, "hidden": hidden}) for name, spec in prepared.spec.towers.items()}
@@ -200,14 +210,14 @@ def _merged(config: dict[str, Any], changed: dict[str, dict[str, Any]]) -> dict[
 
 
 def pooled(prepared: Prepared) -> SiloData:
-    """Returns all silos' pairs as one silo's."""
+    """Return the pairs of all silos as those of one silo."""
     one = Prepared(prepared.config, prepared.spec, [("all", len(prepared.arrays["labels"]), 0)], prepared.arrays)
     return one.silo(0, torch.device("cpu"))[0]
 
 
-def matrix_share(prepared: Prepared) -> None:
-    """Training steps against the rate of the machine's own matrix product, of the step's largest shape."""
-    hidden, batch, width = 4096, 512, prepared.spec.towers["image"].shape[0]
+def matrix_share(prepared: Prepared, hidden: int) -> None:
+    """Compare training steps with matrix products of the largest shape in a step."""
+    batch, width = 512, prepared.spec.towers["image"].shape[0]
     step, operations = step_of(prepared, hidden=hidden, precision="float32", batch=batch)
     left, right = torch.randn(batch, width), torch.randn(width, hidden)
     out = torch.empty(batch, hidden)
@@ -225,20 +235,20 @@ def matrix_share(prepared: Prepared) -> None:
     )  # fmt: skip
 
 
-def bfloat16(prepared: Prepared) -> None:
-    """The same step in bfloat16."""
-    full, _ = step_of(prepared, hidden=4096, precision="float32", batch=512)
-    half, _ = step_of(prepared, hidden=4096, precision="bfloat16", batch=512)
+def bfloat16(prepared: Prepared, hidden: int) -> None:
+    """Compare a step in float32 with the same step in bfloat16."""
+    full, _ = step_of(prepared, hidden=hidden, precision="float32", batch=512)
+    half, _ = step_of(prepared, hidden=hidden, precision="bfloat16", batch=512)
     full_seconds, half_seconds = side_by_side(full, half)
     ratio = full_seconds / half_seconds
     report("float32 step / bfloat16 step", ratio, ">= 2", met=ratio >= 2)
 
 
 def workers(prepared: Prepared) -> None:
-    """A round in one process against two worker processes of one thread each."""
+    """Compare a round in one process with a round in two worker processes, with one thread each."""
     federated = prepared.config.federated_method
     worker = Worker(prepared, torch.device("cpu"))
-    info = FederationInfo(silos=SILOS, classes=prepared.spec.classes, bits=64, total_rounds=100)
+    info = FederationInfo(silos=len(prepared.silos), classes=prepared.spec.classes, bits=64, total_rounds=100)
     state = RunState(round=0, server=federated.init_server(worker.model, info))
     settings = RoundSettings(rounds=1, silos=[name for name, _, _ in prepared.silos], validate=False)
     with tempfile.TemporaryDirectory() as folder:

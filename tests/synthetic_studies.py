@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from silohash.runtime.events import RoundRecord, SiloRecord
+from silohash.study.annotations import annotated
 from silohash.study.config import make_study
+from silohash.study.pivot import Cell, ResultTable, result_tables
 from silohash.study.results import RunResult, StudyResults
 from tests.reports import row
 
@@ -87,3 +89,32 @@ def synthetic_study(
                 per_query[evaluation, task, "mAP@all"] = queries_of(mean, spread, seed=drawn)
             runs.append(RunResult(choices, seed, Path(name), tuple(rows), per_query, records(), queries))
     return StudyResults(config, tuple(runs), tuple(missing_names))
+
+
+MEANS = {"Local": 0.4, "FedAvg": 0.6, "FedCAFE": 0.65}
+METHODS = axis("method", *MEANS)
+BITS = axis("bits", "16", "32", key="local.bits")
+TABLE = {"rows": ["method"], "columns": ["bits", "task"], "evaluations": ["GG"]}
+ONE_LENGTH = {**TABLE, "columns": ["task"]}
+
+
+def by_method(choices: Mapping[str, str], seed: int, task: str) -> float:
+    """Return the figure of a run: the mean of its method, plus 0.02 per seed."""
+    return MEANS[choices["method"]] + 0.02 * seed
+
+
+def only_table(study: StudyResults) -> ResultTable:
+    """Return the single table of a study, annotated."""
+    (table,) = [annotated(table) for table in result_tables(study)]
+    return table
+
+
+def cell_of(table: ResultTable, *values: str) -> Cell:
+    """Return the single cell whose fields have the given values."""
+    (found,) = [cell for cell in table.cells.values() if set(values) <= set(cell.fields.values())]
+    return found
+
+
+def note(table: ResultTable, text: str) -> str:
+    """Return the first note that holds a text; empty if there is none."""
+    return next((line for line in table.notes if text in line), "")

@@ -1,7 +1,7 @@
 """A pool of child processes that answer requests.
 
-Requests and answers are frames of bytes on a child's standard input and output; nothing is pickled. A child stops when its
-input ends. That also happens when this process ends, in whatever way, so no child outlives it.
+Requests and answers are frames of bytes on a child's standard input and output; nothing is pickled. A child stops when
+its input ends. That also happens when this process ends, in whatever way, so no child outlives it.
 """
 
 from __future__ import annotations

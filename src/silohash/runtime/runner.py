@@ -24,8 +24,8 @@ class SiloTask:
     """What a silo is to do.
 
     Attributes:
-        kind: to ``train`` for a round, to ``finish`` one that waited for merged statistics, to ``validate`` the model that
-            it would deploy on its own held-back queries, or to ``deploy``: to return that model.
+        kind: to ``train`` for a round, to ``finish`` one that waited for merged statistics, to ``validate`` the model
+            that it would deploy on its own held-back queries, or to ``deploy``: to return that model.
         silo: its number.
         broadcast: what the server sent.
         kept: what the silo kept from its last round.
@@ -75,8 +75,8 @@ class InProcess:
 class WorkerProcesses:
     """Train several silos at a time, in worker processes that share the prepared inputs.
 
-    The inputs are files that every process maps, so they are in memory once. Tasks and results cross the pipes as encoded
-    messages; nothing is pickled.
+    The inputs are files that every process maps, so they are in memory once. Tasks and results cross the pipes as
+    encoded messages; nothing is pickled.
 
     Args:
         folder: where `Prepared.save` put the inputs.

@@ -38,9 +38,9 @@ def annotated(table: ResultTable) -> ResultTable:
 def paired_values(first: Cell, second: Cell) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the figures of two cells for the same queries, ``(Q,)`` each, over the seeds that both have.
 
-    If all seeds have the same queries, a query's figure is its mean over the seeds. Otherwise, the queries of each seed are
-    counted separately. Queries that either cell does not count are left out. Both arrays are empty if the cells have no
-    figures per query, or a seed's queries differ.
+    If all seeds have the same queries, a query's figure is its mean over the seeds. Otherwise, the queries of each seed
+    are counted separately. Queries that either cell does not count are left out. Both arrays are empty if the cells
+    have no figures per query, or a seed's queries differ.
     """
     one, other = _by_seed(first), _by_seed(second)
     shared = [seed for seed in first.seeds if seed in second.seeds]

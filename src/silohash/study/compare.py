@@ -104,8 +104,8 @@ def compare_runs(found: Sequence[EvaluatedRun], measures: Sequence[str] = ()) ->
         One difference per pair, evaluation, task and measure that both runs have.
 
     Raises:
-        UserError: if there are fewer than two runs, two runs were measured differently or on different queries, no run has a
-            measure, or two runs have no figure in common.
+        UserError: if there are fewer than two runs, two runs were measured differently or on different queries, no run
+            has a measure, or two runs have no figure in common.
     """
     if len(found) < 2:
         raise UserError("There is only one run, and nothing to compare it with. Name two or more.")

@@ -218,8 +218,8 @@ def field_values(study: StudyResults, shown: Sequence[str]) -> dict[str, list[st
 
     Args:
         study: the results.
-        shown: the fields in rows or columns. All measures are returned if the measure is one of them, otherwise only the
-            measure of the study's ``[table]``.
+        shown: the fields in rows or columns. All measures are returned if the measure is one of them, otherwise only
+            the measure of the study's ``[table]``.
     """
     config = study.config
     rows = [row for run in study.runs for row in run.rows]

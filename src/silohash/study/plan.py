@@ -1,8 +1,8 @@
 """The runs that follow from a study's axes, each with its complete config.
 
 A study has one run per combination of choices and seed. A run's config combines, in this order: the recipe,
-``base.set``, the ``set`` of each choice in the order of the axes, ``[[where]]``, the tuned parameters, and ``set``. Later
-settings override earlier ones.
+``base.set``, the ``set`` of each choice in the order of the axes, ``[[where]]``, the tuned parameters, and ``set``.
+Later settings override earlier ones.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def planned_runs(config: StudyConfig, tuned: Tuned | None = None, *, refuse_equa
         refuse_equal: whether two runs with equal settings are an error.
 
     Raises:
-        UserError: if two choices set the same key, two runs are equal, or a run's config is wrong; names the axis and the
-            choice.
+        UserError: if two choices set the same key, two runs are equal, or a run's config is wrong; names the axis and
+            the choice.
     """
     found = []
     for combined in product(*(axis.choices for axis in config.axes)):

@@ -60,9 +60,9 @@ def write_plots(study: StudyResults, out: Path) -> list[Path]:
 
     Args:
         study: the results.
-        out: the study's folder. Its ``plots/`` gets, as ``.svg`` and ``.png``: ``rounds…``, the loss and validation score
-            over the rounds; ``over-AXIS…``, the table's measure over each numeric axis; and, if there is no such axis,
-            ``figures…``, the methods side by side.
+        out: the study's folder. Its ``plots/`` gets, as ``.svg`` and ``.png``: ``rounds…``, the loss and validation
+            score over the rounds; ``over-AXIS…``, the table's measure over each numeric axis; and, if there is no such
+            axis, ``figures…``, the methods side by side.
 
     Returns:
         The paths of the files.
@@ -280,8 +280,8 @@ def draw_band(axes: Axes, curves: Sequence[Sequence[float]], number: int) -> Non
 
     Args:
         axes: where to draw.
-        curves: one curve per seed with one value per round, NaN where there is none. Only the rounds that all seeds have are
-            drawn.
+        curves: one curve per seed with one value per round, NaN where there is none. Only the rounds that all seeds
+            have are drawn.
         number: number of the line, which determines its color.
     """
     count = min((len(curve) for curve in curves), default=0)

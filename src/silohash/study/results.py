@@ -31,7 +31,8 @@ class RunResult:
         seed: the run's seed.
         folder: the run's folder.
         rows: its figures.
-        per_query: (evaluation, task, measure) -> ``(Q,)`` float64, NaN for a query that is not counted; for GG, PG and XS.
+        per_query: (evaluation, task, measure) -> ``(Q,)`` float64, NaN for a query that is not counted; for GG, PG and
+            XS.
         rounds: one record per round.
         queries: digest of the query ids. The values of two runs may be paired if their digests are equal.
     """
@@ -52,7 +53,8 @@ class StudyResults:
     Attributes:
         config: the study.
         runs: the finished runs, in the order of the axes, then of the seeds.
-        missing: the names of the runs that are not finished, or were run with settings other than the study's present ones.
+        missing: the names of the runs that are not finished, or were run with settings other than the study's present
+            ones.
         tuned: name of a search -> the parameters it found; empty without tuning.
     """
 

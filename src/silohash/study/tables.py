@@ -43,8 +43,8 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
 
     Args:
         study: the results.
-        out: the study's folder. Its ``tables/`` gets ``table….md``, ``.csv`` and ``.tex`` per combination of the fields in
-            neither rows nor columns, ``costs`` likewise, and ``figures.csv`` with every figure of every run.
+        out: the study's folder. Its ``tables/`` gets ``table….md``, ``.csv`` and ``.tex`` per combination of the fields
+            in neither rows nor columns, ``costs`` likewise, and ``figures.csv`` with every figure of every run.
 
     Returns:
         The paths of the files.

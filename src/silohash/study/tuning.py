@@ -1,9 +1,9 @@
 """Search for the parameters of a study's methods, by their validation score alone.
 
-Every search has the same number of trials. The first trial uses the parameters of the config. A trial trains on the silos'
-training items, and its score is the best validation score of its rounds; the archive's queries are never used. The trials of
-a search run one after the other, and each depends only on the seed, its number and the earlier trials, so that a search that
-was interrupted ends as if it had not been.
+Every search has the same number of trials. The first trial uses the parameters of the config. A trial trains on the
+silos' training items, and its score is the best validation score of its rounds; the archive's queries are never used.
+The trials of a search run one after the other, and each depends only on the seed, its number and the earlier trials, so
+that a search that was interrupted ends as if it had not been.
 """
 
 from __future__ import annotations

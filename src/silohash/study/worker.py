@@ -1,7 +1,7 @@
 """Runs of a study, one after the other, in a process of their own (``python -m silohash.study.worker``).
 
-A request is a JSON object with the run's folder, its config and whether to evaluate it; the answer holds an exit code. A run
-that was started before is resumed.
+A request is a JSON object with the run's folder, its config and whether to evaluate it; the answer holds an exit code.
+A run that was started before is resumed.
 """
 
 from __future__ import annotations

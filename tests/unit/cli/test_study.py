@@ -1,0 +1,100 @@
+"""``study`` and ``sweep``: the study that a command line describes, and what is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silohash.cli import study as command
+from silohash.study.execution import StudyOutcome
+from silohash.study.jobs import Job, Outcome
+from silohash.study.results import StudyResults
+from tests.runs import silohash, write_config
+from tests.studies import study_of, tiny_study
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Replaces the running of a study; one run failed."""
+    found: list[dict[str, Any]] = []
+
+    def run_study(config: Any, out: Path, console: Any, **options: Any) -> StudyOutcome:
+        found.append({"config": config, "out": out, **options})
+        job = Job("FedAvg-seed0", out / "runs" / "FedAvg-seed0", None)  # type: ignore[arg-type]
+        return StudyOutcome(
+            StudyResults(config, (), ("FedAvg-seed0", "Local-seed0")), [Outcome(job, 1, "out of memory")]
+        )
+
+    monkeypatch.setattr("silohash.study.execution.run_study", run_study)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("local.bits=16,32", [16, 32]),
+        ("train.learning_rate=0.1", [0.1]),
+        ("federated.name=fedavg,local", ["fedavg", "local"]),
+        (" local.bits = 16 ", [16]),
+    ],
+)
+def test_axis_of_a_sweep(text: str, values: list[Any]) -> None:
+    key = text.partition("=")[0].strip()
+    assert command._axis(text) == {"name": key, "key": key, "values": values}
+
+
+@pytest.mark.parametrize("text", ["local.bits", "local.bits=", "local.bits= "])
+def test_sweep_without_values_is_refused(text: str, tmp_path: Path) -> None:
+    said = silohash("sweep", write_config(tmp_path / "run.toml", tmp_path / "a"), "--over", text)
+    assert said.code == 2
+    assert f'--over "{text}" is not of the form section.key=value,value, for example local.bits=16,32.' in said.err
+
+
+def test_sweep_is_a_study_over_its_keys(calls: list[dict[str, Any]], tmp_path: Path) -> None:
+    recipe = write_config(tmp_path / "run.toml", tmp_path / "a")
+    said = silohash(
+        "sweep", recipe, "--over", "local.bits=16,32", "--over", "train.batch=4,8", "--seeds", "0,3", "--out",
+        tmp_path / "out", "--set", "model.hidden=8", "--smoke", "--processes", "2",
+    )  # fmt: skip
+    assert said.code == 1
+    (call,) = calls
+    config = call["config"]
+    assert config.title == "run over local.bits and train.batch"
+    assert config.axis_names == config.table.rows == ("local.bits", "train.batch")
+    assert config.table.columns == ("evaluation", "task")
+    assert (config.seeds, config.processes) == ((0, 3), 2)
+    assert config.set == {"model.hidden": 8, "federated.rounds": 2, "federated.local_epochs": 1}
+    assert (call["out"], call["smoke"], call["fresh"], call["only"]) == (tmp_path / "out", True, False, [])
+
+
+def test_study_passes_its_options_on(calls: list[dict[str, Any]], tmp_path: Path) -> None:
+    value = tiny_study(tmp_path / "archive", tune={"trials": 5, "of": ["method"], "parameters": {"train.batch": {
+        "values": [4, 8]}}})  # fmt: skip
+    file = tmp_path / "mine.toml"
+    file.write_text(study_of(value).to_toml(), encoding="utf-8")
+    out = tmp_path / "out"
+    said = silohash("study", file, "--out", out, "--only", "method=Local", "--only", "bits=16", "--fresh", "--smoke",
+                    "--processes", "3")  # fmt: skip
+    assert said.code == 1
+    assert "FedAvg-seed0 failed: out of memory" in said.err
+    assert "2 of 2 runs are not finished." in said.err
+    assert said.out == f"Figures: {out / 'results.csv'}\n"
+    (call,) = calls
+    assert call["only"] == ["method=Local", "bits=16"]
+    assert (call["fresh"], call["config"].processes, call["config"].tune.trials) == (True, 3, 1)
+
+
+def test_document_of_a_study(calls: list[dict[str, Any]], tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(study_of(tiny_study(tmp_path / "archive")).to_toml(), encoding="utf-8")
+    said = silohash("study", file, "--out", tmp_path / "out", "--json")
+    folder = tmp_path / "out" / "runs" / "FedAvg-seed0"
+    assert said.document() == {
+        "schema": 1,
+        "study": str(tmp_path / "out"),
+        "runs": [],
+        "missing": ["FedAvg-seed0", "Local-seed0"],
+        "failed": [{"run": str(folder), "said": "out of memory", "log": str(folder / "log.txt")}],
+    }

@@ -1,0 +1,63 @@
+"""A whole study with runs that only pretend: what is run, what is left out, and the exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from silohash.study.execution import StudyOutcome
+from silohash.study.jobs import Job, Outcome
+from silohash.study.locks import locked
+from silohash.study.results import StudyResults
+from silohash.types import UserError
+from tests.studies import pretending, quiet, run_here, study_of, tiny_study
+
+
+def outcome(*codes: int) -> StudyOutcome:
+    config = study_of(tiny_study(Path("archive")))
+    job = Job("a", Path("a"), None)  # type: ignore[arg-type]
+    return StudyOutcome(StudyResults(config, ()), [Outcome(job, code) for code in codes])
+
+
+@pytest.mark.parametrize(("codes", "expected"), [((), 0), ((2,), 2), ((2, 2), 2), ((1,), 1), ((2, 1), 1), ((-9, 2), 1)])
+def test_exit_status(codes: tuple[int, ...], expected: int) -> None:
+    assert outcome(*codes).code == expected
+
+
+def test_only_the_wanted_runs_are_done_and_failures_are_returned(tmp_path: Path) -> None:
+    config = study_of(tiny_study(tmp_path / "archive"))
+    pool = pretending(lambda job: None if "32" in job.name else 0.5)
+    console = quiet()
+    done = run_here(config, tmp_path / "out", console, only=["method=Local"], make_pool=pool)
+    assert pool.done == [f"Local-{bits}-seed{seed}" for bits in (16, 32) for seed in (0, 1)]
+    assert [failure.job.name for failure in done.failed] == ["Local-32-seed0", "Local-32-seed1"]
+    assert done.code == 2
+    assert done.results.runs == ()
+    assert len(done.results.missing) == 8
+    assert "Local-16-seed0: done in" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Local-32-seed0: failed: it pretends to fail" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert (tmp_path / "out" / "study.toml").exists()
+    assert (tmp_path / "out" / "results.csv").exists()
+
+
+def test_equal_runs_are_refused_unless_cut_short(tmp_path: Path) -> None:
+    value = tiny_study(tmp_path / "archive")
+    value["axis"] = [{"name": "method", "choice": [{"name": "one"}, {"name": "two"}]}]
+    value |= {"where": [], "table": {}}
+    with pytest.raises(UserError, match="have the same settings"):
+        run_here(study_of(value), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    pool = pretending(lambda job: 0.5)
+    run_here(study_of(value), tmp_path / "out", smoke=True, make_pool=pool)
+    assert len(pool.done) == 4
+
+
+def test_two_studies_cannot_share_a_folder(tmp_path: Path) -> None:
+    pool = pretending(lambda job: 0.5)
+    with (
+        locked(tmp_path / "study", "held"),
+        pytest.raises(UserError, match=r"Another silohash study is working in .*study\. .*--out"),
+    ):
+        run_here(study_of(tiny_study(tmp_path / "archive")), tmp_path / "study", make_pool=pool)
+    assert pool.done == []

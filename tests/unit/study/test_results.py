@@ -1,0 +1,81 @@
+"""Results read from a study's folders: which runs count as finished, and damaged files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from silohash.files import write_arrays
+from silohash.report.tables import read_results, write_results
+from silohash.runtime.run import Run
+from silohash.study.plan import PlannedRun, planned_runs
+from silohash.study.results import collect, read_best, write_summary
+from silohash.types import UserError
+from tests.reports import row
+from tests.studies import study_of, tiny_study
+
+TUNE = {"trials": 1, "of": ["method"], "parameters": {"train.batch": {"values": [8, 16]}}}
+
+
+def finish(out: Path, planned: PlannedRun) -> Run:
+    """Writes the files of a finished run."""
+    run = Run(out / "runs" / planned.name)
+    run.folder.mkdir(parents=True)
+    run.config_path.write_text(planned.config.to_toml(), encoding="utf-8")
+    write_results(run.results_path, [row(run=planned.name, seed=planned.seed)])
+    write_arrays(run.per_query_path, {}, {"queries": "digest"})
+    return run
+
+
+def test_finished_runs_come_in_the_order_of_the_plan(tmp_path: Path) -> None:
+    config = study_of(tiny_study(tmp_path / "archive"))
+    planned = planned_runs(config)
+    for number in (6, 1):
+        finish(tmp_path, planned[number])
+    found = collect(config, tmp_path)
+    assert [run.folder.name for run in found.runs] == [planned[1].name, planned[6].name]
+    assert found.missing == tuple(run.name for number, run in enumerate(planned) if number not in (1, 6))
+    assert (found.runs[0].choices, found.runs[0].seed, found.runs[0].queries) == (planned[1].choices, 1, "digest")
+    path = write_summary(found, tmp_path)
+    assert [line.run for line in read_results(path)] == [planned[1].name, planned[6].name]
+
+
+@pytest.mark.parametrize("name", ["config_path", "results_path", "per_query_path"])
+def test_run_without_a_file_is_missing(name: str, tmp_path: Path) -> None:
+    config = study_of(tiny_study(tmp_path / "archive"))
+    run = finish(tmp_path, planned_runs(config)[0])
+    assert len(collect(config, tmp_path).runs) == 1
+    getattr(run, name).unlink()
+    assert collect(config, tmp_path).runs == ()
+
+
+def test_run_with_other_settings_or_a_damaged_config_is_missing(tmp_path: Path) -> None:
+    config = study_of(tiny_study(tmp_path / "archive"))
+    run = finish(tmp_path, planned_runs(config)[0])
+    changed = study_of(tiny_study(tmp_path / "archive", set={"train.learning_rate": 0.5}))
+    assert collect(changed, tmp_path).runs == ()
+    run.config_path.write_text("[data")
+    assert collect(config, tmp_path).runs == ()
+
+
+def test_runs_of_a_tuned_study_count_only_with_the_tuned_parameters(tmp_path: Path) -> None:
+    config = study_of(tiny_study(tmp_path / "archive", tune=TUNE))
+    tuned = {"Local": {"train.batch": 8}}
+    local = next(run for run in planned_runs(config, tuned) if run.choices["method"] == "Local")
+    finish(tmp_path, local)
+    assert collect(config, tmp_path).runs == ()
+    (tmp_path / "tuning").mkdir()
+    (tmp_path / "tuning" / "best.toml").write_text('[Local]\ntrial = 0\n[Local.set]\n"train.batch" = 8\n')
+    found = collect(config, tmp_path)
+    assert [run.folder.name for run in found.runs] == [local.name]
+    assert found.tuned == tuned
+
+
+@pytest.mark.parametrize("content", ["[Local", "Local = 1", "[Local]\ntrial = 1"])
+def test_damaged_parameters_are_named(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "best.toml"
+    assert read_best(path) == {}
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"best\.toml is damaged .* start the study again"):
+        read_best(path)

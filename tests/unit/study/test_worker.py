@@ -1,0 +1,97 @@
+"""Runs of a study in a child process: exit codes, logs, and who may work in a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silohash.study import worker
+from silohash.study.locks import locked
+from silohash.types import UserError
+
+
+@contextmanager
+def separate_streams(folder: Path) -> Iterator[None]:
+    """Gives the worker streams that it may redirect."""
+    with (
+        (folder / "out").open("w") as out,
+        (folder / "err").open("w") as err,
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        yield
+
+
+def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> list[Any]:
+    calls: list[Any] = []
+
+    def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -> None:
+        calls.append((folder, config, figures))
+        os.write(sys.stdout.fileno(), b"from a library\n")
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(worker, "train_or_resume", train_or_resume)
+    return calls
+
+
+def request(folder: Path) -> bytes:
+    return json.dumps({"folder": str(folder), "config": {"seed": 3}, "figures": False}).encode()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "last"),
+    [
+        (None, 0, "from a library"),
+        (UserError("train.batch is too large."), 2, "train.batch is too large."),
+        (ValueError("a bug"), 1, "ValueError: a bug"),
+    ],
+)
+def test_code_and_log_of_a_run(
+    error: BaseException | None, code: int, last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = fails_with(monkeypatch, error)
+    folder = tmp_path / "runs" / "a"
+    with separate_streams(tmp_path):
+        assert json.loads(worker.answer(request(folder))) == {"code": code}
+    assert calls == [(folder, {"seed": 3}, False)]
+    lines = (folder / "log.txt").read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("from a library", last)
+    with separate_streams(tmp_path):
+        worker.answer(request(folder))
+    again = (folder / "log.txt").read_text().splitlines()
+    assert (again[: len(lines)], again[-1]) == (lines, last)
+    assert len(again) >= 2 * len(lines)
+
+
+def test_interruption_is_logged_and_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails_with(monkeypatch, KeyboardInterrupt())
+    with separate_streams(tmp_path), pytest.raises(KeyboardInterrupt):
+        worker.answer(request(tmp_path / "a"))
+    assert (tmp_path / "a" / "log.txt").read_text().endswith("Interrupted. Finished rounds are kept.\n")
+
+
+def test_folder_of_another_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "LOCK_SECONDS", 0.1)
+    with locked(tmp_path / "run", "held"), pytest.raises(UserError, match=r"Another process is working in .*run\."):
+        worker.train_or_resume(tmp_path / "run", {}, figures=False)
+
+
+def test_wrong_config_leaves_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"\[data\] is missing"):
+        worker.train_or_resume(tmp_path / "run", {}, figures=True)
+    assert not (tmp_path / "run" / "config.toml").exists()
+
+
+def test_process_ends_with_its_input() -> None:
+    command = [sys.executable, "-m", "silohash.study.worker"]
+    done = subprocess.run(command, input=b"", capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
