@@ -78,3 +78,23 @@ def test_torch_globally_restores_after_an_error() -> None:
 def test_the_permutation_of_published_splits_is_that_of_numpys_older_generator() -> None:
     assert seeds.published_permutation(6, 5).tolist() == [3, 4, 0, 1, 2]
     assert seeds.published_permutation(7, 1000).tolist() != seeds.published_permutation(8, 1000).tolist()
+
+
+def test_defaults_stand_for_no_silo_and_no_round() -> None:
+    expected = seeds.derive(4, "split", silo=-1, round=-1)
+    assert seeds.derive(4, "split") == expected
+    first = np.random.default_rng(expected).random(3)
+    np.testing.assert_array_equal(seeds.numpy_generator(4, "split").random(3), first)
+    assert seeds.torch_generator(4, "split").initial_seed() == expected
+    with seeds.torch_globally(4, "split"):
+        assert torch.initial_seed() == expected
+
+
+def test_generators_without_a_silo_or_a_round_are_not_those_of_the_first() -> None:
+    for name in ("silo", "round"):
+        first = seeds.torch_generator(4, "split", **{name: 1}).initial_seed()
+        assert first == seeds.derive(4, "split", **{name: 1}) != seeds.derive(4, "split")
+        drawn = seeds.numpy_generator(4, "split", **{name: 1}).random()
+        assert drawn != seeds.numpy_generator(4, "split").random()
+        with seeds.torch_globally(4, "split", **{name: 1}):
+            assert torch.initial_seed() == first

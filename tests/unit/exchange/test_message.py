@@ -105,3 +105,20 @@ def test_newer_schema_is_named_before_anything_else_is_read(monkeypatch: pytest.
 def test_damaged_content_is_refused(content: bytes) -> None:
     with pytest.raises(UserError, match=f"message of {len(content):,} bytes is truncated or damaged"):
         Message.decode(content)
+
+
+def test_a_message_without_arrays_is_all_header() -> None:
+    sent = Message("broadcast", "server", 0)
+    content = sent.encode()
+    assert int.from_bytes(content[:8], "little") == len(content) - 8
+    assert Message.decode(content) == sent
+    assert sent.size_bytes() == 0
+
+
+@pytest.mark.parametrize("kept", [7, 8, 9, 40])
+def test_a_header_that_is_cut_off_is_named(kept: int) -> None:
+    content = Message("broadcast", "server", 0).encode()
+    with pytest.raises(UserError, match="the header is cut off"):
+        Message.decode(content[:kept])
+    with pytest.raises(UserError, match="the header is cut off"):
+        Message.decode(content[:-1])

@@ -90,7 +90,7 @@ def test_queries_of_the_wrong_kind(value, message):
 
 
 def test_columns_of_the_wrong_kind():
-    with pytest.raises(UserError, match="does not (have|hold) any"):
+    with pytest.raises(UserError, match=r"does not (have|hold) any"):
         fitted(vectors()).transform(np.array(["a", "b"]), np.arange(2))
 
 

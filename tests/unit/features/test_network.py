@@ -145,7 +145,7 @@ def test_a_changed_network_is_never_used_silently(tmp_path):
         changed.encode_one(column.picture(0))
     shutil.rmtree(folder)
     gone = load(tmp_path / "state.safetensors")
-    with pytest.raises(UserError, match="the folder .* does not exist"):
+    with pytest.raises(UserError, match=r"the folder .* does not exist"):
         gone.encode_one(column.picture(0))
 
 

@@ -1,0 +1,86 @@
+"""Word pieces: padded with -1, truncated at the model's limit, read from a folder once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from silohash.features.word_pieces import LONGEST, PADDING, WordPieces, read_word_pieces
+from silohash.types import UserError
+from tests import backbones
+
+BEGIN, END = 2, 3  # of the tiny tokenizer: [PAD], [UNK], [CLS], [SEP], then the words
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return backbones.bert(tmp_path_factory.mktemp("pieces") / "bert")
+
+
+def ids_of(*words: str) -> list[int]:
+    return [BEGIN, *(4 + backbones.WORDS.index(word) for word in words), END]
+
+
+def test_rows_are_as_wide_as_the_longest_text(folder: Path) -> None:
+    found = read_word_pieces(folder).ids(["two parrots", "the red tree"])
+    assert found.tolist() == [[*ids_of("two", "parrots"), PADDING], ids_of("the", "red", "tree")]
+    assert found.dtype.name == "int32"
+    assert PADDING == -1
+
+
+def test_a_width_may_be_given(folder: Path) -> None:
+    found = read_word_pieces(folder).ids(["a tree"], width=7)
+    assert found.tolist() == [[*ids_of("a", "tree"), PADDING, PADDING, PADDING]]
+
+
+def test_no_texts(folder: Path) -> None:
+    assert read_word_pieces(folder).ids([]).shape == (0, 0)
+    assert read_word_pieces(folder).ids([], width=5).shape == (0, 5)
+
+
+def test_long_texts_keep_both_ends(folder: Path) -> None:
+    pieces = read_word_pieces(folder, 4)
+    assert pieces.most == 4
+    assert pieces.ids(["red blue tree violin"]).tolist() == [ids_of("red", "blue")]
+
+
+def test_the_limit_of_the_model_counts(folder: Path) -> None:
+    assert read_word_pieces(folder).most == 12
+    assert read_word_pieces(folder, 13).most == 12
+    assert read_word_pieces(folder, 11).most == 11
+
+
+@pytest.mark.parametrize(
+    ("changes", "most"),
+    [
+        ({"model_type": "roberta", "max_position_embeddings": 20}, 19),
+        ({"model_type": "bert", "max_position_embeddings": 20}, 20),
+        ({"max_position_embeddings": None}, LONGEST),
+        ({"max_position_embeddings": 9000}, LONGEST),
+        ({"text_config": {"model_type": "clip_text_model", "max_position_embeddings": 9}}, 9),
+    ],
+)
+def test_positions_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path, changes, most) -> None:
+    from transformers import AutoTokenizer
+
+    found = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: found)
+    (tmp_path / "config.json").write_text(json.dumps(changes))
+    assert read_word_pieces(tmp_path).most == most
+    assert read_word_pieces(tmp_path).padding == 0
+
+
+def test_a_tokenizer_needs_no_folder(folder: Path) -> None:
+    read = read_word_pieces(folder)
+    again = WordPieces(read.tokenizer, read.most, read.padding)
+    assert again.ids(["the blue violin"]).tolist() == read.ids(["the blue violin"]).tolist()
+
+
+def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
+    with pytest.raises(UserError, match="does not have a readable tokenizer"):
+        read_word_pieces(tmp_path)

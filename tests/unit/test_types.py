@@ -1,0 +1,72 @@
+"""Shared types: modalities of a task, rows of a batch, defaults of a result."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+import torch
+
+from silohash.types import (
+    MODALITIES,
+    TASKS,
+    MethodCard,
+    Outputs,
+    PairBatch,
+    Phase,
+    ResultRow,
+    UserError,
+    database_modality,
+    query_modality,
+)
+
+
+def batch(has_image: list[bool], has_text: list[bool], **inputs: torch.Tensor | None) -> PairBatch:
+    count = len(has_image)
+    values = {"image": torch.ones(count, 2), "text": torch.zeros(count, 3), "labels": None, **inputs}
+    return PairBatch(
+        row=torch.arange(count), has_image=torch.tensor(has_image), has_text=torch.tensor(has_text), **values
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "query", "database"),
+    [("i2t", "image", "text"), ("t2i", "text", "image"), ("i2i", "image", "image"), ("t2t", "text", "text")],
+)
+def test_modalities_of_a_task(task, query, database) -> None:
+    assert (query_modality(task), database_modality(task)) == (query, database)
+    assert task in TASKS
+    assert {query, database} <= set(MODALITIES)
+
+
+def test_a_batch_knows_which_rows_have_a_modality() -> None:
+    some = batch([True, False, True], [True, True, True])
+    assert some.has("image").tolist() == [True, False, True]
+    assert some.has("text").tolist() == [True, True, True]
+    assert some.rows_with("text") == slice(None)
+    assert torch.equal(some.image[some.rows_with("image")], torch.ones(2, 2))
+    assert some.values("image") is some.image
+    assert some.values("text") is some.text
+
+
+def test_a_batch_without_any_row_of_a_modality() -> None:
+    none = batch([False, False], [True, True], image=None)
+    assert none.values("image") is None
+    assert none.text[none.rows_with("image")].shape == (0, 3)
+
+
+def test_defaults() -> None:
+    outputs = Outputs(feature={}, logit={}, code={})
+    assert (outputs.class_logit, outputs.pair_score) == ({}, None)
+    phase = Phase("train", torch.nn.Identity(), 2)
+    assert (phase.rows, phase.regularize, phase.begin) == (None, True, None)
+    card = MethodCard("x", "X", "A", "V", 2020, "", "S", supervised=True)
+    assert not card.needs_label_at_query
+    assert (card.sends, card.keeps, card.differs_from_paper) == ((), (), ())
+    defaults = {field.name: field.default for field in fields(ResultRow)}
+    late = ("population", "no_hits", "query_in_database", "database_code", "round_by")
+    assert {name: defaults[name] for name in late} == dict(zip(late, (0, "", False, "", ""), strict=True))
+
+
+def test_a_user_error_shows_its_text_alone() -> None:
+    assert str(UserError("x is 3. Set it to 2.")) == "x is 3. Set it to 2."
