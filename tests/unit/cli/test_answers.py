@@ -23,6 +23,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_archive(tmp_path_factory.mktemp("data") / "archive", text="words")
 
 
+@pytest.mark.whole_run
 def test_json_is_one_document_and_nothing_else(tmp_path: Path, archive: Path) -> None:
     config = write_config(tmp_path / "run.toml", archive, **QUICK)
     commands = [

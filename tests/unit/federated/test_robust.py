@@ -214,6 +214,7 @@ def score(faulty: int, **federated: object) -> tuple[float, Records]:
     return listener.records[-1].validation or 0.0, listener
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("faulty", [1, 3])
 @pytest.mark.parametrize("rule", ["median", "trimmed_mean", "multi_krum", "clip"])
 @pytest.mark.parametrize("name", ["fedavg", "fednova"])
