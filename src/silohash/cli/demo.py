@@ -1,4 +1,4 @@
-"""``demo``: the main job once, on the embedded archive."""
+"""The command ``demo``: the whole path once, on the embedded archive."""
 
 from __future__ import annotations
 
@@ -21,38 +21,36 @@ if TYPE_CHECKING:
     from silohash.types import Modality, ResultRow
 
 OVERRIDES = {"pooled": ("train.workers=1", "train.threads=0")}
-"""One silo has no use for two workers: it gets both cores."""
+"""Pooled training has one silo and so no use for two workers. It gets all cores instead."""
 
 METHODS = {"federated": "fedavg", "alone": "local", "pooled": "centralized"}
-TEXT_QUESTION = "playing card ace of hearts"
+TEXT_QUERY = "playing card ace of hearts"
 SEEN_CHARACTER = "rightwards double arrow"
 UNSEEN_CHARACTER = "leftwards arrow with hook"
-ANSWERS = 6
+HITS = 6
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command()(demo)
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the runs and the report go.")] = Path("runs/demo"),
-    set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value, over the demo's config.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("runs/demo"),
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="section.key=value: override a value of the demo's config.")
+    ] = None,
 ) -> None:
-    """Train five silos together on the embedded archive, compare, index, search, report. About two minutes."""
+    """Train five silos together on an embedded archive, compare with training alone and pooled, search, and report.
+
+    Takes about two minutes on two cores. Everything runs on this machine, and nothing is downloaded.
+    """
     started = time.perf_counter()
     print_status(
-        "Five libraries of characters train one model without sharing a picture or a text (recipes/demo.toml)."
+        "Five libraries of characters, simulated on this machine, train one model without sharing a picture or a text."
     )
-    with spinner("Drawing the characters of the fonts that matplotlib brings (once; kept in the cache)"):
-        from silohash.runtime.config import load_config
-
-        configs = {
-            name: load_config(
-                recipe("demo.toml"), [f'federated.name="{method}"', *OVERRIDES.get(name, ()), *(set_ or [])]
-            )
-            for name, method in METHODS.items()
-        }
+    with spinner("Drawing the characters from the fonts of matplotlib (cached for the next time)"):
+        configs = demo_configs(set_ or [])
         archive = open_demo_archive(configs["federated"])
     print_status(f"{len(archive):,} pictures of characters with their Unicode names.")
     runs = {name: _train(config, out / name) for name, config in configs.items()}
@@ -60,35 +58,53 @@ def demo(
     _search(runs["federated"], archive)
     page = _report(list(runs.values()), out)
     print_result(f"\nReport: {page}")
-    print_status(
-        f'Next: silohash search {out}/federated "musical note"        ({time.perf_counter() - started:.0f} s in all)'
-    )
+    print_status(f'Next: silohash search {out}/federated "musical note"')
+    print_status(f"Total time: {time.perf_counter() - started:.0f} s")
+
+
+def demo_configs(overrides: list[str]) -> dict[str, RunConfig]:
+    """Return the config of each of the demo's runs: federated, alone and pooled."""
+    from silohash.runtime.config import load_config
+
+    return {
+        name: load_config(
+            recipe("demo.toml"), [f'federated.name="{method}"', *OVERRIDES.get(name, ()), *overrides]
+        )
+        for name, method in METHODS.items()
+    }
 
 
 def recipe(name: str) -> Path:
-    """Returns the path of a recipe, in a checkout or in an installed package."""
-    places = [Path(__file__).parents[1] / "recipes" / name, Path(__file__).parents[3] / "recipes" / name]
-    for place in places:
-        if place.exists():
-            return place
-    raise UserError(f"The recipe {name} is missing from this installation. Install silohash anew.")
+    """Return the path of a recipe, in a checkout or in an installed package.
+
+    Raises:
+        UserError: if the recipe does not exist.
+    """
+    candidates = [Path(__file__).parents[1] / "recipes" / name, Path(__file__).parents[3] / "recipes" / name]
+    for path in candidates:
+        if path.exists():
+            return path
+    raise UserError(f"The recipe {name} is missing from this installation. Reinstall silohash.")
 
 
 def open_demo_archive(config: RunConfig) -> Archive:
-    """Opens the archive of the demo's config."""
+    """Open the archive of the demo's config."""
     from silohash.runtime.run import archive_of
 
     return archive_of(config)
 
 
 def _train(config: RunConfig, folder: Path) -> Run:
+    """Train and measure one run of the demo, or continue it if an earlier demo was interrupted."""
     from silohash.cli.train import finish, observers
     from silohash.runtime import experiment
     from silohash.runtime.run import Run
 
     run = Run(folder)
     if run.config_path.exists() and run.config.digest() != config.digest():
-        raise UserError(f'"{folder}" holds another run. Remove it, or give another folder: silohash demo --out FOLDER')
+        raise UserError(
+            f'"{folder}" holds a run with another config. Remove it or choose another folder: silohash demo --out FOLDER'
+        )
     if not run.model_folder.exists():
         listening = observers(run, tensorboard=False)
         if run.config_path.exists():
@@ -101,32 +117,24 @@ def _train(config: RunConfig, folder: Path) -> Run:
 
 
 def _compare(runs: dict[str, Run]) -> None:
+    """Print the headline of the runs, what it rests on, and the table behind it."""
+    from silohash.report.headline import headline
     from silohash.report.tables import read_results
 
     rows = {name: read_results(run.results_path) for name, run in runs.items()}
-    screen = console(err=False)
-    screen.print(comparison(rows))
-    federated = mean_map(rows["federated"], ("XS",))
-    alone, alone_here = mean_map(rows["alone"], ("XS",)), mean_map(rows["alone"], ("PG",))
-    pooled = mean_map(rows["pooled"], ("GG",))
-    print_result(
-        f"Together: {federated:.1f}. Alone: {alone:.1f} across silos ({federated - alone:+.1f} by training together), "
-        f"{alone_here:.1f} if one model encodes everything ({federated - alone_here:+.1f}). "
-        f"Pooled: {pooled:.1f}; the federation reaches {100 * federated / pooled:.0f} % of it."
-    )
-
-
-def mean_map(rows: list[ResultRow], evaluations: tuple[str, ...]) -> float:
-    """Returns the mean of mAP@all over both tasks, in points."""
-    values = [row.value for row in rows if row.measure == "mAP@all" and row.evaluation in evaluations]
-    return 100 * sum(values) / len(values)
+    found = headline([row for of_run in rows.values() for row in of_run])
+    print_result(f"\n{found.sentence}")
+    for line in (found.explanation, *found.notes):
+        print_result(f"  {line}")
+    print_result("")
+    console(err=False).print(comparison(rows))
 
 
 def comparison(rows: dict[str, list[ResultRow]]) -> Table:
-    """Returns the demo's table: how the silos fare together, alone, and pooled."""
+    """Return the demo's table: mAP of training together, alone and pooled, one line per run and evaluation."""
     from rich.table import Table
 
-    table = Table(title="mAP@all in points, 95 % intervals; the mean over all orders of tied items")
+    table = Table(title="mAP@all in percent, with 95 % intervals", title_justify="left")
     for heading in ("training", "evaluation", "picture to text", "text to picture", "random codes"):
         table.add_column(heading, justify="left" if heading in {"training", "evaluation"} else "right")
     for name, measured in rows.items():
@@ -139,32 +147,33 @@ def comparison(rows: dict[str, list[ResultRow]]) -> Table:
 
 
 def _search(run: Run, archive: Archive) -> None:
+    """Index the federated run and print the results of three searches."""
     from silohash.cli.search import print_hits
     from silohash.runtime.indexing import index_run
     from silohash.search.silos import ask_run, open_nodes
 
     if not run.index_folder.exists():
-        with spinner("Indexing every silo's characters"):
+        with spinner("Indexing the characters of every silo"):
             index_run(run)
     nodes = open_nodes(run.index_folder)
-    questions: list[tuple[str, Value, Modality, Modality]] = [
-        (f'By words: "{TEXT_QUESTION}"', TEXT_QUESTION, "text", "image"),
-        picture_question(archive, "train", SEEN_CHARACTER, "By a picture"),
-        picture_question(archive, "query", UNSEEN_CHARACTER, "By a picture of a character that no silo trained on"),
+    queries: list[tuple[str, Value, Modality, Modality]] = [
+        (f'Search with the text "{TEXT_QUERY}"', TEXT_QUERY, "text", "image"),
+        picture_query(archive, "train", SEEN_CHARACTER, "Search with a picture"),
+        picture_query(archive, "query", UNSEEN_CHARACTER, "Search with a picture of a character unseen in training"),
     ]
-    for title, value, asked_by, target in questions:
+    for title, value, query_modality, target in queries:
         print_result(f"\n{title}")
-        print_hits(ask_run(run, value, asked_by, target, k=ANSWERS, nodes=nodes))
+        print_hits(ask_run(run, value, query_modality, target, k=HITS, nodes=nodes))
 
 
-def picture_question(archive: Archive, split: str, name: str, title: str) -> tuple[str, Value, Modality, Modality]:
-    """Returns a question by the picture of a split's character of some name; of its first where the name is not there."""
+def picture_query(archive: Archive, split: str, name: str, title: str) -> tuple[str, Value, Modality, Modality]:
+    """Return a query with the picture of a named character in a split, or of the split's first character without it."""
     from silohash.runtime.indexing import shown
 
     rows = archive.split(split)
     row = int(next((row for row in rows if archive.caption(int(row)) == name), rows[0]))
     pictures = archive.pictures()
-    assert pictures is not None  # noqa: S101  the archive is made of pictures
+    assert pictures is not None  # noqa: S101  the archive consists of pictures
     return f"{title}: {shown(archive, row)}", pictures.picture(row), "image", "text"
 
 

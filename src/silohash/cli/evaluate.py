@@ -1,4 +1,4 @@
-"""``evaluate`` and ``report``: a run's figures and its page."""
+"""The commands ``evaluate`` and ``report``: the figures of a run and its page."""
 
 from __future__ import annotations
 
@@ -12,44 +12,63 @@ from silohash.cli.console import console, print_json, print_result, spinner
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Add the commands."""
     app.command()(evaluate)
     app.command()(report)
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
-    measure: Annotated[list[str] | None, typer.Option(help="As mAP@all or P@10; instead of the config's.")] = None,
-    evaluation: Annotated[list[str] | None, typer.Option(help="GG, GL, PL, PG, XS; instead of the config's.")] = None,
-    task: Annotated[list[str] | None, typer.Option(help="i2t, t2i, i2i, t2t; instead of the config's.")] = None,
-    ignore_label: Annotated[list[str] | None, typer.Option(help="A label that makes nothing relevant.")] = None,
+    measure: Annotated[
+        list[str] | None,
+        typer.Option(help="Measure, for example mAP@all or P@10, in place of the config's. Can be repeated."),
+    ] = None,
+    evaluation: Annotated[
+        list[str] | None, typer.Option(help="GG, GL, PL, PG or XS, in place of the config's. Can be repeated.")
+    ] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(help="i2t, t2i, i2i or t2t, in place of the config's. Can be repeated.")
+    ] = None,
+    ignore_label: Annotated[
+        list[str] | None, typer.Option(help="Label that does not make items relevant to each other. Can be repeated.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Measure a run: evaluation x task x measure. Without options, results.csv is written anew."""
-    from silohash.report.finish import write_figures
+    """Measure a trained run, per evaluation, task and measure.
+
+    Without options, the run is measured as its config says, and its results.csv and example searches are rewritten. With
+    options, the figures are only printed.
+    """
+    from silohash.report.finish import measure_run
     from silohash.report.tables import console as as_table
     from silohash.runtime.evaluation import evaluate_run
     from silohash.runtime.run import Run
 
     found = Run(run)
-    asked = {"measures": measure, "evaluations": evaluation, "tasks": task, "ignore_labels": ignore_label}
-    chosen = {name: value for name, value in asked.items() if value}
+    given = {"measures": measure, "evaluations": evaluation, "tasks": task, "ignore_labels": ignore_label}
+    chosen = {name: value for name, value in given.items() if value}
     with spinner("Evaluating"):
-        figures = evaluate_run(found, **chosen)
-    rows = figures.rows
-    if not chosen:
-        write_figures(found, figures)
+        figures = evaluate_run(found, **chosen) if chosen else measure_run(found)
     if as_json:
-        print_json({"results": [asdict(row) for row in rows]})
+        print_json({"results": [asdict(row) for row in figures.rows]})
     else:
-        console(err=False).print(as_table(rows, percent=True))
+        console(err=False).print(as_table(figures.rows, percent=True))
 
 
 def report(
-    run: Annotated[list[Path], typer.Argument(help="Folders of trained runs; several are compared.")],
-    out: Annotated[Path | None, typer.Option(help="The page; RUN/report.html of the first by default.")] = None,
+    run: Annotated[list[Path], typer.Argument(help="Folders of trained runs. Several runs are compared.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write. Default: report.html in the folder of the first run.")
+    ] = None,
+    examples: Annotated[
+        bool, typer.Option(help="Show example searches, which contain texts and pictures of the silos.")
+    ] = True,
 ) -> None:
-    """Write report.html: curves, silos, figures with intervals, example queries. One file, no script."""
+    """Write the report of one or several runs as a single HTML file.
+
+    The page shows the result in a sentence and a chart, example searches, curves, the silos and all figures. It loads
+    nothing from elsewhere and runs no script.
+    """
     from silohash.report.gather import report_data
     from silohash.report.page import write_report
     from silohash.runtime.run import runs
@@ -57,5 +76,5 @@ def report(
     found = runs(run)
     path = out or found[0].report_path
     with spinner("Writing the report"):
-        write_report(report_data(found), path)
+        write_report(report_data(found, examples=examples), path)
     print_result(str(path))

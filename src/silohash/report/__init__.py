@@ -1,1 +1,1 @@
-"""What a run says of itself: tables, plots, one page."""
+"""Reports: the tables, the plots, the page and the model card of a run."""

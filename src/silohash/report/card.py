@@ -1,6 +1,6 @@
-"""The model card: what one should know of a trained model before using it, in ``RUN/model/card.md``.
+"""The model card in ``RUN/model/card.md``: what to know about a trained model before using it.
 
-It says what the run itself recorded, and nothing else.
+The card states what the run recorded and nothing else.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ from silohash.report.tables import choices, markdown
 from silohash.runtime.encoder import GLOBAL
 from silohash.runtime.export import plain_settings
 from silohash.runtime.run import Run
-from silohash.types import MODALITIES, MethodCard
+from silohash.types import MODALITIES, MethodCard, Modality
 
 MEGABYTE = 1e6
+WORDS: Mapping[Modality, str] = {"image": "pictures", "text": "texts"}
 ABOUT_MODEL = ("seed", "config digest", "machine", "silohash")
-"""Which of a run's facts say where the model comes from; the others say what it was trained on."""
+"""The facts of a run that tell where the model comes from. The others tell what it was trained on."""
 
 
 def write_card(run: Run) -> None:
-    """Writes the card of a run that was trained and measured.
+    """Write the card of a trained and measured run.
 
     Raises:
-        UserError: if the run has no model or no figures yet, or the file may not be written.
+        UserError: if the run does not have a model or figures yet, or the file cannot be written.
     """
     write_text(run.card_path, card_text(run))
 
 
 def card_text(run: Run) -> str:
-    """Returns the card as Markdown.
+    """Return the card as Markdown.
 
     Raises:
-        UserError: if the run has no model or no figures yet.
+        UserError: if the run does not have a model or figures yet.
     """
     source = files("silohash.report").joinpath("templates/card.md").read_text(encoding="utf-8")
-    environment = jinja2.Environment(  # noqa: S701  Markdown, in which nothing is escaped
+    environment = jinja2.Environment(  # noqa: S701  Markdown needs no escaping
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters["cell"] = _cell
@@ -60,8 +61,8 @@ def card_text(run: Run) -> str:
         cards=measured.cards,
         figures=markdown(measured.rows, percent=True),
         evaluations={name: words for name, words in EVALUATION_WORDS.items() if name in evaluations},
-        choices=choices(measured.rows[0]) if measured.rows else "nothing",
-        round=f"The model is that of round {trained.round + 1} of {len(run.rounds())}.",
+        choices=choices(measured.rows[0]) if measured.rows else "not recorded",
+        round=f"The model is from round {trained.round + 1} of {len(run.rounds())}.",
         left=what_left(run, measured.cards),
         kept=[line for card in measured.cards for line in card.keeps],
         privacy=privacy(run.config.to_json().get("exchange", {})),
@@ -71,18 +72,20 @@ def card_text(run: Run) -> str:
 
 
 def summary(run: Run) -> str:
-    """Returns what the model is, in two sentences."""
+    """Return what the model is, in one sentence."""
     modalities = [m for m in MODALITIES if m in run.model.featurisers]
     towers = (
-        "Networks that turn pictures and texts" if len(modalities) == 2 else f"A network that turns {modalities[0]}s"
+        "Networks that encode pictures and texts"
+        if len(modalities) == 2
+        else f"A network that encodes {'pictures' if modalities == ['image'] else 'texts'}"
     )
     silos = len(run.partition.silos)
-    deployed = "each silo has a model of its own" if run.model.personalized else "every silo deploys the same model"
-    return f"{towers} into codes of {run.config.local.bits} bits, trained with {silos} silos; {deployed}."
+    deployed = "each silo deploys its own model" if run.model.personalized else "every silo deploys the same model"
+    return f"{towers} as codes of {run.config.local.bits} bits, trained on {silos} silos; {deployed}."
 
 
 def commands(run: Run) -> list[str]:
-    """Returns how the model is used, as commands that work for its inputs."""
+    """Return the commands that use the model, in the form that its inputs need."""
     folder, featurisers = run.name, run.model.featurisers
     lines = [f"silohash index {folder}"]
     for modality, featuriser in featurisers.items():
@@ -96,80 +99,87 @@ def commands(run: Run) -> list[str]:
 
 
 def input_words(featuriser: Featuriser) -> str:
-    """Returns what the featuriser takes, with those of its settings that are a word, a number or a switch turned on."""
+    """Return what the featurizer takes, with its settings that are a word, a nonzero number or an enabled switch."""
     about = plain_settings(featuriser)
     shown = {n: v for n, v in about.items() if n not in {"kind", "modality"} and v and isinstance(v, str | int | float)}
     settings = ", ".join(name if value is True else f"{name} {value}" for name, value in shown.items())
-    what = "vectors made as the archive's were" if featuriser.kind == "given" else f'kind "{featuriser.kind}"'
+    what = "vectors, made in the same way as those of the archive" if featuriser.kind == "given" else f'kind "{featuriser.kind}"'
     return f"{what} ({settings})" if settings else what
 
 
 def labels_at_query(cards: Sequence[MethodCard]) -> str:
-    """Returns whether a question must come with its label."""
+    """Return whether a query needs its own label."""
     if any(card.needs_label_at_query for card in cards):
-        return "**A question needs its own label, which no search in use can be told.**"
-    return "A question needs no label."
+        return "**A query needs its own label, which no real search has.**"
+    return "A query needs no label."
 
 
 def data_facts(run: Run, known: Mapping[str, str]) -> dict[str, str]:
-    """Returns what the model was trained on, name -> value."""
+    """Return what the model was trained on, as name -> value."""
     card = run.archive.card
     splits = ", ".join(f"{name} {len(rows):,}" for name, rows in run.archive.splits.items())
-    own = {name: value for name, value in known.items() if name not in (*ABOUT_MODEL, "measured over")}
-    return {**own, "source of the data": card.source, "splits": splits, "digest of the data": card.digest, **card.notes}
+    trained_on = {name: value for name, value in known.items() if name not in (*ABOUT_MODEL, "evaluation")}
+    return {**trained_on, "source of the data": card.source, "splits": splits, "digest of the data": card.digest, **card.notes}
 
 
 def what_left(run: Run, cards: Sequence[MethodCard]) -> list[str]:
-    """Returns what the silos sent, method by method, the sums for the features, and how much it was."""
+    """Return what the silos sent: per method, for the features, and the number of bytes."""
     lines = [f"{card.key}: {', '.join(card.sends)}" for card in cards if card.sends]
     for modality, featuriser in run.model.featurisers.items():
         column = run.archive.values(modality)
         sums = {} if column is None else featuriser.statistics(column, np.zeros(0, np.int64))
         if sums:
-            lines.append(f"{modality} features, before training, as sums over a silo's items: {', '.join(sums)}")
+            lines.append(f"{modality} features, before training, as sums over the items of a silo: {', '.join(sums)}")
     rounds = run.rounds()
     up, down = sum(r.uplink_bytes for r in rounds) / MEGABYTE, sum(r.downlink_bytes for r in rounds) / MEGABYTE
-    return [*lines, f"in {len(rounds):,} rounds: {up:,.2f} MB from the silos, {down:,.2f} MB to them, over all silos"]
+    return [*lines, f"in {len(rounds):,} rounds: {up:,.2f} MB from the silos, {down:,.2f} MB to them, summed over all silos"]
 
 
 def privacy(exchange: Mapping[str, Any]) -> str:
-    """Returns what the run's ``[exchange]`` settings promise."""
+    """Return the privacy that the run's ``[exchange]`` settings promise."""
     settings = exchange.get("privacy")
     if not settings:
-        return "none: no noise was added to what the silos sent"
+        return "none; no noise was added to what the silos sent"
     return f"as set: {', '.join(f'{name} {value}' for name, value in settings.items())}"
 
 
 def limits(run: Run, cards: Sequence[MethodCard]) -> list[str]:
-    """Returns what a user must not expect: what was not measured, what went wrong, what the model cannot take."""
+    """Return the limits of the model: what was not measured, what went wrong, and which inputs it cannot take."""
     featurisers = run.model.featurisers
     lines = [
-        "The figures hold for this archive's own queries under its protocol; nothing else was measured.",
-        *(f"The model has no {modality} side." for modality in MODALITIES if modality not in featurisers),
+        "The figures hold for the queries of this archive under its protocol. Nothing else was measured.",
+        *(f"The model cannot encode {WORDS[modality]}." for modality in MODALITIES if modality not in featurisers),
     ]
     if "text" in featurisers:
-        lines.append("No record says in which languages the texts are; no other texts were tried.")
+        lines.append("The languages of the texts are not recorded, and no other texts were tried.")
     if run.model.personalized:
         lines.append(
-            "Codes of different silos come from different models: their distances may not be compared, and a search across "
-            "silos orders items by each silo's own rank."
+            "Codes of different silos come from different models, so their distances cannot be compared. A search across "
+            "silos merges the results by each silo's own ranks."
         )
-    for modality in MODALITIES:
-        lacking = [s.name for s in run.partition.silos if not (s.has_image if modality == "image" else s.has_text)]
-        if lacking:
-            lines.append(f"Trained without {modality}: {', '.join(lacking)}.")
+    lines += _withheld(run)
     if any(card.needs_label_at_query for card in cards):
-        lines.append("The figures were made with the queries' own labels: they tell nothing of a search in use.")
+        lines.append("The figures were computed with the labels of the queries, so they do not apply to a real search.")
     return lines + [f"{warning.kind}: {warning.text}" for warning in warnings(run)]
 
 
+def _withheld(run: Run) -> list[str]:
+    """Return the silos that trained without a modality, one line per modality."""
+    silos = run.partition.silos
+    without: dict[Modality, list[str]] = {
+        "image": [silo.name for silo in silos if not silo.has_image],
+        "text": [silo.name for silo in silos if not silo.has_text],
+    }
+    return [f"Trained without {WORDS[name]}: {', '.join(lacking)}." for name, lacking in without.items() if lacking]
+
+
 def origin(run: Run, known: Mapping[str, str]) -> dict[str, str]:
-    """Returns where the model comes from: digests, seed, versions."""
+    """Return where the model comes from: digests, seed and versions."""
     names = [name for name in run.model.weights if name != GLOBAL] if run.model.personalized else [GLOBAL]
     digests = {f"model digest{'' if name == GLOBAL else f', {name}'}": run.model.encoder(name).digest for name in names}
     return {**{name: known[name] for name in ABOUT_MODEL}, **digests}
 
 
 def _cell(value: str) -> str:
-    """Returns a text that stays within its cell of a Markdown table."""
+    """Return a text that fits into one cell of a Markdown table."""
     return " ".join(str(value).split()).replace("|", "\\|")

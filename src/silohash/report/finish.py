@@ -1,27 +1,38 @@
-"""What follows a training: the run is measured, and its figures and its page are written."""
+"""The end of a training: measure the run, then write its figures, its example searches, its card and its page."""
 
 from __future__ import annotations
 
 from silohash.files import write_json
 from silohash.report.card import write_card
+from silohash.report.examples import draw_examples, write_examples
 from silohash.report.gather import report_data
 from silohash.report.page import write_report
 from silohash.report.tables import write_results
-from silohash.runtime.evaluation import Figures, evaluate_run
+from silohash.runtime.evaluation import Evaluator, Figures
 from silohash.runtime.per_query import write_per_query
 from silohash.runtime.run import Run
 
 
 def finish_run(run: Run) -> None:
-    """Writes a run's figures, curves and report; ``results.csv`` comes when all that it needs beside it is there."""
-    figures = evaluate_run(run)
-    write_json(run.curves_path, [curve.to_json() for curve in figures.curves])
-    write_figures(run, figures)
+    """Measure a trained run and write everything that follows from it, the page included."""
+    measure_run(run)
     write_report(report_data([run]), run.report_path)
 
 
-def write_figures(run: Run, figures: Figures) -> None:
-    """Writes ``per_query.safetensors``, then ``results.csv``, then the model's card, which shows them."""
+def measure_run(run: Run) -> Figures:
+    """Measure a trained run as its config says, and write the figures.
+
+    ``results.csv`` is written after the files that belong to it, so a run that has it is complete. The card shows the
+    figures and is written last.
+
+    Raises:
+        UserError: if the run has no model, or its archive has no labels, queries or database.
+    """
+    evaluator = Evaluator(run, run.config.evaluate)
+    figures = evaluator.figures()
+    write_json(run.curves_path, [curve.to_json() for curve in figures.curves])
     write_per_query(run.per_query_path, figures)
+    write_examples(run.examples_path, draw_examples(evaluator))
     write_results(run.results_path, figures.rows)
     write_card(run)
+    return figures

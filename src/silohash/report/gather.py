@@ -1,33 +1,35 @@
-"""Gathers what a report shows from the folders of runs."""
+"""Collect the content of a report from the folders of runs."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from silohash import seeds
-from silohash.data.archive import Archive, is_features
-from silohash.features.base import Value
+from silohash.data.partition.base import SiloRows
+from silohash.data.partition.drift import drift_of
 from silohash.files import read_json
-from silohash.report.page import ExampleHit, ExampleQuery, MethodRun, ReportData, ReportWarning
+from silohash.report.content import MethodRun, ReportData, ReportWarning, SiloSummary
+from silohash.report.examples import read_examples
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.report.tables import choices, read_results
-from silohash.runtime.indexing import shown
 from silohash.runtime.run import Run
 from silohash.runtime.sections import FederatedConfig, LocalConfig
-from silohash.search.hits import Hits
-from silohash.search.node import SiloNode
-from silohash.search.silos import ask_run, open_nodes
-from silohash.types import MODALITIES, Modality, Task, UserError
 
-EXAMPLES_A_TASK = 2
-HITS_SHOWN = 8
+DRIFT = "total variation"
+"""The distance between label distributions that the report shows."""
 
 
-def report_data(runs: Sequence[Run], *, title: str = "") -> ReportData:
-    """Returns what the report of some runs shows; silos, labels and example queries are those of the first.
+def report_data(runs: Sequence[Run], *, title: str = "", examples: bool = True) -> ReportData:
+    """Return the content of the report of one or several runs.
+
+    Args:
+        runs: the runs; silos, labels, facts and example searches are those of the first.
+        title: the title; made from the archive and the number of silos if empty.
+        examples: include the example searches, which show items of the silos.
 
     Raises:
         UserError: if a run has no figures yet.
@@ -41,13 +43,14 @@ def report_data(runs: Sequence[Run], *, title: str = "") -> ReportData:
         digest=config.digest(),
         validation="mAP@all of held-back queries",
         label_table=label_table(first),
-        examples=tuple(examples(first)),
+        examples=read_examples(first.examples_path) if examples else None,
+        silos=silo_summaries(first),
         warnings=tuple(warning for run in runs for warning in warnings(run)),
     )
 
 
 def facts(run: Run) -> dict[str, str]:
-    """Returns what was run, in words."""
+    """Return what was run, as name -> value."""
     config, card = run.config, run.archive.card
     parameters = ", ".join(
         f"{name} {value}" for name, value in run.partition.params.items() if value not in (None, 0.0)
@@ -56,8 +59,8 @@ def facts(run: Run) -> dict[str, str]:
     measured = read_results(run.results_path)
     return {
         "data": f"{card.name} ({len(run.archive):,} items), protocol {card.protocol}",
-        "measured over": choices(measured[0]) if measured else "nothing",
-        "licence of the data": card.licence,
+        "evaluation": choices(measured[0]) if measured else "not recorded",
+        "license of the data": card.licence,
         "partition": f"{run.partition.kind} over {len(run.partition.silos)} silos{f' ({parameters})' if parameters else ''}",
         "local method": f"{config.local.name}, preset {config.local.preset}{_given(config.local)}",
         "federated method": f"{config.federated.name}, preset {config.federated.preset}{_given(config.federated)}",
@@ -72,12 +75,12 @@ def facts(run: Run) -> dict[str, str]:
 
 
 def _given(section: LocalConfig | FederatedConfig) -> str:
-    """Returns the parameters that a config gives a method itself, as words to add."""
+    """Return the method parameters that a config sets, as text to append."""
     return "".join(f", {name} {_words(value)}" for name, value in (section.model_extra or {}).items())
 
 
 def _words(value: object) -> str:
-    """Returns a parameter's value; members of a composition with theirs in brackets."""
+    """Return a parameter's value as text. Members of a composition have their parameters in parentheses."""
     if isinstance(value, Mapping):
         rest = ", ".join(f"{name} {_words(other)}" for name, other in value.items() if name != "name")
         return f"{value.get('name', '')} ({rest})" if rest else str(value.get("name", ""))
@@ -85,49 +88,62 @@ def _words(value: object) -> str:
 
 
 def _averaging(federated: FederatedConfig) -> dict[str, str]:
-    """Returns how the silos' parameters are averaged, where it is not plainly by the method's weights."""
+    """Return how updates are averaged, where it differs from the average by the method's weights."""
     robust, server = federated.robust, federated.server
     found = {
         "rule for faulty silos": "" if robust is None else f"{robust.rule}, for {robust.faulty:.0%} of the silos",
-        "the server's own step": "" if server is None else server.optimizer,
-        "silos in a round": "" if federated.fraction == 1 else f"{federated.fraction:.0%}",
+        "server optimizer": "" if server is None else server.optimizer,
+        "silos per round": "" if federated.fraction == 1 else f"{federated.fraction:.0%}",
         "largest weight of a silo": "" if federated.weight_cap == 1 else f"{federated.weight_cap:.0%}",
     }
     return {name: text for name, text in found.items() if text}
 
 
 def method_run(run: Run) -> MethodRun:
-    """Returns one run's figures and curves."""
-    records = run.rounds()
-    best = [record.round for record in records if record.best]
-    curve = RoundCurve(
-        name=run.name,
-        rounds=tuple(record.round + 1 for record in records),
-        losses=tuple(np.nan if record.loss is None else record.loss for record in records),
-        validations=tuple(np.nan if record.validation is None else record.validation for record in records),
-        best_round=best[-1] + 1 if best and records[best[-1]].validation is not None else None,
-    )
-    stored = read_json(run.curves_path) if run.curves_path.exists() else []
+    """Return the figures and the curves of one run."""
     return MethodRun(
         name=run.name,
         rows=tuple(read_results(run.results_path)),
-        curve=curve,
-        radius_curves=tuple(
-            RadiusCurve(
-                name=run.name,
-                task=value["task"],
-                precision=tuple(np.nan if p is None else p for p in value["precision"]),
-                recall=tuple(value["recall"]),
-                prior=value["prior"],
-            )
-            for value in stored
-        ),
+        curve=round_curve(run),
+        radius_curves=radius_curves(run),
         cards=run.config.cards,
     )
 
 
+def round_curve(run: Run) -> RoundCurve:
+    """Return loss and validation score per round. The kept round is the last best one, if there are scores."""
+    records = run.rounds()
+    best = [record.round for record in records if record.best and record.validation is not None]
+    return RoundCurve(
+        name=run.name,
+        rounds=tuple(record.round + 1 for record in records),
+        losses=tuple(_or_nan(record.loss) for record in records),
+        validations=tuple(_or_nan(record.validation) for record in records),
+        best_round=best[-1] + 1 if best else None,
+    )
+
+
+def radius_curves(run: Run) -> tuple[RadiusCurve, ...]:
+    """Return precision and recall by radius, one curve per task, as the evaluation stored them."""
+    stored = read_json(run.curves_path) if run.curves_path.exists() else []
+    return tuple(
+        RadiusCurve(
+            name=run.name,
+            task=value["task"],
+            precision=tuple(_or_nan(precision) for precision in value["precision"]),
+            recall=tuple(value["recall"]),
+            prior=value["prior"],
+        )
+        for value in stored
+    )
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
 def label_table(run: Run) -> LabelTable | None:
-    """Returns items of each label in each silo, or None without labels."""
+    """Return the number of items per silo and label, or None without labels."""
     counts = run.partition.label_table(run.archive)
     if not counts.shape[1]:
         return None
@@ -136,8 +152,40 @@ def label_table(run: Run) -> LabelTable | None:
     )
 
 
+def silo_summaries(run: Run) -> tuple[SiloSummary, ...]:
+    """Return the size, the drift and the faults of every silo."""
+    records = run.rounds()
+    rejected = Counter(silo.silo for record in records for silo in record.silos if silo.rejected)
+    warned = Counter(warning.partition(": ")[0] for record in records for warning in record.warnings)
+    return tuple(
+        SiloSummary(
+            name=silo.name,
+            items=len(silo.rows),
+            train=len(silo.split(run.archive, "train")),
+            lacks=_lacks(silo),
+            drift=drift,
+            rejected=rejected[silo.name],
+            warnings=warned[silo.name],
+        )
+        for silo, drift in zip(run.partition.silos, _drifts(run), strict=True)
+    )
+
+
+def _lacks(silo: SiloRows) -> str:
+    held = {"pictures": silo.has_image, "texts": silo.has_text}
+    return " and ".join(name for name, there in held.items() if not there)
+
+
+def _drifts(run: Run) -> list[float | None]:
+    """Return the distance of each silo's label distribution from that of all silos; None where there are no labels."""
+    if run.archive.labels is None:
+        return [None] * len(run.partition.silos)
+    found = drift_of(run.partition, run.archive).from_pool(DRIFT)
+    return [float(distance) if np.isfinite(distance) else None for distance in found]
+
+
 def warnings(run: Run) -> list[ReportWarning]:
-    """Returns what a reader must know: skipped rows, rejected updates, what was said of silos in training."""
+    """Return what a reader needs to know: skipped rows, rejected updates, and warnings about silos during training."""
     found = [ReportWarning("skipped rows", sentence) for sentence in run.archive.card.skipped]
     for record in run.rounds():
         found += [
@@ -145,84 +193,17 @@ def warnings(run: Run) -> list[ReportWarning]:
             for silo in record.silos
             if silo.rejected
         ]
-    said: dict[tuple[str, str], list[str]] = {}
+    return [*found, *_repeated_once(run)]
+
+
+def _repeated_once(run: Run) -> list[ReportWarning]:
+    """Return the warnings of all rounds. Of warnings that differ in their numbers only, the last one is kept."""
+    alike: dict[tuple[str, str], list[str]] = {}
     for record in run.rounds():
         for warning in record.warnings:
-            who, _, what = warning.partition(": ")
-            said.setdefault((who, re.sub(r"\d+", "", what)), []).append(warning)
-    for texts in said.values():  # a warning that comes back with other numbers is one, and its last stands for all
-        often = f" (in {len(texts)} rounds)" if len(texts) > 1 else ""
-        found.append(ReportWarning("training", f"{run.name}, {texts[-1]}{often}"))
-    return found
-
-
-def examples(run: Run) -> list[ExampleQuery]:
-    """Returns some of the run's own queries with what the silos answer; none before `silohash index`."""
-    if not run.index_folder.exists():
-        return []
-    archive = run.archive
-    modalities = [m for m in MODALITIES if m in run.model.featurisers]
-    tasks: list[Task] = ["t2i", "i2t"] if len(modalities) == 2 else ["i2i" if modalities == ["image"] else "t2t"]
-    nodes = open_nodes(run.index_folder)
-    place = {item: row for row, item in enumerate(archive.ids.tolist())}
-    found = []
-    for task in tasks:
-        asked_by: Modality = "image" if task[0] == "i" else "text"
-        queries = archive.split("query")
-        queries = queries[archive.has(asked_by)[queries]]
-        drawn = seeds.numpy_generator(run.config.seed, f"examples/{task}").permutation(queries)[:EXAMPLES_A_TASK]
-        found += [example(run, int(row), task, nodes, place) for row in drawn]
-    return found
-
-
-def example(run: Run, row: int, task: Task, nodes: list[SiloNode], place: dict[str, int]) -> ExampleQuery:
-    """Asks the silos one item of the archive."""
-    archive = run.archive
-    asked_by: Modality = "image" if task[0] == "i" else "text"
-    target: Modality = "image" if task[2] == "i" else "text"
-    hits = ask_run(run, value_of(archive, row, asked_by), asked_by, target, k=HITS_SHOWN, nodes=nodes)
-    pictures = archive.pictures()
-    return ExampleQuery(
-        task=task,
-        caption=shown(archive, row),
-        picture=pictures.picture(row) if pictures is not None and asked_by == "image" else None,
-        labels=tuple(archive.labels_of(row)),
-        hits=tuple(example_hits(archive, hits, place, labels=set(archive.labels_of(row)))),
-        ties_at_cut=hits.ties_at_cut if hits.comparable else 0,
-        missing_silos=hits.missing_silos,
-    )
-
-
-def example_hits(archive: Archive, hits: Hits, place: dict[str, int], *, labels: set[str]) -> list[ExampleHit]:
-    """Returns hits with the pictures that the archive holds of them."""
-    pictures = archive.pictures()
-    found = []
-    for item, silo, distance, payload in zip(hits.ids, hits.silos, hits.distances, hits.payloads, strict=True):
-        row = place.get(item)
-        own = tuple(payload.get("labels", ()))
-        found.append(
-            ExampleHit(
-                item_id=item,
-                silo=silo,
-                distance_bits=distance,
-                relevant=bool(labels & set(own)) if labels else None,
-                caption=str(payload.get("caption", "")),
-                picture=pictures.picture(row) if pictures is not None and row is not None else None,
-                labels=own,
-            )
-        )
-    return found
-
-
-def value_of(archive: Archive, row: int, modality: Modality) -> Value:
-    """Returns one item's picture, text or given vector, as a question.
-
-    Raises:
-        UserError: if the archive lacks the modality.
-    """
-    column = archive.values(modality)
-    if column is None:
-        raise UserError(f'Archive "{archive.card.name}" has no {modality}.')
-    if not isinstance(column, np.ndarray):
-        return column.picture(row)
-    return np.asarray(column[row]) if is_features(column) else str(column[row])
+            subject, _, text = warning.partition(": ")
+            alike.setdefault((subject, re.sub(r"\d+", "", text)), []).append(warning)
+    return [
+        ReportWarning("training", f"{run.name}, {texts[-1]}{f' (in {len(texts)} rounds)' if len(texts) > 1 else ''}")
+        for texts in alike.values()
+    ]

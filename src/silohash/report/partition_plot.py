@@ -1,4 +1,4 @@
-"""A partition as a picture: which silo holds which labels, how many items, and how far it lies from the others."""
+"""The plot of a partition: sizes, labels per silo, and the distance of each silo from the others."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from silohash.report.style import ACCENT, LINE, SOFT, drawing, save_figure, seri
 
 SIZES_INCHES, DISTANCES_INCHES = 1.0, 1.9
 SPREAD = 0.18
-"""How far the marks of a silo's distances stand from one another, in columns."""
+"""Spacing of the markers of a silo's distances, in columns."""
 
 
 def draw_partition(drift: Drift, labels: tuple[str, ...], path: Path, *, title: str) -> None:
-    """Writes the picture.
+    """Write the plot of a partition to a file.
 
     Args:
-        drift: the silos' labels and sizes.
+        drift: labels and sizes of the silos.
         labels: C names.
-        path: ends in ``.svg`` or ``.png``.
-        title: what was spread how, as "fashion, dirichlet over 10 silos".
+        path: file name, ending in ``.svg`` or ``.png``.
+        title: for example "fashion, dirichlet over 10 silos".
 
     Raises:
-        UserError: if the name ends otherwise, or the file cannot be written.
+        UserError: if the name has another ending, or the file cannot be written.
     """
     table = LabelTable(drift.silos, labels, drift.counts)
     map_inches = label_map_height(table)
@@ -40,19 +40,19 @@ def draw_partition(drift: Drift, labels: tuple[str, ...], path: Path, *, title: 
 
 
 def partition_figure(figure: Figure, drift: Drift, table: LabelTable, inches: tuple[float, float, float]) -> None:
-    """Draws the three panels, a column a silo, into a figure."""
+    """Draw the three panels into a figure, one column per silo."""
     sizes, cells, distances = figure.subplots(3, 1, height_ratios=inches)
     _draw_sizes(sizes, drift)
     label_cells(cells, table, relative=True)
     left_out = len(table.labels) - len(table.shown())
     cells.set_title("Items of each label", pad=6.0)
     if left_out:
-        cells.set_xlabel(f"the {MOST_LABELS} most frequent labels; {left_out} more are not shown", loc="left")
+        cells.set_xlabel(f"the {MOST_LABELS} most frequent labels; {left_out} are not shown", loc="left")
     _draw_distances(distances, drift)
     for panel in (sizes, cells, distances):
         panel.set_xlim(0, len(drift.silos))
-    marks = [Line2D([], [], **series(number, 1) | {"linestyle": "none"}) for number in range(len(DISTANCES))]
-    figure.legend(marks, list(DISTANCES), loc="outside lower left", ncols=len(marks))
+    markers = [Line2D([], [], **series(number, 1) | {"linestyle": "none"}) for number in range(len(DISTANCES))]
+    figure.legend(markers, list(DISTANCES), loc="outside lower left", ncols=len(markers))
 
 
 def _draw_sizes(axes: Axes, drift: Drift) -> None:
@@ -71,7 +71,7 @@ def _draw_sizes(axes: Axes, drift: Drift) -> None:
 
 
 def _draw_distances(axes: Axes, drift: Drift) -> None:
-    """Draws each silo's distance from all silos together; a line shows the mean over pairs of silos."""
+    """Draw the distance of each silo from all silos together. A line shows the mean over pairs of silos."""
     places = np.arange(len(drift.silos)) + 0.5
     for number, name in enumerate(DISTANCES):
         look = series(number, len(places)) | {"linestyle": "none"}
@@ -79,7 +79,7 @@ def _draw_distances(axes: Axes, drift: Drift) -> None:
         mean, _ = drift.over_pairs(name)
         if np.isfinite(mean):
             axes.axhline(mean, color=look["color"], lw=0.9, ls=(0, (1, 2)))
-    axes.set_title("Distance of its labels from those of all silos (dotted: mean over pairs of silos)")
+    axes.set_title("Distance of the label distribution from that of all silos (dotted: mean over pairs)")
     axes.set_ylim(-0.04, 1.04)
     axes.set_yticks([0, 0.5, 1])
     axes.grid(visible=False, axis="x")
@@ -88,4 +88,4 @@ def _draw_distances(axes: Axes, drift: Drift) -> None:
         axes.axvline(place, color=LINE, lw=0.6)
     axes.set_xticks(places, [f"{n:.1f}" if np.isfinite(n) else "–" for n in drift.effective_labels.tolist()])
     axes.tick_params(axis="x", labelsize=6.0 if len(places) > MOST_SILOS_WITH_NUMBERS else 7.5)
-    axes.set_xlabel("labels in effect: as many equally frequent ones would be as diverse", loc="left")
+    axes.set_xlabel("effective labels: number of equally frequent labels with the same diversity", loc="left")

@@ -1,10 +1,9 @@
-"""Plots as SVG text for a page: they take their colours from the page, so that they suit light, dark and paper."""
+"""Plots as SVG for a page. They take their colors from the page and so follow its light, dark and print styles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
 
-from silohash.report.style import ACCENT, LINE, SOFT, drawing, legend, name_panel, page_svg, series, short
+from silohash.report.style import ACCENT, LINE, SOFT, drawing, name_panel, page_svg, series, short
 
 MOST_LABELS = 30
 MOST_SILOS_WITH_NUMBERS = 16
+PANEL_INCHES = (4.0, 2.7)
+SWATCH_INCHES = (0.36, 0.16)
 STRONGEST = 0.62
-"""How opaque a cell is whose silo holds all of a label: its number can still be read, on light and on dark."""
+"""Opacity of a cell whose silo holds all items of a label. Its number stays readable on light and on dark."""
 
 TASK_WORDS: Mapping[str, str] = {
     "i2t": "A picture finds texts",
@@ -29,13 +30,13 @@ TASK_WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class RoundCurve:
-    """A run's losses and validation figures, round by round.
+    """The loss and the validation score of a run, per round.
 
     Attributes:
-        name: the run, as the legend calls it.
-        rounds: the rounds' numbers.
-        losses: a loss a round; NaN where there is none.
-        validations: the validation measure a round; NaN where it was not taken.
+        name: the run's name in the legend.
+        rounds: round numbers, from 1.
+        losses: one loss per round; NaN where there is none.
+        validations: one validation score per round; NaN where it was not measured.
         best_round: the round whose model was kept, or None.
     """
 
@@ -51,11 +52,11 @@ class RadiusCurve:
     """Precision and recall of all items within a radius, for radius 0, 1, 2, ….
 
     Attributes:
-        name: the run, as the legend calls it.
-        task: as "t2i"; each task has a panel.
-        precision: ``precision[r]`` of the items within r bits; NaN where there is no item.
+        name: the run's name in the legend.
+        task: for example "t2i". Each task has its own panel.
+        precision: ``precision[r]`` of the items within r bits; NaN where no item is within.
         recall: ``recall[r]``.
-        prior: the share of relevant items, drawn as what chance reaches.
+        prior: share of relevant items in the database, drawn as the level of random codes.
     """
 
     name: str
@@ -67,12 +68,12 @@ class RadiusCurve:
 
 @dataclass(frozen=True)
 class LabelTable:
-    """How many items of each label each silo holds.
+    """The number of items per silo and label.
 
     Attributes:
         silos: S names.
         labels: C names.
-        counts: ``(S, C)``, as `data.partition` gives it.
+        counts: ``(S, C)``, from `Partition.label_table`.
     """
 
     silos: tuple[str, ...]
@@ -80,60 +81,80 @@ class LabelTable:
     counts: npt.NDArray[np.int64]
 
     def shown(self) -> list[int]:
-        """Returns the labels that the plot shows, most frequent first."""
+        """Return the positions of the labels that the plot shows, most frequent first."""
         totals = self.counts.sum(axis=0)
         return [int(c) for c in np.argsort(-totals, kind="stable")[:MOST_LABELS]]
 
 
-def round_curves(curves: Sequence[RoundCurve], *, measure: str = "validation", names: Sequence[str] = ()) -> str:
-    """Draws loss and validation over the rounds; a ring marks the round that was kept.
+def round_curves(
+    curves: Sequence[RoundCurve], *, measure: str = "validation", names: Sequence[str] = ()
+) -> list[str]:
+    """Draw the loss and the validation score over the rounds, one panel each; a ring marks the round that was kept.
 
     Args:
-        curves: a line each.
-        measure: what the validation is called on its axis.
-        names: all runs of the page, so that a run looks the same in every plot; the curves' own if empty.
+        curves: one line each.
+        measure: name of the validation score.
+        names: all runs of the page, so that a run looks the same in every plot; the curves' own names if empty.
+
+    Returns:
+        One SVG per panel; none without curves. The second panel is left out if no curve has a validation score.
     """
+    if not curves:
+        return []
     names = names or [curve.name for curve in curves]
-    validated = any(np.isfinite(curve.validations).any() for curve in curves)
-    with drawing(7.2, 2.9) as figure:
-        axes = figure.subplots(1, 2 if validated else 1, squeeze=False)[0]
-        name_panel(axes[0], "Training loss", "round", "")
-        if validated:
-            name_panel(axes[1], f"Validation: {measure}", "round", "")
-        for curve in curves:
+    panels = [_panel("Training loss", curves, names, [curve.losses for curve in curves], kept=False)]
+    if any(np.isfinite(curve.validations).any() for curve in curves):
+        scores = [curve.validations for curve in curves]
+        panels.append(_panel(f"Validation: {measure}", curves, names, scores, kept=True))
+    return panels
+
+
+def _panel(
+    title: str, curves: Sequence[RoundCurve], names: Sequence[str], values: Sequence[tuple[float, ...]], *, kept: bool
+) -> str:
+    with drawing(*PANEL_INCHES) as figure:
+        axes = figure.subplots()
+        name_panel(axes, title, "round", "")
+        for curve, line in zip(curves, values, strict=True):
+            if not line:
+                continue
             look = series(names.index(curve.name), len(curve.rounds))
-            axes[0].plot(curve.rounds, curve.losses, **look)
-            if curve.validations and validated:
-                axes[1].plot(curve.rounds, curve.validations, **look)
-            if curve.validations and validated and curve.best_round in curve.rounds:
-                kept = curve.validations[curve.rounds.index(curve.best_round)]
-                axes[1].plot(curve.best_round, kept, "o", ms=11, mfc="none", mec=look["color"], mew=1.4)
-        for panel in axes:
-            panel.xaxis.get_major_locator().set_params(integer=True)
-        legend(figure, names, {curve.name for curve in curves})
-        return page_svg(figure, "Loss and validation over the rounds", [curve.name for curve in curves])
+            axes.plot(curve.rounds, line, **look)
+            if kept and curve.best_round in curve.rounds:
+                score = line[curve.rounds.index(curve.best_round)]
+                axes.plot(curve.best_round, score, "o", ms=11, mfc="none", mec=look["color"], mew=1.4)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        return page_svg(figure, f"{title}, per round", [curve.name for curve in curves])
 
 
-def label_map(table: LabelTable) -> str:
-    """Draws which silo holds which labels: the stronger a cell's colour, the more of its label's items it holds."""
-    shown = table.shown()
-    with drawing(7.2, label_map_height(table)) as figure:
-        label_cells(figure.subplots(), table)
-        return page_svg(figure, "Items of each label in each silo", [*table.silos, *(table.labels[c] for c in shown)])
+def legend_items(names: Sequence[str], drawn: Collection[str]) -> list[tuple[str, str]]:
+    """Return the name and a swatch (SVG) of every drawn series, or an empty list if there is only one."""
+    if len(drawn) < 2:
+        return []
+    return [(name, _swatch(number, name)) for number, name in enumerate(names) if name in drawn]
+
+
+def _swatch(number: int, name: str) -> str:
+    with drawing(*SWATCH_INCHES) as figure:
+        figure.set_layout_engine("none")
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        axes.set_axis_off()
+        axes.plot([0, 1, 2], [0, 0, 0], **series(number, 3) | {"markevery": [1]})
+        return page_svg(figure, name, [str(number)], css_class="swatch")
 
 
 def label_map_height(table: LabelTable) -> float:
-    """Returns how many inches high the map of a table is."""
+    """Return the height of a table's map in inches."""
     return 0.62 + 0.25 * len(table.shown()) + (0.5 if _turned(table) else 0.0)
 
 
 def label_cells(axes: Axes, table: LabelTable, *, relative: bool = False) -> None:
-    """Draws the map's cells into axes of their own, the silos' names on top, the labels' at the left.
+    """Draw the cells of the map, with the silos' names at the top and the labels at the left.
 
     Args:
-        axes: where to draw.
+        axes: the axes to draw into.
         table: the counts.
-        relative: whether the strongest colour stands for the largest share that there is, not for all of a label.
+        relative: give the strongest color to the largest share in the table, instead of to a share of 1.
     """
     shown, turned = table.shown(), _turned(table)
     counts = table.counts[:, shown]
@@ -162,42 +183,44 @@ def label_cells(axes: Axes, table: LabelTable, *, relative: bool = False) -> Non
 
 
 def _turned(table: LabelTable) -> bool:
-    """Tells whether the silos' names need to be turned to stand beside each other."""
+    """Return whether the silos' names have to be rotated to fit beside each other."""
     silos = len(table.silos)
     return silos > 8 or max(map(len, table.silos), default=0) * silos > 80
 
 
-def precision_recall(curves: Sequence[RadiusCurve], *, names: Sequence[str] = ()) -> str:
-    """Draws precision against recall, a point a radius, a panel a task.
+def precision_recall(curves: Sequence[RadiusCurve], *, names: Sequence[str] = ()) -> list[str]:
+    """Draw precision against recall, one point per radius and one panel per task.
 
     Args:
-        curves: a line each.
-        names: all runs of the page, so that a run looks the same in every plot; the curves' own if empty.
+        curves: one line each.
+        names: all runs of the page, so that a run looks the same in every plot; the curves' own names if empty.
+
+    Returns:
+        One SVG per task.
     """
-    tasks = [(task, list(members)) for task, members in groupby(sorted(curves, key=lambda c: c.task), lambda c: c.task)]
-    drawn = {curve.name for curve in curves}
     names = names or list(dict.fromkeys(curve.name for curve in curves))
-    with drawing(7.2, 3.2) as figure:
-        panels = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
-        for panel, (task, members) in zip(panels, tasks, strict=True):
-            name_panel(
-                panel, f"{TASK_WORDS.get(task, task)} ({task})", "recall", "precision" if panel is panels[0] else ""
-            )
-            panel.set(xlim=(-0.02, 1.02), ylim=(0, 1.03))
-            for curve in members:
-                panel.plot(curve.recall, curve.precision, **series(names.index(curve.name), len(curve.recall)))
-                if len(drawn) == 1:
-                    _name_radii(panel, curve)
-            priors = {round(curve.prior, 6) for curve in members if curve.prior is not None}
-            for prior in priors:
-                panel.axhline(prior, color=SOFT, lw=1.0, ls=(0, (1, 2)))
-                panel.text(0.0, prior + 0.015, "by chance", ha="left", va="bottom", fontsize=7.5, color=SOFT)
-        legend(figure, names, drawn)
-        return page_svg(figure, "Precision and recall within each radius", [*names, *(task for task, _ in tasks)])
+    tasks = dict.fromkeys(sorted(curve.task for curve in curves))
+    return [_precision_panel(task, [curve for curve in curves if curve.task == task], names) for task in tasks]
+
+
+def _precision_panel(task: str, curves: Sequence[RadiusCurve], names: Sequence[str]) -> str:
+    with drawing(*PANEL_INCHES) as figure:
+        panel = figure.subplots()
+        title = f"{TASK_WORDS.get(task, task)} ({task})"
+        name_panel(panel, title, "recall", "precision")
+        panel.set(xlim=(-0.02, 1.02), ylim=(0, 1.03))
+        for curve in curves:
+            panel.plot(curve.recall, curve.precision, **series(names.index(curve.name), len(curve.recall)))
+            if len(curves) == 1:
+                _name_radii(panel, curve)
+        for prior in {round(curve.prior, 6) for curve in curves if curve.prior is not None}:
+            panel.axhline(prior, color=SOFT, lw=1.0, ls=(0, (1, 2)))
+            panel.text(0.0, prior + 0.015, "random codes", ha="left", va="bottom", fontsize=7.5, color=SOFT)
+        return page_svg(figure, f"Precision and recall within each radius: {title}", [*names, task])
 
 
 def _name_radii(panel: Axes, curve: RadiusCurve) -> None:
-    """Writes the radius beside some points, far enough from one another."""
+    """Write the radius beside some points that are far enough apart."""
     last = (-1.0, -1.0)
     for radius, point in enumerate(zip(curve.recall, curve.precision, strict=True)):
         if np.isfinite(point).all() and np.hypot(point[0] - last[0], point[1] - last[1]) > 0.13:
@@ -213,7 +236,7 @@ def _name_radii(panel: Axes, curve: RadiusCurve) -> None:
 
 
 def interval_mark(value: float, *, low: float, high: float, worst: float, best: float, prior: float) -> str:
-    """Draws a value from 0 to 1: dot, interval (thick), worst to best order of ties (thin), chance (tick)."""
+    """Draw a value from 0 to 1: dot (value), thick line (interval), thin line (worst to best tie order), tick (chance)."""
     parts = ['<line x1="2" y1="8" x2="122" y2="8" stroke="var(--line)" stroke-width="1"/>']
     for start, end, width, opacity in ((worst, best, 1.5, 1.0), (low, high, 6.0, 0.35)):
         if np.isfinite([start, end]).all():
@@ -231,29 +254,3 @@ def interval_mark(value: float, *, low: float, high: float, worst: float, best: 
 
 def _across(value: float) -> str:
     return f"{2 + 120 * min(max(value, 0.0), 1.0):.1f}"
-
-
-def bit_strip(code: str, against: str | None = None) -> str:
-    """Draws a code as cells, a set bit filled; beside another code, the bits that differ stand out.
-
-    Args:
-        code: as "0110".
-        against: the query's code, of the same length, or None.
-    """
-    ones: list[str] = []
-    zeros: list[str] = []
-    differing: list[str] = []
-    for j, bit in enumerate(code):
-        cell = f"M{4 * j} 0h3v9h-3z"
-        if against is not None and bit != against[j]:
-            differing.append(f"M{4 * j} -2h3v13h-3z")
-        else:
-            (ones if bit == "1" else zeros).append(cell)
-    words = f"{len(code)} bits" if against is None else f"{len(differing)} of {len(code)} bits differ"
-    paths = "".join(
-        f'<path class="{name}" d="{"".join(cells)}"/>'
-        for name, cells in (("zero", zeros), ("one", ones), ("differs", differing))
-        if cells
-    )
-    size = f'viewBox="0 -2 {4 * len(code) - 1} 13" preserveAspectRatio="none"'
-    return f'<svg class="bits" {size} role="img" aria-label="{words}">{paths}</svg>'

@@ -1,8 +1,8 @@
-"""How plots look: colours, series, panels, and the two forms in which a figure leaves: in a page, or as a file.
+"""The appearance of plots: colors, series and panels, and the two output forms: SVG inside a page, or a file.
 
-Every colour in a page is written as ``var(--name, #fallback)``: a page that sets the variables recolours the plot, a file
-on its own shows the fallback. The series' colours can be told apart by the colour-blind (Okabe and Ito's set, darkened
-where it was too pale for thin lines), and each series has its own marker and dash beside.
+Every color in a page is written as ``var(--name, #fallback)``. A page that sets the variables recolors the plot; a
+standalone file shows the fallback. The series' colors can be told apart with color-vision deficiency (the set of Okabe and
+Ito, darkened where it was too pale for thin lines), and each series also has its own marker and dash pattern.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from silohash.types import UserError
 
 INK, SOFT, LINE, ACCENT = "#15211e", "#4d5b58", "#d5dcd9", "#0a6b62"
 SERIES = ("#0072b2", "#c24e00", "#007a5a", "#a8437f", "#8a6a00", "#4a4f9c")
-COLOURS = {
+COLORS = {
     INK: "ink",
     SOFT: "ink-soft",
     LINE: "line",
     ACCENT: "accent",
-    **{colour: f"series-{number}" for number, colour in enumerate(SERIES, start=1)},
+    **{color: f"series-{number}" for number, color in enumerate(SERIES, start=1)},
 }
-"""Colour -> the page's variable for it."""
+"""Color -> the CSS variable of the page."""
 
-PNG_DOTS_AN_INCH = 200
+PNG_DOTS_PER_INCH = 200
 
 _SVG = "http://www.w3.org/2000/svg"
 ElementTree.register_namespace("", _SVG)
@@ -76,12 +76,12 @@ _STYLE: dict[Any, Any] = {
 
 
 def short(text: str, most: int) -> str:
-    """Returns a text of at most that many characters, cut with an ellipsis."""
+    """Return the text, shortened with an ellipsis to at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def series(number: int, points: int) -> dict[str, Any]:
-    """Returns how a series is drawn: its colour and marker together are no other's of the first 36."""
+    """Return the line style of a series. The first 36 series differ in color or marker."""
     return {
         "color": SERIES[number % len(SERIES)],
         "marker": _MARKERS[(number + number // len(SERIES)) % len(_MARKERS)],
@@ -91,7 +91,7 @@ def series(number: int, points: int) -> dict[str, Any]:
 
 
 def name_panel(axes: Axes, title: str, across: str, up: str) -> None:
-    """Gives a panel its title and the names of its axes."""
+    """Set the title of a panel and the names of its axes."""
     axes.set_title(title)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
@@ -99,7 +99,7 @@ def name_panel(axes: Axes, title: str, across: str, up: str) -> None:
 
 
 def legend(figure: Figure, names: Sequence[str], drawn: Collection[str]) -> None:
-    """Names the drawn series below the panels, if there is more than one."""
+    """Add a legend of the drawn series below the panels, if there is more than one."""
     if len(drawn) < 2:
         return
     shown = [(Line2D([], [], **series(n, 1)), short(name, 40)) for n, name in enumerate(names) if name in drawn]
@@ -109,7 +109,7 @@ def legend(figure: Figure, names: Sequence[str], drawn: Collection[str]) -> None
 
 @contextmanager
 def drawing(width_inches: float, height_inches: float) -> Iterator[Figure]:
-    """Yields a figure in the house's style; the style holds only inside the block."""
+    """Yield a figure in the style of silohash. The style applies inside the block only."""
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=(width_inches, height_inches), layout="constrained")
@@ -117,18 +117,19 @@ def drawing(width_inches: float, height_inches: float) -> Iterator[Figure]:
         yield figure
 
 
-def page_svg(figure: Figure, title: str, salt: Sequence[str]) -> str:
-    """Returns a figure as an SVG element to stand in a page.
+def page_svg(figure: Figure, title: str, salt: Sequence[str], *, css_class: str = "plot") -> str:
+    """Return a figure as an SVG element for a page.
 
     Args:
         figure: the figure.
-        title: what it shows, for those who cannot see it.
-        salt: what makes this figure's inner names differ from another's on the page.
+        title: text alternative for screen readers.
+        salt: texts that make the inner ids of this figure differ from those of others on the page.
+        css_class: class of the element.
     """
     stream = io.BytesIO()
     matplotlib.rcParams["svg.hashsalt"] = digest_bytes("\0".join([title, *salt]).encode())
     figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    root = ElementTree.fromstring(stream.getvalue())  # noqa: S314  matplotlib's own words, not a stranger's
+    root = ElementTree.fromstring(stream.getvalue())  # noqa: S314  matplotlib's own output
     for element in list(root.iter()):
         for child in list(element):
             if child.tag in {f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"}:
@@ -139,7 +140,7 @@ def page_svg(figure: Figure, title: str, salt: Sequence[str]) -> str:
             element.set("style", _with_variables(re.sub(r"font-family: [^;]*(; |$)", "", element.attrib["style"])))
     width, height = (round(inches * 96) for inches in figure.get_size_inches())
     root.attrib |= {
-        "class": "plot",
+        "class": css_class,
         "role": "img",
         "aria-label": title,
         "width": str(width),
@@ -149,15 +150,15 @@ def page_svg(figure: Figure, title: str, salt: Sequence[str]) -> str:
 
 
 def save_figure(figure: Figure, path: Path, title: str) -> None:
-    """Writes a figure as a file of its own; the same figure gives the same bytes.
+    """Write a figure to a file. Equal figures give equal bytes.
 
     Args:
         figure: the figure.
-        path: ends in ``.svg`` (letters as outlines, so that it looks the same everywhere) or ``.png``.
-        title: what it shows; stands in the file for those who cannot see it.
+        path: file name, ending in ``.svg`` (letters as outlines, so that it looks the same everywhere) or ``.png``.
+        title: text alternative, stored in the file.
 
     Raises:
-        UserError: if the name ends otherwise, or the file cannot be written.
+        UserError: if the name has another ending, or the file cannot be written.
     """
     stream = io.BytesIO()
     if path.suffix.lower() == ".svg":
@@ -169,15 +170,15 @@ def save_figure(figure: Figure, path: Path, title: str) -> None:
     elif path.suffix.lower() == ".png":
         FigureCanvasAgg(figure)
         figure.savefig(
-            stream, format="png", dpi=PNG_DOTS_AN_INCH, facecolor="white", metadata={"Software": None, "Title": title}
+            stream, format="png", dpi=PNG_DOTS_PER_INCH, facecolor="white", metadata={"Software": None, "Title": title}
         )
     else:
-        raise UserError(f'"{path}" ends in neither .svg nor .png, the two forms in which a plot is written.')
+        raise UserError(f'"{path}" ends in neither .svg nor .png. Plots are written in these two formats.')
     write_bytes(path, stream.getvalue())
 
 
 def _with_variables(style: str) -> str:
-    """Returns a style whose colours are the page's variables."""
-    for colour, name in COLOURS.items():
-        style = style.replace(colour, f"var(--{name}, {colour})")
+    """Return a style attribute in which the colors are variables of the page."""
+    for color, name in COLORS.items():
+        style = style.replace(color, f"var(--{name}, {color})")
     return style

@@ -1,4 +1,4 @@
-"""Results as tables: for Markdown, for the console, and as the run's ``results.csv``."""
+"""Tables of results: in Markdown, on the console, and as ``results.csv``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "bool": lambda text: _TRUTHS[text],
 }
 _FIRST_COLUMNS = tuple(f.name for f in fields(ResultRow) if f.default is MISSING)
-"""The columns that every file has; one that was written earlier lacks those of the protocol."""
+"""The columns that every file has. Files of earlier versions lack the columns of the protocol."""
 _CHOICES = {"evaluation": get_args(Evaluation), "task": get_args(Task)}
 _HEADINGS = (
     "evaluation",
@@ -35,18 +35,18 @@ _HEADINGS = (
     "value",
     "95 % interval",
     "ties worst–best",
-    "by chance",
+    "random codes",
     "queries",
 )
 
 
 def number(value: float, *, percent: bool = False, digits: int = 3) -> str:
-    """Returns a figure as text, an en dash where there is none.
+    """Return a figure as text, or an en dash for NaN.
 
     Args:
         value: the figure.
-        percent: whether to print it times 100, with two digits fewer.
-        digits: digits after the point.
+        percent: print the figure times 100, with two decimals fewer.
+        digits: number of decimals.
 
     Example:
         >>> number(0.71234), number(0.71234, percent=True), number(float("nan"))
@@ -58,7 +58,7 @@ def number(value: float, *, percent: bool = False, digits: int = 3) -> str:
 
 
 def span(low: float, high: float, *, percent: bool = False) -> str:
-    """Returns an interval as text, an en dash where there is none.
+    """Return an interval as text, or an en dash for NaN.
 
     Example:
         >>> span(0.1, 0.25, percent=True)
@@ -70,7 +70,7 @@ def span(low: float, high: float, *, percent: bool = False) -> str:
 
 
 def cells(row: ResultRow, *, percent: bool = False) -> tuple[str, ...]:
-    """Returns a row's cells as text, under the headings that the tables print."""
+    """Return the cells of a row as text, in the order of the headings."""
     queries = f"{row.queries:,}"
     if row.queries_without_relevant:
         queries += f" (+{row.queries_without_relevant:,} without a relevant item)"
@@ -88,10 +88,10 @@ def cells(row: ResultRow, *, percent: bool = False) -> tuple[str, ...]:
 
 
 def choices(row: ResultRow) -> str:
-    """Returns in one sentence what the protocol decided, each part of which can move a figure."""
+    """Return the choices of the protocol that can change a figure, as one line."""
     if not row.population:
         return "not recorded"
-    empty = {"zero": "count 0", "skip": "are left out"}.get(row.no_hits, "are not told of")
+    empty = {"zero": "count 0", "skip": "are left out"}.get(row.no_hits, "are handled in an unrecorded way")
     return "; ".join(
         [
             f"{row.population:,} items",
@@ -104,12 +104,12 @@ def choices(row: ResultRow) -> str:
 
 
 def runs_differ(rows: Sequence[ResultRow]) -> bool:
-    """Tells whether the rows come from more than one run."""
+    """Return whether the rows come from more than one run."""
     return len({row.run for row in rows}) > 1
 
 
 def markdown(rows: Sequence[ResultRow], *, percent: bool = False) -> str:
-    """Returns the results as a Markdown table; the run stands first where there are several."""
+    """Return the results as a Markdown table, with a column for the run if there are several."""
     several = runs_differ(rows)
     headings = ("run", *_HEADINGS) if several else _HEADINGS
     lines = [(row.run, *cells(row, percent=percent)) if several else cells(row, percent=percent) for row in rows]
@@ -117,14 +117,14 @@ def markdown(rows: Sequence[ResultRow], *, percent: bool = False) -> str:
 
 
 def markdown_table(headings: Sequence[str], lines: Iterable[Sequence[str]], *, numbers_from: int) -> str:
-    """Returns a Markdown table whose columns from ``numbers_from`` on are set to the right."""
+    """Return a Markdown table. Columns from position ``numbers_from`` on are right-aligned."""
     rules = ["---" if column < numbers_from else "---:" for column in range(len(headings))]
     rendered = [[cell.replace("|", "\\|") for cell in line] for line in (headings, rules, *lines)]
     return "".join(f"| {' | '.join(line)} |\n" for line in rendered)
 
 
 def console(rows: Sequence[ResultRow], *, percent: bool = False, title: str | None = None) -> Table:
-    """Returns the results as a table for rich's console."""
+    """Return the results as a table for a rich console."""
     several = runs_differ(rows)
     table = Table(title=title, title_justify="left", header_style="bold")
     for heading in ("run", *_HEADINGS) if several else _HEADINGS:
@@ -137,12 +137,12 @@ def console(rows: Sequence[ResultRow], *, percent: bool = False, title: str | No
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs side by side: a row a measure, a column a run.
+    """Several runs side by side: one row per measure and one column per run.
 
     Attributes:
-        runs: the columns' names.
-        keys: a row's (evaluation, task, bits, measure).
-        rows: ``rows[i][j]`` is run j's figure for key i, or None.
+        runs: names of the columns.
+        keys: (evaluation, task, bits, measure) of each row.
+        rows: ``rows[i][j]`` is the figure of run j for key i, or None.
     """
 
     runs: tuple[str, ...]
@@ -150,7 +150,7 @@ class Comparison:
     rows: tuple[tuple[ResultRow | None, ...], ...]
 
     def leader(self, line: int) -> int | None:
-        """Returns the column with the highest value in a line; None if fewer than two have one or they are equal."""
+        """Return the column with the highest value of a line; None if fewer than two have a value or the top two are equal."""
         values = {j: r.value for j, r in enumerate(self.rows[line]) if r is not None and math.isfinite(r.value)}
         ranked = sorted(values, key=lambda j: -values[j])
         if len(ranked) < 2 or values[ranked[0]] == values[ranked[1]]:
@@ -158,7 +158,7 @@ class Comparison:
         return ranked[0]
 
     def settled(self, line: int) -> bool:
-        """Tells whether the leader's interval lies above every other's."""
+        """Return whether the interval of the leader lies above the intervals of all others."""
         first = self.leader(line)
         if first is None:
             return False
@@ -168,7 +168,7 @@ class Comparison:
 
 
 def compare(rows: Sequence[ResultRow]) -> Comparison:
-    """Sets several runs' results side by side, in the order in which they come."""
+    """Put the results of several runs side by side, in the order of the rows."""
     runs = tuple(dict.fromkeys(row.run for row in rows))
     keys = tuple(dict.fromkeys((row.evaluation, row.task, row.bits, row.measure) for row in rows))
     found = {(row.run, row.evaluation, row.task, row.bits, row.measure): row for row in rows}
@@ -176,7 +176,7 @@ def compare(rows: Sequence[ResultRow]) -> Comparison:
 
 
 def compare_markdown(rows: Sequence[ResultRow], *, percent: bool = False) -> str:
-    """Returns several runs side by side as a Markdown table; the highest figure of a line is bold."""
+    """Return several runs side by side as a Markdown table. The highest figure of each line is bold."""
     table = compare(rows)
     lines = []
     for i, (evaluation, task, bits, measure) in enumerate(table.keys):
@@ -192,10 +192,10 @@ def compare_markdown(rows: Sequence[ResultRow], *, percent: bool = False) -> str
 
 
 def write_results(path: Path, rows: Sequence[ResultRow]) -> None:
-    """Writes ``results.csv``, whole or not at all.
+    """Write ``results.csv``, either completely or not at all.
 
     Raises:
-        UserError: if the disk is full or the folder may not be written.
+        UserError: if the disk is full or the folder is not writable.
     """
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
@@ -205,7 +205,7 @@ def write_results(path: Path, rows: Sequence[ResultRow]) -> None:
 
 
 def read_results(path: Path) -> list[ResultRow]:
-    """Reads what `write_results` wrote, each figure to its last bit.
+    """Read what `write_results` wrote, every figure to the last bit.
 
     Raises:
         UserError: if the file is missing, or a line is not a result.
@@ -214,7 +214,7 @@ def read_results(path: Path) -> list[ResultRow]:
         with explaining_disk_errors(path):
             text = path.read_text(encoding="utf-8")
         if text and not text.endswith("\n"):
-            raise csv.Error("its last line is cut off")
+            raise csv.Error("its last line is incomplete")
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except FileNotFoundError as error:
         raise UserError(f'{path} is missing. Run "silohash evaluate" on the run first.') from error
@@ -222,8 +222,8 @@ def read_results(path: Path) -> list[ResultRow]:
         raise UserError(f'{path} is damaged ({error}). Remove it and run "silohash evaluate" again.') from error
     if not lines or tuple(lines[0]) not in {COLUMNS, _FIRST_COLUMNS}:
         raise UserError(
-            f"{path} does not begin with the columns of a result table ({', '.join(COLUMNS[:4])}, …). "
-            'Remove it and run "silohash evaluate" again.'
+            f"{path} does not start with the columns of a result table ({', '.join(COLUMNS[:4])}, …). "
+            'Remove it and run "silohash evaluate" on the run again.'
         )
     count = len(lines[0])
     return [_result(path, number, line, count) for number, line in enumerate(lines[1:], start=2)]
@@ -232,7 +232,7 @@ def read_results(path: Path) -> list[ResultRow]:
 def _result(path: Path, line_number: int, line: list[str], count: int) -> ResultRow:
     if len(line) != count:
         raise UserError(
-            f"{path}, line {line_number}: {len(line)} columns where there are {count}. "
+            f"{path}, line {line_number} has {len(line)} columns instead of {count}. "
             'Remove the file and run "silohash evaluate" again.'
         )
     values: dict[str, Any] = {}
@@ -243,7 +243,7 @@ def _result(path: Path, line_number: int, line: list[str], count: int) -> Result
                 raise ValueError(text)
         except (ValueError, KeyError) as error:
             raise UserError(
-                f'{path}, line {line_number}: "{text}" is no {column.name}. '
+                f'{path}, line {line_number}: "{text}" is not a valid {column.name}. '
                 'Remove the file and run "silohash evaluate" again.'
             ) from error
     return ResultRow(**values)

@@ -23,7 +23,7 @@ class Run:
 
     Attributes:
         folder: holds ``config.toml``, ``environment.json``, ``partition.json``, ``rounds.jsonl``, ``results.csv``,
-            ``per_query.safetensors``, ``curves.json``,
+            ``per_query.safetensors``, ``curves.json``, ``examples.json``,
             ``checkpoint/``, ``model/``, ``index/<silo>/`` and ``report.html``, each once it is made.
     """
 
@@ -78,6 +78,11 @@ class Run:
     def curves_path(self) -> Path:
         """Precision and recall by radius, a task each."""
         return self.folder / "curves.json"
+
+    @property
+    def examples_path(self) -> Path:
+        """Example searches, with thumbnails of the items that they show."""
+        return self.folder / "examples.json"
 
     @property
     def report_path(self) -> Path:

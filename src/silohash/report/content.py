@@ -1,0 +1,177 @@
+"""The content of a report, as plain values: `gather` fills them in, `page` draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
+from silohash.types import MethodCard, ResultRow, Task
+
+WarningKind: TypeAlias = Literal["training", "rejected update", "skipped rows"]
+
+
+@dataclass(frozen=True)
+class ReportWarning:
+    """A fact that a reader needs to know before trusting the figures."""
+
+    kind: WarningKind
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleItem:
+    """One item of the archive, as an example search shows it.
+
+    Attributes:
+        item_id: the item's id.
+        silo: the name of the silo that holds the item.
+        text: the item's text, possibly shortened; empty if it has none.
+        picture: a thumbnail as a ``data:`` URI; empty if the item has no picture.
+        labels: the names of the item's labels.
+    """
+
+    item_id: str
+    silo: str
+    text: str = ""
+    picture: str = ""
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleHit:
+    """One result of an example search.
+
+    Attributes:
+        item: the item that was found.
+        distance_bits: Hamming distance between its code and the query's code.
+        rank: rank within its own silo, where silos deploy different models; None where distances give the order.
+        relevant: whether the item shares a label with the query; None for a query without labels.
+    """
+
+    item: ExampleItem
+    distance_bits: int
+    rank: int | None = None
+    relevant: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleSearch:
+    """One query and the first results over all silos.
+
+    Attributes:
+        task: direction of the search, for example ``t2i``.
+        query: the item that served as the query.
+        hits: the results, nearest first.
+        ties_at_cut: number of further items at the same distance (or rank) as the last result.
+    """
+
+    task: Task
+    query: ExampleItem
+    hits: tuple[ExampleHit, ...] = ()
+    ties_at_cut: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """The example searches of one run.
+
+    Attributes:
+        drawn: how the queries were chosen, as one sentence.
+        searches: the searches, grouped by task.
+    """
+
+    drawn: str = ""
+    searches: tuple[ExampleSearch, ...] = ()
+
+    @property
+    def silos(self) -> list[str]:
+        """The names of all silos whose items are shown, in order of first appearance."""
+        items = [item for search in self.searches for item in (search.query, *(hit.item for hit in search.hits))]
+        return list(dict.fromkeys(item.silo for item in items))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiloSummary:
+    """One silo of a run.
+
+    Attributes:
+        name: the silo's name.
+        items: number of items of all splits.
+        train: number of training items.
+        lacks: the modality that was withheld from the silo; empty if it holds both.
+        drift: total variation distance, from 0 to 1, between the silo's label distribution and that of all silos;
+            None without labels.
+        rejected: number of rounds in which the silo's update was rejected.
+        warnings: number of warnings about the silo.
+    """
+
+    name: str
+    items: int
+    train: int
+    lacks: str = ""
+    drift: float | None = None
+    rejected: int = 0
+    warnings: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodRun:
+    """One run of one method.
+
+    Attributes:
+        name: the run's name in tables and legends; equals `ResultRow.run` of its rows.
+        rows: the run's figures.
+        curve: loss and validation score per round.
+        radius_curves: precision and recall by radius, one curve per task.
+        cards: the cards of the local and the federated method.
+    """
+
+    name: str
+    rows: tuple[ResultRow, ...] = ()
+    curve: RoundCurve | None = None
+    radius_curves: tuple[RadiusCurve, ...] = ()
+    cards: tuple[MethodCard, ...] = ()
+
+    @property
+    def needs_label_at_query(self) -> bool:
+        """Whether the method uses the label of the query, which no real search has."""
+        return any(card.needs_label_at_query for card in self.cards)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportData:
+    """Everything that a report shows.
+
+    Attributes:
+        title: for example "glyphs, 5 silos".
+        facts: what was run, name -> value, in order: data, partition, methods, bits, seed, digest and so on.
+        runs: one run, or several runs to compare.
+        digest: digest of the configuration.
+        validation: name of the validation score, for example "mAP@all of held-back queries".
+        label_table: number of items per silo and label; None without labels.
+        examples: example searches; None if the run has none.
+        silos: one summary per silo.
+        warnings: skipped rows, rejected updates and warnings during training.
+    """
+
+    title: str
+    facts: Mapping[str, str]
+    runs: tuple[MethodRun, ...]
+    digest: str = ""
+    validation: str = "mAP"
+    label_table: LabelTable | None = None
+    examples: Examples | None = None
+    silos: tuple[SiloSummary, ...] = ()
+    warnings: tuple[ReportWarning, ...] = field(default=())
+
+    @property
+    def rows(self) -> list[ResultRow]:
+        """The figures of all runs."""
+        return [row for run in self.runs for row in run.rows]
+
+    @property
+    def fair_rows(self) -> list[ResultRow]:
+        """The figures of the runs whose method does not use the label of the query."""
+        return [row for run in self.runs if not run.needs_label_at_query for row in run.rows]

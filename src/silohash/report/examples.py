@@ -1,0 +1,219 @@
+"""Example searches of a run, with pictures: drawn, searched and stored with the run as ``examples.json``.
+
+The queries are a random draw with the run's seed, so good and bad answers are shown alike. The codes are those that the
+figures were computed from, and the results are merged as in a search across silos. The file holds thumbnails and texts,
+so that a report can be made without the model.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from silohash import seeds
+from silohash.data.archive import Archive
+from silohash.files import read_json, write_json
+from silohash.index.codes import Words
+from silohash.report.content import ExampleHit, ExampleItem, Examples, ExampleSearch
+from silohash.report.style import short
+from silohash.runtime.evaluation import Evaluator, measurable_tasks
+from silohash.runtime.indexing import shown
+from silohash.search.hits import Hits
+from silohash.search.merge import merge
+from silohash.search.order import question_key, tie_order
+from silohash.types import Rows, Task, UserError, database_modality, query_modality
+
+FORMAT_VERSION = 1
+SEARCHES_PER_TASK = 3
+HITS_PER_SEARCH = 5
+MOST_TASKS = 2
+MOST_CHARACTERS = 240
+PICTURE_PIXELS = 160
+"""Longest side of a thumbnail."""
+
+PHOTO_PIXELS = 64
+"""Pictures with a longer side than this are stored as JPEG, smaller ones without loss as PNG."""
+
+_DATA_URI = re.compile(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/]+=*")
+
+
+def draw_examples(evaluator: Evaluator) -> Examples:
+    """Search the silos of a run with some of its own queries.
+
+    Args:
+        evaluator: the codes and the relevance rule of an evaluated run.
+
+    Returns:
+        The searches, `SEARCHES_PER_TASK` per task. Equal runs give equal searches.
+    """
+    searches: list[ExampleSearch] = []
+    tasks = _tasks(evaluator)
+    for task in tasks:
+        queries = evaluator.asking(query_modality(task))
+        order = seeds.numpy_generator(evaluator.run.config.seed, f"examples/{task}").permutation(queries)
+        searches += [_search(evaluator, int(row), task) for row in order[:SEARCHES_PER_TASK]]
+    drawn = (
+        f"The queries were drawn at random from all {len(evaluator.queries):,} queries with the run's seed "
+        f"({evaluator.run.config.seed}). They were not selected by their results."
+    )
+    return Examples(drawn=drawn, searches=tuple(searches))
+
+
+def _tasks(evaluator: Evaluator) -> list[Task]:
+    """Return the tasks to show: searches across modalities if the model can do them, at most `MOST_TASKS`."""
+    tasks = measurable_tasks(evaluator.settings.tasks, evaluator.modalities)
+    across = [task for task in tasks if query_modality(task) != database_modality(task)]
+    return sorted(across or tasks, reverse=True)[:MOST_TASKS]
+
+
+def _search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
+    """Search all silos with one item of the archive."""
+    archive, run = evaluator.run.archive, evaluator.run
+    place = {str(archive.ids[item]): int(item) for item in evaluator.database}
+    hits = merged_hits(evaluator, row, task)
+    ranks = hits.ranks or (None,) * len(hits)
+    owner = evaluator.owner[query_modality(task)][row]
+    return ExampleSearch(
+        task=task,
+        query=_item(archive, row, run.partition.silos[owner].name, as_query=query_modality(task) == "text"),
+        hits=tuple(
+            ExampleHit(
+                item=_item(archive, place[item], silo),
+                distance_bits=distance,
+                rank=rank,
+                relevant=_relevant(evaluator, row, place[item]),
+            )
+            for item, silo, distance, rank in zip(hits.ids, hits.silos, hits.distances, ranks, strict=True)
+        ),
+        ties_at_cut=hits.ties_at_cut,
+    )
+
+
+def merged_hits(evaluator: Evaluator, row: int, task: Task, k: int = HITS_PER_SEARCH) -> Hits:
+    """Return the k nearest items over all silos, in the order in which a search across silos lists them."""
+    run, asked = evaluator.run, query_modality(task)
+    query = np.array([row])
+    models = {silo.name: run.model.deployed_by(silo.name) for silo in run.partition.silos}
+    codes = {name: evaluator.words(model, asked, query)[0] for name, model in models.items()}
+    by_rank = len(set(models.values())) > 1
+    key = question_key(b"", [codes[name] for name in sorted(codes)] if by_rank else [next(iter(codes.values()))])
+    parts = [
+        nearest(codes[name], evaluator.words(models[name], database_modality(task), rows), archive_ids, name, k, key)
+        for name, rows, archive_ids in _searched(evaluator, row, task)
+    ]
+    return merge(parts, k=k, key=key, by_rank=by_rank)
+
+
+def _searched(evaluator: Evaluator, row: int, task: Task) -> Iterator[tuple[str, Rows, Sequence[str]]]:
+    """Yield the name, the database rows and the ids of every silo that holds the searched modality."""
+    for number, silo in enumerate(evaluator.run.partition.silos):
+        rows = np.intersect1d(evaluator.rows_of(number, database_modality(task)), evaluator.database)
+        if not evaluator.meets_own_item(task):
+            rows = rows[rows != row]
+        if len(rows):
+            yield silo.name, rows, [str(name) for name in evaluator.run.archive.ids[rows]]
+
+
+def nearest(
+    query: npt.NDArray[np.unsignedinteger[Any]], database: Words, ids: Sequence[str], silo: str, k: int, key: bytes
+) -> Hits:
+    """Return the k items of one silo that are nearest to a query.
+
+    Args:
+        query: ``(W,)`` packed code.
+        database: ``(n, W)`` packed codes of the silo's items.
+        ids: the n items' ids.
+        silo: the silo's name.
+        k: number of hits.
+        key: the key that orders items at equal distance.
+    """
+    distances = np.bitwise_count(database ^ query).sum(axis=1, dtype=np.int64)
+    order = np.lexsort((ids, tie_order([silo] * len(ids), ids, key), distances))[:k]
+    counts = Counter(distances.tolist())
+    left_out = counts[int(distances[order[-1]])] - int((distances[order] == distances[order[-1]]).sum())
+    return Hits(
+        ids=tuple(ids[place] for place in order),
+        distances=tuple(int(distances[place]) for place in order),
+        silos=(silo,) * len(order),
+        payloads=({},) * len(order),
+        left_out={int(distances[order[-1]]): left_out} if left_out else {},
+    )
+
+
+def _relevant(evaluator: Evaluator, query: int, item: int) -> bool | None:
+    """Return whether two items share a label that counts; None if the query has no such label."""
+    counted = np.delete(evaluator.labels, evaluator.ignore, axis=1) > 0
+    return bool((counted[query] & counted[item]).any()) if counted[query].any() else None
+
+
+def _item(archive: Archive, row: int, silo: str, *, as_query: bool = False) -> ExampleItem:
+    """Return an item to show. A text that serves as the query is shown as it was searched for."""
+    pictures = archive.pictures()
+    text = archive.caption(row) if as_query else shown(archive, row)
+    return ExampleItem(
+        item_id=str(archive.ids[row]),
+        silo=silo,
+        text=short(" ".join(text.split()), MOST_CHARACTERS),
+        picture=data_uri(pictures.picture(row)) if pictures is not None else "",
+        labels=tuple(archive.labels_of(row)),
+    )
+
+
+def data_uri(picture: Image.Image) -> str:
+    """Return a thumbnail of a picture as a ``data:`` URI, at most `PICTURE_PIXELS` on its longest side."""
+    thumbnail = picture if picture.mode in {"L", "RGB"} else picture.convert("RGB")
+    photo = max(thumbnail.size) > PHOTO_PIXELS
+    if max(thumbnail.size) > PICTURE_PIXELS:
+        thumbnail = thumbnail.copy()
+        thumbnail.thumbnail((PICTURE_PIXELS, PICTURE_PIXELS))
+    stream = io.BytesIO()
+    if photo:
+        thumbnail.save(stream, format="JPEG", quality=82, optimize=True)
+    else:
+        thumbnail.save(stream, format="PNG", optimize=True)
+    kind = "jpeg" if photo else "png"
+    return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
+
+
+def write_examples(path: Path, examples: Examples) -> None:
+    """Write ``examples.json``, either completely or not at all."""
+    write_json(path, {"format_version": FORMAT_VERSION, **asdict(examples)})
+
+
+def read_examples(path: Path) -> Examples | None:
+    """Read ``examples.json``; None if the run has none.
+
+    Raises:
+        UserError: if the file is damaged, or a picture in it is not an embedded PNG or JPEG.
+    """
+    if not path.exists():
+        return None
+    content = read_json(path)
+    try:
+        return Examples(drawn=str(content["drawn"]), searches=tuple(_read_search(each) for each in content["searches"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f'{path} is damaged ({error}). Remove it and run "silohash evaluate" on the run again.'
+        ) from error
+
+
+def _read_search(content: Mapping[str, Any]) -> ExampleSearch:
+    hits = tuple(ExampleHit(**{**hit, "item": _read_item(hit["item"])}) for hit in content["hits"])
+    return ExampleSearch(**{**content, "query": _read_item(content["query"]), "hits": hits})
+
+
+def _read_item(content: Mapping[str, Any]) -> ExampleItem:
+    item = ExampleItem(**{**content, "labels": tuple(content["labels"])})
+    if item.picture and not _DATA_URI.fullmatch(item.picture):
+        raise ValueError(f'the picture of "{item.item_id}" is not embedded')
+    return item

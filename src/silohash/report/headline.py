@@ -1,0 +1,349 @@
+"""The headline of a report: one sentence about the figures, what it rests on, and the bars drawn below it.
+
+The sentence gives the mean over the search directions, rounded to whole percent. The bars give every direction with its
+95 % interval, so the sentence never says more than the chart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, TypeAlias
+
+from silohash.report.plots import TASK_WORDS
+from silohash.types import Evaluation, ResultRow, Task, database_modality, query_modality
+
+Role: TypeAlias = Literal["together", "alone", "pooled"]
+
+ROLES: Mapping[str, Role] = {"local": "alone", "centralized": "pooled"}
+"""The federated methods that are baselines. Every other method trains together."""
+
+ROLE_WORDS: Mapping[Role, str] = {
+    "together": "Training together",
+    "alone": "Each silo alone",
+    "pooled": "All data pooled",
+}
+OTHER_MODEL = "One silo's model for all items"
+CHANCE = "Random codes"
+
+SCOPES: tuple[tuple[Evaluation, Evaluation], ...] = (("XS", "GG"), ("PG", "GG"), ("PL", "GL"))
+"""Evaluations that rank the same items: of each pair, a run's first one counts. The first scope that all runs have is used."""
+
+MOST_NAMED = 3
+"""Up to this number of runs, the sentence names each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One bar of the chart; values are fractions from 0 to 1, ``low`` and ``high`` NaN without an interval."""
+
+    label: str
+    kind: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarGroup:
+    """The bars of one search direction."""
+
+    title: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """What stands at the top of a report.
+
+    Attributes:
+        sentence: the result in one sentence.
+        explanation: what the measure means, and over what the sentence averages.
+        notes: how certain the comparison is, one sentence each.
+        groups: the chart, one group per search direction; empty without comparable figures.
+        measure: the measure of all bars, for example ``mAP@all``; empty without one.
+    """
+
+    sentence: str
+    explanation: str = ""
+    notes: tuple[str, ...] = ()
+    groups: tuple[BarGroup, ...] = ()
+    measure: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """One run's figures for the headline: one row per task, all of the same measure and scope."""
+
+    run: str
+    role: Role
+    rows: Mapping[Task, ResultRow]
+
+    @property
+    def mean(self) -> float:
+        """The mean over the tasks."""
+        return sum(row.value for row in self.rows.values()) / len(self.rows)
+
+
+def headline(rows: Sequence[ResultRow]) -> Headline:
+    """Return the headline of one or several runs.
+
+    Args:
+        rows: the figures of all runs that may be compared.
+    """
+    usable = [row for row in rows if math.isfinite(row.value)]
+    runs = list(dict.fromkeys(row.run for row in usable))
+    if not runs:
+        return Headline(sentence="There are no figures yet.")
+    standings = _standings(usable, runs)
+    if not standings:
+        return Headline(
+            sentence=f"These {len(runs)} runs differ in data, protocol or measures, so they cannot be compared."
+        )
+    measure = _measure(standings)
+    return Headline(
+        sentence=_sentence(standings),
+        explanation=explanation(measure, standings),
+        notes=tuple(filter(None, (*_certainty(standings), _other_model(usable, standings)))),
+        groups=_groups(usable, standings),
+        measure=measure,
+    )
+
+
+def _standings(rows: Sequence[ResultRow], runs: Sequence[str]) -> list[Standing]:
+    """Return one standing per run, or an empty list if the runs have no figures in common."""
+    if len({(row.dataset, row.protocol) for row in rows}) > 1:
+        return []
+    for measure, scope in product(_measures(rows), SCOPES):
+        of_measure = [row for row in rows if row.measure == measure]
+        found = [_in_scope([row for row in of_measure if row.run == run], scope) for run in runs]
+        tasks = _common_tasks(found)
+        if tasks:
+            return [_standing(run, of_run, tasks) for run, of_run in zip(runs, found, strict=True)]
+    return []
+
+
+def _standing(run: str, rows: Mapping[Task, ResultRow], tasks: Sequence[Task]) -> Standing:
+    kept = {task: rows[task] for task in tasks}
+    return Standing(run=run, role=ROLES.get(kept[tasks[0]].federated, "together"), rows=kept)
+
+
+def _measures(rows: Sequence[ResultRow]) -> list[str]:
+    """Return the measures in order of preference: ``mAP@all``, other forms of mAP, then the rest as listed."""
+    names = dict.fromkeys(row.measure for row in rows)
+    return sorted(names, key=lambda name: (name != "mAP@all", not name.startswith("mAP")))
+
+
+def _in_scope(rows: Iterable[ResultRow], scope: Sequence[Evaluation]) -> dict[Task, ResultRow]:
+    """Return one row per task, of the scope's first evaluation that the rows have."""
+    listed = list(rows)
+    for evaluation in scope:
+        found = {row.task: row for row in reversed(listed) if row.evaluation == evaluation}
+        if found:
+            return {row.task: found[row.task] for row in listed if row.evaluation == evaluation}
+    return {}
+
+
+def _common_tasks(found: Sequence[Mapping[Task, ResultRow]]) -> list[Task]:
+    """Return the tasks that all runs have; those across modalities alone if there are any."""
+    common = [task for task in found[0] if all(task in of_run for of_run in found)]
+    return [task for task in common if query_modality(task) != database_modality(task)] or common
+
+
+def _measure(standings: Sequence[Standing]) -> str:
+    return next(iter(standings[0].rows.values())).measure
+
+
+def _sentence(standings: Sequence[Standing]) -> str:
+    if len(standings) == 1:
+        return _sentence_of_one(standings[0])
+    roles: dict[Role, list[Standing]] = {}
+    for each in _by_role(standings):
+        roles.setdefault(each.role, []).append(each)
+    if len(roles) > 1:
+        return _sentence_of_roles(roles, standings)
+    if len(standings) <= MOST_NAMED:
+        first, *others = standings
+        named = [f"{each.run} {_with(_measure(standings))}{_percent(each.mean, standings)}" for each in others]
+        reached = _reaches(_measure(standings), _percent(first.mean, standings))
+        return f"{_list_of([f'{first.run} {reached}', *named])}."
+    return f"{len(standings)} runs {_reaches(_measure(standings), _range(standings, standings), several=True)}."
+
+
+def _by_role(standings: Sequence[Standing]) -> list[Standing]:
+    """Return the runs in the order of `ROLE_WORDS`."""
+    return sorted(standings, key=lambda each: list(ROLE_WORDS).index(each.role))
+
+
+def _sentence_of_one(standing: Standing) -> str:
+    chance = _chance([standing])
+    added = f"; random codes reach {_percent(chance, [standing])}" if _shows_chance([standing]) else ""
+    method = f" with {next(iter(standing.rows.values())).federated}" if standing.role == "together" else ""
+    return f"{_subject(standing.role)}{method} {_reaches(_measure([standing]), _percent(standing.mean, [standing]))}{added}."
+
+
+def _sentence_of_roles(roles: Mapping[Role, Sequence[Standing]], standings: Sequence[Standing]) -> str:
+    """Return the sentence that compares training together with the baselines, in the order of `ROLE_WORDS`."""
+    parts: list[str] = []
+    for role, members in roles.items():
+        count = f" ({len(members)} runs)" if len(members) > 1 else ""
+        value = _range(members, standings)
+        if not parts:
+            parts.append(f"{_subject(role)}{count} {_reaches(_measure(standings), value)}")
+        else:
+            subject = "pooling all data" if role == "pooled" else _subject(role).lower()
+            parts.append(f"{subject}{count} {_with(_measure(standings))}{value}")
+    return f"{_list_of(parts)}."
+
+
+def _subject(role: Role) -> str:
+    return "Training on all data pooled" if role == "pooled" else ROLE_WORDS[role]
+
+
+def _is_map(measure: str) -> bool:
+    return measure.startswith("mAP")
+
+
+def _with(measure: str) -> str:
+    return "with " if _is_map(measure) else ""
+
+
+def _shows_chance(standings: Sequence[Standing]) -> bool:
+    """Return whether the share of relevant items is the level of random codes. It is for mAP only."""
+    return _is_map(_measure(standings)) and math.isfinite(_chance(standings))
+
+
+def _reaches(measure: str, value: str, *, several: bool = False) -> str:
+    """Return the verb of the sentence, with the value and the name of the measure."""
+    name = "mAP" if measure == "mAP@all" else measure
+    if _is_map(measure):
+        return f"{'find' if several else 'finds'} relevant items with {value} average precision ({name})"
+    return f"{'reach' if several else 'reaches'} {value} ({name})"
+
+
+def explanation(measure: str, standings: Sequence[Standing]) -> str:
+    """Return what the measure means, and over what the sentence averages."""
+    meaning = {
+        "mAP": "Average precision: the share of relevant items among the results down to each relevant one, on average",
+        "P": "Precision: the share of relevant items among the results that the measure looks at",
+        "R": "Recall: the share of all relevant items that is among the results that the measure looks at",
+        "nDCG": "Normalized discounted cumulative gain: relevant items count more the earlier they come",
+        "Success": "Success: the share of queries with a relevant item among the results that the measure looks at",
+    }.get(measure.partition("@")[0], measure)
+    over = " The sentence gives the mean over both search directions." if len(standings[0].rows) == 2 else ""
+    random = f" Random codes reach {_percent(_chance(standings), standings)}." if _shows_chance(standings) else ""
+    return f"{meaning}; 100 % is perfect.{random if len(standings) > 1 else ''}{over}"
+
+
+def _certainty(standings: Sequence[Standing]) -> list[str]:
+    """Return whether the intervals of training together lie apart from those of each baseline."""
+    together = [each for each in standings if each.role == "together"]
+    if len(together) != 1:
+        return []
+    notes = []
+    for role, words in (("alone", "each silo alone"), ("pooled", "pooled training")):
+        others = [each for each in standings if each.role == role]
+        if len(others) == 1:
+            notes.append(_apart(together[0], others[0], words))
+    return notes
+
+
+def _apart(together: Standing, other: Standing, words: str) -> str:
+    """Return in how many directions one interval lies above or below another."""
+    tasks = list(together.rows)
+    above = sum(together.rows[task].low > other.rows[task].high for task in tasks)
+    below = sum(together.rows[task].high < other.rows[task].low for task in tasks)
+    side, count = ("above", above) if above >= below else ("below", below)
+    if not count:
+        return f"The 95 % intervals of training together and of {words} overlap."
+    if count == len(tasks):
+        where = "" if len(tasks) == 1 else " in both directions" if len(tasks) == 2 else " in all directions"
+        return f"The 95 % interval of training together lies {side} that of {words}{where}."
+    return f"The 95 % interval of training together lies {side} that of {words} in {count} of {len(tasks)} directions."
+
+
+def _other_model(rows: Sequence[ResultRow], standings: Sequence[Standing]) -> str:
+    """Return how well one silo's own model does over all items, where silos alone were searched with different models."""
+    found = [row for each in standings if each.role == "alone" for row in _encoded_by_one(rows, each).values()]
+    if not found:
+        return ""
+    mean = sum(row.value for row in found) / len(found)
+    return (
+        f"If the model of one silo encodes the items of all silos, it reaches {_percent(mean, standings)}; "
+        "codes of separately trained models do not match."
+    )
+
+
+def _encoded_by_one(rows: Sequence[ResultRow], standing: Standing) -> dict[Task, ResultRow]:
+    """Return a run's PG figures for the tasks of its standing, where the standing itself is XS."""
+    shown = next(iter(standing.rows.values()))
+    if shown.evaluation != "XS":
+        return {}
+    of_run = [row for row in rows if row.run == standing.run and row.measure == shown.measure]
+    return {task: row for task, row in _in_scope(of_run, ["PG"]).items() if task in standing.rows}
+
+
+def _groups(rows: Sequence[ResultRow], standings: Sequence[Standing]) -> tuple[BarGroup, ...]:
+    """Return the bars of each direction."""
+    return tuple(
+        BarGroup(title=TASK_WORDS[task], bars=tuple(_bars(rows, standings, task))) for task in standings[0].rows
+    )
+
+
+def _bars(rows: Sequence[ResultRow], standings: Sequence[Standing], task: Task) -> Iterator[Bar]:
+    """Yield the bar of every run, of one silo's model where that differs, and of random codes."""
+    for each in _by_role(standings):
+        yield _bar(_label(each, standings), each.role, each.rows[task])
+        other = _encoded_by_one(rows, each).get(task) if each.role == "alone" else None
+        if other is not None:
+            yield _bar(OTHER_MODEL, "other", other)
+    if _shows_chance(standings):
+        yield Bar(label=CHANCE, kind="chance", value=_chance(standings, task))
+
+
+def _bar(label: str, kind: str, row: ResultRow) -> Bar:
+    return Bar(label=label, kind=kind, value=row.value, low=row.low, high=row.high)
+
+
+def _label(standing: Standing, standings: Sequence[Standing]) -> str:
+    """Return the bar's label: its role, or the run's name where the role does not tell it from others."""
+    alike = sum(other.role == standing.role for other in standings)
+    return ROLE_WORDS[standing.role] if alike == 1 else standing.run
+
+
+def _chance(standings: Sequence[Standing], task: Task | None = None) -> float:
+    """Return the mean share of relevant items, of one task or of all; NaN without one."""
+    rows = [row for each in standings for row in each.rows.values() if task in {None, row.task}]
+    priors = [row.prior for row in rows if math.isfinite(row.prior)]
+    return sum(priors) / len(priors) if priors else math.nan
+
+
+def _percent(value: float, standings: Sequence[Standing]) -> str:
+    """Return a fraction in whole percent, with a decimal where two runs would otherwise look equal."""
+    return f"{100 * value:.{_decimals(standings)}f} %"
+
+
+def _decimals(standings: Sequence[Standing]) -> int:
+    means = [each.mean for each in standings]
+    rounded = {f"{100 * mean:.0f}" for mean in means}
+    return 1 if len(rounded) < len(set(means)) else 0
+
+
+def _range(members: Sequence[Standing], standings: Sequence[Standing]) -> str:
+    """Return the members' value, or the lowest and the highest of several."""
+    low, high = (_percent(choose(each.mean for each in members), standings) for choose in (min, max))
+    return high if low == high else f"{low.removesuffix(' %')} to {high}"
+
+
+def _list_of(parts: Sequence[str]) -> str:
+    """Return an English list with commas.
+
+    Example:
+        >>> _list_of(["one", "two", "three"])
+        'one, two, and three'
+    """
+    if len(parts) <= 2:
+        return " and ".join(parts)
+    return f"{', '.join(parts[:-1])}, and {parts[-1]}"
