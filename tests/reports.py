@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from silohash.report.page import (
+from silohash.report.content import (
     ExampleHit,
-    ExampleQuery,
-    LabelTable,
+    ExampleItem,
+    Examples,
+    ExampleSearch,
     MethodRun,
-    RadiusCurve,
     ReportData,
     ReportWarning,
-    RoundCurve,
+    SiloSummary,
 )
+from silohash.report.examples import data_uri
+from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.types import MethodCard, ResultRow
 
 NAN = float("nan")
@@ -48,20 +50,20 @@ ROW = ResultRow(
 
 
 def row(**changed: Any) -> ResultRow:
-    """Returns a result with some fields changed."""
+    """Return a result with some fields changed."""
     return replace(ROW, **changed)
 
 
 def card(key: str, **changed: Any) -> MethodCard:
-    """Returns a method's card."""
-    told = {"title": f"Title of {key}", "authors": "A. Author", "venue": "Venue", "year": 2024}
+    """Return a method's card."""
+    details = {"title": f"Title of {key}", "authors": "A. Author", "venue": "Venue", "year": 2024}
     return MethodCard(
-        **{"key": key, **told, "link": "https://example.org", "summary": "Sums.", "supervised": True, **changed}
+        **{"key": key, **details, "link": "https://example.org", "summary": "Sums.", "supervised": True, **changed}
     )
 
 
 def made_up_run(name: str, shift: float = 0.0, **changed: Any) -> MethodRun:
-    """Returns a run with figures and curves."""
+    """Return a run with figures and curves."""
     rows = tuple(
         row(run=name, task=task, measure=measure, value=0.6 + shift, low=0.58 + shift, high=0.62 + shift)
         for task in ("i2t", "t2i")
@@ -78,35 +80,42 @@ def made_up_run(name: str, shift: float = 0.0, **changed: Any) -> MethodRun:
     return MethodRun(name=name, **{**parts, **changed})
 
 
-def made_up_report(**changed: Any) -> ReportData:
-    """Returns a report in which every section has something."""
-    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32), np.uint8))
+def item(name: str, **changed: Any) -> ExampleItem:
+    """Return an item of an example search."""
+    return ExampleItem(**{"item_id": name, "silo": "north", "text": f"text {name}", "labels": ("arrow",), **changed})
+
+
+def made_up_examples() -> Examples:
+    """Return two searches: a text that finds pictures and texts without one, and a picture that finds texts."""
+    picture = data_uri(Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32), np.uint8)))
     hits = tuple(
         ExampleHit(
-            item_id=str(n),
-            silo=("north", "south")[n % 2],
+            item=item(f"answer {n}", silo=("north", "south")[n % 2], picture=picture if n else ""),
             distance_bits=n,
             relevant=(True, False, None)[n],
-            caption=f"answer {n}",
-            picture=picture if n else None,
-            code="01100110"[n:] + "0" * n,
         )
         for n in range(3)
     )
-    examples = (
-        ExampleQuery(task="t2i", caption="chess knight", hits=hits, ties_at_cut=4, code="01100110"),
-        ExampleQuery(
-            task="i2t", caption="an arrow", picture=picture, hits=hits, missing_silos={"south": "It is late."}
-        ),
+    searches = (
+        ExampleSearch(task="t2i", query=item("chess knight"), hits=hits, ties_at_cut=4),
+        ExampleSearch(task="i2t", query=item("an arrow", picture=picture), hits=hits),
     )
+    return Examples(drawn="The queries were drawn at random.", searches=searches)
+
+
+def made_up_report(**changed: Any) -> ReportData:
+    """Return a report in which every section has something."""
     parts = {
         "title": "glyphs, 2 silos",
         "facts": {"data": "glyphs", "bits": "64", "seed": "0"},
         "runs": (made_up_run("fedcafe"),),
         "digest": "8f3a52b19c0de477",
         "label_table": LabelTable(("north", "south"), ("arrow", "chess"), np.array([[3, 0], [1, 1234]])),
-        "examples": examples,
-        "silent_silos": {"east": "It holds no image index."},
+        "examples": made_up_examples(),
+        "silos": (
+            SiloSummary(name="north", items=3, train=2, drift=0.25, rejected=2, warnings=1),
+            SiloSummary(name="south", items=1235, train=1000, lacks="texts", drift=0.0),
+        ),
         "warnings": (ReportWarning("skipped rows", "12 rows were left out."),),
     }
     return ReportData(**{**parts, **changed})

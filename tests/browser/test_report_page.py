@@ -1,4 +1,4 @@
-"""The report in a real browser: it asks the network for nothing, runs no script, and can be read light and dark."""
+"""The report in a real browser: it makes no request, runs no script, fits a phone, and is legible light and dark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ CONTRAST = """
     const part = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
     return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
   };
-  const numbers = c => c.match(/[0-9.]+/g).map(Number);
+  const numbers = c => {
+    const found = c.match(/[0-9.]+/g).map(Number);
+    return c.startsWith("color(srgb") ? [...found.slice(0, 3).map(v => 255 * v), ...found.slice(3)] : found;
+  };
   const behind = e => {
     for (; e; e = e.parentElement) {
       const c = numbers(getComputedStyle(e).backgroundColor);
@@ -36,7 +39,8 @@ CONTRAST = """
     }
   };
   const low = [];
-  for (const e of document.querySelectorAll("h1,h2,h3,p,li,dt,dd,td,th,a,summary,.soft,.silo,.yes,.not,.big,figcaption")) {
+  const texts = "h1,h2,h3,p,li,dt,dd,td,th,a,summary,.soft,.silo,.yes b,.no b,.axis span,figcaption";
+  for (const e of document.querySelectorAll(texts)) {
     if (!e.textContent.trim()) continue;
     const [a, b] = [light(numbers(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
     const ratio = (a + 0.05) / (b + 0.05);
@@ -67,18 +71,18 @@ def report(tmp_path_factory) -> str:
 
 def opened(browser, report, **options):
     page = browser.new_page(**options)
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested = []
+    page.on("request", lambda request: requested.append(request.url))
     faults = []
     page.on("console", lambda message: faults.append(message.text))
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto(report)
-    return page, asked, faults
+    return page, requested, faults
 
 
-def test_page_asks_for_nothing_and_has_no_faults(browser, report):
-    page, asked, faults = opened(browser, report)
-    assert [url for url in asked if not url.startswith("data:")] == [report]
+def test_page_requests_nothing_and_has_no_faults(browser, report):
+    page, requested, faults = opened(browser, report)
+    assert [url for url in requested if not url.startswith("data:")] == [report]
     assert faults == []
     broken = page.evaluate("[...document.images].filter(i => !i.complete || !i.naturalWidth).length")
     assert (page.locator("img").count(), broken) == (3, 0)
@@ -90,30 +94,77 @@ def test_page_reads_the_same_without_scripts(browser, report):
     page = context.new_page()
     page.goto(report)
     assert page.locator("h2", has_text="Example searches").is_visible()
-    assert page.locator("svg.plot").count() == 3
+    assert page.locator("svg.plot").count() == 4
     summary = page.locator("summary").first
     summary.click()
     assert page.locator("details[open] table").is_visible()
     context.close()
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_sections_follow_each_other_down_the_page(browser, report, width):
+    page, _, _ = opened(browser, report, viewport={"width": width, "height": 800})
+    order = ["h1", "#summary", "#examples", "#radius", "#training", "#silos", "#results", "#methods", "#provenance"]
+    tops = [page.locator(part).bounding_box()["y"] for part in order]
+    assert tops == sorted(tops)
+    assert len(set(tops)) == len(tops)
+    page.close()
+
+
+def test_chart_stands_within_the_first_screen_of_a_desktop(browser, report):
+    page, _, _ = opened(browser, report, viewport={"width": 1280, "height": 900})
+    box = page.locator("#summary .bar.together").last.bounding_box()
+    assert box["y"] + box["height"] < 900
+    page.close()
+
+
+def test_bars_are_drawn_to_scale(browser, report):
+    page, _, _ = opened(browser, report)
+    shares = page.evaluate(
+        """[...document.querySelectorAll(".track")].map(track => {
+             const whole = track.getBoundingClientRect();
+             const fill = track.querySelector(".fill").getBoundingClientRect();
+             const whisker = track.querySelector(".whisker")?.getBoundingClientRect();
+             const across = x => (x - whole.left) / whole.width;
+             return [across(fill.right), whisker ? across(whisker.left) : null, whisker ? across(whisker.right) : null];
+           })"""
+    )
+    assert shares[0] == pytest.approx([0.60, 0.58, 0.62], abs=0.001)
+    assert shares[1] == [pytest.approx(0.17, abs=0.001), None, None]
+    page.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out_from_what_is_behind_them(browser, report, scheme):
+def test_text_has_enough_contrast(browser, report, scheme):
     page, _, _ = opened(browser, report, color_scheme=scheme)
     assert page.evaluate(CONTRAST) == []
     page.close()
 
 
-def test_plots_follow_the_scheme(browser, report):
-    colours = set()
+def test_page_and_plots_follow_the_color_scheme(browser, report):
+    papers, plots = [], set()
     for scheme in ("light", "dark"):
         page, _, _ = opened(browser, report, color_scheme=scheme)
-        colours.add(page.evaluate("getComputedStyle(document.querySelector('svg.plot text')).fill"))
+        papers.append(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+        plots.add(page.evaluate("getComputedStyle(document.querySelector('svg.plot text')).fill"))
         page.close()
-    assert len(colours) == 2
+    assert papers == ["rgb(252, 253, 251)", "rgb(16, 23, 21)"]
+    assert len(plots) == 2
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_relevance_is_marked_by_words_and_lines_as_well_as_colors(browser, report):
+    page, _, _ = opened(browser, report)
+    looks = page.evaluate(
+        """["yes", "no"].map(kind => {
+             const hit = document.querySelector(`.hit.${kind}`);
+             return [getComputedStyle(hit.firstElementChild).borderTopStyle, hit.querySelector(".line b").textContent];
+           })"""
+    )
+    assert looks == [["solid", "✓ relevant"], ["dashed", "✗ not relevant"]]
+    page.close()
+
+
+@pytest.mark.parametrize("width", [360, 390, 768, 1280])
 def test_page_never_scrolls_sideways(browser, tmp_path, width):
     path = tmp_path / "report.html"
     write_report(made_up_report(runs=tuple(made_up_run(f"a-method-with-a-name-{n}", n / 50) for n in range(6))), path)
@@ -122,11 +173,22 @@ def test_page_never_scrolls_sideways(browser, tmp_path, width):
     page.close()
 
 
-def test_print_is_light_whatever_the_screen(browser, report):
+def test_plots_stand_below_each_other_on_a_phone(browser, report):
+    for width, below in ((390, True), (1280, False)):
+        page, _, _ = opened(browser, report, viewport={"width": width, "height": 800})
+        first, second = (page.locator("#radius svg.plot").nth(n).bounding_box() for n in (0, 1))
+        assert (second["y"] >= first["y"] + first["height"]) == below
+        assert first["width"] <= width
+        page.close()
+
+
+def test_print_is_light_on_any_screen_and_fits_the_sheet(browser, report):
     page, _, _ = opened(browser, report, color_scheme="dark")
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(252, 253, 251)"
     assert not page.locator("nav").is_visible()
+    assert page.locator("#summary .bar.together").first.is_visible()
+    assert page.locator("#examples").is_visible()
     page.set_viewport_size({"width": 690, "height": 1000})
     assert page.evaluate("document.documentElement.scrollWidth") <= 690, "wider than a sheet of A4"
     page.close()

@@ -67,9 +67,7 @@ def demo_configs(overrides: list[str]) -> dict[str, RunConfig]:
     from silohash.runtime.config import load_config
 
     return {
-        name: load_config(
-            recipe("demo.toml"), [f'federated.name="{method}"', *OVERRIDES.get(name, ()), *overrides]
-        )
+        name: load_config(recipe("demo.toml"), [f'federated.name="{method}"', *OVERRIDES.get(name, ()), *overrides])
         for name, method in METHODS.items()
     }
 

@@ -99,11 +99,15 @@ def commands(run: Run) -> list[str]:
 
 
 def input_words(featuriser: Featuriser) -> str:
-    """Return what the featurizer takes, with its settings that are a word, a nonzero number or an enabled switch."""
+    """Return what the featurizer takes, with its settings: words, nonzero numbers and enabled switches."""
     about = plain_settings(featuriser)
     shown = {n: v for n, v in about.items() if n not in {"kind", "modality"} and v and isinstance(v, str | int | float)}
     settings = ", ".join(name if value is True else f"{name} {value}" for name, value in shown.items())
-    what = "vectors, made in the same way as those of the archive" if featuriser.kind == "given" else f'kind "{featuriser.kind}"'
+    what = (
+        "vectors, made in the same way as those of the archive"
+        if featuriser.kind == "given"
+        else f'kind "{featuriser.kind}"'
+    )
     return f"{what} ({settings})" if settings else what
 
 
@@ -119,7 +123,13 @@ def data_facts(run: Run, known: Mapping[str, str]) -> dict[str, str]:
     card = run.archive.card
     splits = ", ".join(f"{name} {len(rows):,}" for name, rows in run.archive.splits.items())
     trained_on = {name: value for name, value in known.items() if name not in (*ABOUT_MODEL, "evaluation")}
-    return {**trained_on, "source of the data": card.source, "splits": splits, "digest of the data": card.digest, **card.notes}
+    return {
+        **trained_on,
+        "source of the data": card.source,
+        "splits": splits,
+        "digest of the data": card.digest,
+        **card.notes,
+    }
 
 
 def what_left(run: Run, cards: Sequence[MethodCard]) -> list[str]:
@@ -132,7 +142,10 @@ def what_left(run: Run, cards: Sequence[MethodCard]) -> list[str]:
             lines.append(f"{modality} features, before training, as sums over the items of a silo: {', '.join(sums)}")
     rounds = run.rounds()
     up, down = sum(r.uplink_bytes for r in rounds) / MEGABYTE, sum(r.downlink_bytes for r in rounds) / MEGABYTE
-    return [*lines, f"in {len(rounds):,} rounds: {up:,.2f} MB from the silos, {down:,.2f} MB to them, summed over all silos"]
+    return [
+        *lines,
+        f"in {len(rounds):,} rounds: {up:,.2f} MB from the silos, {down:,.2f} MB to them, summed over all silos",
+    ]
 
 
 def privacy(exchange: Mapping[str, Any]) -> str:

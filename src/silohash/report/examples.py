@@ -138,7 +138,7 @@ def nearest(
         key: the key that orders items at equal distance.
     """
     distances = np.bitwise_count(database ^ query).sum(axis=1, dtype=np.int64)
-    order = np.lexsort((ids, tie_order([silo] * len(ids), ids, key), distances))[:k]
+    order = np.lexsort((np.asarray(ids), tie_order([silo] * len(ids), ids, key), distances))[:k]
     counts = Counter(distances.tolist())
     left_out = counts[int(distances[order[-1]])] - int((distances[order] == distances[order[-1]]).sum())
     return Hits(

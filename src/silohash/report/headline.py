@@ -29,7 +29,7 @@ OTHER_MODEL = "One silo's model for all items"
 CHANCE = "Random codes"
 
 SCOPES: tuple[tuple[Evaluation, Evaluation], ...] = (("XS", "GG"), ("PG", "GG"), ("PL", "GL"))
-"""Evaluations that rank the same items: of each pair, a run's first one counts. The first scope that all runs have is used."""
+"""Evaluations that rank the same items; the first one that a run has counts. The first scope that all runs have is used."""
 
 MOST_NAMED = 3
 """Up to this number of runs, the sentence names each."""

@@ -85,7 +85,7 @@ def _drawings(data: ReportData) -> dict[str, object]:
     names = [run.name for run in data.runs]
     curves = [run.curve for run in data.runs if run.curve is not None and run.curve.rounds]
     radius_curves = [curve for run in data.runs for curve in run.radius_curves if np.isfinite(curve.precision).any()]
-    drawn = {curve.name for curve in [*curves, *radius_curves]}
+    drawn = {curve.name for curve in curves} | {curve.name for curve in radius_curves}
     return {
         "curves": curves,
         "curve_plots": _safe(plots.round_curves(curves, measure=data.validation, names=names)),
@@ -113,9 +113,7 @@ def _shading(table: LabelTable, silo: int, label: int) -> int:
 
 
 def _mark(row: ResultRow) -> Markup:
-    drawn = plots.interval_mark(
-        row.value, low=row.low, high=row.high, worst=row.worst, best=row.best, prior=row.prior
-    )
+    drawn = plots.interval_mark(row.value, low=row.low, high=row.high, worst=row.worst, best=row.best, prior=row.prior)
     return Markup(drawn)  # noqa: S704  our own drawing
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
+from matplotlib.ticker import MaxNLocator
 
 from silohash.report.style import ACCENT, LINE, SOFT, drawing, name_panel, page_svg, series, short
 
@@ -86,9 +87,7 @@ class LabelTable:
         return [int(c) for c in np.argsort(-totals, kind="stable")[:MOST_LABELS]]
 
 
-def round_curves(
-    curves: Sequence[RoundCurve], *, measure: str = "validation", names: Sequence[str] = ()
-) -> list[str]:
+def round_curves(curves: Sequence[RoundCurve], *, measure: str = "validation", names: Sequence[str] = ()) -> list[str]:
     """Draw the loss and the validation score over the rounds, one panel each; a ring marks the round that was kept.
 
     Args:
@@ -123,7 +122,7 @@ def _panel(
             if kept and curve.best_round in curve.rounds:
                 score = line[curve.rounds.index(curve.best_round)]
                 axes.plot(curve.best_round, score, "o", ms=11, mfc="none", mec=look["color"], mew=1.4)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         return page_svg(figure, f"{title}, per round", [curve.name for curve in curves])
 
 

@@ -150,7 +150,7 @@ class Comparison:
     rows: tuple[tuple[ResultRow | None, ...], ...]
 
     def leader(self, line: int) -> int | None:
-        """Return the column with the highest value of a line; None if fewer than two have a value or the top two are equal."""
+        """Return the column with the highest value of a line; None without two values, or if the top two are equal."""
         values = {j: r.value for j, r in enumerate(self.rows[line]) if r is not None and math.isfinite(r.value)}
         ranked = sorted(values, key=lambda j: -values[j])
         if len(ranked) < 2 or values[ranked[0]] == values[ranked[1]]:

@@ -1,4 +1,4 @@
-"""The model card says what the run recorded: data, methods, figures, what travelled, limits; and it stays with the model."""
+"""The model card states what the run recorded: data, methods, figures, what left the silos, and limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from silohash.report.card import card_text, input_words, privacy
 from silohash.report.finish import finish_run
-from silohash.report.gather import facts, warnings
 from silohash.report.tables import number, read_results
 from silohash.runtime.run import Run
 from silohash.types import UserError
@@ -17,7 +16,7 @@ from tests import runs
 
 
 def section(text: str, heading: str) -> str:
-    """Returns what stands below a heading."""
+    """Return the text below a heading."""
     return text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
 
 
@@ -38,7 +37,7 @@ def text(run: Run) -> str:
 
 
 def test_the_card_has_the_runs_own_figures(run: Run, text: str) -> None:
-    good = section(text, "How good it is")
+    good = section(text, "Figures")
     for row in read_results(run.results_path):
         assert (
             f"| {row.evaluation} | {row.task} | {row.bits} | {row.measure} | {number(row.value, percent=True)} |"
@@ -66,8 +65,8 @@ def test_the_card_tells_data_methods_and_origin(run: Run, text: str) -> None:
 def test_the_card_tells_what_left_the_silos(run: Run, text: str) -> None:
     left = section(text, "What left the silos")
     assert "- fedavg: parameters, number of items" in left
-    assert "- image features, before training, as sums over a silo's items: count, sum, sum_squares" in left
-    assert "- text features, before training, as sums over a silo's items: texts, document_frequency" in left
+    assert "- image features, before training, as sums over the items of a silo: count, sum, sum_squares" in left
+    assert "- text features, before training, as sums over the items of a silo: texts, document_frequency" in left
     sent = sum(record.uplink_bytes for record in run.rounds()) / 1e6
     assert f"{sent:,.2f} MB from the silos" in left
     assert "no noise was added" in left
@@ -76,10 +75,10 @@ def test_the_card_tells_what_left_the_silos(run: Run, text: str) -> None:
 def test_the_card_tells_limits(run: Run, text: str) -> None:
     lacking = [silo.name for silo in run.partition.silos if not silo.has_text]
     assert lacking
-    assert f"Trained without text: {', '.join(lacking)}." in section(text, "Limits")
-    assert "distances may not be compared" not in text
-    assert "each silo's own rank" not in text
-    assert "A question needs no label." in text
+    assert f"Trained without texts: {', '.join(lacking)}." in section(text, "Limits")
+    assert "distances cannot be compared" not in text
+    assert "each silo's own ranks" not in text
+    assert "A query needs no label." in text
 
 
 def test_warnings_and_rejected_updates_are_limits(run: Run, tmp_path: Path) -> None:
@@ -103,42 +102,14 @@ def test_silos_with_models_of_their_own_are_told(tmp_path: Path) -> None:
     run = runs.train(archive, tmp_path / "run", federated={"name": "local", "rounds": 1}, evaluate={"tasks": ["i2i"]})
     finish_run(run)
     text = run.card_path.read_text(encoding="utf-8")
-    assert "A network that turns images into codes" in text
-    assert "The model has no text side." in text
-    assert "distances may not be compared" in text
-    assert "orders items by each silo's own rank" in text
-    assert "--model SILO" in section(text, "In use")
-    assert "No record says in which languages" not in text
+    assert "A network that encodes pictures as codes" in text
+    assert "The model cannot encode texts." in text
+    assert "distances cannot be compared" in text
+    assert "merges the results by each silo's own ranks" in text
+    assert "--model SILO" in section(text, "Usage")
+    assert "languages of the texts are not recorded" not in text
     for silo in run.partition.silos:
         assert run.model.encoder(silo.name).digest in section(text, "Origin")
-
-
-def test_every_faulty_silo_is_named_and_what_is_said_again_is_said_once(tmp_path: Path) -> None:
-    run = runs.train(
-        runs.write_archive(tmp_path / "archive"), tmp_path / "run", partition={"silos": 5},
-        federated={"rounds": 2, "robust": {"rule": "multi_krum"}, "server": {"optimizer": "fedavgm"}, "weight_cap": 0.3},
-    )  # fmt: skip
-    said = {warning.partition(": ")[0] for record in run.rounds() for warning in record.warnings}
-    assert len(said) >= 2
-    told = [warning.text for warning in warnings(run)]
-    assert {name for name in said if any(f"{name}: " in text for text in told)} == said
-    assert len(told) == len(set(told))
-    finish_run(run)
-    known = facts(run)
-    assert known["rule for faulty silos"] == "multi_krum, for 30% of the silos"
-    assert known["the server's own step"] == "fedavgm"
-    assert known["largest weight of a silo"] == "30%"
-    assert "multi_krum" in run.card_path.read_text(encoding="utf-8")
-
-
-def test_what_was_trained_is_told_with_its_parameters(tmp_path: Path) -> None:
-    methods = [{"name": "fedproc", "min_count": 1}, {"name": "moon"}]
-    archive = runs.write_archive(tmp_path / "archive")
-    run = runs.train(archive, tmp_path / "run", federated={"name": "compose", "methods": methods, "rounds": 1})
-    finish_run(run)
-    known = facts(run)
-    assert known["federated method"] == "compose, preset recommended, methods fedproc (min_count 1) + moon"
-    assert "rule for faulty silos" not in known
 
 
 def test_a_composition_tells_what_its_members_send_and_keep(tmp_path: Path) -> None:
@@ -166,10 +137,10 @@ def test_training_by_the_command_leaves_a_card_and_evaluating_renews_it(tmp_path
 
 
 def test_commands_fit_what_the_model_takes(text: str) -> None:
-    used = section(text, "In use")
+    used = section(text, "Usage")
     assert "silohash search run --vector FILE.npy --vector-of image" in used
     assert 'silohash search run "WORDS"' in used
-    assert "| image | vectors made as the archive's were (width 16) |" in used
+    assert "| image | vectors, made in the same way as those of the archive (width 16) |" in used
 
 
 def test_settings_are_told_without_lists_and_empty_ones() -> None:
@@ -196,7 +167,7 @@ def test_a_network_is_told_without_the_folder_of_its_weights() -> None:
 
 
 def test_privacy_is_only_what_the_settings_promise() -> None:
-    assert privacy({}).startswith("none: no noise was added")
+    assert privacy({}).startswith("none; no noise was added")
     assert privacy({"privacy": {"epsilon": 8.0}}) == "as set: epsilon 8.0"
 
 

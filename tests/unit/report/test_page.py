@@ -1,31 +1,29 @@
-"""The page: what it says, that it is safe, and that it stands alone."""
+"""The page: the order of its sections, what each shows, that it is safe, and that it needs nothing else."""
 
 from __future__ import annotations
 
-import base64
-import io
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
-from PIL import Image
 
-from silohash.report.page import (
+from silohash.report.content import (
     ExampleHit,
-    ExampleQuery,
+    Examples,
+    ExampleSearch,
     MethodRun,
     ReportData,
-    data_uri,
-    headline,
-    key_rows,
-    render,
-    write_report,
+    ReportWarning,
+    SiloSummary,
 )
-from tests.reports import NAN, card, made_up_report, made_up_run, row
+from silohash.report.page import badges, render, write_report
+from silohash.report.plots import LabelTable
+from tests.reports import NAN, card, item, made_up_report, made_up_run, row
 
 
 class Outline(HTMLParser):
-    """Collects a page's elements, and notes those that are not closed in their order."""
+    """Collects the elements of a page and those that are not closed in order."""
 
     VOID = ("meta", "img", "br", "link", "input", "hr")
 
@@ -60,12 +58,12 @@ REPORTS = {
     "one run": made_up_report(),
     "several runs": made_up_report(runs=(made_up_run("a"), made_up_run("b", 0.1), made_up_run("c", -0.1))),
     "nothing": ReportData(title="Nothing", facts={}, runs=()),
-    "no figures": made_up_report(runs=(MethodRun(name="a"),), label_table=None, examples=()),
+    "no figures": made_up_report(runs=(MethodRun(name="a"),), label_table=None, examples=None),
 }
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_page_is_well_formed_and_stands_alone(name):
+def test_page_is_well_formed_and_loads_nothing(name):
     page = render(REPORTS[name])
     elements = outline(page)
     assert not [tag for tag, _ in elements if tag in {"script", "link", "iframe", "object"}]
@@ -77,96 +75,187 @@ def test_page_is_well_formed_and_stands_alone(name):
     assert not re.search(r"url\((?!#)", page)
     assert all(attributes.get("alt") for tag, attributes in elements if tag == "img")
     assert all("scope" in attributes for tag, attributes in elements if tag == "th")
-    targets = {attributes["id"] for _, attributes in elements if "id" in attributes}
+    targets = [attributes["id"] for _, attributes in elements if "id" in attributes]
+    assert len(targets) == len(set(targets))
     links = [attributes["href"] for tag, attributes in elements if tag == "a"]
     assert all(link[1:] in targets for link in links if link.startswith("#"))
     assert all(link.startswith(("#", "https://")) for link in links)
 
 
-def test_every_section_says_its_part():
+@pytest.mark.parametrize("name", REPORTS)
+def test_headings_do_not_skip_a_level(name):
+    levels = [int(tag[1]) for tag, _ in outline(render(REPORTS[name])) if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+
+
+def test_sections_come_in_the_order_that_readers_look_for():
+    page = render(REPORTS["several runs"])
+    order = [
+        "<h1>",
+        'id="summary"',
+        'id="warnings"',
+        'id="examples"',
+        'id="radius"',
+        'id="training"',
+        'id="silos"',
+        'id="comparison"',
+        'id="results"',
+        'id="methods"',
+        'id="provenance"',
+        'id="reading"',
+    ]
+    assert [page.count(part) for part in order] == [1] * len(order)
+    places = [page.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_every_section_shows_its_part():
     page = render(REPORTS["one run"])
     for words in (
+        "Training together with fedcafe finds relevant items with 60\u00a0% average precision (mAP)",
         "12 rows were left out",
-        "It holds no image index",
-        "4 more items lie at 2 bits",
-        "“chess knight”",
+        "The queries were drawn at random.",
+        "this section holds texts and pictures of north, south",
+        "4 more items are equally near",
+        "“text chess knight”",
         "✓ relevant",
         "✗ not relevant",
-        "no picture released",
-        "It is late.",
+        "not judged",
+        "2 bits",
+        "1 bit<",
+        "updates rejected in 2 rounds; 1 warning",
         "Title of fedcafe",
-        "95 % interval",
         "1,234",
-        "How to read this",
+        "How to read this report",
     ):
         assert words in page, words
 
 
-def test_words_of_strangers_are_not_markup():
+def test_bars_are_as_long_as_their_values():
+    data = made_up_report(runs=(MethodRun(name="a", rows=(row(value=0.25, low=0.125, high=0.5, prior=0.17),)),))
+    page = render(data)
+    assert 'class="fill" style="width:25.0%"' in page
+    assert 'class="whisker" style="left:12.5%;right:calc(100% - 50.0%)"' in page
+    assert "<b>25.0</b>&nbsp;%" in page
+    assert "(12.5–50.0)" in page
+    assert 'style="width:17.0%"' in page
+
+
+def test_examples_show_pictures_where_there_are_some_and_texts_elsewhere():
+    examples = outline(render(REPORTS["one run"]))
+    lists = [attributes["class"] for tag, attributes in examples if tag == "ol"]
+    assert lists == ["hits texts", "hits texts"]
+    with_pictures = REPORTS["one run"].examples.searches[0].hits[1:]
+    searches = (ExampleSearch(task="t2i", query=item("a"), hits=with_pictures),)
+    page = render(made_up_report(examples=Examples(searches=searches)))
+    assert '<ol class="hits">' in page
+    assert page.count("<img ") == 2
+    given = (ExampleSearch(task="i2t", query=item("b", text=""), hits=()),)
+    page = render(made_up_report(examples=Examples(searches=given)))
+    assert "Item b" in page
+    assert "No silo holds an item to find." in page
+
+
+def test_ranks_are_shown_where_they_give_the_order():
+    hit = ExampleHit(item=item("a"), distance_bits=7, rank=3, relevant=True)
+    page = render(
+        made_up_report(examples=Examples(searches=(ExampleSearch(task="i2t", query=item("q"), hits=(hit,)),)))
+    )
+    assert "rank 3, 7 bits" in page
+
+
+def test_many_warnings_are_folded():
+    warnings = tuple(ReportWarning("training", f"warning {n}") for n in range(5))
+    page = render(made_up_report(warnings=warnings))
+    assert "2 more</summary>" in page
+    assert all(f"warning {n}" in page for n in range(5))
+    assert "more</summary>" not in render(made_up_report(warnings=warnings[:3]))
+
+
+def test_silos_lacking_nothing_need_no_column_for_it():
+    assert '<th scope="col">lacks</th>' in render(REPORTS["one run"])
+    assert '<th scope="col">lacks</th>' not in render(made_up_report(silos=(SiloSummary(name="a", items=1, train=1),)))
+
+
+def test_labels_are_shaded_by_the_silos_share_and_rare_ones_folded():
+    table = LabelTable(("a", "b"), tuple("xyz"), np.array([[1, 2, 0], [3, 2, 0]]))
+    page = render(made_up_report(label_table=table))
+    assert [int(n) for n in re.findall(r"--share:(\d+)", page)] == [25, 75, 50, 50, 0, 0]
+    many = LabelTable(("a",), tuple(f"label {n}" for n in range(40)), np.ones((1, 40), np.int64))
+    page = render(made_up_report(label_table=many))
+    assert "18 more labels</summary>" in page
+    assert "12 of 40 are shown here" in page
+
+
+def test_text_from_elsewhere_is_not_markup():
     evil = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
-    hit = ExampleHit(item_id=evil, silo=evil, distance_bits=1, caption=evil)
-    query = ExampleQuery(task="t2i", caption=evil, labels=(evil,), hits=(hit,), missing_silos={evil: evil})
-    bad = card(evil, title=evil, summary=evil, link="javascript:alert(1)")
-    run = MethodRun(name=evil, rows=(row(run=evil, measure=evil),), cards=(bad,))
-    page = render(made_up_report(title=evil, facts={evil: evil}, runs=(run, made_up_run("b")), examples=(query,)))
+    bad = item(evil, silo=evil, text=evil, labels=(evil,))
+    search = ExampleSearch(task="t2i", query=bad, hits=(ExampleHit(item=bad, distance_bits=1),))
+    method = card(evil, title=evil, summary=evil, link="javascript:alert(1)")
+    run = MethodRun(name=evil, rows=(row(run=evil, measure=evil),), cards=(method,))
+    page = render(
+        made_up_report(
+            title=evil, facts={evil: evil}, runs=(run, made_up_run("b")), examples=Examples(drawn=evil, searches=(search,)),
+            silos=(SiloSummary(name=evil, items=1, train=1),), warnings=(ReportWarning("training", evil),),
+        )
+    )  # fmt: skip
     elements = outline(page)
     assert "<script" not in page
     assert not [attributes for _, attributes in elements if "onerror" in attributes]
     assert "javascript:" not in page
 
 
-def test_headline_of_one_run():
-    assert headline(REPORTS["one run"]) == (
-        "A picture finds texts at 60.0 and a text finds pictures at 60.0 (mAP@all); chance would reach 17.0."
-    )
-    assert headline(made_up_report(runs=(MethodRun(name="a", rows=(row(prior=NAN),)),), percent=False)) == (
-        "A text finds pictures at 0.712 (mAP@all)."
-    )
-    assert headline(REPORTS["nothing"]) == "This run has no figures yet."
-    assert "My own words." in render(made_up_report(headline="My own words."))
-
-
-def test_headline_of_several_runs():
-    assert headline(REPORTS["several runs"]) == (
-        "b leads in 4 of 4 figures; in 4 of them its 95 % interval lies above every other run's."
-    )
-    equal = made_up_report(runs=(made_up_run("a"), made_up_run("b")))
-    assert headline(equal) == "2 runs, and no figure in which one leads another."
-
-
-def test_method_that_is_told_the_label_is_kept_apart():
-    told = made_up_run("told", 0.3, cards=(card("told", needs_label_at_query=True),))
-    data = made_up_report(runs=(made_up_run("a"), made_up_run("b", 0.1), told))
-    assert headline(data).startswith("b leads")
-    page = render(data)
-    assert "Kept apart" in page
+def test_method_that_uses_the_label_of_the_query_is_kept_apart():
+    unfair = made_up_run("unfair", 0.3, cards=(card("unfair", needs_label_at_query=True),))
+    page = render(made_up_report(runs=(made_up_run("a"), made_up_run("b", 0.1), unfair)))
+    assert "<h1>a finds relevant items with 60\u00a0% average precision (mAP) and b with 70\u00a0%.</h1>" in page
+    assert "Not compared" in page
     comparison = page[page.index('id="comparison"') : page.index('id="results"')]
-    assert '<th scope="col">told</th>' not in comparison
-    assert "(told the query's own label)" in page
+    assert '<th scope="col">unfair</th>' not in comparison
+    assert "(uses the label of the query)" in page
 
 
-def test_key_figures_prefer_the_global_model_and_map():
-    rows = (
-        row(evaluation="XS", task="i2t"),
-        row(measure="P@10", task="i2t"),
-        row(task="i2t"),
-        row(task="t2i"),
-        row(task="t2i", measure="mAP@50"),
-        row(task="i2i", value=NAN),
+def test_leader_is_tinted_and_an_overlap_is_said():
+    page = render(made_up_report(runs=(made_up_run("a"), made_up_run("b", 0.01))))
+    assert page.count('<td class="best">') == 4
+    assert page.count("overlaps</small>") == 4
+    assert "overlaps</small>" not in render(made_up_report(runs=(made_up_run("a"), made_up_run("b", 0.1))))
+
+
+def test_queries_without_a_relevant_item_are_counted_per_evaluation():
+    others = (row(task="i2t", queries_without_relevant=1234), row(evaluation="XS", queries_without_relevant=0))
+    rows = (row(), row(measure="P@10"), *others)
+    page = render(made_up_report(runs=(MethodRun(name="fedcafe", rows=rows),)))
+    assert "Queries without a relevant item: 12 (GG t2i); 1,234 (GG i2t)." in page
+    assert "Queries without a relevant item" not in render(
+        made_up_report(runs=(MethodRun(name="fedcafe", rows=(row(queries_without_relevant=0),)),))
     )
-    chosen = key_rows(made_up_report(runs=(MethodRun(name="fedcafe", rows=rows),)))
-    assert [(r.evaluation, r.task, r.measure) for r in chosen] == [("GG", "i2t", "mAP@all"), ("GG", "t2i", "mAP@all")]
 
 
-@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "1", "I;16"])
-def test_pictures_are_shrunk_and_decode(mode):
-    uri = data_uri(Image.new(mode, (640, 480)))
-    picture = Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
-    assert picture.size == (176, 132)
-    assert data_uri(Image.new("L", (9, 5))) != uri
+def test_silos_keep_their_color_and_examples_may_name_others():
+    found = badges(made_up_report(silos=tuple(SiloSummary(name=f"s{n}", items=1, train=1) for n in range(7))))
+    assert found == {"s0": 1, "s1": 2, "s2": 3, "s3": 4, "s4": 5, "s5": 6, "s6": 1, "north": 2, "south": 3}
+    assert badges(REPORTS["nothing"]) == {}
 
 
-def test_same_data_same_page(tmp_path):
+def test_curve_without_any_precision_is_left_out():
+    run = made_up_run("a")
+    empty = tuple(type(curve)("a", curve.task, (NAN, NAN), (0.0, 1.0)) for curve in run.radius_curves)
+    page = render(made_up_report(runs=(made_up_run("a", radius_curves=empty),)))
+    assert 'id="radius"' not in page
+    assert 'id="training"' in page
+
+
+def test_long_curves_are_listed_at_evenly_spaced_radii():
+    run = made_up_run("a")
+    curve = type(run.radius_curves[0])("a", "t2i", tuple(n / 64 for n in range(65)), tuple(n / 64 for n in range(65)))
+    page = render(made_up_report(runs=(made_up_run("a", radius_curves=(curve,)),)))
+    radii = [int(n) for n in re.findall(r'<td>t2i</td><td class="n">(\d+)</td>', page)]
+    assert radii == list(range(0, 65, 4))
+
+
+def test_equal_data_give_equal_pages(tmp_path):
     write_report(made_up_report(), tmp_path / "a.html")
     write_report(made_up_report(), tmp_path / "b.html")
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()

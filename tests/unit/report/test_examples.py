@@ -1,0 +1,168 @@
+"""Example searches: they are those of a search across silos, drawn with the seed, and the stored file suffices."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from silohash.index.codes import pack
+from silohash.report.examples import (
+    data_uri,
+    draw_examples,
+    merged_hits,
+    nearest,
+    read_examples,
+    write_examples,
+)
+from silohash.runtime.evaluation import Evaluator
+from silohash.runtime.indexing import index_run
+from silohash.runtime.run import Run
+from silohash.search.hits import Query
+from silohash.search.order import tie_order
+from silohash.search.silos import ask_run, open_nodes
+from silohash.types import UserError, database_modality, query_modality
+from tests import runs
+from tests.reports import made_up_examples
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.write_archive(tmp_path_factory.mktemp("data") / "archive")
+
+
+@pytest.fixture(scope="module", params=["fedavg", "local"])
+def trained(archive: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Run:
+    run = runs.train(archive, tmp_path_factory.mktemp("runs") / "run", federated={"name": request.param, "rounds": 1})
+    index_run(run)
+    for node in open_nodes(run.index_folder):  # the first scan compiles the kernels, which may outlast a deadline
+        code = run.model.encoder(run.model.deployed_by(node.name)).encode(np.zeros(runs.WIDTH, np.float32), "image")
+        node.answer(Query(words=code.words[0], bits=code.bits, model_digest=code.model_digest, modality="image"))
+    return run
+
+
+def evaluator(run: Run) -> Evaluator:
+    return Evaluator(run, run.config.evaluate)
+
+
+def test_results_equal_those_of_a_search_across_silos(trained: Run) -> None:
+    found = evaluator(trained)
+    for task in ("t2i", "i2t"):
+        asked = query_modality(task)
+        for row in found.asking(asked)[:4]:
+            value = np.asarray(trained.archive.values(asked)[row])
+            hits = ask_run(trained, value, asked, database_modality(task), k=7)
+            assert hits.missing_silos == {}
+            mine = merged_hits(found, int(row), task, k=7)
+            assert (mine.ids, mine.silos, mine.distances, mine.ranks) == (
+                hits.ids,
+                hits.silos,
+                hits.distances,
+                hits.ranks,
+            )
+            assert mine.ties_at_cut == hits.ties_at_cut
+
+
+def test_searches_are_drawn_with_the_seed_and_not_by_their_results(trained: Run) -> None:
+    examples = draw_examples(evaluator(trained))
+    assert examples == draw_examples(evaluator(trained))
+    assert [search.task for search in examples.searches] == ["t2i"] * 3 + ["i2t"] * 3
+    assert "all 20 queries with the run's seed (0)" in examples.drawn
+    split = {str(name) for name in trained.archive.ids[trained.archive.split("query")]}
+    for search in examples.searches:
+        assert search.query.item_id in split
+        assert len(search.hits) == 5
+        for hit in search.hits:
+            assert hit.item.item_id not in split
+            assert hit.relevant == bool(set(hit.item.labels) & set(search.query.labels))
+            assert hit.item.silo in {silo.name for silo in trained.partition.silos}
+            assert (hit.rank is None) == (trained.config.federated.name == "fedavg")
+    assert len({search.query.item_id for search in examples.searches[:3]}) == 3
+
+
+def test_ignored_labels_make_nothing_relevant(archive: Path, tmp_path: Path) -> None:
+    run = runs.train(archive, tmp_path / "run", federated={"rounds": 1}, evaluate={"ignore_labels": ["parrot", "tram"]})
+    judged = [
+        (set(search.query.labels) & set(hit.item.labels), hit.relevant)
+        for search in draw_examples(evaluator(run)).searches
+        for hit in search.hits
+    ]
+    assert all(relevant == bool(shared - {"parrot", "tram"}) for shared, relevant in judged)
+
+
+def test_model_of_one_modality_searches_within_it(tmp_path: Path) -> None:
+    archive = runs.write_archive(tmp_path / "archive", text=None)
+    run = runs.train(archive, tmp_path / "run", federated={"rounds": 1}, evaluate={"tasks": ["i2i"]})
+    assert [search.task for search in draw_examples(evaluator(run)).searches] == ["i2i"] * 3
+
+
+def test_nearest_items_are_ordered_by_distance_then_keyed_hash() -> None:
+    outputs = np.ones((6, 16))
+    for item, wrong in enumerate((2, 0, 1, 1, 1, 3)):
+        outputs[item, :wrong] = -1
+    words, ids = pack(outputs), list("abcdef")
+    found = nearest(pack(np.ones((1, 16)))[0], words, ids, "north", 3, b"key")
+    equal = sorted("cde", key=lambda name: int(tie_order(["north"], [name], b"key")[0]))
+    assert found.ids == ("b", *equal[:2])
+    assert found.distances == (0, 1, 1)
+    assert found.silos == ("north",) * 3
+    assert found.left_out == {1: 1}
+    assert nearest(pack(np.ones((1, 16)))[0], words, ids, "north", 4, b"key").left_out == {}
+    assert len(nearest(pack(np.ones((1, 16)))[0], words, ids, "north", 9, b"key")) == 6
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "1", "I;16"])
+def test_photos_are_shrunk_and_stored_as_jpeg(mode: str) -> None:
+    kind, _, content = data_uri(Image.new(mode, (640, 480))).partition(",")
+    assert kind == "data:image/jpeg;base64"
+    assert Image.open(io.BytesIO(base64.b64decode(content))).size == (160, 120)
+
+
+def test_small_pictures_are_stored_without_loss() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 32), np.uint8)
+    kind, _, content = data_uri(Image.fromarray(pixels)).partition(",")
+    assert kind == "data:image/png;base64"
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(base64.b64decode(content)))), pixels)
+    assert data_uri(Image.new("L", (65, 10))).startswith("data:image/jpeg")
+
+
+def test_examples_come_back_from_their_file(tmp_path: Path) -> None:
+    examples = made_up_examples()
+    write_examples(tmp_path / "examples.json", examples)
+    assert read_examples(tmp_path / "examples.json") == examples
+    assert read_examples(tmp_path / "none.json") is None
+
+
+def changed(path: Path, change) -> None:
+    write_examples(path, made_up_examples())
+    content = json.loads(path.read_text(encoding="utf-8"))
+    change(content)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda content: content.pop("searches"), "'searches'"),
+        (lambda content: content["searches"][0].pop("query"), "'query'"),
+        (lambda content: content["searches"][0].update(extra=1), "extra"),
+        (
+            lambda content: content["searches"][0]["query"].update(picture="https://example.org/a.png"),
+            "is not embedded",
+        ),
+        (
+            lambda content: content["searches"][0]["query"].update(picture='data:image/png;base64,A" x="'),
+            "not embedded",
+        ),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path: Path, change, reason: str) -> None:
+    path = tmp_path / "examples.json"
+    changed(path, change)
+    with pytest.raises(UserError, match=f"examples.json is damaged .*{reason}.*silohash evaluate"):
+        read_examples(path)

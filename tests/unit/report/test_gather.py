@@ -1,0 +1,151 @@
+"""What a report collects from a run's folder: facts, curves, silos and warnings."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silohash.report.finish import finish_run
+from silohash.report.gather import (
+    facts,
+    label_table,
+    radius_curves,
+    report_data,
+    round_curve,
+    silo_summaries,
+    warnings,
+)
+from silohash.runtime.run import Run
+from tests import runs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("gather")
+    trained = runs.train(
+        runs.write_archive(folder / "archive"), folder / "run", federated={"rounds": 2}, partition={"missing_text": 0.4}
+    )
+    finish_run(trained)
+    return trained
+
+
+def with_records(run: Run, folder: Path, change) -> Run:
+    """Return the same run with changed records of its rounds."""
+    for path in run.folder.iterdir():
+        if path.name != "rounds.jsonl":
+            (folder / path.name).symlink_to(path)
+    records = [json.loads(line) for line in run.rounds_path.read_text(encoding="utf-8").splitlines()]
+    change(records)
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return Run(folder)
+
+
+def faults(records: list[dict]) -> None:
+    records[0]["warnings"] = ["all codes are equal", "silo-1: its update is 12 times as long"]
+    records[1]["warnings"] = ["silo-1: its update is 34 times as long"]
+    records[1]["silos"][0]["rejected"] = "not finite"
+
+
+def test_report_shows_the_first_run_and_the_warnings_of_all(run: Run) -> None:
+    data = report_data([run, run])
+    assert data.title == "archive, 3 silos"
+    assert report_data([run], title="My title").title == "My title"
+    assert [found.name for found in data.runs] == ["run", "run"]
+    assert data.digest == run.config.digest()
+    assert len(data.examples.searches) == 6
+    assert report_data([run], examples=False).examples is None
+
+
+def test_warnings_that_differ_in_numbers_only_are_given_once(run: Run, tmp_path: Path) -> None:
+    found = warnings(with_records(run, tmp_path, faults))
+    name = tmp_path.name
+    first = run.rounds()[0].silos[0].silo
+    assert [(warning.kind, warning.text) for warning in found] == [
+        ("rejected update", f"{name}, round 2, {first}: not finite"),
+        ("training", f"{name}, all codes are equal"),
+        ("training", f"{name}, silo-1: its update is 34 times as long (in 2 rounds)"),
+    ]
+
+
+def test_silos_have_sizes_drift_and_faults(run: Run, tmp_path: Path) -> None:
+    found = silo_summaries(with_records(run, tmp_path, faults))
+    partition, archive = run.partition, run.archive
+    assert [silo.items for silo in found] == [len(silo.rows) for silo in partition.silos]
+    assert sum(silo.train for silo in found) == len(archive.split("train"))
+    assert [silo.lacks for silo in found] == ["" if silo.has_text else "texts" for silo in partition.silos]
+    assert "texts" in {silo.lacks for silo in found}
+    pool = archive.labels.sum(axis=0) / archive.labels.sum()
+    for summary, silo in zip(found, partition.silos, strict=True):
+        held = archive.labels[silo.rows].sum(axis=0) / archive.labels[silo.rows].sum()
+        assert summary.drift == pytest.approx(0.5 * np.abs(held - pool).sum())
+        assert summary.warnings == (2 if silo.name == "silo-1" else 0)
+        assert summary.rejected == (1 if silo.name == run.rounds()[0].silos[0].silo else 0)
+
+
+def test_curve_numbers_rounds_from_one_and_marks_the_kept_one(run: Run, tmp_path: Path) -> None:
+    def change(records: list[dict]) -> None:
+        records[0].update(loss=None, best=True, validation=0.5)
+        records[1].update(loss=2.0, best=False, validation=None)
+
+    curve = round_curve(with_records(run, tmp_path, change))
+    assert (curve.rounds, curve.best_round) == ((1, 2), 1)
+    assert math.isnan(curve.losses[0])
+    assert curve.losses[1] == 2.0
+    assert curve.validations[0] == 0.5
+    assert math.isnan(curve.validations[1])
+
+
+def test_rounds_without_scores_have_no_best(run: Run, tmp_path: Path) -> None:
+    curve = round_curve(
+        with_records(run, tmp_path, lambda records: [record.update(best=True, validation=None) for record in records])
+    )
+    assert curve.best_round is None
+
+
+def test_radius_curves_are_those_of_the_evaluation(run: Run) -> None:
+    stored = json.loads(run.curves_path.read_text(encoding="utf-8"))
+    curves = radius_curves(run)
+    assert [curve.task for curve in curves] == [value["task"] for value in stored]
+    for curve, value in zip(curves, stored, strict=True):
+        assert list(curve.recall) == value["recall"]
+        assert [None if math.isnan(p) else p for p in curve.precision] == value["precision"]
+
+
+def test_label_table_counts_items_per_silo(run: Run) -> None:
+    table = label_table(run)
+    assert table.silos == tuple(silo.name for silo in run.partition.silos)
+    assert table.counts.sum() == run.archive.labels.sum()
+
+
+def test_facts_name_what_differs_from_plain_averaging(tmp_path: Path) -> None:
+    run = runs.train(
+        runs.write_archive(tmp_path / "archive"), tmp_path / "run", partition={"silos": 5},
+        federated={"rounds": 2, "robust": {"rule": "multi_krum"}, "server": {"optimizer": "fedavgm"}, "weight_cap": 0.3},
+    )  # fmt: skip
+    finish_run(run)
+    known = facts(run)
+    assert known["rule for faulty silos"] == "multi_krum, for 30% of the silos"
+    assert known["server optimizer"] == "fedavgm"
+    assert known["largest weight of a silo"] == "30%"
+    assert "silos per round" not in known
+    assert "multi_krum" in run.card_path.read_text(encoding="utf-8")
+    named = {warning.partition(": ")[0] for record in run.rounds() for warning in record.warnings}
+    assert len(named) >= 2
+    texts = [warning.text for warning in warnings(run)]
+    assert {name for name in named if any(f"{name}: " in text for text in texts)} == named
+    assert len(texts) == len(set(texts))
+
+
+def test_facts_have_the_parameters_of_a_composition(tmp_path: Path) -> None:
+    methods = [{"name": "fedproc", "min_count": 1}, {"name": "moon"}]
+    archive = runs.write_archive(tmp_path / "archive")
+    run = runs.train(archive, tmp_path / "run", federated={"name": "compose", "methods": methods, "rounds": 1})
+    finish_run(run)
+    known = facts(run)
+    assert known["federated method"] == "compose, preset recommended, methods fedproc (min_count 1) + moon"
+    assert "rule for faulty silos" not in known
+    assert "server optimizer" not in known
