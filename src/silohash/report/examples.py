@@ -12,7 +12,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ from silohash.runtime.indexing import shown
 from silohash.search.hits import Hits
 from silohash.search.merge import merge
 from silohash.search.order import question_key, tie_order
-from silohash.types import Rows, Task, UserError, database_modality, query_modality
+from silohash.search.policy import Policy, policy_of
+from silohash.types import Modality, Rows, Task, UserError, database_modality, query_modality
 
 FORMAT_VERSION = 1
 SEARCHES_PER_TASK = 3
@@ -85,10 +86,10 @@ def _search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
     owner = evaluator.owner[query_modality(task)][row]
     return ExampleSearch(
         task=task,
-        query=_item(archive, row, run.partition.silos[owner].name, as_query=query_modality(task) == "text"),
+        query=_item(archive, row, run.partition.silos[owner].name, query_modality(task), as_query=True),
         hits=tuple(
             ExampleHit(
-                item=_item(archive, place[item], silo),
+                item=_item(archive, place[item], silo, database_modality(task)),
                 distance_bits=distance,
                 rank=rank,
                 relevant=_relevant(evaluator, row, place[item]),
@@ -156,16 +157,56 @@ def _relevant(evaluator: Evaluator, query: int, item: int) -> bool | None:
     return bool((counted[query] & counted[item]).any()) if counted[query].any() else None
 
 
-def _item(archive: Archive, row: int, silo: str, *, as_query: bool = False) -> ExampleItem:
-    """Return an item to show. A text that serves as the query is shown as it was searched for."""
-    pictures = archive.pictures()
-    text = archive.caption(row) if as_query else shown(archive, row)
+def _item(archive: Archive, row: int, silo: str, modality: Modality, *, as_query: bool = False) -> ExampleItem:
+    """Return an item as the query or a result of a modality. A text that serves as the query is shown as it was sent."""
+    pictures = archive.pictures() if modality == "image" else None
+    text = archive.caption(row) if as_query and modality == "text" else shown(archive, row)
     return ExampleItem(
         item_id=str(archive.ids[row]),
         silo=silo,
         text=short(" ".join(text.split()), MOST_CHARACTERS),
         picture=data_uri(pictures.picture(row)) if pictures is not None else "",
         labels=tuple(archive.labels_of(row)),
+    )
+
+
+def released(examples: Examples, policies: Path) -> Examples:
+    """Return the part of the examples that the silos' policies release, as a search would.
+
+    Args:
+        examples: the stored examples.
+        policies: the folder that holds a file ``SILO.toml`` for every silo with a policy.
+
+    Raises:
+        UserError: if a policy is not valid.
+    """
+    found = {silo: policy_of(policies, silo) for silo in examples.silos}
+    return replace(examples, searches=tuple(_released_search(search, found) for search in examples.searches))
+
+
+def _released_search(search: ExampleSearch, policies: Mapping[str, Policy]) -> ExampleSearch:
+    target = database_modality(search.task)
+    kept: list[ExampleHit] = []
+    for hit in search.hits:
+        policy = policies[hit.item.silo]
+        limit = policy.radius_bits(None)
+        shown_of_silo = sum(other.item.silo == hit.item.silo for other in kept)
+        if target in policy.modalities and shown_of_silo < policy.max_results and not _beyond(hit, limit):
+            kept.append(replace(hit, item=_released_item(hit.item, policy)))
+    return replace(search, query=_released_item(search.query, policies[search.query.silo]), hits=tuple(kept))
+
+
+def _beyond(hit: ExampleHit, limit_bits: int | None) -> bool:
+    return limit_bits is not None and hit.distance_bits > limit_bits
+
+
+def _released_item(item: ExampleItem, policy: Policy) -> ExampleItem:
+    fields = policy.fields
+    return replace(
+        item,
+        text=item.text if "caption" in fields else "",
+        picture=item.picture if "preview" in fields else "",
+        labels=item.labels if "labels" in fields else (),
     )
 
 

@@ -12,12 +12,13 @@ import numpy as np
 from silohash.data.partition.base import SiloRows
 from silohash.data.partition.drift import drift_of
 from silohash.files import read_json
-from silohash.report.content import MethodRun, ReportData, ReportWarning, SiloSummary
-from silohash.report.examples import read_examples
+from silohash.report.content import Examples, MethodRun, ReportData, ReportWarning, SiloSummary
+from silohash.report.examples import read_examples, released
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.report.tables import choices, read_results
 from silohash.runtime.run import Run
 from silohash.runtime.sections import FederatedConfig, LocalConfig
+from silohash.search.silos import POLICIES
 
 DRIFT = "total variation"
 """The distance between label distributions that the report shows."""
@@ -43,10 +44,16 @@ def report_data(runs: Sequence[Run], *, title: str = "", examples: bool = True) 
         digest=config.digest(),
         validation="mAP@all of held-back queries",
         label_table=label_table(first),
-        examples=read_examples(first.examples_path) if examples else None,
+        examples=_examples(first) if examples else None,
         silos=silo_summaries(first),
         warnings=tuple(warning for run in runs for warning in warnings(run)),
     )
+
+
+def _examples(run: Run) -> Examples | None:
+    """Return the example searches of a run, as far as the policies of its silos release them."""
+    stored = read_examples(run.examples_path)
+    return None if stored is None else released(stored, run.folder / POLICIES)
 
 
 def facts(run: Run) -> dict[str, str]:

@@ -18,6 +18,7 @@ from silohash.report.examples import (
     merged_hits,
     nearest,
     read_examples,
+    released,
     write_examples,
 )
 from silohash.runtime.evaluation import Evaluator
@@ -166,3 +167,38 @@ def test_damaged_files_are_refused(tmp_path: Path, change, reason: str) -> None:
     changed(path, change)
     with pytest.raises(UserError, match=f"examples.json is damaged .*{reason}.*silohash evaluate"):
         read_examples(path)
+
+
+def policy(folder: Path, silo: str, text: str) -> None:
+    (folder / f"{silo}.toml").write_text(text, encoding="utf-8")
+
+
+def test_policies_hide_what_they_do_not_release(tmp_path: Path) -> None:
+    examples = made_up_examples()
+    assert released(examples, tmp_path) == examples
+    policy(tmp_path, "south", 'fields = ["caption"]')
+    first = released(examples, tmp_path).searches[0]
+    assert first.query == examples.searches[0].query
+    south = first.hits[1].item
+    assert (south.item_id, south.text, south.picture, south.labels) == ("answer 1", "text answer 1", "", ())
+    policy(tmp_path, "south", 'fields = ["preview", "labels"]')
+    south = released(examples, tmp_path).searches[0].hits[1].item
+    assert (south.text, bool(south.picture), south.labels) == ("", True, ("arrow",))
+    policy(tmp_path, "north", "fields = []")
+    assert released(examples, tmp_path).searches[0].query.text == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("max_distance_bits = 2", [0, 1, 2]),
+        ("max_distance_bits = 1", [0, 1]),
+        ("max_results = 2", [0, 1, 2]),
+        ("max_results = 1", [0, 1]),
+        ('modalities = ["text"]', [1]),
+        ('modalities = ["image"]', [0, 1, 2]),
+    ],
+)
+def test_policies_limit_the_results(tmp_path: Path, text: str, kept: list[int]) -> None:
+    policy(tmp_path, "north", text)
+    assert [hit.distance_bits for hit in released(made_up_examples(), tmp_path).searches[0].hits] == kept

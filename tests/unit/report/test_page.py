@@ -154,7 +154,7 @@ def test_examples_show_pictures_where_there_are_some_and_texts_elsewhere():
     given = (ExampleSearch(task="i2t", query=item("b", text=""), hits=()),)
     page = render(made_up_report(examples=Examples(searches=given)))
     assert "Item b" in page
-    assert "No silo holds an item to find." in page
+    assert "No silo returned an item." in page
 
 
 def test_ranks_are_shown_where_they_give_the_order():
