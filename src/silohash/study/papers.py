@@ -28,7 +28,7 @@ FOLDER = "papers"
 _FEDCAFE_DIFFERENCES = (
     "The image features come from a fixed CNN-F; the paper also trains CNN-F.",
     "The round is chosen on held-back training items; the paper's code keeps the best round on the queries.",
-    "Personal models are evaluated on the data of all silos (PG); the paper distributes queries and database to the silos.",
+    "Personal models are evaluated on the data of all silos (PG); the paper divides queries and database among the silos.",
 )
 _FEDHAP_DIFFERENCES = (
     "The paper does not say which items are the queries; they are drawn at random.",

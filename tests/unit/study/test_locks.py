@@ -1,4 +1,4 @@
-"""A folder is one process's at a time, and nobody's once that has ended, however it ended."""
+"""One process at a time holds the lock of a folder, until it ends, in whatever way."""
 
 from __future__ import annotations
 
@@ -49,4 +49,29 @@ def test_is_let_go_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), locked(tmp_path, "taken"):
         raise ZeroDivisionError
     with locked(tmp_path, "taken"):
+        pass
+
+
+HOLD_AS_OLDER_VERSIONS_DID = """
+import fcntl, sys
+stream = open(sys.argv[1], "ab")
+fcntl.flock(stream, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_lock_of_an_older_version_is_respected(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD_AS_OLDER_VERSIONS_DID, str(tmp_path / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match="taken"), locked(tmp_path, "taken", wait_seconds=0.1):
+            pass
+        holder.kill()
+
+
+def test_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="may not be written"), locked(tmp_path / "file" / "folder", "taken"):
         pass
