@@ -52,8 +52,8 @@ class Score:
         return self.value
 
     def __str__(self) -> str:
-        ties = "" if np.isnan(self.best) else f" ({self.worst:.4f} to {self.best:.4f} over the orders of ties)"
-        return f"{self.measure} = {self.value:.4f}{ties}; {self.queries:,} queries, random codes {self.prior:.4f}"
+        ties = "" if np.isnan(self.best) else f"{self.worst:.4f} to {self.best:.4f} over the orders of ties; "
+        return f"{self.measure} = {self.value:.4f} ({ties}random codes: {self.prior:.4f}; queries: {self.queries:,})"
 
 
 def evaluate_codes(

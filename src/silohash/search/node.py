@@ -169,10 +169,10 @@ class SiloNode:
     def _limits(self, query: Query, released: int) -> dict[str, str]:
         """Return the reason for releasing fewer items than requested, if it is the policy."""
         if released == self.policy.max_results < query.reach:
-            return {self.name: f"It releases at most {released:,} items per query."}
+            return {self.name: f"It limits results to {released:,} per query."}
         limit = self.policy.max_distance_bits
         if limit is not None and released < query.reach and (query.radius_bits is None or limit < query.radius_bits):
-            return {self.name: f"It releases no item farther away than {limit} bits."}
+            return {self.name: f"It limits results to a distance of {limit} bits."}
         return {}
 
 

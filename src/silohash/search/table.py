@@ -30,7 +30,7 @@ def notes(hits: Hits) -> list[str]:
     found = []
     if hits.ties_at_cut:
         last = f"{hits.places[-1]} bits" if hits.comparable else f"rank {hits.places[-1]}"
-        found.append(f"{hits.ties_at_cut:,} more items at {last} are not shown. Increase k to see them.")
+        found.append(f"Not shown: {hits.ties_at_cut:,} more at {last}. Increase k to see more.")
     found += [f"{silo} did not answer: {reason}" for silo, reason in hits.missing_silos.items()]
     found += [f"{silo}: {reason}" for silo, reason in hits.limited_silos.items()]
     if not hits:

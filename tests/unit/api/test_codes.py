@@ -30,14 +30,16 @@ def test_a_score_computed_by_hand():
     assert (score.prior, score.queries, score.queries_without_relevant) == (0.5, 1, 0)
     assert score.per_query.tolist() == [pytest.approx(0.75)]
     assert scores["P@2"].value == 0.5
-    assert str(score) == "mAP@all = 0.7500 (0.7500 to 0.7500 over the orders of ties); 1 queries, random codes 0.5000"
+    assert str(score) == "mAP@all = 0.7500 (0.7500 to 0.7500 over the orders of ties; random codes: 0.5000; queries: 1)"
 
 
 def test_ties_count_with_the_mean_over_their_orders():
     """One relevant item among two at the same distance: AP is 1 or 1/2."""
     score = evaluate_codes(at(0), at(1, 1), ["cat"], ["dog", "cat"])["mAP@all"]
     assert (score.value, score.best, score.worst) == (0.75, 1.0, 0.5)
-    assert np.isnan(evaluate_codes(at(0), at(1, 1), ["a"], ["a", "b"], measures=["P@radius1"])["P@radius1"].best)
+    within = evaluate_codes(at(0), at(1, 1), ["a"], ["a", "b"], measures=["P@radius1"])["P@radius1"]
+    assert np.isnan(within.best)
+    assert str(within) == "P@radius1 = 0.5000 (random codes: 0.5000; queries: 1)"
 
 
 def test_the_item_with_the_querys_id_is_left_out():

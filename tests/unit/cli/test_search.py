@@ -132,7 +132,7 @@ def test_a_policy_limits_what_is_printed(run: Path) -> None:
         (run / "policies" / f"{silo}.toml").write_text('max_results = 1\nfields = ["labels"]\n', encoding="utf-8")
     said = silohash("search", run, "red square", "--json", "--previews")
     assert [set(hit) for hit in said.document()["hits"]] == [{"id", "silo", "distance_bits", "labels"}] * 2
-    assert "at most 1 items" in said.document()["limited_silos"]["silo-1"]
+    assert "results to 1 per query" in said.document()["limited_silos"]["silo-1"]
     lines = silohash("search", run, "red square")
     assert len(lines.out.splitlines()) == 2
-    assert "silo-2: It releases at most 1 items per query." in lines.err
+    assert "silo-2: It limits results to 1 per query." in lines.err

@@ -28,7 +28,7 @@ def test_policy_limits_results_over_all_pages(tmp_path):
     second = node.answer(query_of(WORDS, BITS, k=10, offset=10))
     assert len(second) == 15
     assert second.ids[:10] == first.ids
-    assert second.limited_silos == {"north": "It releases at most 15 items per query."}
+    assert second.limited_silos == {"north": "It limits results to 15 per query."}
 
 
 def test_policy_limits_distance(tmp_path):
@@ -36,7 +36,7 @@ def test_policy_limits_distance(tmp_path):
     hits = node.answer(query_of(WORDS, BITS, k=200))
     assert 0 < len(hits) < 200
     assert max(hits.distances) == 2
-    assert hits.limited_silos == {"north": "It releases no item farther away than 2 bits."}
+    assert hits.limited_silos == {"north": "It limits results to a distance of 2 bits."}
     asked = node.answer(query_of(WORDS, BITS, k=200, radius_bits=1))
     assert max(asked.distances) <= 1
     assert not asked.limited_silos
@@ -109,14 +109,14 @@ ZERO = np.zeros((1, 1), np.uint16)
     [
         ({}, {"k": 3}, (0, 1, 2), ""),
         ({"max_results": 1}, {"k": 1}, (0,), ""),
-        ({"max_results": 1}, {"k": 2}, (0,), "at most 1 items"),
+        ({"max_results": 1}, {"k": 2}, (0,), "to 1 per query"),
         ({"max_results": 5}, {"k": 9}, (0, 1, 2, 3), ""),
         ({"max_distance_bits": 2}, {"k": 3}, (0, 1, 2), ""),
-        ({"max_distance_bits": 2}, {"k": 4}, (0, 1, 2), "than 2 bits"),
-        ({"max_distance_bits": 2}, {"k": 4, "radius_bits": 3}, (0, 1, 2), "than 2 bits"),
+        ({"max_distance_bits": 2}, {"k": 4}, (0, 1, 2), "of 2 bits"),
+        ({"max_distance_bits": 2}, {"k": 4, "radius_bits": 3}, (0, 1, 2), "of 2 bits"),
         ({"max_distance_bits": 2}, {"k": 4, "radius_bits": 2}, (0, 1, 2), ""),
         ({"max_distance_bits": 2}, {"k": 4, "radius_bits": 1}, (0, 1), ""),
-        ({"max_distance_bits": 0}, {"k": 4}, (0,), "than 0 bits"),
+        ({"max_distance_bits": 0}, {"k": 4}, (0,), "of 0 bits"),
         ({}, {"k": 4, "radius_bits": 0}, (0,), ""),
     ],
 )

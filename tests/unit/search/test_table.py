@@ -60,13 +60,13 @@ def test_notes_say_what_is_left_out():
         limited_silos={"north": "It releases little."},
     )
     assert notes(hits) == [
-        "1,500 more items at 12 bits are not shown. Increase k to see them.",
+        "Not shown: 1,500 more at 12 bits. Increase k to see more.",
         "east did not answer: It was late.",
         "north: It releases little.",
     ]
     assert as_text(hits).splitlines()[-3:] == notes(hits)
     ranked = replace(HITS, ranks=(1, 3), left_out={3: 2})
-    assert notes(ranked)[0].startswith("2 more items at rank 3 are")
+    assert notes(ranked)[0].startswith("Not shown: 2 more at rank 3.")
     assert notes(HITS) == []
 
 
