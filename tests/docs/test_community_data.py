@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.data.benchmarks.datasets import DATASETS
+from silohash.data.benchmarks.table import DATASETS
 from silohash.data.protocols.rule import SplitProtocol
 from silohash.types import ResultRow
 

@@ -54,8 +54,8 @@ def list_(as_json: Json = False) -> None:
 
 
 def _entry(key: str) -> dict[str, Any]:
-    from silohash.data.benchmarks.datasets import DATASETS
     from silohash.data.benchmarks.files import folder_of
+    from silohash.data.benchmarks.table import DATASETS
     from silohash.data.catalogue import summary_of
 
     if key in DATASETS:
@@ -86,7 +86,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Tell which files an archive needs and which are there; read them; tell what is in them and what was skipped."""
-    from silohash.data.benchmarks.datasets import DATASETS
+    from silohash.data.benchmarks.table import DATASETS
     from silohash.data.catalogue import ARCHIVES, named_or_folder
 
     content: dict[str, Any]
@@ -117,7 +117,7 @@ def check(
 def _refuse(archive: str, **given: object) -> None:
     for option, value in given.items():
         if value is not None:
-            from silohash.data.benchmarks.datasets import DATASETS
+            from silohash.data.benchmarks.table import DATASETS
 
             raise UserError(f"--{option} is for data sets whose files you bring, {', '.join(DATASETS)}; not {archive}.")
 
@@ -140,50 +140,55 @@ def _in_words(found: Archive) -> list[str]:
 
 def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bool) -> dict[str, Any]:
     """Looks at a data set's files, reads them if they are all there, and says what it sees as it goes."""
-    from silohash.data.benchmarks.datasets import DATASETS
     from silohash.data.benchmarks.files import missing_files
-    from silohash.data.benchmarks.inspection import complete, files_as_json, files_in_words, files_of, read
+    from silohash.data.benchmarks.inspection import describe_files, files_as_json, files_of, first_complete, inspect
+    from silohash.data.benchmarks.table import DATASETS
 
     notify = (lambda line: None) if quiet else print_result
-    folder, states = files_of(key, root)
+    dataset = DATASETS[key]
+    folder, states = files_of(dataset, root)
     content: dict[str, Any] = {"archive": key, "folder": str(folder), "layouts": files_as_json(states), "items": None}
-    chosen = complete(states) if layout == "auto" else layout
+    chosen = first_complete(states) if layout == "auto" else layout
     if not chosen:
         if not quiet:
-            raise UserError(missing_files(key, folder, DATASETS[key].layouts))
+            raise UserError(missing_files(key, folder, dataset.layouts))
         return content
-    for line in files_in_words(tuple(state for state in states if state.layout.name == chosen), folder):
+    for line in describe_files(tuple(state for state in states if state.layout.name == chosen), folder):
         notify(line)
     with spinner("Reading"):
-        found = read(key, root=root, layout=layout, protocol=protocol)
-    notify(f"read as {found.layout}: {len(found.raw):,} items")
-    for name, words in found.raw.notes.items():
+        found = inspect(dataset, root=root, layout=layout, protocol=protocol)
+    notify(f"read as {found.layout}: {len(found.contents):,} items")
+    for name, words in found.contents.notes.items():
         notify(f"  {name}: {words}")
-    for name, rows in found.raw.stated.items():
+    for name, rows in found.contents.stated.items():
         notify(f"  the files state {name}: {len(rows):,}")
     for which, count in found.overlaps.items():
         notify(f"  {which} overlap: {count:,} items stand in both")
-    for name, why in found.fits.items():
+    for name, why in found.mismatches.items():
         notify(f"protocol {name}: {'fits' if why is None else why}")
     notify(f"under {found.archive.card.protocol}:")
     for line in _in_words(found.archive):
         notify(line)
-    told = {"layout": found.layout, "found": len(found.raw), "notes": dict(found.raw.notes)}
-    stated = {name: len(rows) for name, rows in found.raw.stated.items()}
-    fits = {"protocol": found.archive.card.protocol, "protocols": dict(found.fits), "overlaps": dict(found.overlaps)}
+    told = {"layout": found.layout, "found": len(found.contents), "notes": dict(found.contents.notes)}
+    stated = {name: len(rows) for name, rows in found.contents.stated.items()}
+    fits = {
+        "protocol": found.archive.card.protocol,
+        "protocols": dict(found.mismatches),
+        "overlaps": dict(found.overlaps),
+    }
     return {**content, **told, "stated": stated, **fits, **_described(found.archive)}
 
 
 def _digests(folder: Path, *, write: bool) -> tuple[dict[str, str], list[str]]:
     """Returns the digest of each file, and lines that say how it compares with what was noted."""
-    from silohash.data.benchmarks.files import CHECKSUMS, compared, digests, write_checksums
+    from silohash.data.benchmarks.files import CHECKSUMS, compare_checksums, digests, write_checksums
 
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != CHECKSUMS]
     with spinner("Computing digests"):
         found = digests(folder, paths)
     if write:
         print_status(f"Wrote {write_checksums(folder, found)}")
-    noted = compared(folder, found)
+    noted = compare_checksums(folder, found)
     lines = [f"{digest}  {name}  {noted.get(name, '')}".rstrip() for name, digest in found.items()]
     changed = list(noted.values()).count(DIFFERS)
     if changed:
@@ -200,7 +205,7 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Convert an archive into a folder of silohash's own format, which opens fast and needs no further package."""
-    from silohash.data.benchmarks.datasets import DATASETS
+    from silohash.data.benchmarks.table import DATASETS
     from silohash.data.catalogue import named_or_folder
     from silohash.data.formats.native import write_native
 
@@ -223,7 +228,7 @@ def import_(
 
 def card(archive: Named, protocol: Protocol = None) -> None:
     """Print where an archive comes from, its licence and its protocols."""
-    from silohash.data.benchmarks.datasets import DATASETS
+    from silohash.data.benchmarks.table import DATASETS
     from silohash.data.catalogue import named_or_folder
 
     if archive in DATASETS:
@@ -237,13 +242,12 @@ def card(archive: Named, protocol: Protocol = None) -> None:
 
 
 def _dataset_card(key: str, protocol: str | None) -> None:
-    from silohash.data.benchmarks.datasets import DATASETS
-    from silohash.data.protocols.apply import protocol_of
+    from silohash.data.benchmarks.table import DATASETS
 
     dataset = DATASETS[key]
     facts = {"name": key, "title": dataset.title, "source": dataset.source, "licence": dataset.licence}
     if protocol is not None:
-        chosen = protocol_of(key, protocol).protocol
+        chosen = dataset.protocol(protocol).protocol
         facts |= {"protocol": protocol, "of": chosen.source, "about": chosen.about, **chosen.rules()}
     for name, value in facts.items():
         print_result(f"{name}: {value}")

@@ -27,14 +27,14 @@ ARCHIVES: Mapping[str, str] = {
     "nlvr-graphs": "silohash.data.packed.sets:NLVR_GRAPHS",
     "fashion-clip99": "silohash.data.packed.sets:FASHION_CLIP99",
     "pascal-deep": "silohash.data.packed.sets:PASCAL_DEEP",
-    "mirflickr25k": "silohash.data.benchmarks.datasets:mirflickr25k",
-    "nus-wide": "silohash.data.benchmarks.datasets:nus_wide",
-    "iapr-tc12": "silohash.data.benchmarks.datasets:iapr_tc12",
-    "coco": "silohash.data.benchmarks.datasets:coco",
-    "wikipedia": "silohash.data.benchmarks.datasets:wikipedia",
-    "fashionvc": "silohash.data.benchmarks.datasets:fashionvc",
-    "ssense": "silohash.data.benchmarks.datasets:ssense",
-    "pascal-sentence": "silohash.data.benchmarks.datasets:pascal_sentence",
+    "mirflickr25k": "silohash.data.benchmarks.mirflickr:MIRFLICKR25K",
+    "nus-wide": "silohash.data.benchmarks.nus_wide:NUS_WIDE",
+    "iapr-tc12": "silohash.data.benchmarks.iapr:IAPR_TC12",
+    "coco": "silohash.data.benchmarks.coco:COCO",
+    "wikipedia": "silohash.data.benchmarks.wikipedia:WIKIPEDIA",
+    "fashionvc": "silohash.data.benchmarks.fashion:FASHIONVC",
+    "ssense": "silohash.data.benchmarks.fashion:SSENSE",
+    "pascal-sentence": "silohash.data.benchmarks.pascal:PASCAL_SENTENCE",
 }
 """Every named archive, as ``module:attribute`` of what opens it."""
 

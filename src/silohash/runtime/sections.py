@@ -40,13 +40,13 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _known_protocol(self) -> DataConfig:
+        from silohash.data.benchmarks.table import DATASETS, protocol_of
         from silohash.data.catalogue import ARCHIVES
-        from silohash.data.protocols.apply import PROTOCOLS, protocol_of
 
         if self.protocol is None or self.name is None or self.name not in ARCHIVES:
             return self
-        if self.name not in PROTOCOLS:
-            raise ValueError(f"{self.name} brings its own splits; protocols are of {', '.join(PROTOCOLS)}")
+        if self.name not in DATASETS:
+            raise ValueError(f"{self.name} brings its own splits; protocols are of {', '.join(DATASETS)}")
         try:
             protocol_of(self.name, self.protocol)
         except UserError as error:

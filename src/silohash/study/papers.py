@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from silohash.data.benchmarks.datasets import DATASETS
 from silohash.data.benchmarks.files import complete_layout, folder_of
+from silohash.data.benchmarks.table import DATASETS
 from silohash.federated import FEDERATED_METHODS
 from silohash.files import write_text
 from silohash.local import LOCAL_METHODS

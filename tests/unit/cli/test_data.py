@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from silohash.data.benchmarks.datasets import DATASETS
+from silohash.data.benchmarks.table import DATASETS
 from silohash.data.catalogue import ARCHIVES
-from tests.community_files import write_lists, write_wikipedia
+from tests.benchmark_files import write_lists, write_wikipedia
 from tests.runs import silohash, write_archive
 
 
@@ -40,8 +40,8 @@ def test_check_names_the_missing_files(wikipedia: Path) -> None:
     (wikipedia / "test_img.mat").unlink()
     said = silohash("data", "check", "wikipedia", "--root", wikipedia)
     assert (said.code, said.out) == (2, "")
-    assert "missing   **/test_img.mat" in said.err
-    assert "is there  **/test_txt.mat" in said.err
+    assert "missing  **/test_img.mat" in said.err
+    assert "present  **/test_txt.mat" in said.err
     answered = silohash("data", "check", "wikipedia", "--root", wikipedia, "--json")
     assert answered.code == 2
     (first, *_) = answered.document()["layouts"]

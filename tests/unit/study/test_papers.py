@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from silohash.data.protocols.apply import PROTOCOLS
+from silohash.data.benchmarks.table import DATASETS
 from silohash.registry import Registry
 from silohash.study import papers
 from silohash.study.papers import (
@@ -50,7 +50,7 @@ def test_protocols_and_settings_are_known(table, recipes):
     named = [values for values in sets if "data.name" in values]
     assert named
     for values in named:
-        assert values["data.protocol"] in PROTOCOLS[values["data.name"]]
+        assert values["data.protocol"] in DATASETS[values["data.name"]].protocols
     assert config.table.measure == "mAP@all"
 
 

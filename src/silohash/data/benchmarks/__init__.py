@@ -1,1 +1,1 @@
-"""Read the published benchmark data sets, one file per data set."""
+"""Published benchmarks whose files the user provides: one file per data set, and what they share."""

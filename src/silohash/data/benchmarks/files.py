@@ -1,13 +1,13 @@
-"""Where the files of a data set are looked for, which of them are there, and what their digests are."""
+"""The files of a data set: the folder they are expected in, which of them are present, and their digests."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from silohash.data.benchmarks.raw import Layout, Need
+from silohash.data.benchmarks.layouts.base import Layout, Need
 from silohash.files import digest_file, read_json, write_json
 from silohash.types import UserError
 
@@ -18,12 +18,12 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Found:
-    """A file that a layout asks for, and what was found of it.
+    """A file that a layout needs, and the matching files.
 
     Attributes:
-        need: what is asked for.
-        paths: the files that match, in alphabetical order.
-        size_bytes: of all of them.
+        need: the needed file.
+        paths: the matches, in alphabetical order.
+        size_bytes: their total size.
     """
 
     need: Need
@@ -32,25 +32,25 @@ class Found:
 
     @property
     def missing(self) -> bool:
-        """Whether the layout cannot be read for want of it."""
+        """Whether the layout cannot be read without it."""
         return not self.paths and not self.need.optional
 
 
 @dataclass(frozen=True)
 class LayoutFiles:
-    """A layout and the files of it that are there."""
+    """A layout and its files that are present."""
 
     layout: Layout
     found: tuple[Found, ...]
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether every required file is present."""
         return not any(entry.missing for entry in self.found)
 
 
 def folder_of(key: str, root: str = "") -> Path:
-    """Returns the folder of a data set's files: the one given, else ``$SILOHASH_DATA/<key>``, else ``./data/<key>``."""
+    """Return the folder of a data set's files: the given one, or ``$SILOHASH_DATA/<key>`` if present, or ``data/<key>``."""
     if root:
         return Path(root).expanduser()
     named = os.environ.get(VARIABLE)
@@ -59,8 +59,8 @@ def folder_of(key: str, root: str = "") -> Path:
     return Path("data") / key
 
 
-def state_of(layout: Layout, folder: Path) -> LayoutFiles:
-    """Looks for a layout's files under a folder."""
+def find_layout_files(layout: Layout, folder: Path) -> LayoutFiles:
+    """Look for a layout's files in a folder."""
     entries = []
     for need in layout.needs:
         paths = tuple(sorted(path for path in folder.glob(need.pattern) if path.is_file()))
@@ -69,10 +69,10 @@ def state_of(layout: Layout, folder: Path) -> LayoutFiles:
 
 
 def complete_layout(key: str, folder: Path, layouts: Sequence[Layout]) -> Layout:
-    """Returns the first layout whose needed files are all there.
+    """Return the first layout whose required files are all present.
 
     Raises:
-        UserError: if there is none; lists for every layout which files are needed and where they go.
+        UserError: if there is none; lists each layout's required files and where they belong.
     """
     for layout in layouts:
         if not layout.missing(folder):
@@ -81,49 +81,51 @@ def complete_layout(key: str, folder: Path, layouts: Sequence[Layout]) -> Layout
 
 
 def missing_files(key: str, folder: Path, layouts: Sequence[Layout]) -> str:
-    """Returns in words which files each layout needs, which of them are missing, and where they go."""
-    there = "does not exist" if not folder.is_dir() else "holds no complete layout"
+    """Return a text that lists each layout's required files, which of them are missing, and where they belong."""
+    state = "holds no complete layout" if folder.is_dir() else "does not exist"
     lines = [
-        f"The files of {key} are not here: {folder.resolve()} {there}. Put the files of one layout into it, or name the "
+        f"The files of {key} are missing: {folder.resolve()} {state}. Put the files of one layout there, or name the "
         f'folder that holds them: root = "..." in [data.options], or {VARIABLE} for the folder above {key}/.'
     ]
     for layout in layouts:
         lines.append(f"  layout {layout.name}: {layout.summary}")
+        missing = layout.missing(folder)
         for need in layout.needs:
             if not need.optional:
-                found = "is there" if any(folder.glob(need.pattern)) else "missing "
-                lines.append(f"    {found}  {need.pattern}  ({need.what})")
+                lines.append(f"    {'missing' if need in missing else 'present'}  {need.pattern}  ({need.what})")
     return "\n".join(lines)
 
 
 def digests(folder: Path, paths: Sequence[Path]) -> dict[str, str]:
-    """Returns the BLAKE2 digest of each file, by its name relative to the folder."""
+    """Return the BLAKE2 digest of each file by its path relative to the folder."""
     return {path.relative_to(folder).as_posix(): digest_file(path) for path in paths}
 
 
-def compared(folder: Path, found: dict[str, str]) -> dict[str, str]:
-    """Compares digests with those in ``checksums.json``.
+def compare_checksums(folder: Path, found: Mapping[str, str]) -> dict[str, str]:
+    """Compare digests with those in ``checksums.json``.
 
     Returns:
-        File -> ``as noted``, ``differs`` or ``not noted``; empty where there is no such file.
+        File -> ``as noted``, ``differs`` or ``not noted``; empty if there is no ``checksums.json``.
 
     Raises:
-        UserError: if the file is damaged.
+        UserError: if ``checksums.json`` is damaged.
     """
     path = folder / CHECKSUMS
     if not path.exists():
         return {}
     noted = read_json(path)
     if not isinstance(noted, dict):
-        raise UserError(f"{path} is damaged: it is no table of files and digests. Write it anew: --write-checksums.")
+        raise UserError(
+            f"{path} is damaged: it is not a table of files and digests. Rewrite it with --write-checksums."
+        )
     return {
         name: "not noted" if name not in noted else "as noted" if noted[name] == digest else "differs"
         for name, digest in found.items()
     }
 
 
-def write_checksums(folder: Path, found: dict[str, str]) -> Path:
-    """Writes ``checksums.json`` beside the files."""
+def write_checksums(folder: Path, found: Mapping[str, str]) -> Path:
+    """Write digests into ``checksums.json`` beside the files."""
     path = folder / CHECKSUMS
-    write_json(path, found)
+    write_json(path, dict(found))
     return path

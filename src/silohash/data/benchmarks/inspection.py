@@ -1,4 +1,4 @@
-"""What is there of a data set in circulation: its files by layout, what a reader finds in them, which protocols fit."""
+"""Inspect a data set's files: which are present, what the reader finds in them, and which protocols they match."""
 
 from __future__ import annotations
 
@@ -11,100 +11,104 @@ from typing import Any
 import numpy as np
 
 from silohash.data.archive import Archive
-from silohash.data.benchmarks.datasets import DATASETS, Option, archive_under, read_raw
-from silohash.data.benchmarks.files import AUTO, Found, LayoutFiles, folder_of, state_of
-from silohash.data.benchmarks.raw import Raw
-from silohash.data.protocols.apply import DEFAULT, apply, protocol_of
+from silohash.data.benchmarks.dataset import Dataset, Option
+from silohash.data.benchmarks.files import AUTO, Found, LayoutFiles, find_layout_files, folder_of
+from silohash.data.protocols.apply import DEFAULT, apply
+from silohash.data.protocols.contents import Contents
 from silohash.types import UserError
 
 UNITS = ("bytes", "KB", "MB", "GB")
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What a reader found in a layout's files.
+class Inspection:
+    """The findings about a layout's files.
 
     Attributes:
         layout: the layout that was read.
-        raw: every item of the files.
-        overlaps: which stated splits share items, as ``query and database`` -> how many.
-        fits: protocol -> None where the files fit it, else why not.
-        protocol: the protocol that was asked for, or the first that fits.
+        contents: every item of the files.
+        overlaps: number of items that two stated splits share, by their names, such as ``query and database``.
+        mismatches: protocol -> None if the files match it, else the reason why they do not.
+        protocol: the requested protocol, or the first one that matches.
         archive: the archive under that protocol.
     """
 
     layout: str
-    raw: Raw
+    contents: Contents
     overlaps: Mapping[str, int]
-    fits: Mapping[str, str | None]
+    mismatches: Mapping[str, str | None]
     protocol: str
     archive: Archive
 
 
-def files_of(key: str, root: str = "") -> tuple[Path, tuple[LayoutFiles, ...]]:
-    """Returns the folder of a data set's files and what is there of every layout."""
-    folder = folder_of(key, root)
-    return folder, tuple(state_of(layout, folder) for layout in DATASETS[key].layouts)
+def files_of(dataset: Dataset, root: str = "") -> tuple[Path, tuple[LayoutFiles, ...]]:
+    """Return the folder of a data set's files, and the files of each layout that are present."""
+    folder = folder_of(dataset.key, root)
+    return folder, tuple(find_layout_files(layout, folder) for layout in dataset.layouts)
 
 
-def complete(states: tuple[LayoutFiles, ...]) -> str:
-    """Returns the name of the first complete layout, or an empty string."""
+def first_complete(states: tuple[LayoutFiles, ...]) -> str:
+    """Return the name of the first complete layout, or an empty string."""
     return next((state.layout.name for state in states if state.complete), "")
 
 
-def read(
-    key: str, *, root: str = "", layout: str = AUTO, protocol: str = "", reader: Mapping[str, Option] | None = None
-) -> Reading:
-    """Reads a data set's files and tries every protocol on them.
+def inspect(
+    dataset: Dataset,
+    *,
+    root: str = "",
+    layout: str = AUTO,
+    protocol: str = "",
+    reader: Mapping[str, Option] | None = None,
+) -> Inspection:
+    """Read a data set's files and try every protocol on them.
 
     Args:
-        key: the data set.
+        dataset: the data set.
         root: the folder of its files.
         layout: a layout's name, or ``auto``.
-        protocol: the protocol that must fit; empty for the usual one or, where that does not fit, the first that does.
+        protocol: the protocol that must match. If empty, the usual one or, if that does not match, the first that does.
         reader: options of the layout's reader.
 
     Raises:
-        UserError: if files are missing, damaged or do not belong together, or do not fit the protocol asked for.
+        UserError: if files are missing or damaged, do not belong together, or do not match the requested protocol.
     """
-    dataset = DATASETS[key]
-    wanted = protocol_of(key, protocol or dataset.default_protocol)
-    raw = read_raw(key, root=root, layout=layout, choice=wanted, **(reader or {}))
-    fits = {name: _misfit(key, name, raw) for name in dataset.protocols}
-    if not protocol and fits[wanted.name] is not None:
-        wanted = protocol_of(key, next((name for name, why in fits.items() if why is None), DEFAULT))
-    return Reading(
-        layout=dataset.layout(layout, folder_of(key, root)).name,
-        raw=raw,
-        overlaps=_overlaps(raw),
-        fits=fits,
-        protocol=wanted.name,
-        archive=archive_under(raw, wanted),
+    choice = dataset.protocol(protocol)
+    contents = dataset.read(root=root, layout=layout, choice=choice, **(reader or {}))
+    mismatches = {name: _mismatch(dataset, name, contents) for name in dataset.protocols}
+    if not protocol and mismatches[choice.name] is not None:
+        choice = dataset.protocol(next((name for name, reason in mismatches.items() if reason is None), DEFAULT))
+    return Inspection(
+        layout=dataset.layout(layout, folder_of(dataset.key, root)).name,
+        contents=contents,
+        overlaps=_overlaps(contents),
+        mismatches=mismatches,
+        protocol=choice.name,
+        archive=dataset.archive(contents, choice),
     )
 
 
-def _misfit(key: str, name: str, raw: Raw) -> str | None:
+def _mismatch(dataset: Dataset, name: str, contents: Contents) -> str | None:
     try:
-        apply(raw, protocol_of(key, name))
+        apply(contents, dataset.protocol(name))
     except UserError as error:
         return str(error)
     return None
 
 
-def _overlaps(raw: Raw) -> dict[str, int]:
+def _overlaps(contents: Contents) -> dict[str, int]:
     found = {}
-    for one, other in combinations(raw.stated, 2):
-        both = len(np.intersect1d(raw.stated[one], raw.stated[other]))
+    for one, other in combinations(contents.stated, 2):
+        both = len(np.intersect1d(contents.stated[one], contents.stated[other]))
         if both and {one, other} != {"train", "database"}:
             found[f"{one} and {other}"] = both
     return found
 
 
-def size_in_words(size_bytes: int) -> str:
-    """Returns a size as a person reads it.
+def format_size(size_bytes: int) -> str:
+    """Return a size with a unit.
 
     Example:
-        >>> size_in_words(512), size_in_words(29_500_000_000)
+        >>> format_size(512), format_size(29_500_000_000)
         ('512 bytes', '29.5 GB')
     """
     size, unit = float(size_bytes), 0
@@ -113,28 +117,28 @@ def size_in_words(size_bytes: int) -> str:
     return f"{size:,.0f} {UNITS[unit]}" if unit == 0 else f"{size:,.1f} {UNITS[unit]}"
 
 
-def files_in_words(states: tuple[LayoutFiles, ...], folder: Path) -> list[str]:
-    """Returns lines that say of every layout which files it needs, and what is there of them."""
+def describe_files(states: tuple[LayoutFiles, ...], folder: Path) -> list[str]:
+    """Return lines that list the files each layout needs, and those that are present."""
     lines = []
     for state in states:
         missing = sum(entry.missing for entry in state.found)
         lines.append(f"layout {state.layout.name}: {f'{missing} missing' if missing else 'complete'}")
-        lines += [f"  {_entry_in_words(entry, folder)}" for entry in state.found]
+        lines += [f"  {_describe_entry(entry, folder)}" for entry in state.found]
     return lines
 
 
-def _entry_in_words(entry: Found, folder: Path) -> str:
+def _describe_entry(entry: Found, folder: Path) -> str:
     need = f"{entry.need.pattern}  ({entry.need.what})"
     if not entry.paths:
-        return f"{'not there, and not needed' if entry.need.optional else 'MISSING'}: {need}"
-    size = size_in_words(entry.size_bytes)
+        return f"{'absent, but optional' if entry.need.optional else 'MISSING'}: {need}"
+    size = format_size(entry.size_bytes)
     if len(entry.paths) == 1:
         return f"{entry.paths[0].relative_to(folder)}: {size}  ({entry.need.what})"
     return f"{len(entry.paths):,} files {need}: {size}"
 
 
 def files_as_json(states: tuple[LayoutFiles, ...]) -> list[dict[str, Any]]:
-    """Returns the same as a JSON value."""
+    """Return the layouts and their files as a JSON value."""
     return [
         {
             "name": state.layout.name,

@@ -1,23 +1,21 @@
-"""The named protocols of the data sets in circulation, and how one is applied to what a reader found.
+"""Choose a protocol by name and apply it to the contents of a data set's files.
 
-``NAME`` alone is the protocol as it is published, and refuses files of another size. Two endings say in what a figure
-departs from it: ``NAME/scaled`` splits what is there in the same proportions (the numbers in its population's rules
-shrink alike), and ``NAME/drawn`` draws by the seed what the files would have to state, or what their order would decide.
-Both may be joined: ``NAME/drawn/scaled``. The protocol ``default`` takes files of any size.
+``NAME`` alone is the protocol as published; it rejects files of another size. Two suffixes mark a departure from it:
+``NAME/scaled`` splits the available items in the same proportions and shrinks the thresholds of the population's rule
+alike; ``NAME/drawn`` chooses by the seed the rows that the files should state or that their order should decide.
+``NAME/drawn/scaled`` combines both. The protocol ``default`` accepts files of any size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Features, Texts
-from silohash.data.benchmarks.protocol_tables import MIRFLICKR, NUS_WIDE
-from silohash.data.benchmarks.protocol_tables_more import COCO, FASHIONVC, IAPR, PASCAL, SSENSE, WIKIPEDIA
-from silohash.data.benchmarks.raw import Raw
+from silohash.data.protocols.contents import Contents
 from silohash.data.protocols.population import Population, population_of
 from silohash.data.protocols.rule import SplitProtocol
 from silohash.data.splits import default_splits
@@ -29,65 +27,50 @@ DEFAULT = "default"
 SCALED = "scaled"
 DRAWN = "drawn"
 PICTURE = "picture"
-"""The column that tells which items belong to one picture; such items are counted and drawn together."""
-
-
-def _table(protocols: tuple[SplitProtocol, ...]) -> dict[str, SplitProtocol]:
-    free = SplitProtocol(
-        dataset=protocols[0].dataset,
-        name=DEFAULT,
-        source="silohash",
-        about="For files of any size: nothing is left out, and nothing is compared with published sizes.",
-        query=0,
-        train=0,
-        database=None,
-        draw="free",
-    )
-    return {protocol.name: protocol for protocol in (*protocols, free)}
-
-
-PROTOCOLS: Mapping[str, Mapping[str, SplitProtocol]] = {
-    protocols[0].dataset: _table(protocols)
-    for protocols in (MIRFLICKR, NUS_WIDE, IAPR, COCO, WIKIPEDIA, FASHIONVC, SSENSE, PASCAL)
-}
-"""Data set -> protocol's name -> protocol."""
+"""The column that names each item's picture. Items of one picture are counted and drawn together."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A protocol as a user names it.
+    """A protocol and the suffixes that the user gave it.
 
     Attributes:
-        protocol: the protocol; rows are drawn by the seed where ``drawn`` is.
+        protocol: the protocol.
         scaled: whether files of another size are split in the same proportions.
-        drawn: whether rows are drawn where the protocol says otherwise.
+        drawn: whether rows are chosen by the seed although the protocol chooses them otherwise.
+        overlapping: names of the data set's protocols that search the queries as well, for an error's advice.
     """
 
     protocol: SplitProtocol
     scaled: bool = False
     drawn: bool = False
+    overlapping: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """What the user typed, in the usual order."""
-        endings = [ending for ending, wanted in ((DRAWN, self.drawn), (SCALED, self.scaled)) if wanted]
-        return "/".join([self.protocol.name, *endings])
+        """The protocol's name with its suffixes in a fixed order."""
+        suffixes = [suffix for suffix, wanted in ((DRAWN, self.drawn), (SCALED, self.scaled)) if wanted]
+        return "/".join([self.protocol.name, *suffixes])
+
+    def __str__(self) -> str:
+        """Return how an error names the protocol."""
+        return f'Protocol "{self.protocol.name}" of {self.protocol.dataset}'
 
 
 @dataclass(frozen=True)
 class Split:
-    """What a protocol makes of a reader's items.
+    """The items that a protocol selects, and their splits.
 
     Attributes:
-        rows: the rows that are used, ascending.
-        splits: ``query``, ``database`` and ``train`` as positions in ``rows``, sorted.
+        rows: the selected rows of the files, ascending.
+        splits: ``query``, ``database`` and ``train`` as sorted positions in ``rows``.
         labels: ``(len(rows), C)`` uint8 multi-hot, or None.
         label_names: C names.
-        text: the texts of ``rows``, from which tags that do not count are taken out, or None.
+        text: the texts of ``rows`` without the tags that the protocol drops, or None.
         columns: further columns of ``rows``.
-        protocol: the protocol's name with the sizes, as it stands in every result.
+        protocol: the protocol's name with the sizes, as recorded in every result.
         query_in_database: whether queries are searched as well.
-        notes: what was left out and what was not as published.
+        notes: what was left out, and what differs from the published protocol.
     """
 
     rows: Rows
@@ -101,80 +84,97 @@ class Split:
     notes: Mapping[str, str]
 
 
-def protocol_of(dataset: str, name: str) -> Choice:
-    """Finds a protocol by what a user types.
+def with_default(protocols: Iterable[SplitProtocol]) -> dict[str, SplitProtocol]:
+    """Return a data set's protocols by name, with the protocol ``default`` added."""
+    by_name = {protocol.name: protocol for protocol in protocols}
+    default = SplitProtocol(
+        dataset=next(iter(by_name.values())).dataset,
+        name=DEFAULT,
+        source="silohash",
+        about="For files of any size. Nothing is left out, and sizes are not compared with published ones.",
+        query=0,
+        train=0,
+        database=None,
+        draw="free",
+    )
+    return {**by_name, DEFAULT: default}
+
+
+def choose(protocols: Mapping[str, SplitProtocol], name: str) -> Choice:
+    """Return a data set's protocol by the name that a user gave, with its suffixes.
 
     Raises:
-        UserError: if the data set has no such protocol or there is no such ending; names the nearest.
+        UserError: if there is no such protocol or suffix; suggests the nearest name.
     """
-    known = PROTOCOLS[dataset]
-    first, *endings = name.split("/")
-    if first not in known:
-        raise UserError(f'{dataset} has no protocol "{first}"{suggestion(first, known)}; it has: {", ".join(known)}.')
-    for ending in endings:
-        if ending not in {SCALED, DRAWN}:
-            near = suggestion(ending, [SCALED, DRAWN])
+    first, *suffixes = name.split("/")
+    if first not in protocols:
+        dataset = next(iter(protocols.values())).dataset
+        near = suggestion(first, protocols)
+        raise UserError(f'{dataset} has no protocol "{first}"{near}; it has: {", ".join(protocols)}.')
+    for suffix in suffixes:
+        if suffix not in {SCALED, DRAWN}:
+            near = suggestion(suffix, [SCALED, DRAWN])
             raise UserError(
-                f'protocol "{name}": there is no ending "/{ending}"{near}; there are /{SCALED} and /{DRAWN}.'
+                f'Protocol "{name}" has an unknown suffix "/{suffix}"{near}. The suffixes are /{SCALED} and /{DRAWN}.'
             )
-    if endings and first == DEFAULT:
-        raise UserError(f'protocol "{name}": "{DEFAULT}" takes files of any size; leave "/{endings[0]}" out.')
-    return Choice(known[first], scaled=SCALED in endings, drawn=DRAWN in endings)
+    if suffixes and first == DEFAULT:
+        raise UserError(f'Protocol "{name}": "{DEFAULT}" accepts files of any size. Remove "/{suffixes[0]}".')
+    overlapping = tuple(one.name for one in protocols.values() if one.query_in_database)
+    return Choice(protocols[first], scaled=SCALED in suffixes, drawn=DRAWN in suffixes, overlapping=overlapping)
 
 
-def apply(raw: Raw, choice: Choice, seed: int = 0) -> Split:
-    """Chooses the population, the labels and the splits.
+def apply(contents: Contents, choice: Choice, seed: int = 0) -> Split:
+    """Select a protocol's items and labels, and split them.
 
     Args:
-        raw: every item of the files.
+        contents: every item of the files.
         choice: the protocol.
-        seed: of the rows that are drawn; 0 for everyone who means the same split.
+        seed: seed for drawn rows. The default 0 gives the same split to everyone.
 
     Raises:
-        UserError: if the files are of another size or have other labels than the protocol, or do not state what it
-            needs.
+        UserError: if the files' size or labels do not match the protocol, or the files do not state what it needs.
     """
     protocol = choice.protocol
-    population = population_of(raw, protocol, scaled=choice.scaled)
-    groups = _groups(raw, population.rows)
-    sizes = _sizes(choice, groups.count, len(raw))
+    population = population_of(contents, protocol, scaled=choice.scaled)
+    groups = _group(contents, population.rows)
     if protocol.draw == "free":
-        drawn = _free(raw, population.rows)
-    elif protocol.draw == "stated" and not choice.drawn:
-        drawn = _stated(raw, choice, groups)
+        return _collect(contents, choice, population, _free(contents, population.rows))
+    sizes = _sizes(choice, groups.count, len(contents))
+    if protocol.draw == "stated" and not choice.drawn:
+        splits = _stated(contents, choice, groups)
     else:
-        drawn = groups.rows_of(_drawn(choice, groups.count, sizes, seed))
-    return _split(raw, choice, population, drawn)
+        splits = groups.rows_of(_draw(choice, groups.count, sizes, seed))
+    return _collect(contents, choice, population, splits)
 
 
 @dataclass(frozen=True)
 class _Groups:
-    """The population's rows, and the group that each belongs to: the items of one picture, or the item alone."""
+    """The population's rows and the group of each: the items of one picture, or a single item."""
 
     rows: Rows
     group: Rows
     count: int
 
     def rows_of(self, splits: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Returns the rows of each split's groups, ascending."""
+        """Return the rows of each split's groups, ascending."""
         return {name: self.rows[np.isin(self.group, groups)] for name, groups in splits.items()}
 
-    def counted(self, rows: Rows) -> int:
-        """Returns how many groups some rows are of."""
+    def count_of(self, rows: Rows) -> int:
+        """Return the number of groups that some rows belong to."""
         return len(np.unique(self.group[np.isin(self.rows, rows)]))
 
 
-def _groups(raw: Raw, rows: Rows) -> _Groups:
-    if PICTURE not in raw.columns:
+def _group(contents: Contents, rows: Rows) -> _Groups:
+    if PICTURE not in contents.columns:
         return _Groups(rows, np.arange(len(rows)), len(rows))
-    _, first, of_row = np.unique(raw.columns[PICTURE][rows], return_index=True, return_inverse=True)
+    _, first, of_row = np.unique(contents.columns[PICTURE][rows], return_index=True, return_inverse=True)
     order = np.argsort(np.argsort(first))
     return _Groups(rows, order[of_row], len(first))
 
 
 @dataclass(frozen=True)
 class _Sizes:
-    """How many queries, items to train on and items to search; None for all that remain."""
+    """Numbers of queries, training items and searched items; None for all that remain."""
 
     query: int
     train: int
@@ -182,46 +182,49 @@ class _Sizes:
 
 
 def _sizes(choice: Choice, found: int, in_files: int) -> _Sizes:
-    """Checks the population's size, and returns the splits' sizes, scaled where that is wanted."""
+    """Check the size of the population, and return the sizes of the splits."""
     protocol = choice.protocol
-    if protocol.draw == "free":
-        return _Sizes(0, 0, None)
-    expected = protocol.items
-    if expected is not None and found != expected and not choice.scaled:
+    if protocol.items is not None and found != protocol.items and not choice.scaled:
         raise UserError(
-            f'Protocol "{protocol.name}" of {protocol.dataset} expects {expected:,} items and found {found:,} of '
-            f"{in_files:,} in the files ({protocol.rules()['population']}). Bring the complete files, or set protocol = "
-            f'"{choice.name}/{SCALED}" to split what is there in the same proportions, or protocol = "{DEFAULT}".'
+            f"{choice} expects {protocol.items:,} items and found {found:,} of {in_files:,} in the files "
+            f"({protocol.rules()['population']}). Use the complete files, or set protocol = "
+            f'"{choice.name}/{SCALED}" to split the available items in the same proportions, or protocol = "{DEFAULT}".'
         )
-    share = _share(protocol, found) if choice.scaled else 1.0
-    spare = None if protocol.database is None or protocol.used == expected else max(1, round(protocol.database * share))
-    sizes = _Sizes(max(1, round(protocol.query * share)), max(1, round(protocol.train * share)), spare)
+    sizes = _scaled_sizes(protocol, _share(protocol, found)) if choice.scaled else _published_sizes(protocol)
     if sizes.query + sizes.train > found:
-        remedy = "Bring more" if choice.scaled else f'Set protocol = "{choice.name}/{SCALED}" or "{DEFAULT}"'
+        remedy = "Add more items" if choice.scaled else f'Set protocol = "{choice.name}/{SCALED}" or "{DEFAULT}"'
         raise UserError(
-            f'Protocol "{choice.name}" of {protocol.dataset} needs {sizes.query:,} queries and {sizes.train:,} items to '
-            f"train on, and the files hold {found:,} items that count. {remedy}."
+            f'Protocol "{choice.name}" of {protocol.dataset} needs {sizes.query:,} queries and {sizes.train:,} training '
+            f"items, but its population holds only {found:,} items. {remedy}."
         )
     return sizes
 
 
+def _published_sizes(protocol: SplitProtocol) -> _Sizes:
+    everything = protocol.used == protocol.items
+    return _Sizes(protocol.query, protocol.train, None if everything else protocol.database)
+
+
+def _scaled_sizes(protocol: SplitProtocol, share: float) -> _Sizes:
+    published = _published_sizes(protocol)
+    database = None if published.database is None else _at_least_one(published.database * share)
+    return _Sizes(_at_least_one(published.query * share), _at_least_one(published.train * share), database)
+
+
+def _at_least_one(size: float) -> int:
+    return max(1, round(size))
+
+
 def _share(protocol: SplitProtocol, found: int) -> float:
-    """Returns by what the published sizes are multiplied; they never grow where the population's size is not known."""
+    """Return the factor for the published sizes, at most 1 if the size of the population is not published."""
     if protocol.items is not None:
         return found / protocol.items
     return min(1.0, found / max(1, protocol.query + protocol.train, protocol.used or 0))
 
 
-def _drawn(choice: Choice, count: int, sizes: _Sizes, seed: int) -> dict[str, Rows]:
-    """Returns positions among the population's groups."""
-    protocol = choice.protocol
-    order = np.arange(count)
-    if protocol.draw in {"seeded", "stated"} or choice.drawn:
-        order = numpy_generator(seed, f"protocol/{protocol.dataset}").permutation(count)
-    elif protocol.draw == "numpy seed":
-        order = published_permutation(protocol.numpy_seed, count)
-    elif protocol.draw == "last rows":
-        order = np.roll(order, sizes.query)
+def _draw(choice: Choice, count: int, sizes: _Sizes, seed: int) -> dict[str, Rows]:
+    """Return the splits as positions among the population's groups."""
+    order = _order(choice, count, sizes.query, seed)
     query, rest = order[: sizes.query], order[sizes.query :]
     train = rest[: sizes.train]
     searched = {
@@ -230,92 +233,116 @@ def _drawn(choice: Choice, count: int, sizes: _Sizes, seed: int) -> dict[str, Ro
         "train": train,
         "query": query,
         "not train": np.concatenate([query, rest[sizes.train :]]),
-    }[protocol.searched]
-    database = searched if sizes.database is None else searched[: sizes.database]
-    return {"query": query, "database": database, "train": train}
+    }[choice.protocol.searched]
+    return {"query": query, "database": searched[: sizes.database], "train": train}
 
 
-def _stated(raw: Raw, choice: Choice, groups: _Groups) -> dict[str, Rows]:
-    """Returns the rows of the splits that the files state; checks their sizes."""
+def _order(choice: Choice, count: int, queries: int, seed: int) -> Rows:
+    """Return the groups in the order in which queries and then training items are taken."""
     protocol = choice.protocol
-    stated = {name: np.intersect1d(rows, groups.rows) for name, rows in raw.stated.items()}
-    if not len(stated.get("query", [])) or not (set(stated) & {"train", "database"}):
+    if protocol.draw in {"seeded", "stated"} or choice.drawn:
+        return numpy_generator(seed, f"protocol/{protocol.dataset}").permutation(count)
+    if protocol.draw == "numpy seed":
+        return published_permutation(protocol.numpy_seed, count)
+    return np.roll(np.arange(count), queries if protocol.draw == "last rows" else 0)
+
+
+def _stated(contents: Contents, choice: Choice, groups: _Groups) -> dict[str, Rows]:
+    """Return the rows of the splits that the files state, after checking their sizes."""
+    protocol = choice.protocol
+    stated = {name: np.intersect1d(rows, groups.rows) for name, rows in contents.stated.items()}
+    if not len(stated.get("query", [])) or not {"train", "database"} & set(stated):
         raise UserError(
-            f'Protocol "{protocol.name}" of {protocol.dataset} takes the splits that the files state, and these state '
-            f'{", ".join(raw.stated) or "none"}. Set protocol = "{choice.name}/{DRAWN}" to draw as many rows by the seed.'
+            f"{choice} uses the splits that the files state, and these state {', '.join(contents.stated) or 'none'}. "
+            f'Set protocol = "{choice.name}/{DRAWN}" to draw as many rows by the seed.'
         )
-    query = np.unique(np.concatenate([stated.get(name, groups.rows[:0]) for name in protocol.queries_of]))
-    train = stated.get("train", stated.get("database", query[:0]))
-    derived = {
-        "rest": np.setdiff1d(groups.rows, query),
-        "neither": np.setdiff1d(groups.rows, np.union1d(query, train)),
-        "train": train,
-        "query": query,
-        "not train": np.setdiff1d(groups.rows, train),
-    }
-    # The database that the files state goes before, but for a protocol that searches the training items or the queries.
-    named = protocol.searched in {"train", "query"} or "database" not in stated
-    database = derived[protocol.searched] if named else stated["database"]
-    if not protocol.query_in_database and len(np.intersect1d(query, database)):
-        overlapping = [p.name for p in PROTOCOLS[protocol.dataset].values() if p.query_in_database]
-        advice = f"Set protocol = {' or '.join(overlapping)}" if overlapping else "Use other lists"
-        raise UserError(
-            f'Protocol "{protocol.name}" of {protocol.dataset} has no queries in the database, and '
-            f"{len(np.intersect1d(query, database)):,} of the {len(query):,} that the files state are. {advice}, or "
-            f'"{protocol.name}/{DRAWN}".'
-        )
-    splits = {"query": query, "database": database, "train": train}
+    none = groups.rows[:0]
+    query = np.unique(np.concatenate([stated.get(name, none) for name in protocol.queries_of]))
+    train = stated.get("train", stated.get("database", none))
+    splits = {"query": query, "database": _stated_database(stated, choice, groups.rows, query, train), "train": train}
+    _check_overlap(choice, splits)
     if not choice.scaled:
         _check_stated(choice, groups, splits)
     return splits
+
+
+def _stated_database(stated: Mapping[str, Rows], choice: Choice, rows: Rows, query: Rows, train: Rows) -> Rows:
+    """Return the stated database, unless the protocol searches the training items or the queries."""
+    searched = choice.protocol.searched
+    if "database" in stated and searched not in {"train", "query"}:
+        return stated["database"]
+    return {
+        "rest": np.setdiff1d(rows, query),
+        "neither": np.setdiff1d(rows, np.union1d(query, train)),
+        "train": train,
+        "query": query,
+        "not train": np.setdiff1d(rows, train),
+    }[searched]
+
+
+def _check_overlap(choice: Choice, splits: Mapping[str, Rows]) -> None:
+    both = len(np.intersect1d(splits["query"], splits["database"]))
+    if choice.protocol.query_in_database or not both:
+        return
+    advice = f"Set protocol = {' or '.join(choice.overlapping)}" if choice.overlapping else "Use other lists"
+    raise UserError(
+        f"{choice} does not search its queries, but {both:,} of the {len(splits['query']):,} queries that the files "
+        f'state are in the database. {advice}, or "{choice.protocol.name}/{DRAWN}".'
+    )
 
 
 def _check_stated(choice: Choice, groups: _Groups, splits: Mapping[str, Rows]) -> None:
     protocol = choice.protocol
     expected = {"query": protocol.query, "train": protocol.train, "database": protocol.database}
     for name, rows in splits.items():
-        number = expected[name]
-        if number is not None and groups.counted(rows) != number:
+        found = groups.count_of(rows)
+        if expected[name] not in {None, found}:
             raise UserError(
-                f'Protocol "{protocol.name}" of {protocol.dataset} expects {number:,} items in "{name}", and the files '
-                f"state {groups.counted(rows):,}. Bring the files that it is named after, or set protocol = "
-                f'"{choice.name}/{SCALED}" to take the stated splits as they are, or "{choice.name}/{DRAWN}" to draw.'
+                f'{choice} expects {expected[name]:,} items in "{name}", but the files state {found:,}. Use the files '
+                f'that the protocol is named after, or set protocol = "{choice.name}/{SCALED}" to accept the stated '
+                f'splits, or "{choice.name}/{DRAWN}" to draw rows.'
             )
 
 
-def _free(raw: Raw, rows: Rows) -> dict[str, Rows]:
-    query = raw.stated.get("query", rows[:0])
+def _free(contents: Contents, rows: Rows) -> dict[str, Rows]:
+    """Return the stated splits without their overlap, or the splits of an archive that states none."""
+    query = contents.stated.get("query", rows[:0])
     if not len(query):
-        keys = raw.columns.get(PICTURE, raw.ids)
-        found = default_splits(keys[rows].tolist(), (raw.has("image") & raw.has("text"))[rows])
+        keys = contents.columns.get(PICTURE, contents.ids)
+        found = default_splits(keys[rows].tolist(), (contents.has("image") & contents.has("text"))[rows])
         return {name: rows[positions] for name, positions in found.items()}
     rest = np.setdiff1d(rows, query)
-    train = np.intersect1d(raw.stated.get("train", rest), rest)
-    database = np.intersect1d(raw.stated.get("database", rest), rest)
+    train = np.intersect1d(contents.stated.get("train", rest), rest)
+    database = np.intersect1d(contents.stated.get("database", rest), rest)
     return {"query": query, "database": database, "train": train}
 
 
-def _split(raw: Raw, choice: Choice, population: Population, drawn: Mapping[str, Rows]) -> Split:
+def _collect(contents: Contents, choice: Choice, population: Population, chosen: Mapping[str, Rows]) -> Split:
     protocol = choice.protocol
-    rows = np.unique(np.concatenate([drawn[name] for name in ("query", "database", "train")]))
-    splits = {name: np.searchsorted(rows, np.sort(of_split)) for name, of_split in drawn.items()}
-    at = np.searchsorted(population.rows, rows)
-    notes = dict(population.notes)
-    both = np.intersect1d(raw.stated.get("query", rows[:0]), raw.stated.get("database", rows[:0]))
-    if protocol.draw == "free" and len(both):
-        notes["queries taken out of the stated database"] = f"{len(both):,}"
-    left = len(raw) - len(rows)
-    if left:
-        notes["items left out"] = f"{left:,} of {len(raw):,}"
+    rows = np.unique(np.concatenate([chosen[name] for name in ("query", "database", "train")]))
+    splits = {name: np.searchsorted(rows, np.sort(of_split)) for name, of_split in chosen.items()}
+    within = np.searchsorted(population.rows, rows)
     sizes = f"{len(splits['train'])}-{len(splits['database'])}"
     return Split(
         rows=rows,
         splits=splits,
-        labels=None if population.labels is None else population.labels[at],
+        labels=None if population.labels is None else population.labels[within],
         label_names=population.label_names,
-        text=None if population.text is None else population.text[at],
-        columns={name: column[rows] for name, column in raw.columns.items()},
+        text=None if population.text is None else population.text[within],
+        columns={name: column[rows] for name, column in contents.columns.items()},
         protocol=f"{protocol.dataset}/{choice.name}/{len(rows)}/{sizes}",
         query_in_database=bool(len(np.intersect1d(splits["query"], splits["database"]))),
-        notes=notes,
+        notes={**population.notes, **_left_out(contents, protocol, len(rows))},
     )
+
+
+def _left_out(contents: Contents, protocol: SplitProtocol, used: int) -> dict[str, str]:
+    """Return notes on the items that are in no split, and on stated queries removed from the database."""
+    none = np.zeros(0, np.int64)
+    both = np.intersect1d(contents.stated.get("query", none), contents.stated.get("database", none))
+    notes = {}
+    if protocol.draw == "free" and len(both):
+        notes["queries removed from the stated database"] = f"{len(both):,}"
+    if used < len(contents):
+        notes["items left out"] = f"{len(contents) - used:,} of {len(contents):,}"
+    return notes

@@ -1,4 +1,4 @@
-"""Which items of a data set's files count, under which labels and tags: the first half of a protocol."""
+"""The population of a protocol: which items of the files are included, with which labels and tags."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Features, Texts, as_texts, is_features
-from silohash.data.benchmarks.raw import Raw
+from silohash.data.protocols.contents import Contents
 from silohash.data.protocols.rule import SplitProtocol
 from silohash.types import Rows, UserError
 
 PROMINENT = "_r1"
+"""Ending of labels that mark only the pictures in which a concept is prominent."""
+
+NEEDS_LABELS = frozenset({"labelled", "tagged", "frequent tags", "many tags"})
+NEEDS_TAGS = frozenset({"tagged", "frequent tags", "many tags"})
+SHOWN_LABELS = 4
 
 
 @dataclass(frozen=True)
 class Population:
-    """The items that count.
+    """The items that a protocol includes.
 
     Attributes:
         rows: their rows in the files, ascending.
         labels: ``(len(rows), C)`` uint8 multi-hot, or None.
         label_names: C names.
-        text: their texts, without the tags that do not count, or None.
-        notes: what was set aside.
+        text: their texts without the tags that the protocol drops, or None.
+        notes: labels and tags that were dropped.
     """
 
     rows: Rows
@@ -37,128 +42,151 @@ class Population:
 
 
 @dataclass(frozen=True)
-class _Labelled:
-    """Labels of every row of the files, and what was set aside of them."""
+class _Labels:
+    """The kept labels of every row of the files, and a note on those that were dropped."""
 
-    labels: npt.NDArray[np.uint8] | None
+    values: npt.NDArray[np.uint8] | None
     names: tuple[str, ...]
     notes: Mapping[str, str]
 
 
-def population_of(raw: Raw, protocol: SplitProtocol, *, scaled: bool) -> Population:
-    """Chooses labels and items.
+def population_of(contents: Contents, protocol: SplitProtocol, *, scaled: bool) -> Population:
+    """Select the items and labels that a protocol includes.
 
-    Files that hold exactly as many items as the population are taken to be that population: they were cut before, and
-    the numbers in the rules are of the release that they were cut from.
+    Files that hold exactly as many items as the population are used as they are. They were filtered before, and the
+    thresholds in the rules refer to the release that they were taken from.
 
     Args:
-        raw: every item of the files.
+        contents: every item of the files.
         protocol: its rules.
-        scaled: whether the numbers in the rules shrink with the files, and fewer labels will do.
+        scaled: whether the thresholds shrink with the files, and fewer labels are acceptable.
 
     Raises:
-        UserError: if the files have fewer labels than the protocol, or none of the texts or labels that its rule needs.
+        UserError: if the files have fewer labels than the protocol, or lack the texts or labels that its rule needs.
     """
-    whole = len(raw) == protocol.items
-    least = protocol.least
-    if scaled and protocol.collected:
-        least = max(1, round(least * min(1.0, len(raw) / protocol.collected)))
-    kept = np.full(len(raw), fill_value=True)
-    columns = np.full(len(raw.label_names), fill_value=True)
-    if protocol.population == "frequent labels" and not whole:
-        kept, columns = _frequent_labels(raw, protocol, least)
-    chosen = _labels(raw, protocol, columns, scaled=scaled)
-    text, notes = raw.text, {**chosen.notes}
-    if protocol.population in {"labelled", "tagged", "frequent tags", "many tags"} and not whole:
-        kept &= _labels_of(raw, protocol, chosen.labels).any(axis=1)
-    if protocol.population in {"tagged", "frequent tags", "many tags"} and not whole:
-        text, counts, told = _tags(raw, protocol, least if protocol.population == "frequent tags" else 1)
+    filtered = len(contents) == protocol.items
+    least = _threshold(contents, protocol, scaled=scaled)
+    kept = np.full(len(contents), fill_value=True)
+    columns = np.full(len(contents.label_names), fill_value=True)
+    if protocol.population == "frequent labels" and not filtered:
+        kept, columns = _frequent_labels(contents, protocol, least)
+    labels = _choose_labels(contents, protocol, columns, scaled=scaled)
+    text, notes = contents.text, {**labels.notes}
+    if protocol.population in NEEDS_LABELS and not filtered:
+        kept &= _require_labels(contents, protocol, labels.values).any(axis=1)
+    if protocol.population in NEEDS_TAGS and not filtered:
+        text, counts, tag_notes = _frequent_tags(contents, protocol, _tag_threshold(protocol, least))
         kept &= counts >= (least if protocol.population == "many tags" else 1)
-        notes |= told
+        notes |= tag_notes
     rows = np.flatnonzero(kept)
     return Population(
         rows=rows,
-        labels=None if chosen.labels is None else chosen.labels[rows],
-        label_names=chosen.names,
+        labels=None if labels.values is None else labels.values[rows],
+        label_names=labels.names,
         text=None if text is None else text[rows],
         notes=notes,
     )
 
 
-def _labels_of(raw: Raw, protocol: SplitProtocol, labels: npt.NDArray[np.uint8] | None) -> npt.NDArray[np.uint8]:
+def _threshold(contents: Contents, protocol: SplitProtocol, *, scaled: bool) -> int:
+    """Return the threshold in the population's rule, shrunk with the files where that is wanted."""
+    if not (scaled and protocol.collected):
+        return protocol.least
+    return max(1, round(protocol.least * min(1.0, len(contents) / protocol.collected)))
+
+
+def _tag_threshold(protocol: SplitProtocol, least: int) -> int:
+    """Return on how many items a tag must occur."""
+    return least if protocol.population == "frequent tags" else 1
+
+
+def _require_labels(
+    contents: Contents, protocol: SplitProtocol, labels: npt.NDArray[np.uint8] | None
+) -> npt.NDArray[np.uint8]:
     if labels is None:
         raise UserError(
-            f'Protocol "{protocol.name}" of {protocol.dataset} counts {protocol.rules()["population"]}, and the files hold '
-            f"no labels for their {len(raw):,} items. Bring the files of labels as well."
+            f'Protocol "{protocol.name}" of {protocol.dataset} includes {protocol.rules()["population"]}, but the files '
+            f"hold no labels for their {len(contents):,} items. Add the files of labels."
         )
     return labels
 
 
 def _frequent_labels(
-    raw: Raw, protocol: SplitProtocol, least: int
+    contents: Contents, protocol: SplitProtocol, least: int
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Returns the rows all of whose labels are frequent, and the columns of those labels."""
-    labels = _labels_of(raw, protocol, raw.labels)
+    """Return the rows whose labels are all frequent, and the columns of the frequent labels."""
+    labels = _require_labels(contents, protocol, contents.labels)
     frequent = labels.sum(axis=0, dtype=np.int64) >= least
     kept = labels.any(axis=1) & ~labels[:, ~frequent].any(axis=1)
     return np.asarray(kept), np.asarray(frequent)
 
 
-def _labels(raw: Raw, protocol: SplitProtocol, allowed: npt.NDArray[np.bool_], *, scaled: bool) -> _Labelled:
-    """Takes as many label columns as the protocol has, by its rule."""
-    if raw.labels is None:
-        return _Labelled(None, (), {})
+def _choose_labels(
+    contents: Contents, protocol: SplitProtocol, allowed: npt.NDArray[np.bool_], *, scaled: bool
+) -> _Labels:
+    """Keep as many of the allowed label columns as the protocol has, by its rule."""
+    if contents.labels is None:
+        return _Labels(None, (), {})
+    names = contents.label_names
+    wanted = protocol.classes or int(allowed.sum())
+    columns = _columns_by_rule(contents.labels, names, protocol, allowed)
+    if len(columns) != wanted and not (scaled and len(columns) < wanted):
+        raise UserError(
+            f'Protocol "{protocol.name}" of {protocol.dataset} has {wanted} labels, but the files hold {len(names)} '
+            f"({', '.join(names[:SHOWN_LABELS])}, ...). Read the files with {wanted} labels "
+            f"({_reader_option(protocol)}), or choose another protocol."
+        )
+    dropped = len(names) - len(columns)
+    notes = {"labels left out": f"{dropped} of {len(names)}"} if dropped else {}
+    return _Labels(np.ascontiguousarray(contents.labels[:, columns]), tuple(names[c] for c in columns), notes)
+
+
+def _columns_by_rule(
+    labels: npt.NDArray[np.uint8], names: tuple[str, ...], protocol: SplitProtocol, allowed: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
     columns = np.flatnonzero(allowed)
     wanted = protocol.classes or len(columns)
     if protocol.labels == "without _r1":
-        plain = np.array([not name.endswith(PROMINENT) for name in raw.label_names])
-        columns = columns[plain[columns]]
-    if len(columns) > wanted and protocol.labels == "most frequent":
-        often = raw.labels[:, columns].sum(axis=0, dtype=np.int64)
-        columns = np.sort(columns[np.argsort(-often, kind="stable")[:wanted]])
-    elif len(columns) > wanted and protocol.labels == "last":
-        columns = columns[-wanted:]
-    if len(columns) != wanted and not (scaled and len(columns) < wanted):
-        raise UserError(
-            f'Protocol "{protocol.name}" of {protocol.dataset} has {wanted} labels, and the files hold '
-            f"{len(raw.label_names)} ({', '.join(raw.label_names[:4])}, ...). Read the files with as many "
-            f"({_reader_option(protocol)}), or choose a protocol for these."
-        )
-    notes = {}
-    aside = np.setdiff1d(np.arange(len(raw.label_names)), columns)
-    if len(aside):
-        notes["labels set aside"] = f"{len(aside)} of {len(raw.label_names)}"
-    return _Labelled(np.ascontiguousarray(raw.labels[:, columns]), tuple(raw.label_names[c] for c in columns), notes)
+        plain = np.array([not name.endswith(PROMINENT) for name in names])
+        return np.asarray(columns[plain[columns]])
+    if len(columns) <= wanted:
+        return columns
+    if protocol.labels == "last":
+        return columns[-wanted:]
+    if protocol.labels == "most frequent":
+        counts = labels[:, columns].sum(axis=0, dtype=np.int64)
+        columns = np.sort(columns[np.argsort(-counts, kind="stable")[:wanted]])
+    return columns
 
 
 def _reader_option(protocol: SplitProtocol) -> str:
-    given = ", ".join(f"{name} = {value}" for name, value in protocol.reader.items())
-    return f"option {given}" if given else "by the reader's options"
+    options = ", ".join(f"{name} = {value}" for name, value in protocol.reader.items())
+    return f"option {options}" if options else "see the reader's options"
 
 
-def _tags(
-    raw: Raw, protocol: SplitProtocol, least: int
+def _frequent_tags(
+    contents: Contents, protocol: SplitProtocol, least: int
 ) -> tuple[Texts | Features, npt.NDArray[np.int64], dict[str, str]]:
-    """Returns the texts with the tags that stand on enough items alone, and how many each item keeps."""
-    if raw.text is None:
+    """Return the texts with frequent tags only, the number of different tags per item, and a note."""
+    if contents.text is None:
         raise UserError(
-            f'Protocol "{protocol.name}" of {protocol.dataset} counts {protocol.rules()["population"]}, and the files hold '
-            "no tags. Bring the files of tags as well."
+            f'Protocol "{protocol.name}" of {protocol.dataset} includes {protocol.rules()["population"]}, but the files '
+            "hold no tags. Add the files of tags."
         )
-    if is_features(raw.text):
-        values = np.asarray(raw.text, np.float32)
+    if is_features(contents.text):
+        values = np.asarray(contents.text, np.float32)
         held = values > 0
-        often = held.sum(axis=0) >= least
-        if not often.all():
-            values, held = np.ascontiguousarray(values[:, often]), held[:, often]
-        return values, held.sum(axis=1), _told(int(often.sum()), len(often), least)
-    lists = [value.split() for value in raw.text.tolist()]
-    counts = Counter(tag for tags in lists for tag in set(tags))
-    kept = [[tag for tag in tags if counts[tag] >= least] for tags in lists]
+        frequent = held.sum(axis=0) >= least
+        if not frequent.all():
+            values, held = np.ascontiguousarray(values[:, frequent]), held[:, frequent]
+        return values, held.sum(axis=1), _tag_note(int(frequent.sum()), len(frequent), least)
+    tags_of = [value.split() for value in contents.text.tolist()]
+    counts = Counter(tag for tags in tags_of for tag in set(tags))
+    kept = [[tag for tag in tags if counts[tag] >= least] for tags in tags_of]
     text, _ = as_texts([" ".join(tags) for tags in kept])
-    of_item = np.array([len(set(tags)) for tags in kept], np.int64)
-    return text, of_item, _told(sum(count >= least for count in counts.values()), len(counts), least)
+    distinct = np.array([len(set(tags)) for tags in kept], np.int64)
+    return text, distinct, _tag_note(sum(count >= least for count in counts.values()), len(counts), least)
 
 
-def _told(kept: int, found: int, least: int) -> dict[str, str]:
-    return {} if kept == found else {"tags": f"{kept:,} of {found:,}, those on {least:,} items or more"}
+def _tag_note(kept: int, found: int, least: int) -> dict[str, str]:
+    return {} if kept == found else {"tags": f"{kept:,} of {found:,} occur on {least:,} items or more and are kept"}

@@ -1,4 +1,4 @@
-"""What a protocol of a data set decides: which items, which labels, which splits, and how a figure is measured on them."""
+"""The rules of a protocol: which items and labels it uses, how it splits them, and what its source measures."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ POPULATIONS: Mapping[Population, str] = {
     "all": "every item",
     "labelled": "items with at least one of the labels",
     "tagged": "items with at least one of the labels and at least one tag",
-    "frequent tags": "items with at least one of the labels and one of the tags that stand on {least} items or more",
-    "many tags": "items with at least one of the labels and {least} tags or more",
-    "frequent labels": "items all of whose labels stand on {least} items or more",
+    "frequent tags": "items with at least one of the labels and at least one tag that occurs on {least} items or more",
+    "many tags": "items with at least one of the labels and at least {least} tags",
+    "frequent labels": "items whose labels all occur on {least} items or more",
 }
 DRAWS: Mapping[Draw, str] = {
-    "seeded": "a permutation by the protocol's seed: queries first, then the items to train on",
-    "first rows": "the order of the files: queries first, then the items to train on",
-    "last rows": "the order of the files: queries last, the items to train on first",
-    "stated": "as the files state the splits",
-    "numpy seed": "a permutation by numpy's older generator, seed {numpy_seed}: queries first, then the items to train on",
-    "free": "as the files state the splits, else a tenth of the items (at most 2,000) by their ids are the queries",
+    "seeded": "a permutation by the protocol's seed: queries first, then the training items",
+    "first rows": "the order of the files: queries first, then the training items",
+    "last rows": "the order of the files: training items first, queries last",
+    "stated": "the splits that the files state",
+    "numpy seed": "a permutation by NumPy's legacy generator with seed {numpy_seed}: queries first, then the training "
+    "items",
+    "free": "the splits that the files state; otherwise a tenth of the items, at most 2,000, are chosen by id as queries",
 }
 SEARCHED: Mapping[Searched, str] = {
-    "rest": "every item but the queries; the items to train on are among them",
-    "neither": "every item but the queries and the items to train on",
-    "train": "the items to train on, so that all codes in it are of items that were seen",
-    "query": "the queries themselves, each to be answered with its own pair",
-    "not train": "every item but those to train on, the queries among them",
+    "rest": "every item except the queries, including the training items",
+    "neither": "every item except the queries and the training items",
+    "train": "the training items only, so every database item was seen in training",
+    "query": "the queries themselves; each query has its own pair as its answer",
+    "not train": "every item except the training items, including the queries",
 }
 
 
@@ -43,28 +44,28 @@ class SplitProtocol:
 
     Attributes:
         dataset: key of the data set.
-        name: what a user types as ``[data] protocol``.
-        source: the paper or the repository.
-        about: what is odd about it, in a paragraph.
-        query: how many queries.
-        train: how many items to train on.
-        database: how many items are searched; None where nobody states it.
-        items: how many items the population has in complete files; None where nobody states it, and any number passes.
-        classes: how many labels.
-        population: which items count.
-        least: the number in the population's rule.
-        labels: how the labels are taken where the files hold more of them.
-        draw: how rows are drawn.
-        numpy_seed: of ``draw = "numpy seed"``.
-        queries_of: the stated splits that the queries are of, for ``draw = "stated"``.
-        searched: what the database is, where the files do not state it.
-        measure: the measure that the paper reports.
-        no_hits: what becomes of queries without relevant items there.
-        database_code: what a database code is made of there.
-        round_by: who chooses the round or epoch there.
-        collected: how many items the collectors' release has, by which the rules of ``/scaled`` shrink; 0 for ``items``.
-        partition: the keys of ``[partition]`` with which the paper spreads the items over its silos; empty if not told.
-        reader: options that a layout's reader takes for this protocol, where it has them.
+        name: the value of ``[data] protocol``.
+        source: the paper or the repository that the protocol comes from.
+        about: what a reader should know about it, in one paragraph.
+        query: number of queries.
+        train: number of training items.
+        database: number of searched items; None if no source states it.
+        items: size of the population in complete files; None if no source states it, in which case any size passes.
+        classes: number of labels; 0 for all labels of the files.
+        population: which items are included.
+        least: the threshold in the population's rule.
+        labels: which labels are kept if the files hold more than ``classes``.
+        draw: how the rows are chosen.
+        numpy_seed: the seed of ``draw = "numpy seed"``.
+        queries_of: the stated splits that make up the queries, for ``draw = "stated"``.
+        searched: what the database consists of, unless the files state it.
+        measure: the measure that the source reports.
+        no_hits: how the source treats queries without a relevant item.
+        database_code: what the source computes a database code from.
+        round_by: how the source chooses the round or epoch that it reports.
+        collected: size of the collectors' release, by which ``/scaled`` shrinks ``least``; 0 to keep ``least``.
+        partition: the keys of ``[partition]`` that the source describes; empty if it describes none.
+        reader: options passed to the layout's reader, if it has them.
     """
 
     dataset: str
@@ -93,7 +94,7 @@ class SplitProtocol:
 
     @property
     def train_in_database(self) -> bool:
-        """Whether the items to train on are searched as well."""
+        """Whether the training items are searched as well."""
         return self.searched in {"rest", "train"}
 
     @property
@@ -103,25 +104,31 @@ class SplitProtocol:
 
     @property
     def used(self) -> int | None:
-        """How many items stand in any split; None where nobody states it."""
+        """Number of items in any split; None if the size of the database is not stated."""
         if self.database is None:
             return None
-        apart = 0 if self.train_in_database else self.train
-        return self.database + apart + (0 if self.query_in_database else self.query)
+        extra_train = 0 if self.train_in_database else self.train
+        extra_query = 0 if self.query_in_database else self.query
+        return self.database + extra_train + extra_query
 
     def rules(self) -> dict[str, str]:
-        """Returns what the protocol decides, in words."""
-        database = "as the files state" if self.database is None else f"{self.database:,}"
-        counts = "of any number" if self.draw == "free" else f"{self.query:,}, {self.train:,}, {database}"
-        return {
-            "population": POPULATIONS[self.population].format(least=self.least)
-            + (f": {self.items:,}" if self.items else ""),
-            "labels": f"{self.classes}" if self.classes else "all of the files",
-            "rows are drawn by": DRAWS[self.draw].format(numpy_seed=self.numpy_seed),
-            "queries, training items, database": counts,
+        """Return what the protocol decides, in words, as lines of a card."""
+        population = POPULATIONS[self.population].format(least=self.least)
+        no_hits = "count as 0" if self.no_hits == "zero" else "are left out"
+        chosen = "choice of the round not stated" if self.round_by == "not stated" else f"round by {self.round_by}"
+        lines = {
+            "population": f"{population}: {self.items:,}" if self.items else population,
+            "labels": str(self.classes or "all labels of the files"),
+            "rows are chosen by": DRAWS[self.draw].format(numpy_seed=self.numpy_seed),
+            "queries, training items, database": self._sizes(),
             "database": SEARCHED[self.searched],
-            "the source measures": f"{self.measure}; queries without a relevant item "
-            f"{'count 0' if self.no_hits == 'zero' else 'are left out'}; database code of {self.database_code}; "
-            + ("who chooses the round is not stated" if self.round_by == "not stated" else f"round by {self.round_by}"),
-            **({"partition": self.partition} if self.partition else {}),
+            "the source measures": f"{self.measure}; queries without a relevant item {no_hits}; "
+            f"database code of {self.database_code}; {chosen}",
         }
+        return lines | ({"partition": self.partition} if self.partition else {})
+
+    def _sizes(self) -> str:
+        if self.draw == "free":
+            return "any number"
+        database = "as the files state" if self.database is None else f"{self.database:,}"
+        return f"{self.query:,}, {self.train:,}, {database}"

@@ -18,7 +18,7 @@ from silohash.data.formats.native import is_native, read_native, write_native
 from silohash.data.glyphs.archive import glyphs
 from silohash.data.pictures.packing import PackedPictures, PictureFiles
 from silohash.types import UserError
-from tests.unit.data.community.drawing import draw, write
+from tests.unit.data.benchmarks.drawing import draw, write
 
 
 class Shades:

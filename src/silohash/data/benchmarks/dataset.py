@@ -1,0 +1,193 @@
+"""A benchmark: its facts, reading its files, and opening it as an archive under a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from PIL import Image
+
+from silohash.data.archive import Archive, ArchiveCard, Features, Pictures
+from silohash.data.benchmarks.files import AUTO, complete_layout, folder_of, missing_files
+from silohash.data.benchmarks.layouts.base import Layout
+from silohash.data.pictures.packing import PictureFiles
+from silohash.data.protocols.apply import Choice, apply, choose, with_default
+from silohash.data.protocols.contents import Contents
+from silohash.data.protocols.rule import SplitProtocol
+from silohash.files import digest_arrays, digest_json
+from silohash.registry import suggestion
+from silohash.types import Rows, UserError
+
+OPTIONS = ("root", "layout", "protocol", "seed")
+"""Options of every data set; each layout's reader has more."""
+
+Option: TypeAlias = "str | int | float | bool | None"
+"""The type of an option's value."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The facts about a published data set.
+
+    Attributes:
+        key: the value of ``[data] name``.
+        title: its usual name.
+        summary: one sentence on its contents.
+        source: who collected it, and where it was published.
+        licence: as far as it is known.
+        layouts: the sets of files in which it is distributed; ``auto`` reads the first complete one.
+        published: its published protocols.
+        default_protocol: the protocol that is used if none is named.
+    """
+
+    key: str
+    title: str
+    summary: str
+    source: str
+    licence: str
+    layouts: tuple[Layout, ...]
+    published: tuple[SplitProtocol, ...]
+    default_protocol: str
+
+    @cached_property
+    def protocols(self) -> Mapping[str, SplitProtocol]:
+        """Its protocols by name, including ``default``."""
+        return with_default(self.published)
+
+    def protocol(self, name: str) -> Choice:
+        """Return a protocol by its name and suffixes; the usual protocol for an empty name.
+
+        Raises:
+            UserError: if there is no such protocol or suffix.
+        """
+        return choose(self.protocols, name or self.default_protocol)
+
+    def layout(self, name: str, folder: Path) -> Layout:
+        """Return a layout by name, or the first complete one for ``auto``.
+
+        Raises:
+            UserError: if there is no such layout, or its files are missing; names them.
+        """
+        if name == AUTO:
+            return complete_layout(self.key, folder, self.layouts)
+        known = {layout.name: layout for layout in self.layouts}
+        if name not in known:
+            near = suggestion(name, [*known, AUTO])
+            raise UserError(f'{self.key} has no layout "{name}"{near}; it has: {", ".join(known)}, or {AUTO}.')
+        if known[name].missing(folder):
+            raise UserError(missing_files(self.key, folder, [known[name]]))
+        return known[name]
+
+    def read(self, *, root: str = "", layout: str = AUTO, choice: Choice | None = None, **reader: Option) -> Contents:
+        """Read the files, before a protocol chooses among their items.
+
+        Args:
+            root: the folder of the files; see `folder_of`.
+            layout: a layout's name, or ``auto`` for the first complete one.
+            choice: the protocol that will be applied. Its options for the reader are the defaults.
+            reader: options of the layout's reader.
+
+        Raises:
+            UserError: if files are missing or damaged, or the reader has no such option.
+        """
+        folder = folder_of(self.key, root)
+        known = list(dict.fromkeys([*OPTIONS, *(option for one in self.layouts for option in one.options)]))
+        for option in reader:
+            if option not in known:
+                near = suggestion(option, known)
+                raise UserError(f'{self.key} has no option "{option}"{near}; it has: {", ".join(known)}.')
+        chosen = self.layout(layout, folder)
+        for option in reader:
+            if option not in chosen.options:
+                has = f"it has: {', '.join(chosen.options)}" if chosen.options else "it has none"
+                raise UserError(
+                    f'The layout {chosen.name} of {self.key} has no option "{option}"; {has}. Set another layout.'
+                )
+        defaults = choice.protocol.reader if choice is not None else {}
+        return chosen.read(folder, **{name: defaults[name] for name in defaults if name in chosen.options} | reader)
+
+    def __call__(
+        self, *, root: str = "", layout: str = AUTO, protocol: str = "", seed: int = 0, **reader: Option
+    ) -> Archive:
+        """Read the files and apply a protocol, which opens the data set as an archive.
+
+        Args:
+            root: the folder of the files; by default ``$SILOHASH_DATA/<key>``, or else ``./data/<key>``.
+            layout: a layout's name, or ``auto`` for the first complete one.
+            protocol: its name, or empty for the data set's usual one.
+            seed: seed for rows that a protocol draws. It is separate from the run's seed, so that all runs have the
+                same queries.
+            reader: options of the layout's reader.
+
+        Raises:
+            UserError: if files are missing or damaged, or do not match the protocol.
+        """
+        choice = self.protocol(protocol)
+        return self.archive(self.read(root=root, layout=layout, choice=choice, **reader), choice, seed=seed)
+
+    def archive(self, contents: Contents, choice: Choice, *, seed: int = 0) -> Archive:
+        """Make an archive of the files' contents under a protocol.
+
+        Raises:
+            UserError: if the items do not match the protocol.
+        """
+        split = apply(contents, choice, seed)
+        everything = len(split.rows) == len(contents)
+        prefix = "as published, " if choice.scaled or choice.drawn else ""
+        rules = {f"{prefix}{name}": words for name, words in choice.protocol.rules().items()}
+        return Archive(
+            ids=contents.ids[split.rows],
+            image=contents.image if everything else _select(contents.image, split.rows),
+            text=split.text,
+            labels=split.labels,
+            label_names=split.label_names,
+            splits=split.splits,
+            card=ArchiveCard(
+                name=self.key,
+                source=f"{self.title}: {self.source}",
+                licence=self.licence,
+                protocol=split.protocol + (f"/seed{seed}" if seed else ""),
+                notes={"about the protocol": choice.protocol.about, **rules, **contents.notes, **split.notes},
+            ),
+            columns=split.columns,
+            has_image=contents.has("image")[split.rows],
+            has_text=contents.has("text")[split.rows],
+            query_in_database=split.query_in_database,
+        ).with_digest()
+
+
+@dataclass(frozen=True)
+class SelectedPictures:
+    """Some of a column's pictures.
+
+    Attributes:
+        column: the column.
+        rows: ``(n,)`` int64, its selected rows.
+    """
+
+    column: Pictures
+    rows: Rows
+
+    def __len__(self) -> int:
+        """Return the number of selected pictures."""
+        return len(self.rows)
+
+    def picture(self, row: int) -> Image.Image:
+        """Decode one picture."""
+        return self.column.picture(int(self.rows[row]))
+
+    def digest(self) -> str:
+        """Return a digest of the column's content and of the rows."""
+        return digest_json([self.column.digest(), digest_arrays({"rows": self.rows})])
+
+
+def _select(column: Pictures | Features | None, rows: Rows) -> Pictures | Features | None:
+    if column is None or isinstance(column, np.ndarray):
+        return None if column is None else column[rows]
+    if isinstance(column, PictureFiles):
+        return column.taken(rows)
+    return SelectedPictures(column, rows)

@@ -1,0 +1,204 @@
+"""FashionVC and Ssense: their cards, the layout in which SHDCH distributes both, and their protocols."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.benchmarks import sources
+from silohash.data.benchmarks.dataset import Dataset
+from silohash.data.benchmarks.layouts import checks
+from silohash.data.benchmarks.layouts.base import Layout, Need
+from silohash.data.benchmarks.layouts.matlab_arrays import PICTURE_OPTIONS, ArrayFiles, read_pictures
+from silohash.data.benchmarks.layouts.matlab_files import Named
+from silohash.data.benchmarks.layouts.reading import check_option
+from silohash.data.formats.matlab import Swap
+from silohash.data.protocols.contents import Contents
+from silohash.data.protocols.rule import SplitProtocol
+from silohash.types import UserError
+
+LEVELS = ("fine", "coarse", "both")
+SHDCH = "Zhan et al., Supervised Hierarchical Deep Hashing, 2020 (github.com/SDU-MIMA/SHDCH)"
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """The numbers of coarse and fine classes, whose columns follow each other in ``label.mat``."""
+
+    coarse: int
+    fine: int
+
+
+def read_shdch(
+    items: int,
+    classes: Hierarchy,
+    usual_queries: int,
+    root: Path,
+    *,
+    labels: str = "fine",
+    swap: Swap = "auto",
+    shuffled: str = "refuse",
+    queries: int | None = None,
+) -> Contents:
+    """Read ``image.mat``, ``tag.mat`` and ``label.mat`` as SHDCH distributes them; the first rows are queries.
+
+    Args:
+        items: the published number of items.
+        classes: the numbers of classes.
+        usual_queries: the published number of queries.
+        root: the folder of the three files.
+        labels: ``fine``, ``coarse`` or ``both``.
+        swap: as for `read_pictures`.
+        shuffled: as for `read_pictures`.
+        queries: number of first rows that are queries; the published number by default.
+
+    Raises:
+        UserError: if a file is missing or damaged, or the arrays do not belong together.
+    """
+    check_option("labels", labels, LEVELS)
+    files = ArrayFiles(
+        image=Named("image.mat", ("Image",)),
+        text=Named("tag.mat", ("Tag",)),
+        labels=Named("label.mat", ("Label",)),
+        items=(items,),
+    )
+    contents = read_pictures(files, root, swap=swap, shuffled=shuffled)
+    every = _check_columns(contents, classes)
+    columns, hierarchy_notes = _hierarchy(every, classes.coarse)
+    names = checks.numbered("coarse", classes.coarse) + checks.numbered("fine", classes.fine)
+    kept = {"fine": slice(classes.coarse, None), "coarse": slice(classes.coarse), "both": slice(None)}[labels]
+    first = usual_queries if queries is None else queries
+    states = 0 < first < len(contents)
+    none_stated = f"none stated, because {len(contents):,} items are not more than the {first:,} first rows for queries"
+    return replace(
+        contents,
+        labels=every[:, kept],
+        label_names=names[kept],
+        columns=columns,
+        stated=checks.rest_searched(len(contents), np.arange(first)) if states else {},
+        notes={**contents.notes, **hierarchy_notes, **({} if states else {"splits": none_stated})},
+    )
+
+
+def _check_columns(contents: Contents, classes: Hierarchy) -> npt.NDArray[np.uint8]:
+    """Return the labels if they have one column per coarse and fine class."""
+    labels = contents.labels
+    if labels is None or labels.shape[1] != classes.coarse + classes.fine:
+        found = 0 if labels is None else labels.shape[1]
+        raise UserError(
+            f"label.mat: Label has {found} columns, but {classes.coarse} coarse and {classes.fine} fine classes are "
+            f"{classes.coarse + classes.fine} columns. Check that it is the label.mat of this data set."
+        )
+    return labels
+
+
+def _hierarchy(labels: npt.NDArray[np.uint8], coarse: int) -> tuple[dict[str, npt.NDArray[np.str_]], dict[str, str]]:
+    """Return each item's coarse and fine class as columns, if it has one of each, and notes on exceptions."""
+    levels = {"coarse": labels[:, :coarse], "fine": labels[:, coarse:]}
+    single = np.logical_and(*((part.sum(axis=1) == 1) for part in levels.values()))
+    notes = {}
+    if not single.all():
+        notes["items without exactly one coarse and one fine class"] = f"{int((~single).sum()):,}"
+    parents = levels["fine"].T.astype(np.int64) @ levels["coarse"]
+    several = np.flatnonzero((parents > 0).sum(axis=1) > 1).tolist()
+    if several:
+        numbers = ", ".join(map(str, several))
+        notes["fine classes in several coarse ones"] = (
+            f"{len(several)}: {numbers}; check that the first columns are the coarse classes"
+        )
+    columns = {
+        level: np.array([f"{level} {number}" for number in part.argmax(axis=1)], dtype=np.str_)
+        for level, part in levels.items()
+    }
+    return (columns if single.all() else {}), notes
+
+
+def _layout(items: int, classes: Hierarchy, queries: int) -> Layout:
+    return Layout(
+        name="shdch",
+        summary="SHDCH: image.mat, tag.mat and label.mat; the first rows are queries",
+        needs=(
+            Need("**/image.mat", "Image: the pictures, 224 x 224"),
+            Need("**/tag.mat", "Tag: words of the description"),
+            Need("**/label.mat", f"Label: {classes.coarse} coarse and {classes.fine} fine classes"),
+        ),
+        reader=partial(read_shdch, items, classes, queries),
+        options={
+            "labels": f"fine ({classes.fine} classes), coarse ({classes.coarse}) or both",
+            "queries": "number of first rows that are queries",
+            **PICTURE_OPTIONS,
+        },
+    )
+
+
+_ABOUT = (
+    "The training items are searched, so the database holds only items that were seen in training. Relevance is by the "
+    "fine labels. The paper draws the queries at random; the code that it builds on takes the first rows."
+)
+_protocol = partial(
+    SplitProtocol, population="frequent labels", labels="last", draw="first rows", searched="train", source=SHDCH
+)
+_fashionvc = partial(
+    _protocol,
+    dataset="fashionvc",
+    items=19_862,
+    classes=27,
+    least=25,
+    query=3_000,
+    train=16_862,
+    database=16_862,
+    collected=20_726,
+    about=f"{_ABOUT} 8 coarse and 27 fine labels.",
+)
+_ssense = partial(
+    _protocol,
+    dataset="ssense",
+    items=15_696,
+    classes=28,
+    least=70,
+    query=2_000,
+    train=13_696,
+    database=13_696,
+    collected=25_947,
+    about=f"{_ABOUT} 4 coarse and 28 fine labels.",
+)
+
+FASHIONVC = Dataset(
+    key="fashionvc",
+    title="FashionVC",
+    summary="Open FashionVC from files that the user provides: 19,862 products with 27 fine labels in 8 coarse ones.",
+    source="Song et al., NeuroStylist, ACM Multimedia 2017, as distributed by SHDCH (github.com/SDU-MIMA/SHDCH)",
+    licence=sources.RESEARCH_ONLY,
+    layouts=(_layout(19_862, Hierarchy(8, 27), 3_000),),
+    published=(
+        _fashionvc(name="fedcafe", source=sources.FEDCAFE),
+        _fashionvc(name="shdch", round_by="queries"),
+    ),
+    default_protocol="fedcafe",
+)
+
+SSENSE = Dataset(
+    key="ssense",
+    title="Ssense",
+    summary="Open Ssense from files that the user provides: 15,696 products with 28 fine labels in 4 coarse ones.",
+    source="Sun et al., Supervised Hierarchical Cross-Modal Hashing, SIGIR 2019, as distributed by SHDCH "
+    "(github.com/SDU-MIMA/SHDCH)",
+    licence=sources.RESEARCH_ONLY,
+    layouts=(_layout(15_696, Hierarchy(4, 28), 2_000),),
+    published=(
+        _ssense(name="fedcafe", source=sources.FEDCAFE),
+        _ssense(name="shdch", round_by="queries"),
+        _ssense(
+            name="shdch-column-8",
+            classes=24,
+            round_by="queries",
+            about="The published code as it runs: its evaluation uses the labels from column 8 on, which is right for "
+            "FashionVC. Here the 28 fine labels begin at column 4, so four of them are lost and their queries count as 0.",
+        ),
+    ),
+    default_protocol="fedcafe",
+)

@@ -1,0 +1,218 @@
+"""IAPR TC-12: its card, its layouts, the reader of the collectors' release, and its protocols."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.benchmarks import sources
+from silohash.data.benchmarks.dataset import Dataset
+from silohash.data.benchmarks.layouts import reading
+from silohash.data.benchmarks.layouts.base import Layout, Need
+from silohash.data.benchmarks.layouts.matlab_arrays import STATED_OPTIONS, ArrayFiles, PartFiles, read_parts
+from silohash.data.benchmarks.layouts.matlab_files import Named
+from silohash.data.benchmarks.layouts.matlab_lists import picture_list_layout
+from silohash.data.protocols.contents import Contents
+from silohash.data.protocols.rule import SplitProtocol
+from silohash.types import UserError
+
+KEY = "iapr-tc12"
+ITEMS = (20_000,)
+CONCEPTS = (255, 275)
+FIELDS = ("title", "description", "notes", "location", "date")
+
+
+def read_collectors_files(root: Path, *, concepts: int = 255, fields: str = "description") -> Contents:
+    """Read the collectors' release, with the labels of the segments from its extension SAIAPR.
+
+    An item has a concept if one of its segments has the label. ``concepts = 255`` keeps the labels that occur at least
+    once, which are 255 of the list's 275 in the complete collection. ``concepts = 275`` keeps every label of
+    ``wlist.txt``. The actual number is noted.
+
+    Args:
+        root: the folder with ``images/NN/NNNN.jpg``, ``annotations*/NN/NNNN.eng`` and, anywhere below it, ``wlist.txt``
+            and one or several ``labels.txt`` (picture, segment and label per line).
+        concepts: 255 or 275.
+        fields: the parts of an annotation that make up the text, joined with ``|``: title, description, notes, location,
+            date.
+
+    Raises:
+        UserError: if pictures, annotations or labels are missing, or a line of a label file is damaged.
+    """
+    reading.check_option("concepts", concepts, CONCEPTS)
+    wanted = fields.split("|")
+    for name in wanted:
+        reading.check_option("fields", name, FIELDS)
+    files = _by_number([*reading.find(root, "**/images/*/*.jpg"), *reading.find(root, "**/*/images/*.jpg")])
+    documents = _by_number(
+        [*reading.find(root, "**/annotations_complete_eng/*/*.eng"), *reading.find(root, "**/*.eng")]
+    )
+    if not documents:
+        reading.find_one(root, "**/*.eng", "one annotation in English per picture")
+    numbers = sorted({*files, *documents})
+    labels, names, unlisted = _read_labels(root, numbers, concepts)
+    paths = [files.get(number) for number in numbers]
+    image, picture_notes = reading.check_found_pictures(
+        root, paths, "Put the pictures into images/00, images/01, ... again."
+    )
+    text, text_notes = reading.text_column([_read_fields(documents.get(number), wanted) for number in numbers])
+    counts = {
+        "items without an annotation": len(numbers) - len(documents),
+        "items without any of the concepts": int((~labels.any(axis=1)).sum()),
+        "segments of missing pictures": unlisted,
+    }
+    kept = "those that occur" if concepts == CONCEPTS[0] else "all of wlist.txt"
+    return Contents(
+        ids=np.array([str(number) for number in numbers], np.str_),
+        image=image,
+        text=text,
+        labels=labels,
+        label_names=names,
+        notes={
+            "concepts": f"{len(names)} labels of segments, {kept}",
+            "text": ", ".join(wanted),
+            **picture_notes,
+            **reading.count_notes(counts),
+            **text_notes,
+        },
+    )
+
+
+def _by_number(paths: list[Path]) -> dict[int, Path]:
+    return reading.first_by(lambda path: int(path.stem), (path for path in paths if path.stem.isdecimal()))
+
+
+def _read_labels(root: Path, numbers: list[int], concepts: int) -> tuple[npt.NDArray[np.uint8], tuple[str, ...], int]:
+    """Return the labels of the pictures, their names, and the number of segments of other pictures."""
+    names = _read_label_names(
+        reading.find_one(root, "**/wlist.txt", "the labels of the segments: number and word per line")
+    )
+    reading.find_one(root, "**/labels.txt", "picture, segment and label of each segment")
+    known = np.array(sorted(names), np.int64)
+    table = np.zeros((len(numbers), len(known)), np.uint8)
+    row_of = {number: row for row, number in enumerate(numbers)}
+    unlisted = 0
+    for path in reading.find(root, "**/labels.txt"):
+        for line, (number, _, label) in enumerate(reading.read_numbers(path, 3).tolist(), start=1):
+            if label not in names:
+                raise UserError(f"{path}, row {line}: the label {label} is not in wlist.txt. Restore both files.")
+            if number in row_of:
+                table[row_of[number], np.searchsorted(known, label)] = 1
+            else:
+                unlisted += 1
+    kept = np.flatnonzero(table.any(axis=0)) if concepts == CONCEPTS[0] else np.arange(len(known))
+    return np.ascontiguousarray(table[:, kept]), tuple(names[number] for number in known[kept].tolist()), unlisted
+
+
+def _read_label_names(path: Path) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for number, line in enumerate(reading.read_lines(path), start=1):
+        cells = line.split(maxsplit=1)
+        if len(cells) == 2 and cells[0].isdecimal():
+            names[int(cells[0])] = cells[1]
+        elif cells:
+            raise UserError(
+                f'{path}, line {number}: "{line[: reading.SHOWN]}" is not a number and a word. Restore the file.'
+            )
+    return names
+
+
+def _read_fields(path: Path | None, wanted: list[str]) -> str:
+    """Return the wanted elements of an annotation; the files are not valid XML, so only the tags are parsed."""
+    if path is None:
+        return ""
+    content = reading.read_text(path)
+    parts = [re.search(rf"<{name}>(.*?)</{name}>", content, re.DOTALL | re.IGNORECASE) for name in wanted]
+    return " ".join(" ".join(reading.plain_text(part[1]) for part in parts if part).split())
+
+
+_UCCH_FILE = "iapr-tc12-rand.mat"
+_UCCH_PARTS = PartFiles(
+    database=ArrayFiles(
+        Named(_UCCH_FILE, ("VDatabase",)), Named(_UCCH_FILE, ("YDatabase",)), Named(_UCCH_FILE, ("databaseL",))
+    ),
+    test=ArrayFiles(Named(_UCCH_FILE, ("VTest",)), Named(_UCCH_FILE, ("YTest",)), Named(_UCCH_FILE, ("testL",))),
+    items=ITEMS,
+    queries=(2_000,),
+)
+
+LAYOUTS = (
+    Layout(
+        name="ucch-mat",
+        summary=f"UCCH: {_UCCH_FILE}, features of a database and a test part",
+        needs=(Need(f"**/{_UCCH_FILE}", "VDatabase, YDatabase, databaseL, VTest, YTest and testL"),),
+        reader=partial(read_parts, _UCCH_PARTS),
+        options=STATED_OPTIONS,
+    ),
+    picture_list_layout({CONCEPTS[0]: ITEMS}),
+    Layout(
+        name="raw",
+        summary="the collectors' release with the segments of SAIAPR: images, annotations, labels.txt and wlist.txt",
+        needs=(
+            Need("**/images/**/*.jpg", "the 20,000 pictures"),
+            Need("**/*.eng", "one annotation in English per picture"),
+            Need("**/labels.txt", "picture, segment and label of each segment"),
+            Need("**/wlist.txt", "the labels' names"),
+        ),
+        reader=read_collectors_files,
+        options={
+            "concepts": "255 (the labels that occur) or 275 (all of the list)",
+            "fields": "the parts of an annotation that make up the text, joined with |",
+        },
+    ),
+)
+
+_protocol = partial(
+    SplitProtocol, dataset=KEY, items=20_000, classes=255, query=2_000, train=10_000, database=18_000, collected=20_000
+)
+
+PROTOCOLS = (
+    _protocol(
+        name="feduch",
+        source=sources.FEDUCH,
+        train=5_000,
+        measure=sources.MAP_AT_50,
+        about="The paper's texts are BERT vectors of width 1,024; here they are whatever the files hold.",
+    ),
+    _protocol(name="dlffh", source=sources.DLFFH, about=sources.DATABASE_NOT_STATED),
+    _protocol(
+        name="dcmh",
+        source=sources.DCMH,
+        draw="first rows",
+        round_by="last",
+        about="Of the collectors' 275 labels, 255 occur.",
+    ),
+    _protocol(
+        name="ucch",
+        source=sources.UCCH,
+        train=18_000,
+        draw="last rows",
+        round_by="queries",
+        about="The file's database part followed by its test part. The last 2,000 rows are the queries; training uses all "
+        "others without labels.",
+    ),
+    _protocol(
+        name="torchcmh",
+        source=sources.TORCHCMH,
+        draw="numpy seed",
+        numpy_seed=8,
+        round_by="queries",
+        about=sources.SEEDED_LISTS.format(""),
+    ),
+)
+
+IAPR_TC12 = Dataset(
+    key=KEY,
+    title="IAPR TC-12",
+    summary="Open IAPR TC-12 from files that the user provides: 20,000 photos with descriptions and 255 labels.",
+    source="Grubinger et al., The IAPR TC-12 Benchmark, 2006; Escalante et al., The Segmented and Annotated IAPR TC-12 "
+    "Benchmark, CVIU 2010",
+    licence=sources.RESEARCH_ONLY,
+    layouts=LAYOUTS,
+    published=PROTOCOLS,
+    default_protocol="dcmh",
+)

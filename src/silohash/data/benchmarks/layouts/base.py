@@ -1,0 +1,57 @@
+"""A layout: the files that one distributor provides for a data set, and the function that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from silohash.data.protocols.contents import Contents
+
+
+@dataclass(frozen=True)
+class Need:
+    """A file that a layout needs.
+
+    Attributes:
+        pattern: glob relative to the data set's folder; one match is enough.
+        what: what the file holds.
+        optional: whether the layout can be read without it.
+    """
+
+    pattern: str
+    what: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A set of files in which a data set is distributed.
+
+    Attributes:
+        name: the value of the option ``layout``, such as ``dcmh-mat``.
+        summary: one line: who distributes the files and what they hold.
+        needs: the files.
+        reader: called as ``reader(root, **options)``. It raises a `UserError` if a file is missing or damaged, or the
+            files do not belong together.
+        options: keyword options of the reader with their meaning.
+    """
+
+    name: str
+    summary: str
+    needs: tuple[Need, ...]
+    reader: Callable[..., Contents]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def missing(self, root: Path) -> list[Need]:
+        """Return the required files that are not in the folder."""
+        return [need for need in self.needs if not need.optional and not any(root.glob(need.pattern))]
+
+    def read(self, root: Path, **options: Any) -> Contents:  # noqa: ANN401  the reader's own options
+        """Read the files.
+
+        Raises:
+            UserError: if a file is missing or damaged, or the files do not belong together.
+        """
+        return self.reader(root, **options)

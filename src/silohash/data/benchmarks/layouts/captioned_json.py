@@ -1,0 +1,250 @@
+"""JSON files of pictures with boxed categories and captions, and Karpathy's lists of pictures with captions and splits."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.benchmarks.layouts import reading
+from silohash.data.benchmarks.layouts.json_stream import members
+from silohash.data.pictures.packing import PictureFiles
+from silohash.data.protocols.contents import Contents
+from silohash.types import UserError
+
+YEARS = (2014, 2017)
+PARTS = {"train": "train", "val": "validation"}
+"""A part's name in the files -> the split that it stands for."""
+
+KARPATHY_PARTS = ("train", "restval", "val", "test")
+
+
+@dataclass
+class _Instances:
+    """The pictures and categories in ``instances_*.json``, and which category occurs in which picture."""
+
+    ids: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
+    categories: dict[int, str] = field(default_factory=dict)
+    box_pictures: array[int] = field(default_factory=lambda: array("q"))
+    box_categories: array[int] = field(default_factory=lambda: array("q"))
+
+    def read(self, path: Path, part: str) -> None:
+        """Add the contents of a file."""
+        for key, element in members(path):
+            try:
+                if key == "images":
+                    self.ids.append(int(element["id"]))
+                    self.names.append(str(element["file_name"]))
+                    self.parts.append(part)
+                elif key == "annotations":
+                    self.box_pictures.append(int(element["image_id"]))
+                    self.box_categories.append(int(element["category_id"]))
+                elif key == "categories":
+                    self.categories[int(element["id"])] = str(element["name"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise UserError(f'{path}: an entry of "{key}" lacks {error}. Restore the file.') from error
+
+    def label_names(self) -> tuple[str, ...]:
+        """Return the names of the categories in the order of their numbers."""
+        return tuple(name for _, name in sorted(self.categories.items()))
+
+    def labels(self, ids: Sequence[int]) -> tuple[npt.NDArray[np.uint8], int]:
+        """Return the labels of pictures, ``(N, C)`` uint8, and the number of boxes in other pictures."""
+        known = np.array(sorted(self.categories), np.int64)
+        categories = np.array(self.box_categories, np.int64)
+        unknown = categories[~np.isin(categories, known)]
+        if len(unknown):
+            raise UserError(
+                f"The instances name the category {unknown[0]}, which their list of categories lacks. Restore the files."
+            )
+        row_of = {number: row for row, number in enumerate(ids)}
+        rows = np.array([row_of.get(number, -1) for number in self.box_pictures], np.int64)
+        listed = rows >= 0
+        labels = np.zeros((len(ids), len(known)), np.uint8)
+        labels[rows[listed], np.searchsorted(known, categories[listed])] = 1
+        return labels, int((~listed).sum())
+
+
+def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -> Contents:
+    """Read files of instances and captions; the pictures of ``train`` come first, then those of ``val``.
+
+    Pictures without any category are kept with a row of zeros; the protocol decides on them.
+
+    Args:
+        root: the folder with ``annotations`` and, if the pictures are available, ``train2014`` and ``val2014``.
+        year: 2014 or 2017.
+        captions: ``first``, ``all`` (joined) or ``each`` (one item per caption; the column ``picture`` names the
+            picture). Texts are None if there is no ``captions_*.json``.
+
+    Raises:
+        UserError: if no file of that year is present, or one is damaged.
+    """
+    reading.check_option("year", year, YEARS)
+    instances = _read_instances(root, year)
+    if not instances.ids:
+        present = ", ".join(path.name for path in reading.find(root, "**/instances_*.json")) or "none"
+        raise UserError(
+            f"{root} has no annotations/instances_train{year}.json or instances_val{year}.json; the instances present "
+            f"are: {present}. Set year, or add the files."
+        )
+    captions_of, unlisted = _read_captions(root, year, instances.ids)
+    pictures = np.array(instances.ids, np.int64).astype(np.str_)
+    items = reading.spread_captions(pictures.tolist(), captions_of or [()] * len(pictures), captions)
+    folders = [f"{instances.parts[row]}{year}" for row in items.rows]
+    image, picture_notes = _find_pictures(root, folders, [instances.names[row] for row in items.rows])
+    labels, other_boxes = instances.labels(instances.ids)
+    text, text_notes = reading.text_column(items.texts)
+    part = np.array(instances.parts, np.str_)[items.rows]
+    counts = {
+        "pictures without any category": int((~labels.any(axis=1)).sum()),
+        "boxes of pictures that are not listed": other_boxes,
+        "captions of pictures that are not listed": unlisted,
+    }
+    return Contents(
+        ids=np.array(items.ids, np.str_),
+        image=image,
+        text=text if captions_of else None,
+        labels=labels[items.rows],
+        label_names=instances.label_names(),
+        stated={PARTS[name]: np.flatnonzero(part == name) for name in PARTS if (part == name).any()},
+        notes={
+            "captions": captions if captions_of else "none: there is no file of captions",
+            **picture_notes,
+            **reading.count_notes(counts),
+            **text_notes,
+        },
+        columns={"picture": pictures[items.rows], "part": part},
+    )
+
+
+def read_karpathy(
+    file: str, root: Path, *, captions: str = "first", restval: bool = True, labels: bool = False
+) -> Contents:
+    """Read Karpathy's list of pictures with captions, in four parts.
+
+    The stated splits are ``train`` (with ``restval`` if wanted), ``validation`` (``val``) and ``query`` (``test``). The
+    column ``part`` keeps all four names.
+
+    Args:
+        file: name of the list.
+        root: the folder with the file and, if the pictures are available, ``train2014`` and ``val2014``.
+        captions: ``first``, ``all`` (joined) or ``each`` (one item per caption; the column ``picture`` names the
+            picture).
+        restval: whether to train on the part ``restval``.
+        labels: whether to read the categories from ``instances_train2014.json`` and ``instances_val2014.json``.
+
+    Raises:
+        UserError: if a file is missing or damaged.
+    """
+    path = reading.find_one(root, f"**/{file}", "Karpathy's list of pictures with captions")
+    entries = [_parse_entry(path, element) for key, element in members(path) if key == "images"]
+    if not entries:
+        raise UserError(f'{path} lists no "images". Restore the file.')
+    items = reading.spread_captions(
+        [str(entry.picture) for entry in entries], [entry.captions for entry in entries], captions
+    )
+    chosen = [entries[row] for row in items.rows]
+    image, picture_notes = _find_pictures(root, [entry.folder for entry in chosen], [entry.name for entry in chosen])
+    part = np.array([entry.part for entry in chosen], np.str_)
+    table, names = _read_categories(root, [entry.picture for entry in entries]) if labels else (None, ())
+    text, text_notes = reading.text_column(items.texts)
+    trained = ("train", "restval") if restval else ("train",)
+    return Contents(
+        ids=np.array(items.ids, np.str_),
+        image=image,
+        text=text,
+        labels=None if table is None else table[items.rows],
+        label_names=names,
+        stated={
+            "train": np.flatnonzero(np.isin(part, trained)),
+            "validation": np.flatnonzero(part == "val"),
+            "query": np.flatnonzero(part == "test"),
+        },
+        notes={"captions": captions, "training parts": ", ".join(trained), **picture_notes, **text_notes},
+        columns={"picture": np.array([str(entry.picture) for entry in chosen], np.str_), "part": part},
+    )
+
+
+def _read_instances(root: Path, year: int) -> _Instances:
+    instances = _Instances()
+    for part in PARTS:
+        for path in reading.find(root, f"**/instances_{part}{year}.json")[:1]:
+            instances.read(path, part)
+    return instances
+
+
+def _read_captions(root: Path, year: int, ids: Sequence[int]) -> tuple[list[list[str]], int]:
+    """Return the captions of each picture (empty if there is no file), and the number of captions of other pictures."""
+    paths = [path for part in PARTS for path in reading.find(root, f"**/captions_{part}{year}.json")[:1]]
+    captions_of: dict[int, list[str]] = {number: [] for number in ids}
+    unlisted = 0
+    for path in paths:
+        for element in (element for key, element in members(path) if key == "annotations"):
+            try:
+                captions, caption = captions_of.get(int(element["image_id"])), str(element["caption"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise UserError(f"{path}: a caption lacks {error}. Restore the file.") from error
+            if captions is None:
+                unlisted += 1
+            else:
+                captions.append(" ".join(caption.split()))
+    return [captions_of[number] for number in ids] if paths else [], unlisted
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A picture of Karpathy's list."""
+
+    picture: int
+    folder: str
+    name: str
+    part: str
+    captions: list[str]
+
+
+def _parse_entry(path: Path, element: Any) -> _Entry:  # noqa: ANN401  any JSON value
+    try:
+        entry = _Entry(
+            picture=int(element["cocoid"]),
+            folder=str(element["filepath"]),
+            name=str(element["filename"]),
+            part=str(element["split"]),
+            captions=[" ".join(str(sentence["raw"]).split()) for sentence in element["sentences"]],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: a picture lacks {error}. Restore the file.") from error
+    if entry.part not in KARPATHY_PARTS:
+        raise UserError(
+            f'{path}: the picture {entry.picture} is in "{entry.part}", which is not one of '
+            f"{', '.join(KARPATHY_PARTS)}. Restore the file."
+        )
+    return entry
+
+
+def _read_categories(root: Path, ids: Sequence[int]) -> tuple[npt.NDArray[np.uint8], tuple[str, ...]]:
+    instances = _read_instances(root, 2014)
+    if not instances.ids:
+        raise UserError(
+            f"{root} has no instances_train2014.json or instances_val2014.json, which labels = true needs. "
+            "Put them into annotations, or remove the option."
+        )
+    return instances.labels(ids)[0], instances.label_names()
+
+
+def _find_pictures(
+    root: Path, folders: Sequence[str], names: Sequence[str]
+) -> tuple[PictureFiles | None, dict[str, str]]:
+    """Look for the folders ``train2014`` and the like. There are no pictures if none of the folders is present."""
+    found = {name: reading.find(root, f"**/{name}/")[:1] for name in dict.fromkeys(folders)}
+    present = {name: paths[0].relative_to(root).as_posix() for name, paths in found.items() if paths}
+    if not present:
+        return None, {"pictures": f"no folder {' or '.join(found)} was found"}
+    files = [f"{present.get(folder, folder)}/{name}" for folder, name in zip(folders, names, strict=True)]
+    return reading.check_picture_files(root, files, f"Put the pictures into {', '.join(found)} again.")

@@ -1,0 +1,108 @@
+"""JSON files of hundreds of MiB, read element by element: memory holds one element and about 1 MiB of text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from silohash.types import UserError
+
+CHUNK = 1 << 20
+LONGEST_VALUE = 1 << 26
+SPACE = re.compile(r"\s*")
+AFTER_VALUE = re.compile(r"[\s,:\]}]")
+"""A character that proves that the value before it is complete; the buffer may end within a number."""
+
+
+def members(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the members of a JSON object: each element of a list with the list's key, any other value with its key.
+
+    Args:
+        path: a file such as ``{"images": [{...}, {...}], "info": {...}}``, which yields ``("images", {...})`` twice and
+            ``("info", {...})``.
+
+    Raises:
+        UserError: if the file is missing, damaged, or not a JSON object.
+    """
+    try:
+        with path.open(encoding="utf-8-sig") as stream:
+            yield from _Buffer(stream).members()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}). Restore the file.") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged or not a JSON object ({error}). Restore the file.") from error
+
+
+class _Buffer:
+    """The part of a JSON text that is being decoded."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._text = ""
+        self._at = 0
+        self._ended = False
+        self._decoder = json.JSONDecoder()
+
+    def members(self) -> Iterator[tuple[str, Any]]:
+        """Yield each element of the object's lists, and its other values, with their keys."""
+        self._take("{")
+        while True:
+            key = str(self._value())
+            self._take(":")
+            if self._peek() == "[":
+                yield from ((key, element) for element in self._elements())
+            else:
+                yield key, self._value()
+            if self._take(",}") == "}":
+                return
+
+    def _elements(self) -> Iterator[Any]:
+        self._take("[")
+        if self._peek() == "]":
+            self._take("]")
+            return
+        while True:
+            yield self._value()
+            if self._take(",]") == "]":
+                return
+
+    def _read_more(self) -> None:
+        chunk = self._stream.read(max(CHUNK, len(self._text) - self._at))
+        self._ended = not chunk
+        self._text = self._text[self._at :] + chunk
+        self._at = 0
+
+    def _peek(self) -> str:
+        """Return the next character that is not white space, or an empty string at the end."""
+        while True:
+            space = SPACE.match(self._text, self._at)
+            self._at = space.end() if space else self._at
+            if self._at < len(self._text) or self._ended:
+                return self._text[self._at : self._at + 1]
+            self._read_more()
+
+    def _take(self, allowed: str) -> str:
+        found = self._peek()
+        if not found or found not in allowed:
+            seen = f'"{found}"' if found else "the end of the file"
+            raise ValueError(f"found {seen} instead of {' or '.join(allowed)}")
+        self._at += 1
+        return found
+
+    def _value(self) -> Any:  # noqa: ANN401  any JSON value
+        self._peek()
+        while True:
+            last = self._ended or len(self._text) - self._at > LONGEST_VALUE
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._at)
+            except json.JSONDecodeError:
+                if last:
+                    raise
+            else:
+                if last or AFTER_VALUE.match(self._text, end):
+                    self._at = end
+                    return value
+            self._read_more()

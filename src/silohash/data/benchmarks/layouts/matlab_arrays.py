@@ -1,0 +1,358 @@
+"""Arrays of pictures or features with tags and labels, in MATLAB or HDF5 files, as hashing papers distribute them.
+
+The axes of the arrays are detected (`silohash.data.formats.matlab`), the number of items is the size that all arrays
+share, and files whose rows are in another order than the others' are rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.archive import Features, Pictures
+from silohash.data.benchmarks.layouts import alignment, checks, reading
+from silohash.data.benchmarks.layouts.base import Layout, Need
+from silohash.data.benchmarks.layouts.matlab_files import MatFolder, Named, Variable, axis_notes, find_file
+from silohash.data.formats.matlab import Swap
+from silohash.data.protocols.contents import Contents
+from silohash.types import Rows, UserError
+
+RAND = "-rand"
+"""Ending of the names of files whose rows are shuffled."""
+
+SHUFFLED = "refuse or accept files whose rows are in another order than the others'"
+PICTURE_OPTIONS = {"swap": "auto, yes or no: whether the pictures' height and width are swapped", "shuffled": SHUFFLED}
+FEATURE_OPTIONS = {"rand": "auto, yes or no: whether to use the shuffled files named -rand", "shuffled": SHUFFLED}
+STATED_OPTIONS = {"overlap": "refuse or accept stated splits that share many items", "shuffled": SHUFFLED}
+
+
+@dataclass(frozen=True)
+class ArrayFiles:
+    """The variables of a data set's arrays, and its published sizes.
+
+    Attributes:
+        image: pictures or their features.
+        text: tags or features of texts.
+        labels: labels of 0 and 1.
+        names: the pictures' names, if the distribution may have them.
+        items: the published numbers of items; empty if none are published.
+        classes: the published number of classes; 0 if none is published.
+    """
+
+    image: Named
+    text: Named
+    labels: Named
+    names: Named | None = None
+    items: tuple[int, ...] = ()
+    classes: int = 0
+
+
+@dataclass(frozen=True)
+class PartFiles:
+    """The variables of a distribution in two parts: items to search and train on, and queries.
+
+    Attributes:
+        database: variables of the first part.
+        test: variables of the second part.
+        items: the published numbers of items in both parts together.
+        queries: the published number of queries.
+        class_numbers: whether labels may be class numbers instead of columns of 0 and 1.
+    """
+
+    database: ArrayFiles
+    test: ArrayFiles
+    items: tuple[int, ...] = ()
+    queries: tuple[int, ...] = ()
+    class_numbers: bool = False
+
+
+def read_pictures(files: ArrayFiles, root: Path, *, swap: Swap = "auto", shuffled: str = "refuse") -> Contents:
+    """Read pictures, tags, labels and, if present, names, each from a file of its own or all from one.
+
+    Args:
+        files: the names of files and variables.
+        root: the folder, or one above it.
+        swap: whether height and width are swapped: ``yes``, ``no``, or ``auto`` (they are in files that MATLAB wrote,
+            and in others if the pictures lie on their side).
+        shuffled: ``refuse`` or ``accept`` pictures, tags or labels whose rows are in another order than the others'.
+    """
+    return _contents(_open(root, files), files, shuffled=shuffled, swap=swap)
+
+
+def read_features(
+    files: ArrayFiles, features: Sequence[str], root: Path, *, rand: str = "auto", shuffled: str = "refuse"
+) -> Contents:
+    """Read picture features with the tags, labels and names of the same folder and the same order of rows.
+
+    Args:
+        files: the names of files and variables, without the ending ``.mat``.
+        features: possible names of the file of picture features, without the ending ``.mat``.
+        root: the folder, or one above it.
+        rand: whether to use the shuffled files, named ``-rand``: ``auto`` (whichever are present), ``yes`` or ``no``.
+        shuffled: ``refuse`` or ``accept`` features whose rows are in another order than tags and labels.
+    """
+    reading.check_option("rand", rand, ("auto", "yes", "no"))
+    plain = find_file(root, *(f"{stem}.mat" for stem in features)) if rand != "yes" else None
+    mixed = find_file(root, *(f"{stem}{RAND}.mat" for stem in features)) if rand != "no" else None
+    if plain is not None and mixed is not None:
+        raise UserError(
+            f"{plain.name} and {mixed.name} hold the same items in different orders. Set rand = no for the first, or "
+            "rand = yes for the second."
+        )
+    path = plain or mixed
+    if path is None:
+        raise UserError(f"{' or '.join(f'{stem}.mat' for stem in features)} is missing in {root}. Add it.")
+    end, other = (RAND, "") if path is mixed else ("", RAND)
+    folder = MatFolder(root)
+    variables = {"image": folder.variable_in(path, files.image.variables)}
+    for what, named in (("text", files.text), ("labels", files.labels)):
+        renamed = replace(named, file=f"{named.file}{end}.mat")
+        variables[what] = folder.variable_beside(path, renamed, other_order=f"{named.file}{other}.mat")
+    names = path.parent / f"{files.names.file}{end}.mat" if files.names else None
+    if files.names and names and names.is_file():
+        variables["names"] = folder.variable_in(names, files.names.variables)
+    return _contents(variables, files, shuffled=shuffled)
+
+
+def read_with_last_queries(
+    files: ArrayFiles, queries: int, root: Path, *, overlap: str = "refuse", shuffled: str = "refuse"
+) -> Contents:
+    """Read features, texts and labels whose last rows are the queries.
+
+    Args:
+        files: the names of files and variables.
+        queries: number of queries; no split is stated if there are no more items than that.
+        root: the folder of the files.
+        overlap: ``refuse`` or ``accept`` queries of which more than 1 % occur in the database as well.
+        shuffled: ``refuse`` or ``accept`` features whose rows are in another order than texts and labels.
+    """
+    variables = _open(root, files)
+    contents = _contents(variables, files, shuffled=shuffled)
+    if len(contents) <= queries:
+        return contents
+    stated = checks.rest_searched(len(contents), np.arange(len(contents) - queries, len(contents)))
+    columns = [column for column in (contents.image, contents.text) if isinstance(column, np.ndarray)]
+    repeated = checks.check_repeated(columns, stated, overlap=overlap, where=str(variables["image"].path))
+    return replace(contents, stated=stated, notes={**contents.notes, **repeated})
+
+
+def read_parts(files: PartFiles, root: Path, *, overlap: str = "refuse", shuffled: str = "refuse") -> Contents:
+    """Read features, texts and labels of two parts: the first is searched and trained on, the second holds the queries.
+
+    Args:
+        files: the names of files and variables.
+        root: the folder of the files.
+        overlap: ``refuse`` or ``accept`` queries of which more than 1 % occur in the database as well.
+        shuffled: ``refuse`` or ``accept`` features whose rows are in another order than texts and labels.
+    """
+    folder = MatFolder(root)
+    first = folder.variable(files.database.image).path
+    parts = [_part(folder, first, part) for part in (files.database, files.test)]
+    counts = [checks.common_rows({str(variable): variable.shape for variable in part.values()}) for part in parts]
+    where = {what: str(variable) for what, variable in parts[0].items()}
+    joined = {what: _join([part[what] for part in parts], counts) for what in where}
+    image, text = (checks.as_features(joined[what], where[what]) for what in ("image", "text"))
+    numbers = files.class_numbers and (joined["labels"].ndim == 1 or joined["labels"].shape[1] == 1)
+    labels, label_notes = (checks.from_class_numbers if numbers else checks.as_labels)(
+        joined["labels"], where["labels"]
+    )
+    stated = checks.rest_searched(sum(counts), np.arange(counts[0], sum(counts)))
+    compared: dict[str, np.ndarray] = {where["image"]: image, where["text"]: text, where["labels"]: labels}
+    notes = {
+        **label_notes,
+        **axis_notes(parts[0], counts[0]),
+        **checks.size_notes(sum(counts), files.items),
+        **checks.size_notes(counts[1], files.queries, "queries"),
+        **alignment.check_aligned(compared, shuffled=shuffled),
+        **checks.check_repeated((image, text), stated, overlap=overlap, where=str(first)),
+    }
+    names = checks.numbered("class", labels.shape[1])
+    return Contents(checks.row_ids(sum(counts)), image, text, labels, names, stated=stated, notes=notes)
+
+
+def _part(folder: MatFolder, first: Path, files: ArrayFiles) -> dict[str, Variable]:
+    named = {"image": files.image, "text": files.text, "labels": files.labels}
+    return {what: folder.variable_beside(first, one) for what, one in named.items()}
+
+
+def _join(variables: Sequence[Variable], counts: Sequence[int]) -> np.ndarray:
+    arrays = [variable.array(count) for variable, count in zip(variables, counts, strict=True)]
+    if arrays[0].shape[1:] != arrays[1].shape[1:]:
+        raise UserError(f"{variables[0]} and {variables[1]} differ in their columns. Take all files from one source.")
+    return np.concatenate(arrays)
+
+
+def _open(root: Path, files: ArrayFiles) -> dict[str, Variable]:
+    folder = MatFolder(root)
+    image = folder.variable(files.image)
+    variables = {
+        "image": image,
+        "text": folder.variable(files.text, near=image.path),
+        "labels": folder.variable(files.labels, near=image.path),
+    }
+    names = folder.optional(files.names, near=image.path) if files.names else None
+    return variables if names is None else {**variables, "names": names}
+
+
+@dataclass(frozen=True)
+class _Image:
+    """The image column, and the rows and values by which it is compared with texts and labels."""
+
+    column: Pictures | Features
+    rows: Rows
+    values: np.ndarray
+    least: int
+    notes: Mapping[str, str]
+
+
+def _contents(
+    variables: Mapping[str, Variable], files: ArrayFiles, *, shuffled: str, swap: Swap | None = None
+) -> Contents:
+    """Read the arrays; ``swap`` is given if the images are pictures, and None if they are features."""
+    rows = checks.common_rows({str(variable): variable.shape for variable in variables.values()})
+    where = {what: str(variable) for what, variable in variables.items()}
+    labels, label_notes = checks.as_labels(variables["labels"].array(rows), where["labels"])
+    text = checks.as_features(variables["text"].array(rows), where["text"])
+    ids, id_notes = _ids(variables.get("names"), rows)
+    image = _features(variables["image"], rows) if swap is None else _pictures(variables["image"], rows, swap)
+    compared: dict[str, np.ndarray] = {
+        where["image"]: image.values,
+        where["text"]: text[image.rows],
+        where["labels"]: labels[image.rows],
+    }
+    notes = {
+        **axis_notes(variables, rows),
+        **checks.size_notes(rows, files.items),
+        **checks.size_notes(labels.shape[1], (files.classes,) if files.classes else (), "classes"),
+        **label_notes,
+        **id_notes,
+        **image.notes,
+        **alignment.check_aligned(compared, shuffled=shuffled, least=image.least),
+        "order of classes": "as in the file, which does not name them",
+    }
+    names = checks.numbered("class", labels.shape[1])
+    return Contents(ids=ids, image=image.column, text=text, labels=labels, label_names=names, notes=notes)
+
+
+def _ids(variable: Variable | None, rows: int) -> tuple[npt.NDArray[np.str_], dict[str, str]]:
+    """Return the names of the items as ids, or row numbers if there are no names."""
+    if variable is None:
+        return checks.row_ids(rows), {"ids": "row numbers, because the files hold no names"}
+    names = variable.file.strings(variable.name, rows=rows)
+    if names.ndim != 1:
+        raise UserError(
+            f"{variable.path}: {variable.name} holds several names per item. Use a file with one name per item."
+        )
+    ids = reading.unique_ids(names.tolist())
+    repeated = int((ids != names).sum())
+    return ids, {"repeated names": f"{repeated:,}"} if repeated else {}
+
+
+def _features(variable: Variable, rows: int) -> _Image:
+    values = checks.as_features(variable.array(rows), str(variable))
+    return _Image(values, np.arange(rows), values, alignment.LEAST_ROWS, {})
+
+
+def _pictures(variable: Variable, rows: int, swap: Swap) -> _Image:
+    """Open pictures. In files that Python wrote, the pictures themselves show which axis is the height."""
+    file = variable.file
+    pictures = file.pictures(variable.name, rows=rows, swap=swap)
+    sampled, small = alignment.thumbnails(pictures)
+    turned = alignment.look_turned(small)
+    notes = {}
+    if swap == "auto" and turned and file.kind != "v7.3" and pictures.size[0] == pictures.size[1]:
+        pictures = file.pictures(variable.name, rows=rows, swap="yes")
+        notes["image: orientation"] = "height and width swapped, because the pictures lay on their side"
+    elif turned:
+        notes["image: orientation"] = "the pictures seem to lie on their side; see the option swap"
+    notes["image: axes"] = f"{variable}, stored as {pictures.axes.order} in a file of kind {file.kind}"
+    if file.kind == "v5":
+        notes["image: memory"] = f"{variable} is held in memory, because files of version 5 to 7 cannot be read in part"
+    return _Image(pictures, sampled, small, alignment.LEAST_PICTURES, notes)
+
+
+def picture_layout(name: str, stem: str, *, items: tuple[int, ...], classes: int) -> Layout:
+    """Return the layout of DCMH's four files of one stem: pictures, tags, labels and names."""
+    files = ArrayFiles(
+        image=Named(f"{stem}-iall.mat", ("IAll",)),
+        text=Named(f"{stem}-yall.mat", ("YAll",)),
+        labels=Named(f"{stem}-lall.mat", ("LAll",)),
+        names=Named(f"{stem}-fall.mat", ("FAll",)),
+        items=items,
+        classes=classes,
+    )
+    return Layout(
+        name=name,
+        summary=f"DCMH: {stem}-iall.mat (pictures), -yall.mat (tags), -lall.mat (labels), -fall.mat (names)",
+        needs=(
+            Need(f"**/{stem}-iall.mat", "IAll: the pictures, 224 x 224, version 7.3"),
+            Need(f"**/{stem}-yall.mat", "YAll: the tags, one row per item"),
+            Need(f"**/{stem}-lall.mat", "LAll: the labels, one row per item"),
+            Need(f"**/{stem}-fall.mat", "FAll: the pictures' names", optional=True),
+        ),
+        reader=partial(read_pictures, files),
+        options=PICTURE_OPTIONS,
+    )
+
+
+def feature_layout(name: str, stem: str, features: tuple[str, ...], *, items: tuple[int, ...], classes: int) -> Layout:
+    """Return the layout of picture features with the tags and labels of the same folder, as UCCH distributes them.
+
+    Args:
+        name: the layout's name.
+        stem: beginning of the names of all files.
+        features: possible endings of the name of the file of features, the shortest last.
+        items: the published numbers of items.
+        classes: the published number of classes.
+    """
+    files = ArrayFiles(
+        image=Named("", ("XAll",)),
+        text=Named(f"{stem}-yall", ("YAll",)),
+        labels=Named(f"{stem}-lall", ("LAll",)),
+        names=Named(f"{stem}-fall", ("FAll",)),
+        items=items,
+        classes=classes,
+    )
+    return Layout(
+        name=name,
+        summary=f"UCCH: {stem}-{features[-1]}*.mat (picture features) with -yall.mat and -lall.mat of the same folder",
+        needs=(
+            Need(f"**/{stem}-{features[-1]}*.mat", "XAll: the pictures' features"),
+            Need(f"**/{stem}-yall*.mat", "YAll: the tags, from the same folder"),
+            Need(f"**/{stem}-lall*.mat", "LAll: the labels, from the same folder"),
+            Need(f"**/{stem}-fall*.mat", "FAll: the pictures' names, from the same folder", optional=True),
+        ),
+        reader=partial(read_features, files, tuple(f"{stem}-{part}" for part in features)),
+        options=FEATURE_OPTIONS,
+    )
+
+
+DSCMR_COLUMNS = {"img": "picture features", "txt": "text features", "img_lab": "class numbers"}
+
+
+def _dscmr_part(part: str) -> ArrayFiles:
+    return ArrayFiles(
+        image=Named(f"{part}_img.mat", (f"{part}_img",)),
+        text=Named(f"{part}_txt.mat", (f"{part}_txt",)),
+        labels=Named(f"{part}_img_lab.mat", (f"{part}_img_lab", f"{part}_lab")),
+    )
+
+
+DSCMR = PartFiles(database=_dscmr_part("train"), test=_dscmr_part("test"), class_numbers=True)
+DSCMR_LAYOUT = Layout(
+    name="dscmr",
+    summary="DSCMR: train_ and test_ each with img.mat, txt.mat and img_lab.mat (features and class numbers)",
+    needs=tuple(
+        Need(f"**/{part}_{column}.mat", f"{part}_{column}: {meaning}")
+        for part in ("train", "test")
+        for column, meaning in DSCMR_COLUMNS.items()
+    ),
+    reader=partial(read_parts, DSCMR),
+    options=STATED_OPTIONS,
+)
+"""The layout of DSCMR's six files of features."""

@@ -1,0 +1,276 @@
+"""Helpers of the readers: finding files, reading text and tables of 0 and 1, checking pictures, spreading captions."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.archive import Texts, as_texts
+from silohash.data.pictures.checking import check_pictures
+from silohash.data.pictures.packing import PictureFiles
+from silohash.registry import suggestion
+from silohash.types import Rows, UserError
+
+RESTORE = "Restore the file."
+SHOWN = 60
+"""Characters of a damaged line that an error shows."""
+
+CAPTIONS = ("first", "all", "each")
+"""``first``: one item per picture, with its first caption; ``all``: with all captions joined; ``each``: one item per
+caption, with the picture's id in the column ``picture``."""
+
+CAPTIONS_OPTION = "first, all (joined) or each (one item per caption)"
+
+TAG = re.compile(r"<[^>]*>")
+DECLARATION = re.compile(r"<[?!][^>]*>")
+
+Number = TypeVar("Number", np.uint8, np.float32)
+Key = TypeVar("Key", bound=Hashable)
+
+
+def check_option(option: str, value: object, allowed: Sequence[object]) -> None:
+    """Check an option's value.
+
+    Raises:
+        UserError: if it is not one of the allowed values.
+    """
+    if value not in allowed:
+        names = [str(name) for name in allowed]
+        raise UserError(f'{option} cannot be "{value}"{suggestion(str(value), names)}; it can be: {", ".join(names)}.')
+
+
+def find(root: Path, pattern: str) -> list[Path]:
+    """Return the files that match a glob, by depth and then by name, so that the order of the disk plays no part."""
+    return sorted(root.glob(pattern), key=lambda path: (len(path.parts), str(path)))
+
+
+def find_one(root: Path, pattern: str, what: str) -> Path:
+    """Return the match of a glob that is nearest to the root.
+
+    Raises:
+        UserError: if there is none; says what the file should hold.
+    """
+    found = find(root, pattern)
+    if not found:
+        raise UserError(f"{root} has no file {pattern} ({what}). Add it, or name the folder that holds it.")
+    return found[0]
+
+
+def first_by(key: Callable[[Path], Key], paths: Iterable[Path]) -> dict[Key, Path]:
+    """Return the first path of each key."""
+    found: dict[Key, Path] = {}
+    for path in paths:
+        found.setdefault(key(path), path)
+    return found
+
+
+def read_text(path: Path) -> str:
+    """Read a text file as UTF-8, or as Latin-1 if it is not valid UTF-8, as in older collections.
+
+    Raises:
+        UserError: if it cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
+def unreadable(path: Path, error: OSError) -> UserError:
+    """Return the error for a file that the system cannot read."""
+    return UserError(f"{path} cannot be read ({error.strerror or error}). {RESTORE}")
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a text file, stripped, without the empty lines at its end."""
+    lines = [line.strip() for line in read_text(path).split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def plain_text(marked: str) -> str:
+    """Return a text without its tags, with entities resolved and each run of white space replaced by one space."""
+    return " ".join(html.unescape(TAG.sub(" ", DECLARATION.sub(" ", marked))).split())
+
+
+def read_numbers(path: Path, columns: int) -> npt.NDArray[np.int64]:
+    """Read whole numbers, the same count per line, ignoring empty lines.
+
+    Returns:
+        ``(lines, columns)``.
+
+    Raises:
+        UserError: if a line holds anything else; names the file and the line.
+    """
+    rows: list[list[int]] = []
+    for number, line in enumerate(read_lines(path), start=1):
+        cells = line.replace(",", " ").split()
+        if cells and (len(cells) != columns or not all(cell.lstrip("-").isdecimal() for cell in cells)):
+            raise UserError(
+                f'{path}, line {number}: "{line[:SHOWN]}" is not {columns} whole number{"s" if columns > 1 else ""}. '
+                "Correct the line, or restore the file."
+            )
+        rows += [[int(cell) for cell in cells]] if cells else []
+    return np.array(rows, np.int64).reshape(len(rows), columns)
+
+
+def read_zero_one(path: Path, kind: type[Number], *, columns: int | None = None) -> npt.NDArray[Number]:
+    """Read a table of 0 and 1 separated by white space.
+
+    Args:
+        path: the file.
+        kind: the type of the result, ``numpy.uint8`` or ``numpy.float32``.
+        columns: number of values per line; None for as many as in the first line.
+
+    Returns:
+        ``(lines, columns)``.
+
+    Raises:
+        UserError: if a line is empty, holds anything else or another number of values; names the file and the line.
+    """
+    digits, empty = bytearray(), 0
+    try:
+        with path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                cells = _digits(line)
+                if cells is None:
+                    shown = line.decode("latin-1").strip()[:SHOWN]
+                    raise UserError(f'{path}, line {number}: "{shown}" holds something other than 0 and 1. {RESTORE}')
+                if not cells:
+                    empty = empty or number
+                    continue
+                columns = columns or len(cells)
+                _check_line(path, number, empty, len(cells), columns)
+                digits += cells
+    except OSError as error:
+        raise unreadable(path, error) from error
+    values = np.frombuffer(bytes(digits), np.uint8).reshape(-1, columns or 1)
+    return np.equal(values, ord("1")).astype(kind)
+
+
+def _digits(line: bytes) -> bytes | None:
+    """Return the digits of a line of 0 and 1 with white space between them, or None for any other line."""
+    for cells in (line.strip(), b" ".join(line.split())):
+        digits, between = cells[::2], cells[1::2]
+        if not digits.strip(b"01") and not between.strip():
+            return digits
+    return None
+
+
+def _check_line(path: Path, number: int, empty: int, found: int, columns: int) -> None:
+    if empty:
+        raise UserError(f"{path}, line {empty} is empty, so all later lines would belong to other items. {RESTORE}")
+    if found != columns:
+        raise UserError(f"{path}, line {number} has {found:,} columns where {columns:,} were expected. {RESTORE}")
+
+
+def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tuple[PictureFiles, dict[str, str]]:
+    """Decode every picture file once (the verdicts are cached), and leave out the unusable ones.
+
+    Args:
+        folder: the folder that the names are relative to.
+        names: one name per item, empty for an item without a picture.
+        remedy: what to do if no picture can be used.
+
+    Returns:
+        The pictures, with an empty name for each missing or damaged one, and a note on how many those are.
+
+    Raises:
+        UserError: if none can be used.
+    """
+    verdicts = check_pictures(folder, [name for name in names if name])
+    good = [name if name and not verdicts[name].problem else "" for name in names]
+    lacking = [row for row, name in enumerate(good) if not name]
+    problem = next((verdicts[names[row]].problem for row in lacking if names[row]), "")
+    if names and len(lacking) == len(names):
+        first = f": {problem}" if problem else ""
+        raise UserError(f"None of the {len(names):,} pictures in {folder} can be used{first}. {remedy}")
+    first = f", the first: {problem}" if problem else ""
+    notes = {"items whose picture is missing or damaged": f"{len(lacking):,}{first}"} if lacking else {}
+    return PictureFiles(folder, good, [verdicts[name].digest if name else "" for name in good]), notes
+
+
+def check_found_pictures(root: Path, paths: Sequence[Path | None], remedy: str) -> tuple[PictureFiles, dict[str, str]]:
+    """Check picture files as `check_picture_files` does, given their paths below the root, or None for no picture."""
+    names = [path.relative_to(root).as_posix() if path else "" for path in paths]
+    return check_picture_files(root, names, remedy)
+
+
+def text_column(texts: Sequence[str]) -> tuple[Texts, dict[str, str]]:
+    """Return texts as a column, and a note on how many had to be truncated."""
+    column, truncated = as_texts(texts)
+    return column, count_notes({"texts that were truncated": truncated})
+
+
+def count_notes(numbers: Mapping[str, int]) -> dict[str, str]:
+    """Return a note for each count that is not zero."""
+    return {what: f"{number:,}" for what, number in numbers.items() if number}
+
+
+def unique_ids(names: Sequence[str]) -> npt.NDArray[np.str_]:
+    """Return ``(N,)`` unique ids: the second occurrence of a name becomes ``name#2``."""
+    used: Counter[str] = Counter()
+    ids: list[str] = []
+    for name in names:
+        used[name] += 1
+        ids.append(name if used[name] == 1 else f"{name}#{used[name]}")
+    return np.array(ids, np.str_)
+
+
+def multi_hot(classes_of: Sequence[Sequence[int]], classes: int) -> npt.NDArray[np.uint8]:
+    """Return each item's class numbers as ``(N, classes)`` uint8."""
+    labels = np.zeros((len(classes_of), classes), np.uint8)
+    for row, numbers in enumerate(classes_of):
+        labels[row, list(numbers)] = 1
+    return labels
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """Items made of pictures with several captions each.
+
+    Attributes:
+        rows: each item's picture, ``(items,)`` int64.
+        ids: each item's id.
+        texts: each item's text, empty if its picture has no caption.
+    """
+
+    rows: Rows
+    ids: list[str]
+    texts: list[str]
+
+
+def spread_captions(pictures: Sequence[str], captions_of: Sequence[Sequence[str]], captions: str) -> Captioned:
+    """Make items of pictures with captions.
+
+    Args:
+        pictures: one id per picture.
+        captions_of: the captions of each picture.
+        captions: one of `CAPTIONS`.
+
+    Raises:
+        UserError: if ``captions`` is not one of them.
+    """
+    check_option("captions", captions, CAPTIONS)
+    if captions != "each":
+        texts = [" ".join(texts if captions == "all" else texts[:1]) for texts in captions_of]
+        return Captioned(np.arange(len(pictures), dtype=np.int64), list(pictures), texts)
+    items = [(row, k, text) for row, texts in enumerate(captions_of) for k, text in enumerate(texts or ("",))]
+    return Captioned(
+        rows=np.array([row for row, _, _ in items], np.int64),
+        ids=[f"{pictures[row]}#{k}" for row, k, _ in items],
+        texts=[text for _, _, text in items],
+    )

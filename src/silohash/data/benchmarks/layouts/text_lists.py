@@ -1,0 +1,302 @@
+"""Text lists of picture files with labels, as papers on image hashing distribute them; they hold no texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.benchmarks.layouts import reading
+from silohash.data.benchmarks.layouts.base import Layout, Need
+from silohash.data.benchmarks.layouts.checks import numbered
+from silohash.data.pictures.packing import PictureFiles
+from silohash.data.protocols.contents import Contents
+from silohash.types import Rows, UserError
+
+STEMS = {"database": "database", "train": "train", "query": "test"}
+"""Split -> beginning of its files' names. Items are numbered in this order of the files, each by its first occurrence."""
+
+REQUIRED = ("database", "query")
+LINE = re.compile(r"(\S.*?)((?:\s+\d+)+)\s*")
+
+
+@dataclass(frozen=True)
+class _List:
+    """One list: its file, its pictures' names, and their labels ``(n, C)``."""
+
+    path: Path
+    names: list[str]
+    labels: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One line of a list: its number, the picture, and the numbers behind it."""
+
+    number: int
+    picture: str
+    values: list[int]
+
+
+def read_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int = 0) -> Contents:
+    """Read ``train.txt``, ``test.txt`` and ``database.txt``: a path per line, then 0 or 1 per class, or a class number.
+
+    The splits are stated as the files have them, including overlaps. Some published lists hold their queries in the
+    database as well, so each query counts as its own best answer. The note ``queries in the database`` counts them, and
+    only a protocol that is named for the overlap accepts such lists.
+
+    Args:
+        root: the folder of the lists.
+        pictures: the folder that the paths are relative to, itself relative to the root; empty for the root.
+        strip: a prefix to remove from the paths, such as ``../data/``.
+        classes: number of classes, if lines hold class numbers; 0 for one more than the largest number.
+
+    Raises:
+        UserError: if a list is missing, a line is damaged, a picture has different labels in two lines, or no picture
+            can be used.
+    """
+    paths = _present(root, ".txt")
+    lines = {split: _parse_lines(path) for split, path in paths.items()}
+    single = {split: _width(paths[split], parsed) == 1 for split, parsed in lines.items()}
+    if any(single.values()):
+        labels = _single_labels(paths, lines, single, classes)
+    else:
+        labels = {split: _multi_labels(paths[split], parsed) for split, parsed in lines.items()}
+    lists = {split: _List(paths[split], [line.picture for line in lines[split]], labels[split]) for split in paths}
+    return _join_lists(root, lists, pictures, strip)
+
+
+def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int = 0) -> Contents:
+    """Read ``{database,train,test}_img.txt`` with ``_label_onehot.txt`` or, if that is missing, ``_label.txt``.
+
+    Args:
+        root: the folder of the lists; ``train_img.txt`` is optional.
+        pictures: the folder that the paths are relative to, itself relative to the root; empty for the root.
+        strip: a prefix to remove from the paths.
+        classes: number of classes, if ``_label.txt`` holds class numbers; 0 for one more than the largest number.
+
+    Raises:
+        UserError: if a list is missing, the files of one list differ in length, a line is damaged, a picture has
+            different labels in two lines, or no picture can be used.
+    """
+    paths = _present(root, "_img.txt")
+    names = {split: [line for line in reading.read_lines(path) if line] for split, path in paths.items()}
+    tables, sources = _companion_labels(root, tuple(paths), classes)
+    for split, path in paths.items():
+        if len(names[split]) != len(tables[split]):
+            raise UserError(
+                f"{path} has {len(names[split]):,} lines and {sources[split]} has {len(tables[split]):,}, but they must "
+                "match line by line. Restore both."
+            )
+    lists = {split: _List(paths[split], names[split], tables[split]) for split in paths}
+    return _join_lists(root, lists, pictures, strip)
+
+
+def _present(root: Path, end: str) -> dict[str, Path]:
+    """Return the list of each split that is present.
+
+    Raises:
+        UserError: if the database or the queries are missing.
+    """
+    paths = {split: root / f"{stem}{end}" for split, stem in STEMS.items()}
+    missing = [paths[split].name for split in REQUIRED if not paths[split].is_file()]
+    if missing:
+        raise UserError(f"{root} has no {' and no '.join(missing)}. Name the folder that holds the lists.")
+    return {split: path for split, path in paths.items() if path.is_file()}
+
+
+def _parse_lines(path: Path) -> list[_Line]:
+    lines = []
+    for number, line in enumerate(reading.read_lines(path), start=1):
+        if not line:
+            continue
+        found = LINE.fullmatch(line)
+        if not found:
+            raise UserError(
+                f'{path}, line {number}: "{line[: reading.SHOWN]}" is not a path followed by whole numbers. '
+                "Correct the line, or restore the file."
+            )
+        lines.append(_Line(number, found[1], [int(cell) for cell in found[2].split()]))
+    return lines
+
+
+def _width(path: Path, lines: Sequence[_Line]) -> int:
+    """Return how many numbers each line of a list holds."""
+    if not lines:
+        raise UserError(f"{path} is empty. {reading.RESTORE}")
+    width = len(lines[0].values)
+    for line in lines:
+        if len(line.values) != width:
+            raise UserError(
+                f"{path}, line {line.number} has {len(line.values):,} numbers where {width:,} were expected. "
+                f"{reading.RESTORE}"
+            )
+    return width
+
+
+def _single_labels(
+    paths: Mapping[str, Path], lines: Mapping[str, Sequence[_Line]], single: Mapping[str, bool], classes: int
+) -> dict[str, npt.NDArray[np.uint8]]:
+    mixed = [paths[split].name for split in paths if not single[split]]
+    if mixed:
+        raise UserError(
+            f"{paths['query'].parent}: {', '.join(mixed)} has several numbers per line and the other lists have one. "
+            "Use lists of one kind."
+        )
+    numbers = {split: [line.values[0] for line in parsed] for split, parsed in lines.items()}
+    count = classes or 1 + max(max(of_list) for of_list in numbers.values())
+    return {split: _class_labels(paths[split], [[n] for n in of_list], count) for split, of_list in numbers.items()}
+
+
+def _class_labels(path: Path, classes_of: Sequence[Sequence[int]], classes: int) -> npt.NDArray[np.uint8]:
+    largest = max((number for numbers in classes_of for number in numbers), default=0)
+    if largest >= classes:
+        raise UserError(f"{path} names the class {largest}, but classes run from 0 to {classes - 1}. Set classes.")
+    return reading.multi_hot(classes_of, classes)
+
+
+def _multi_labels(path: Path, lines: Sequence[_Line]) -> npt.NDArray[np.uint8]:
+    for line in lines:
+        if max(line.values) > 1:
+            raise UserError(f"{path}, line {line.number} holds {max(line.values)} instead of 0 or 1. {reading.RESTORE}")
+    return np.array([line.values for line in lines], np.uint8)
+
+
+def _companion_labels(
+    root: Path, splits: Sequence[str], classes: int
+) -> tuple[dict[str, npt.NDArray[np.uint8]], dict[str, Path]]:
+    hot = {split: root / f"{STEMS[split]}_label_onehot.txt" for split in splits}
+    if all(path.is_file() for path in hot.values()):
+        return {split: reading.read_zero_one(path, np.uint8) for split, path in hot.items()}, hot
+    plain = {split: root / f"{STEMS[split]}_label.txt" for split in splits}
+    missing = [path.name for path in plain.values() if not path.is_file()]
+    if missing:
+        raise UserError(
+            f"{root} has neither {', '.join(path.name for path in hot.values())} nor {', '.join(missing)}. "
+            "Add the labels beside the lists of pictures."
+        )
+    numbers = {
+        split: [_class_numbers(path, *line) for line in enumerate(reading.read_lines(path), start=1)]
+        for split, path in plain.items()
+    }
+    largest = max((number for of_list in numbers.values() for of_line in of_list for number in of_line), default=0)
+    count = classes or largest + 1
+    return {split: _class_labels(plain[split], of_list, count) for split, of_list in numbers.items()}, plain
+
+
+def _class_numbers(path: Path, number: int, line: str) -> list[int]:
+    cells = line.replace(",", " ").split()
+    if not all(cell.isdecimal() for cell in cells):
+        raise UserError(
+            f'{path}, line {number}: "{line[: reading.SHOWN]}" is not a list of class numbers from 0. {reading.RESTORE}'
+        )
+    return [int(cell) for cell in cells]
+
+
+def _join_lists(root: Path, lists: Mapping[str, _List], pictures: str, strip: str) -> Contents:
+    widths = {found.path.name: found.labels.shape[1] for found in lists.values()}
+    if len(set(widths.values())) > 1:
+        listed = ", ".join(f"{name} has {width:,}" for name, width in widths.items())
+        raise UserError(f"The lists in {root} have different numbers of classes: {listed}. Use lists of one release.")
+    row_of: dict[str, int] = {}
+    for found in lists.values():
+        for name in found.names:
+            row_of.setdefault(name, len(row_of))
+    rows = {split: np.array([row_of[name] for name in found.names], np.int64) for split, found in lists.items()}
+    labels = _join_labels(lists, rows, (len(row_of), next(iter(widths.values()))))
+    stated = {split: np.unique(of_list) for split, of_list in rows.items()}
+    image, notes = _pictures(root / pictures, list(row_of), strip)
+    repeated = sum(len(rows[split]) - len(stated[split]) for split in lists)
+    return Contents(
+        ids=np.array(list(row_of), np.str_),
+        image=image,
+        text=None,
+        labels=labels,
+        label_names=numbered("class", labels.shape[1]),
+        stated=stated,
+        notes={
+            "texts": "none in the lists",
+            **notes,
+            **_overlap_notes(stated),
+            **reading.count_notes({"lines that repeat a picture of their list": repeated}),
+        },
+    )
+
+
+def _join_labels(
+    lists: Mapping[str, _List], rows_of: Mapping[str, Rows], shape: tuple[int, int]
+) -> npt.NDArray[np.uint8]:
+    """Return the labels of all items, after checking that lines about the same picture agree."""
+    labels = np.zeros(shape, np.uint8)
+    known = np.zeros(shape[0], np.bool_)
+    for split, found in lists.items():
+        rows = rows_of[split]
+        new = ~known[rows]
+        labels[rows[new]] = found.labels[new]
+        known[rows] = True
+        different = np.flatnonzero((labels[rows] != found.labels).any(axis=1))
+        if len(different):
+            raise UserError(
+                f'{found.path} gives "{found.names[different[0]]}" other labels than an earlier line or list does '
+                f"({len(different):,} such lines). Use lists of one release."
+            )
+    return labels
+
+
+def _overlap_notes(stated: Mapping[str, Rows]) -> dict[str, str]:
+    query = stated["query"]
+    notes = {}
+    for split, what in (("database", "database"), ("train", "training items")):
+        both = len(np.intersect1d(query, stated.get(split, query[:0])))
+        if both:
+            notes[f"queries in the {what}"] = f"{both:,} of {len(query):,}"
+    return notes
+
+
+def _pictures(folder: Path, names: Sequence[str], strip: str) -> tuple[PictureFiles, dict[str, str]]:
+    paths = [PurePosixPath(name.replace("\\", "/").removeprefix(strip)).as_posix() for name in names]
+    return reading.check_picture_files(
+        folder,
+        paths,
+        f'The first line names "{names[0]}". Set pictures to the folder that it is relative to, and strip to the prefix '
+        "to remove.",
+    )
+
+
+OPTIONS = {
+    "pictures": "the folder that the paths are relative to, itself relative to the data set's folder",
+    "strip": "a prefix to remove from the paths",
+    "classes": "number of classes, if lines hold class numbers",
+}
+
+LISTS = Layout(
+    name="lists",
+    summary="train.txt, test.txt and database.txt of image hashing (HashNet, DeepHash, CSQ): a path and its labels",
+    needs=(
+        Need("database.txt", "the searched pictures with their labels"),
+        Need("test.txt", "the queries with their labels"),
+        Need("train.txt", "the training pictures with their labels", optional=True),
+        Need("**/*.jpg", "the pictures"),
+    ),
+    reader=read_lists,
+    options=OPTIONS,
+)
+
+COMPANION_LISTS = Layout(
+    name="companion-lists",
+    summary="database_img.txt and test_img.txt with their labels in separate files",
+    needs=(
+        Need("database_img.txt", "the searched pictures"),
+        Need("test_img.txt", "the queries"),
+        Need("database_label*.txt", "their labels: _label_onehot.txt (0 and 1) or _label.txt (class numbers from 0)"),
+        Need("test_label*.txt", "their labels"),
+        Need("train_img.txt", "the training pictures", optional=True),
+        Need("**/*.jpg", "the pictures"),
+    ),
+    reader=read_companion_lists,
+    options=OPTIONS,
+)

@@ -1,0 +1,313 @@
+"""NUS-WIDE: its card, its layouts, the reader of the collectors' release, and its protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.archive import Features, Texts
+from silohash.data.benchmarks import sources
+from silohash.data.benchmarks.dataset import Dataset
+from silohash.data.benchmarks.layouts import reading
+from silohash.data.benchmarks.layouts.base import Layout, Need
+from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT, feature_layout, picture_layout
+from silohash.data.benchmarks.layouts.matlab_lists import picture_list_layout
+from silohash.data.benchmarks.layouts.text_lists import COMPANION_LISTS, LISTS
+from silohash.data.pictures.packing import PictureFiles
+from silohash.data.protocols.contents import Contents
+from silohash.data.protocols.rule import SplitProtocol
+from silohash.types import Rows, UserError
+
+KEY = "nus-wide"
+ITEMS_21 = (195_834,)
+ITEMS_10 = (186_577, 186_557)
+CLASSES = (10, 21, 81)
+TEXTS = ("tags", "words")
+STATED = {"train": "TrainImagelist.txt", "query": "TestImagelist.txt"}
+PICTURE_FOLDERS = ("Flickr", "images", "Images", "ImageData", "")
+
+
+def read_collectors_files(
+    root: Path, *, classes: int = 21, text: str = "tags", pictures: str | None = None
+) -> Contents:
+    """Read the collectors' release, all 269,648 items in the order of ``Imagelist.txt``.
+
+    Args:
+        root: the folder with ``Groundtruth``, ``NUS_WID_Tags`` and ``ImageList``.
+        classes: 81 (all), or the 21 or 10 concepts with the most pictures, counted over all items before any is left
+            out. In the complete collection the 21 are those with more than 5,000 pictures. In alphabetical order.
+        text: ``tags`` (``(N, 1000)`` of 0 and 1) or ``words`` (the tags as words, named by ``TagList1k.txt``).
+        pictures: the folder of pictures, relative to the root. By default it is looked for in `PICTURE_FOLDERS`, and
+            there are no pictures if it is not found.
+
+    Raises:
+        UserError: if a file is missing or has another number of lines than the list of names, or a line is damaged.
+    """
+    reading.check_option("classes", classes, CLASSES)
+    reading.check_option("text", text, TEXTS)
+    listed = reading.find_one(root, "**/Imagelist.txt", "the pictures' names")
+    names = _read_names(listed)
+    labels, label_names = _read_labels(root, classes, len(names), listed)
+    column, text_notes = _read_tags(root, text, len(names), listed)
+    image, picture_notes = _find_pictures(root, names, pictures)
+    bare = int((~labels.any(axis=1)).sum())
+    return Contents(
+        ids=reading.unique_ids(names),
+        image=image,
+        text=column,
+        labels=labels,
+        label_names=label_names,
+        stated=_read_splits(listed.parent, names),
+        notes={
+            "classes": f"the {classes} with the most pictures: {', '.join(label_names)}" if classes < 81 else "all 81",
+            "tags": "the 1,000 of AllTags1k.txt",
+            **picture_notes,
+            **reading.count_notes({"items without any of the classes": bare}),
+            **text_notes,
+        },
+    )
+
+
+def _read_names(path: Path) -> list[str]:
+    return [line.replace("\\", "/") for line in reading.read_lines(path)]
+
+
+def _read_labels(root: Path, classes: int, count: int, listed: Path) -> tuple[npt.NDArray[np.uint8], tuple[str, ...]]:
+    folder = reading.find_one(root, "**/AllLabels/Labels_*.txt", "one file per concept, 0 or 1 per line").parent
+    files = {path.stem.removeprefix("Labels_"): path for path in reading.find(folder, "Labels_*.txt")}
+    if len(files) != max(CLASSES):
+        raise UserError(
+            f"{folder} has {len(files)} files of concepts where {max(CLASSES)} were expected. Unpack Groundtruth again; "
+            "the most frequent concepts are unknown without all files."
+        )
+    table = np.zeros((count, len(files)), np.uint8)
+    names = sorted(files)
+    for column, name in enumerate(names):
+        values = reading.read_zero_one(files[name], np.uint8, columns=1)
+        _check_length(files[name], len(values), listed, count)
+        table[:, column] = values[:, 0]
+    pictures_per_concept = table.sum(axis=0, dtype=np.int64)
+    kept = np.sort(np.argsort(-pictures_per_concept, kind="stable")[:classes])
+    return np.ascontiguousarray(table[:, kept]), tuple(names[column] for column in kept.tolist())
+
+
+def _check_length(path: Path, lines: int, listed: Path, count: int) -> None:
+    if lines != count:
+        raise UserError(
+            f"{path} has {lines:,} lines and {listed} has {count:,}, but they must match line by line. Restore both from "
+            "the same release."
+        )
+
+
+def _read_tags(root: Path, text: str, count: int, listed: Path) -> tuple[Features | Texts, dict[str, str]]:
+    path = reading.find_one(root, "**/AllTags1k.txt", "a table of 1,000 columns of 0 and 1, one line per item")
+    table = reading.read_zero_one(path, np.float32) if text == "tags" else reading.read_zero_one(path, np.uint8)
+    _check_length(path, len(table), listed, count)
+    if text == "tags":
+        return table.astype(np.float32, copy=False), {}
+    named = reading.find_one(root, "**/TagList1k.txt", "the names of the columns of AllTags1k.txt, one per line")
+    words = np.array(reading.read_lines(named), np.str_)
+    if len(words) != table.shape[1]:
+        raise UserError(f"{named} names {len(words):,} tags and {path} has {table.shape[1]:,} columns. Restore both.")
+    return reading.text_column([" ".join(words[row != 0].tolist()) for row in table])
+
+
+def _read_splits(folder: Path, names: Sequence[str]) -> dict[str, Rows]:
+    """Return the rows of the collectors' lists of training and test pictures, if both lists are present."""
+    lists = {split: folder / file for split, file in STATED.items()}
+    if not all(path.is_file() for path in lists.values()):
+        return {}
+    row_of = {name: row for row, name in enumerate(names)}
+    return {split: _rows(path, row_of) for split, path in lists.items()}
+
+
+def _rows(path: Path, row_of: Mapping[str, int]) -> Rows:
+    names = _read_names(path)
+    unknown = next((number for number, name in enumerate(names, start=1) if name not in row_of), 0)
+    if unknown:
+        raise UserError(f'{path}, line {unknown}: "{names[unknown - 1]}" is not in Imagelist.txt. Restore the lists.')
+    return np.unique(np.array([row_of[name] for name in names], np.int64))
+
+
+def _find_pictures(root: Path, names: Sequence[str], folder: str | None) -> tuple[PictureFiles | None, dict[str, str]]:
+    remedy = "Set pictures to the folder that the names in Imagelist.txt are relative to."
+    if folder is not None:
+        return reading.check_picture_files(root / folder, names, remedy)
+    tops = {name.split("/")[0] for name in names}
+    for candidate in PICTURE_FOLDERS:
+        if any(path.name in tops for path in (root / candidate).glob("*")):
+            return reading.check_picture_files(root / candidate, names, remedy)
+    return None, {"pictures": f"none found in {', '.join(name or 'the folder itself' for name in PICTURE_FOLDERS)}"}
+
+
+LAYOUTS = (
+    picture_layout("dcmh-mat-21", "nus-wide-tc21", items=ITEMS_21, classes=21),
+    picture_layout("dcmh-mat-10", "nus-wide-tc10", items=ITEMS_10, classes=10),
+    feature_layout("features-mat-21", "nus-wide-tc21", ("xall-vgg", "xall"), items=ITEMS_21, classes=21),
+    feature_layout("features-mat-10", "nus-wide-tc10", ("xall-vgg", "xall"), items=ITEMS_10, classes=10),
+    picture_list_layout({21: ITEMS_21, 10: ITEMS_10}, endings=("", "21", "10")),
+    DSCMR_LAYOUT,
+    LISTS,
+    COMPANION_LISTS,
+    Layout(
+        name="raw",
+        summary="the collectors' release: Groundtruth/AllLabels, NUS_WID_Tags/AllTags1k.txt and ImageList/Imagelist.txt",
+        needs=(
+            Need("**/Imagelist.txt", "the names of the 269,648 pictures"),
+            Need("**/AllLabels/Labels_*.txt", "81 files, one per concept, with 0 or 1 per line"),
+            Need("**/AllTags1k.txt", "which of the 1,000 tags each picture has"),
+            Need("**/TagList1k.txt", "the 1,000 tags, for text = words", optional=True),
+            Need("Flickr/*/*.jpg", "the pictures", optional=True),
+        ),
+        reader=read_collectors_files,
+        options={
+            "classes": "81, or the 21 or 10 with the most pictures",
+            "text": "tags (1,000 columns of 0 and 1) or words",
+            "pictures": "the folder of pictures, relative to the data set's folder",
+        },
+    ),
+)
+
+_protocol = partial(
+    SplitProtocol,
+    dataset=KEY,
+    items=195_834,
+    classes=21,
+    population="labelled",
+    labels="most frequent",
+    collected=269_648,
+    reader={"classes": 21},
+)
+_dcmh = partial(_protocol, query=2_100, train=10_500, database=193_734)
+_all_labels = partial(_protocol, classes=81, labels="as they are", items=None, reader={"classes": 81})
+_lists = partial(_all_labels, database=None, draw="stated", searched="neither", measure=sources.MAP_AT_5000)
+
+PROTOCOLS = (
+    _dcmh(
+        name="fedcafe",
+        source=sources.FEDCAFE,
+        draw="first rows",
+        round_by="queries",
+        about="The paper draws at random and publishes no code for this data set; the rows are those of DCMH's code. The "
+        "centralized row of its table equals, in all six figures, a row that DLFFH measured on another split.",
+    ),
+    _protocol(
+        name="fedhap",
+        source=sources.FEDHAP,
+        query=2_100,
+        train=10_000,
+        database=193_734,
+        about="The paper's text with its 21 classes; its table says 24 (fedhap-table-classes).",
+    ),
+    _all_labels(
+        name="fedhap-table-classes",
+        source=sources.FEDHAP,
+        query=2_100,
+        train=10_000,
+        database=None,
+        classes=24,
+        labels="most frequent",
+        about="The paper's table taken literally: 24 classes, here the most frequent of the 81, which only the collectors' "
+        "release holds. The table seems to swap the numbers of classes of two data sets.",
+    ),
+    _protocol(
+        name="feduch",
+        source=sources.FEDUCH,
+        query=2_000,
+        train=5_000,
+        database=193_834,
+        measure=sources.MAP_AT_50,
+        about="2,000 queries where most others use 2,100, and mAP over the first 50 items.",
+    ),
+    _protocol(
+        name="dlffh",
+        source=sources.DLFFH,
+        query=2_000,
+        train=10_000,
+        database=193_834,
+        about=sources.DATABASE_NOT_STATED,
+    ),
+    _dcmh(
+        name="dcmh",
+        source=sources.DCMH,
+        draw="first rows",
+        round_by="last",
+        about="195,834 items have at least one of the 21 labels; 5,413 of them have none of the 1,000 tags (dcmh-190421).",
+    ),
+    _dcmh(
+        name="dcmh-190421",
+        source="the population with a rule about tags",
+        database=188_321,
+        items=190_421,
+        population="tagged",
+        about="Items with at least one of the 21 labels and at least one of the 1,000 tags, so that no text is empty. "
+        "Figures are not comparable with those on 195,834 items.",
+    ),
+    _lists(
+        name="deephash-21",
+        source=sources.DEEPHASH,
+        query=2_100,
+        train=10_500,
+        classes=21,
+        round_by="queries",
+        reader={},
+        about="Lists of files state the splits. The best epoch is chosen on the queries.",
+    ),
+    _lists(
+        name="hashnet-81",
+        source=sources.HASHNET,
+        query=5_000,
+        train=10_000,
+        no_hits="skip",
+        round_by="last",
+        about="Lists of files state the splits, with all 81 labels.",
+    ),
+    _lists(
+        name="csq",
+        source=sources.CSQ,
+        query=2_040,
+        train=10_455,
+        classes=21,
+        no_hits="skip",
+        round_by="queries",
+        reader={},
+        about="Its own lists, slightly shorter than the 10,500 and 2,100 items of the others.",
+    ),
+    _protocol(
+        name="ucch",
+        source=sources.UCCH,
+        query=2_100,
+        train=184_477,
+        database=184_477,
+        items=186_577,
+        classes=10,
+        draw="last rows",
+        round_by="queries",
+        reader={"classes": 10},
+        about="The ten most frequent labels: 186,577 items (the repository's page says 186,557). The last 2,100 rows are "
+        "the queries; training uses all others without labels.",
+    ),
+    _dcmh(
+        name="torchcmh",
+        source=sources.TORCHCMH,
+        draw="numpy seed",
+        numpy_seed=7,
+        round_by="queries",
+        about=sources.SEEDED_LISTS.format("21"),
+    ),
+)
+
+NUS_WIDE = Dataset(
+    key=KEY,
+    title="NUS-WIDE",
+    summary="Open NUS-WIDE from files that the user provides: 269,648 photos with tags and 10, 21 or 81 labels.",
+    source="Chua et al., NUS-WIDE: A Real-World Web Image Database, CIVR 2009",
+    licence=sources.RESEARCH_ONLY,
+    layouts=LAYOUTS,
+    published=PROTOCOLS,
+    default_protocol="dcmh",
+)

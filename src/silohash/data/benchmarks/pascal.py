@@ -1,0 +1,106 @@
+"""Pascal Sentence: its card, its layouts, the reader of the collectors' release, and its protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from silohash.data.benchmarks import sources
+from silohash.data.benchmarks.dataset import Dataset
+from silohash.data.benchmarks.layouts import reading
+from silohash.data.benchmarks.layouts.base import Layout, Need
+from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT
+from silohash.data.protocols.contents import Contents
+from silohash.data.protocols.rule import SplitProtocol
+
+KEY = "pascal-sentence"
+
+
+def read_collectors_files(root: Path, *, captions: str = "all") -> Contents:
+    """Read the collectors' release: one folder per class, with a picture and five sentences per item.
+
+    Args:
+        root: the folder with ``dataset/<class>/*.jpg`` and ``sentence/<class>/*.txt``.
+        captions: ``all`` (joined), ``first`` or ``each`` (one item per sentence; the column ``picture`` names the
+            picture).
+
+    Raises:
+        UserError: if there are no pictures or no sentences.
+    """
+    sentence_files = _by_class(root, "**/sentence/*/*.txt", "sentences about a picture")
+    files = _by_class(root, "**/dataset/*/*.jpg", "the pictures of a class")
+    keys = sorted({*files, *sentence_files})
+    sentences = [
+        [line for line in reading.read_lines(sentence_files[k]) if line] if k in sentence_files else [] for k in keys
+    ]
+    items = reading.spread_captions(keys, sentences, captions)
+    chosen = [keys[row] for row in items.rows]
+    names = tuple(sorted({key.split("/")[0] for key in keys}))
+    paths = [files.get(key) for key in chosen]
+    image, picture_notes = reading.check_found_pictures(root, paths, "Put the pictures into dataset/<class> again.")
+    text, text_notes = reading.text_column(items.texts)
+    without = reading.count_notes({"pictures without a sentence": len(keys) - len(sentence_files)})
+    return Contents(
+        ids=np.array(items.ids, np.str_),
+        image=image,
+        text=text,
+        labels=reading.multi_hot([[names.index(key.split("/")[0])] for key in chosen], len(names)),
+        label_names=names,
+        notes={"captions": captions, **picture_notes, **without, **text_notes},
+        columns={"picture": np.array(chosen, np.str_)},
+    )
+
+
+def _by_class(root: Path, pattern: str, what: str) -> dict[str, Path]:
+    """Return ``class/stem`` -> file, of the folder nearest to the root that matches."""
+    folder = reading.find_one(root, pattern, what).parents[1]
+    return reading.first_by(
+        lambda path: f"{path.parent.name}/{path.stem}", reading.find(folder, "/".join(pattern.split("/")[-2:]))
+    )
+
+
+LAYOUTS = (
+    DSCMR_LAYOUT,
+    Layout(
+        name="raw",
+        summary="the collectors' release: dataset/<class>/*.jpg and sentence/<class>/*.txt with five sentences each",
+        needs=(
+            Need("**/dataset/*/*.jpg", "the pictures"),
+            Need("**/sentence/*/*.txt", "five sentences per picture"),
+        ),
+        reader=read_collectors_files,
+        options={"captions": reading.CAPTIONS_OPTION},
+    ),
+)
+
+PROTOCOLS = (
+    SplitProtocol(
+        dataset=KEY,
+        name="dscmr",
+        source=sources.DSCMR,
+        query=100,
+        train=800,
+        database=100,
+        items=1_000,
+        classes=20,
+        draw="stated",
+        searched="query",
+        round_by="queries",
+        collected=1_000,
+        about="Of the 50 pairs per class, 40 are for training, 5 for validation and 5 for the test. The test pairs are both "
+        "queries and database, so each finds its own pair among them. The best epoch is chosen on them too. If the files "
+        "state no splits, dscmr/drawn draws as many rows.",
+    ),
+)
+
+PASCAL_SENTENCE = Dataset(
+    key=KEY,
+    title="Pascal Sentence",
+    summary="Open Pascal Sentence from files that the user provides: 1,000 photos with five sentences each, in 20 classes.",
+    source="Rashtchian et al., Collecting Image Annotations Using Amazon's Mechanical Turk, NAACL HLT 2010 workshop",
+    licence=sources.RESEARCH_ONLY,
+    layouts=LAYOUTS,
+    published=PROTOCOLS,
+    default_protocol="default",
+)

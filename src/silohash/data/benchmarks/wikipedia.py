@@ -1,0 +1,169 @@
+"""Wikipedia: its card, its layouts, the reader of the collectors' release, and its protocols."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from silohash.data.benchmarks import sources
+from silohash.data.benchmarks.dataset import Dataset
+from silohash.data.benchmarks.layouts import reading
+from silohash.data.benchmarks.layouts.base import Layout, Need
+from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR as DSCMR_FILES
+from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT, read_parts
+from silohash.data.protocols.contents import Contents
+from silohash.data.protocols.rule import SplitProtocol
+from silohash.types import UserError
+
+KEY = "wikipedia"
+RASIWASIA = "Rasiwasia et al., A New Approach to Cross-Modal Multimedia Retrieval, ACM Multimedia 2010"
+ITEMS = (2_866, 2_635)
+TEST, VALIDATION = 693, 231
+LIST_COLUMNS = 3
+
+
+def read_collectors_files(root: Path) -> Contents:
+    """Read the collectors' release: the items of the training list, then those of the test list.
+
+    The lists state the splits ``train`` and ``query``; the protocol decides which items are searched.
+
+    Args:
+        root: the folder with ``trainset_txt_img_cat.list``, ``testset_txt_img_cat.list``, ``texts/*.xml``,
+            ``images/<category>/*.jpg`` and ``categories.list``.
+
+    Raises:
+        UserError: if a file is missing, or a line of a list is damaged.
+    """
+    train_list, test_list = (
+        reading.find_one(root, f"**/{part}set_txt_img_cat.list", "text, picture and category")
+        for part in ("train", "test")
+    )
+    names = [
+        line
+        for line in reading.read_lines(reading.find_one(root, "**/categories.list", "one category per line"))
+        if line
+    ]
+    train, test = (_read_list(path, len(names)) for path in (train_list, test_list))
+    items = train + test
+    pictures = reading.first_by(lambda path: path.stem, reading.find(root, "**/images/**/*.jpg"))
+    articles = reading.first_by(lambda path: path.stem, reading.find(root, "**/texts/*.xml"))
+    paths = [pictures.get(picture) for _, picture, _ in items]
+    image, picture_notes = reading.check_found_pictures(root, paths, "Put the pictures into images/<category> again.")
+    text, text_notes = reading.text_column([_read_article(articles.get(article)) for article, _, _ in items])
+    missing = sum(article not in articles for article, _, _ in items)
+    rows = np.arange(len(items), dtype=np.int64)
+    return Contents(
+        ids=reading.unique_ids([article for article, _, _ in items]),
+        image=image,
+        text=text,
+        labels=reading.multi_hot([[category - 1] for _, _, category in items], len(names)),
+        label_names=tuple(names),
+        stated={"train": rows[: len(train)], "query": rows[len(train) :]},
+        notes={**picture_notes, **reading.count_notes({"items whose text is missing": missing}), **text_notes},
+        columns={"picture": np.array([picture for _, picture, _ in items], np.str_)},
+    )
+
+
+def _read_list(path: Path, categories: int) -> list[tuple[str, str, int]]:
+    """Return text, picture and category of each line."""
+    items: list[tuple[str, str, int]] = []
+    for number, line in enumerate(reading.read_lines(path), start=1):
+        cells = line.split()
+        if len(cells) != LIST_COLUMNS or not cells[2].isdecimal() or not 1 <= int(cells[2]) <= categories:
+            raise UserError(
+                f'{path}, line {number}: "{line[: reading.SHOWN]}" is not a text, a picture and a category from 1 to '
+                f"{categories}. Restore the file."
+            )
+        items.append((cells[0], cells[1], int(cells[2])))
+    return items
+
+
+def _read_article(path: Path | None) -> str:
+    if path is None:
+        return ""
+    content = reading.read_text(path)
+    inner = re.search(r"<text[^>]*>(.*?)</text>", content, re.DOTALL | re.IGNORECASE)
+    return reading.plain_text(inner[1] if inner else content)
+
+
+def read_dscmr(root: Path, *, overlap: str = "refuse", shuffled: str = "refuse") -> Contents:
+    """Read the features that DSCMR distributes; the first 231 of 693 test rows are for validation.
+
+    The options are those of `read_parts`.
+    """
+    contents = read_parts(replace(DSCMR_FILES, items=ITEMS), root, overlap=overlap, shuffled=shuffled)
+    query = contents.stated["query"]
+    if len(query) != TEST:
+        return contents
+    stated = {**contents.stated, "validation": query[:VALIDATION], "query": query[VALIDATION:]}
+    note = f"the first {VALIDATION} of the {TEST} test rows are for validation"
+    return replace(contents, stated=stated, notes={**contents.notes, "splits": note})
+
+
+LAYOUTS = (
+    replace(DSCMR_LAYOUT, reader=read_dscmr),
+    Layout(
+        name="raw",
+        summary="the collectors' release: two lists, texts/*.xml, images/<category>/*.jpg and categories.list",
+        needs=(
+            Need("**/trainset_txt_img_cat.list", "text, picture and category of each training item"),
+            Need("**/testset_txt_img_cat.list", "text, picture and category of each test item"),
+            Need("**/texts/*.xml", "the articles"),
+            Need("**/images/**/*.jpg", "the pictures"),
+            Need("**/categories.list", "the categories' names"),
+        ),
+        reader=read_collectors_files,
+    ),
+)
+
+_protocol = partial(SplitProtocol, dataset=KEY, classes=10, train=2_173, draw="stated", collected=2_866)
+
+PROTOCOLS = (
+    _protocol(
+        name="feduch",
+        source=sources.FEDUCH,
+        query=462,
+        database=2_173,
+        searched="train",
+        measure=sources.MAP_AT_50,
+        about="2,173 and 462 of the 2,866 items: the split of DSCMR and others with a validation part of 231, without that "
+        "part. The database is the training set. Lists of 693 test items do not state which of them are the 462 "
+        "(rasiwasia uses all).",
+    ),
+    _protocol(
+        name="dscmr",
+        source=sources.DSCMR,
+        query=462,
+        database=462,
+        searched="query",
+        round_by="queries",
+        about="The 462 test items are both queries and database, so each finds its own pair among them. The best epoch is "
+        "chosen on them too.",
+    ),
+    _protocol(
+        name="rasiwasia",
+        source=RASIWASIA,
+        query=693,
+        items=2_866,
+        database=2_173,
+        queries_of=("validation", "query"),
+        searched="train",
+        about="The collectors' split: 2,173 training items and 693 test items, including those that others set aside for "
+        "validation. In the paper the test items are searched; here the training items are, as in hashing papers.",
+    ),
+)
+
+WIKIPEDIA = Dataset(
+    key=KEY,
+    title="Wikipedia",
+    summary="Open Wikipedia from files that the user provides: 2,866 pictures with articles in ten classes.",
+    source=RASIWASIA,
+    licence=sources.RESEARCH_ONLY,
+    layouts=LAYOUTS,
+    published=PROTOCOLS,
+    default_protocol="rasiwasia",
+)

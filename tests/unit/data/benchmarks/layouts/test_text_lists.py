@@ -1,0 +1,139 @@
+"""Lists of pictures with labels: one line or companion files, overlaps, and lines that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silohash.data.benchmarks.layouts.text_lists import COMPANION_LISTS, LISTS
+from silohash.data.pictures.packing import PictureFiles
+from silohash.types import UserError
+from tests.unit.data.benchmarks.drawing import draw, write
+
+
+def write_lists(root: Path) -> None:
+    draw(root, *(f"images/{name}.jpg" for name in "abcdef"))
+    write(root, "database.txt", "images/a.jpg 0 1 0", "images/b.jpg 1 0 1", "images/c.jpg 0 0 0")
+    write(root, "train.txt", "images/b.jpg 1 0 1", "images/d.jpg 0 0 1")
+    write(root, "test.txt", "images/e.jpg 1 1 1", "")
+
+
+def test_lists_of_zero_and_one(tmp_path: Path) -> None:
+    write_lists(tmp_path)
+    assert not LISTS.missing(tmp_path)
+    raw = LISTS.read(tmp_path)
+    assert raw.ids.tolist() == [f"images/{name}.jpg" for name in "abcde"]
+    assert raw.labels is not None
+    assert raw.labels.tolist() == [[0, 1, 0], [1, 0, 1], [0, 0, 0], [0, 0, 1], [1, 1, 1]]
+    assert raw.label_names == ("class 0", "class 1", "class 2")
+    stated = {name: rows.tolist() for name, rows in raw.stated.items()}
+    assert stated == {"database": [0, 1, 2], "train": [1, 3], "query": [4]}
+    assert raw.text is None
+    assert raw.has("image").all()
+    assert "queries in the database" not in raw.notes
+
+
+def test_queries_in_the_database_are_stated_and_noted(tmp_path: Path) -> None:
+    write_lists(tmp_path)
+    write(tmp_path, "test.txt", "images/e.jpg 1 1 1", "images/a.jpg 0 1 0", "images/d.jpg 0 0 1")
+    raw = LISTS.read(tmp_path)
+    assert raw.notes["queries in the database"] == "1 of 3"
+    assert raw.notes["queries in the training items"] == "1 of 3"
+    assert np.intersect1d(raw.stated["query"], raw.stated["database"]).tolist() == [0]
+
+
+def test_a_picture_twice_in_a_list_is_counted_and_other_labels_refused(tmp_path: Path) -> None:
+    write_lists(tmp_path)
+    write(tmp_path, "test.txt", "images/e.jpg 1 1 1", "images/e.jpg 1 1 1")
+    assert LISTS.read(tmp_path).notes["lines that repeat a picture of their list"] == "1"
+    write(tmp_path, "test.txt", "images/b.jpg 1 1 1")
+    with pytest.raises(UserError, match=r'test\.txt gives "images/b\.jpg" other labels'):
+        LISTS.read(tmp_path)
+
+
+def test_lists_of_one_class_a_line(tmp_path: Path) -> None:
+    draw(tmp_path, "here/a 1.jpg", "here/b.jpg")
+    write(tmp_path, "database.txt", "/data/set/a 1.jpg 0")
+    write(tmp_path, "test.txt", "/data/set/b.jpg 2")
+    raw = LISTS.read(tmp_path, pictures="here", strip="/data/set/")
+    assert raw.labels is not None
+    assert raw.labels.tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert isinstance(raw.image, PictureFiles)
+    assert raw.image.names == ("a 1.jpg", "b.jpg")
+    wider = LISTS.read(tmp_path, pictures="here", strip="/data/set/", classes=5)
+    assert wider.labels is not None
+    assert wider.labels.shape == (2, 5)
+    with pytest.raises(UserError, match="names the class 2, but classes run from 0 to 1"):
+        LISTS.read(tmp_path, pictures="here", strip="/data/set/", classes=2)
+    with pytest.raises(UserError, match=r'None of the 2 pictures.*The first line names "/data/set/a 1\.jpg"'):
+        LISTS.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("images/f.jpg 1 1", r"test\.txt, line 2 has 2 numbers where 3"),
+        ("images/f.jpg 1 1 2", r"test\.txt, line 2 holds 2 instead of 0 or 1"),
+        ("images/f.jpg", r'test\.txt, line 2: "images/f\.jpg" is not a path followed by whole numbers'),
+        ("images/f.jpg 1 -1 1", r"test\.txt, line 2 has 1 numbers where 3"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path: Path, line: str, said: str) -> None:
+    write_lists(tmp_path)
+    write(tmp_path, "test.txt", "images/e.jpg 1 1 1", line)
+    with pytest.raises(UserError, match=said):
+        LISTS.read(tmp_path)
+
+
+def test_lists_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    write_lists(tmp_path)
+    write(tmp_path, "test.txt", "images/e.jpg 1 1 1 1")
+    with pytest.raises(UserError, match=r"different numbers of classes: database\.txt has 3, train\.txt has 3"):
+        LISTS.read(tmp_path)
+    write(tmp_path, "test.txt", "images/e.jpg 1")
+    with pytest.raises(UserError, match=r"database\.txt, train\.txt has several numbers per line"):
+        LISTS.read(tmp_path)
+    (tmp_path / "test.txt").unlink()
+    with pytest.raises(UserError, match=r"has no test\.txt"):
+        LISTS.read(tmp_path)
+
+
+def write_companions(root: Path, *, hot: bool) -> None:
+    draw(root, "a.jpg", "b.jpg", "c.jpg")
+    write(root, "database_img.txt", "a.jpg", "b.jpg")
+    write(root, "test_img.txt", "c.jpg")
+    write(root, "database_label.txt", "2", "0 1")
+    write(root, "test_label.txt", "1")
+    if hot:
+        write(root, "database_label_onehot.txt", "0 0 1", "1 1 0")
+        write(root, "test_label_onehot.txt", "0 1 0")
+
+
+@pytest.mark.parametrize("hot", [True, False])
+def test_companion_lists(tmp_path: Path, hot: bool) -> None:
+    write_companions(tmp_path, hot=hot)
+    assert not COMPANION_LISTS.missing(tmp_path)
+    raw = COMPANION_LISTS.read(tmp_path)
+    assert raw.labels is not None
+    assert raw.labels.tolist() == [[0, 0, 1], [1, 1, 0], [0, 1, 0]]
+    assert {name: rows.tolist() for name, rows in raw.stated.items()} == {"database": [0, 1], "query": [2]}
+
+
+@pytest.mark.parametrize(("name", "hot"), [("database_label_onehot.txt", True), ("database_label.txt", False)])
+def test_companion_files_of_other_lengths_are_refused(tmp_path: Path, name: str, hot: bool) -> None:
+    write_companions(tmp_path, hot=hot)
+    write(tmp_path, name, "1" if not hot else "0 0 1")
+    with pytest.raises(UserError, match=rf"database_img\.txt has 2 lines and .*{name} has 1"):
+        COMPANION_LISTS.read(tmp_path)
+
+
+def test_companion_labels_that_are_missing_or_damaged_are_named(tmp_path: Path) -> None:
+    write_companions(tmp_path, hot=False)
+    write(tmp_path, "database_label.txt", "2", "dog")
+    with pytest.raises(UserError, match=r'database_label\.txt, line 2: "dog"'):
+        COMPANION_LISTS.read(tmp_path)
+    (tmp_path / "test_label.txt").unlink()
+    with pytest.raises(UserError, match=r"nor test_label\.txt"):
+        COMPANION_LISTS.read(tmp_path)

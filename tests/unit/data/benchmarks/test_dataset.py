@@ -1,0 +1,160 @@
+"""A data set: its files are read, put under a protocol and opened as an archive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from silohash.data.archive import Pictures
+from silohash.data.benchmarks.coco import COCO
+from silohash.data.benchmarks.dataset import SelectedPictures
+from silohash.data.benchmarks.mirflickr import MIRFLICKR25K
+from silohash.data.benchmarks.nus_wide import NUS_WIDE
+from silohash.data.catalogue import open_archive
+from silohash.data.pictures.decoding import GreyPictures
+from silohash.data.pictures.packing import PictureFiles
+from silohash.data.protocols.contents import Contents
+from silohash.runtime.config import load_config
+from silohash.runtime.run import archive_of
+from silohash.types import UserError
+from tests.benchmark_files import write_lists, write_wikipedia
+
+
+@pytest.fixture
+def wikipedia(tmp_path: Path) -> Path:
+    return write_wikipedia(tmp_path / "files" / "wikipedia")
+
+
+def test_an_archive_under_a_protocol(wikipedia: Path) -> None:
+    archive = open_archive("wikipedia", options={"root": str(wikipedia), "protocol": "feduch/scaled"})
+    assert {name: len(rows) for name, rows in archive.splits.items()} == {"query": 20, "database": 60, "train": 60}
+    assert archive.card.protocol == "wikipedia/feduch/scaled/80/60-60"
+    assert archive.card.digest
+    assert "2,173" in archive.card.notes["about the protocol"]
+    assert archive.card.notes["as published, the source measures"].startswith("mAP@50[denominator=retrieved]; ")
+    pairs = open_archive("wikipedia", options={"root": str(wikipedia), "protocol": "dscmr/scaled"})
+    assert pairs.query_in_database
+    assert pairs.split("query").tolist() == pairs.split("database").tolist()
+    assert pairs.card.digest != archive.card.digest
+    with pytest.raises(
+        UserError, match=r"needs 462 queries and 2,173 training items, but its population holds only 80"
+    ):
+        open_archive("wikipedia", options={"root": str(wikipedia), "protocol": "feduch"})
+
+
+def test_the_seed_draws_other_queries_and_stands_in_the_name(wikipedia: Path) -> None:
+    options = {"root": str(wikipedia), "protocol": "feduch/drawn/scaled"}
+    first, other = (open_archive("wikipedia", options={**options, "seed": seed}) for seed in (0, 5))
+    assert first.ids[first.split("query")].tolist() != other.ids[other.split("query")].tolist()
+    assert other.card.protocol == f"{first.card.protocol}/seed5"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"layout": "dscmrr"},
+            r'wikipedia has no layout "dscmrr" \(did you mean "dscmr"\?\); it has: dscmr, raw, or auto',
+        ),
+        ({"protocol": "feduhc"}, r'no protocol "feduhc" \(did you mean "feduch"\?\)'),
+        (
+            {"overlapp": "accept"},
+            r'wikipedia has no option "overlapp" \(did you mean "overlap"\?\); it has: root, layout',
+        ),
+        ({"layot": "dscmr"}, r'no option "layot" \(did you mean "layout"\?\)'),
+    ],
+)
+def test_mistakes_are_named(wikipedia: Path, options, says) -> None:
+    with pytest.raises(UserError, match=says):
+        open_archive("wikipedia", options={"root": str(wikipedia), **options})
+
+
+def test_an_option_of_another_layout_is_refused(tmp_path: Path) -> None:
+    folder = write_lists(tmp_path / "coco")
+    with pytest.raises(UserError, match='layout lists of coco has no option "year"; it has: pictures, strip, classes'):
+        open_archive("coco", options={"root": str(folder), "year": 2014})
+
+
+def test_a_protocol_hands_its_readers_options_on(monkeypatch) -> None:
+    given = {}
+
+    def reader(self, root, **options):
+        given.update(options)
+        return "read"
+
+    layout = NUS_WIDE.layouts[-1]
+    assert "classes" in layout.options
+    monkeypatch.setattr(type(layout), "read", reader)
+    monkeypatch.setattr(type(layout), "missing", lambda self, root: [])
+    choice = NUS_WIDE.protocol("ucch")
+    assert NUS_WIDE.read(layout="raw", choice=choice, text="words") == "read"
+    assert given == {"classes": 10, "text": "words"}
+    NUS_WIDE.read(layout="raw", choice=choice, classes=21)
+    assert given["classes"] == 21
+
+
+def test_lists_with_their_queries_in_the_database_need_the_protocol_that_names_it(tmp_path: Path) -> None:
+    overlapping = write_lists(tmp_path / "hashnet", overlap=True)
+    with pytest.raises(UserError, match=r"5 of the 5 queries .* are in the database\. Set protocol = hashnet-112218"):
+        COCO(root=str(overlapping), protocol="deephash/scaled")
+    archive = COCO(root=str(overlapping), protocol="hashnet-112218/scaled")
+    assert archive.query_in_database
+    assert {name: len(rows) for name, rows in archive.splits.items()} == {"query": 5, "database": 22, "train": 8}
+    plain = COCO(root=str(write_lists(tmp_path / "deephash")), protocol="deephash/scaled")
+    assert not plain.query_in_database
+    assert {name: len(rows) for name, rows in plain.splits.items()} == {"query": 5, "database": 25, "train": 8}
+    assert isinstance(plain.image, PictureFiles)
+
+
+def grey(count: int) -> Contents:
+    pixels = np.arange(count, dtype=np.uint8)[:, None, None].repeat(4, 1).repeat(4, 2)
+    labels = np.ones((count, 24), np.uint8)
+    labels[1] = 0
+    return Contents(
+        ids=np.array([f"p{number}" for number in range(count)]),
+        image=GreyPictures(pixels),
+        text=np.array(["sea"] * count),
+        labels=labels,
+        label_names=tuple(f"class {column}" for column in range(24)),
+        columns={"place": np.array([f"at {number}" for number in range(count)])},
+    )
+
+
+def test_pictures_go_with_their_items(tmp_path: Path) -> None:
+    archive = MIRFLICKR25K.archive(grey(40), MIRFLICKR25K.protocol("dcmh-24581/scaled"))
+    assert len(archive) == 39
+    assert isinstance(archive.image, SelectedPictures)
+    assert isinstance(archive.image, Pictures)
+    row = archive.ids.tolist().index("p7")
+    assert archive.image.picture(row).getpixel((0, 0)) == 7
+    assert archive.columns["place"][row] == "at 7"
+    whole = replace(grey(40), labels=np.ones((40, 24), np.uint8))
+    assert isinstance(MIRFLICKR25K.archive(whole, MIRFLICKR25K.protocol("dcmh-24581/scaled")).image, GreyPictures)
+    other = SelectedPictures(GreyPictures(np.zeros((3, 2, 2), np.uint8)), np.array([0, 2]))
+    assert other.digest() != SelectedPictures(other.column, np.array([0, 1])).digest()
+    for number in range(3):
+        Image.new("RGB", (4, 4), (number * 90, 0, 0)).save(tmp_path / f"{number}.png")
+    files = PictureFiles(tmp_path, ["0.png", "1.png", "2.png"], ["a", "b", "c"]).taken(np.array([2, 0]))
+    assert files.names == ("2.png", "0.png")
+    assert files.content_digest(0) == "c"
+
+
+def test_a_config_names_data_set_protocol_and_folder(wikipedia: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        '[data]\nname = "wikipedia"\nprotocol = "rasiwasia/scaled"\noptions = { root = "files/wikipedia" }\n'
+    )
+    config = load_config(file)
+    assert config.data.options["root"] == str(wikipedia)
+    assert archive_of(config).card.protocol == "wikipedia/rasiwasia/scaled/80/60-60"
+    assert load_config(file, ["data.protocol=dscmr/scaled"]).data.protocol == "dscmr/scaled"
+    with pytest.raises(UserError, match=r'wikipedia has no protocol "rasiwasi" \(did you mean "rasiwasia"\?\)'):
+        load_config(file, ["data.protocol=rasiwasi"])
+    with pytest.raises(UserError, match=r"glyphs brings its own splits; protocols are of mirflickr25k, nus-wide"):
+        load_config({"data": {"name": "glyphs", "protocol": "dcmh"}})
+    with pytest.raises(UserError, match="a folder of your own has no protocol"):
+        load_config({"data": {"path": str(tmp_path), "protocol": "dcmh"}})

@@ -1,0 +1,63 @@
+"""Each data set is named in its own file and in at most three other source files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import silohash
+from silohash.data.catalogue import ARCHIVES
+
+ROOT = Path(silohash.__file__).parent
+MOST_OTHER_FILES = 3
+SUFFIXES = {".py", ".toml", ".html", ".css", ".js", ".md", ".txt"}
+
+# Every archive of the catalogue, except the embedded glyphs, which have a folder of their own.
+PATTERNS = {
+    "coco18": r"coco18",
+    "fashion": r"(?<![.\w])fashion(?![\w-])",  # neither fashion-clip99 nor the module of the other fashion sets
+    "wiki-sift-lda": r"wiki[-_]sift[-_]lda",
+    "clothing10": r"clothing10",
+    "flickr8k-1k": r"flickr8k",
+    "coco-mini": r"coco[-_]mini",
+    "nlvr-graphs": r"nlvr",
+    "fashion-clip99": r"fashion[-_]clip99",
+    "pascal-deep": r"pascal[-_]deep",
+    "mirflickr25k": r"mir[-_ ]?flickr",
+    "nus-wide": r"nus[-_ ]?wide|\bnus\b",
+    "iapr-tc12": r"iapr",
+    "coco": r"\bcoco\b(?!-mini)|mscoco",
+    "wikipedia": r"wikipedia",
+    "fashionvc": r"fashion[-_ ]?vc",
+    "ssense": r"ssense",
+    "pascal-sentence": r"pascal(?![-_]deep)",
+}
+FILES = {path: path.read_text(encoding="utf-8") for path in sorted(ROOT.rglob("*")) if path.suffix in SUFFIXES}
+
+
+def own_file(key: str) -> Path:
+    """Returns the file of the module that opens the archive."""
+    module = ARCHIVES[key].partition(":")[0]
+    return ROOT.parent.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def named_in(key: str) -> set[str]:
+    """Returns the other files that name the archive anywhere: in code, comments or docstrings."""
+    pattern = re.compile(PATTERNS[key], re.IGNORECASE)
+    return {str(path.relative_to(ROOT)) for path, text in FILES.items() if pattern.search(text)} - {
+        str(own_file(key).relative_to(ROOT))
+    }
+
+
+def test_every_named_archive_is_covered() -> None:
+    assert set(PATTERNS) == set(ARCHIVES) - {"glyphs"}
+
+
+@pytest.mark.parametrize("key", list(PATTERNS))
+def test_a_data_set_is_named_in_few_files(key: str) -> None:
+    assert re.search(PATTERNS[key], own_file(key).read_text(encoding="utf-8"), re.IGNORECASE)
+    others = named_in(key)
+    assert "data/catalogue.py" in others
+    assert len(others) <= MOST_OTHER_FILES, sorted(others)
