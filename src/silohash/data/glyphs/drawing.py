@@ -89,13 +89,13 @@ def _centered(ink: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def _fonts() -> Path:
-    spec = importlib.util.find_spec("matplotlib")
-    folders = [Path(place) / "mpl-data" for place in (spec.submodule_search_locations or () if spec else ())]
-    if not folders or not folders[0].is_dir():
+    spec = importlib.util.find_spec("matplotlib")  # without importing it, which takes long
+    data = Path(spec.origin or "").parent / "mpl-data" if spec else Path()
+    if not data.is_dir():
         import matplotlib
 
-        folders = [Path(matplotlib.get_data_path())]
-    return folders[0] / "fonts" / "ttf"
+        data = Path(matplotlib.get_data_path())
+    return data / "fonts" / "ttf"
 
 
 def face_of(file: str) -> Face:

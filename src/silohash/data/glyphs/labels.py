@@ -73,40 +73,25 @@ KIND_OF_CATEGORY = {
     "Lu": "capital letter",
     "Ll": "small letter",
     "Lm": "raised or lowered",
-    "Nd": "number",
-    "Nl": "number",
-    "No": "number",
+    **dict.fromkeys(("Nd", "Nl", "No"), "number"),
     "Sc": "currency",
     "Sm": "mathematical sign",
-    "Pc": "punctuation",
-    "Pd": "punctuation",
-    "Po": "punctuation",
-    "Ps": "bracket",
-    "Pe": "bracket",
-    "Pi": "quotation mark",
-    "Pf": "quotation mark",
+    **dict.fromkeys(("Pc", "Pd", "Po"), "punctuation"),
+    **dict.fromkeys(("Ps", "Pe"), "bracket"),
+    **dict.fromkeys(("Pi", "Pf"), "quotation mark"),
 }
+"""Kind of each Unicode category."""
 
-KIND_OF_RANGE: tuple[tuple[int, int, str], ...] = (
-    (0x2639, 0x263B, "face"),
-    (0x1F42D, 0x1F435, "face"),
-    (0x1F600, 0x1F64F, "face"),
-    (0x2609, 0x260D, "zodiac or planet"),
-    (0x263C, 0x2653, "zodiac or planet"),
-    (0x26B3, 0x26B8, "zodiac or planet"),
-    (0x2616, 0x2617, "chess or draughts"),
-    (0x2654, 0x265F, "chess or draughts"),
-    (0x26C0, 0x26C3, "chess or draughts"),
-    (0x2660, 0x2667, "playing card"),
-    (0x1F0A0, 0x1F0FF, "playing card"),
-    (0x2669, 0x266F, "music"),
-    (0x1D100, 0x1D1FF, "music"),
-    (0x2680, 0x2685, "dice or domino"),
-    (0x1F030, 0x1F09F, "dice or domino"),
-    (0x2630, 0x2637, "divination figure"),
-    (0x268A, 0x268F, "divination figure"),
-)
-"""First and last code point of characters that share a kind."""
+RANGES_OF_KIND = {
+    "face": [(0x2639, 0x263B), (0x1F42D, 0x1F435), (0x1F600, 0x1F64F)],
+    "zodiac or planet": [(0x2609, 0x260D), (0x263C, 0x2653), (0x26B3, 0x26B8)],
+    "chess or draughts": [(0x2616, 0x2617), (0x2654, 0x265F), (0x26C0, 0x26C3)],
+    "playing card": [(0x2660, 0x2667), (0x1F0A0, 0x1F0FF)],
+    "music": [(0x2669, 0x266F), (0x1D100, 0x1D1FF)],
+    "dice or domino": [(0x2680, 0x2685), (0x1F030, 0x1F09F)],
+    "divination figure": [(0x2630, 0x2637), (0x268A, 0x268F)],
+}
+"""First and last code points of characters that share a kind."""
 
 WORDS_OF_ANY = {
     "number": "digit number numeral fraction",
@@ -166,7 +151,12 @@ def _kinds_by_word(*tables: dict[str, str]) -> dict[str, str]:
 
 KIND_OF_LETTER_WORD = _kinds_by_word(WORDS_OF_ANY, WORDS_OF_LETTERS)
 KIND_OF_SIGN_WORD = _kinds_by_word(WORDS_OF_ANY, WORDS_OF_SIGNS)
-KIND_OF_CODEPOINT = {codepoint: kind for first, last, kind in KIND_OF_RANGE for codepoint in range(first, last + 1)}
+KIND_OF_CODEPOINT = {
+    codepoint: kind
+    for kind, ranges in RANGES_OF_KIND.items()
+    for first, last in ranges
+    for codepoint in range(first, last + 1)
+}
 
 KINDS: tuple[str, ...] = tuple(
     dict.fromkeys(
@@ -176,7 +166,7 @@ KINDS: tuple[str, ...] = tuple(
             *WORDS_OF_ANY,
             *WORDS_OF_LETTERS,
             *WORDS_OF_SIGNS,
-            *(kind for _, _, kind in KIND_OF_RANGE),
+            *RANGES_OF_KIND,
             REST,
         )
     )

@@ -52,25 +52,26 @@ class Labelling(NamedTuple):
 class PackedSet:
     """Facts of one packed data set. Calling it with options opens the archive.
 
-    Formats are filled with the columns of an item's row, as ``"{file}#{caption_no}"``.
+    Formats are filled with the columns of an item's row, as ``"{file}#{caption_no}"``. Those of the protocol are filled with
+    the options and ``sizes``.
 
     Attributes:
         name: name of the set and of its folder.
         summary: first line of its description.
         source: who collected it.
         licence: as its owner states it.
-        options: the values of each option; the first is the default.
-        rows: returns one row per item from the set and the chosen options. A row's ``split`` is ``query``, ``database``
-            or ``train``; ``image_row`` and ``text_row`` point into the features where they differ from the item's place.
+        options: values of each option; the first is the default.
+        rows: table with one row per item, or a function that returns such rows for the chosen options. A row's ``split`` is
+            ``query``, ``database`` or ``train``; ``image_row`` and ``text_row`` point into the features.
         id: format of an item's id.
-        protocol: format of the protocol's name, filled with the options and ``sizes``.
-        caption: format of an item's text, or an empty string where the set has no texts to read.
-        pictures: the folder of picture files, or the first of the packed files; empty where the set has no pictures.
-        given: files and keys of the features, by modality, where the set has these alone.
-        labellings: how items can be labelled, by the value of the option ``labels``.
-        label_names: the names in order, or the table that lists them; empty for the names that occur, sorted.
-        split_names: the split that a value of the column ``split`` means, where the two differ.
-        split_key: format of what stays together where the set states no splits; empty for the id.
+        protocol: format of the protocol's name.
+        caption: format of an item's text; empty if there are no texts to read.
+        pictures: folder of picture files, or the first of the packed files; empty if there are no pictures.
+        given: files and keys of the features, by modality, if there are only these.
+        labellings: labels and relevance, by value of the option ``labels``.
+        label_names: names in order, or the table that lists them; empty for the names that occur, sorted.
+        split_names: split that a value of the column ``split`` means, where they differ.
+        split_key: format of what stays together in default splits; empty for the id.
         columns: format of each further column.
         notes: further notes for the card.
     """
@@ -80,9 +81,9 @@ class PackedSet:
     source: str
     licence: str
     options: Mapping[str, tuple[str, ...]]
-    rows: Callable[[PackedSet, Choices], list[Row]]
-    id: str
-    protocol: str
+    rows: str | Callable[[PackedSet, Choices], list[Row]]
+    id: str = "{source_id}"
+    protocol: str = "{sizes}"
     caption: str = ""
     pictures: str = ""
     given: Mapping[str, Parts] = field(default_factory=dict)
@@ -103,7 +104,8 @@ class PackedSet:
             option: self._choice(option, options.get(option, values[0])) for option, values in self.options.items()
         }
         try:
-            return self._archive(self.rows(self, chosen), chosen).with_digest()
+            rows = self.table(self.rows) if isinstance(self.rows, str) else self.rows(self, chosen)
+            return self._archive(rows, chosen).with_digest()
         except KeyError as error:
             raise UserError(f"A table of {self.name} lacks the column {error}. Restore the folder.") from error
 
@@ -146,10 +148,9 @@ class PackedSet:
         if key:
             return read_npz(path, (key,))[key]
         try:
-            loaded: np.ndarray = np.load(path, allow_pickle=False)
+            return np.asarray(np.load(path, allow_pickle=False))
         except (ValueError, OSError, EOFError) as error:
             raise UserError(f"{path} is damaged or has another format ({error}). Restore the file.") from error
-        return loaded
 
     def _choice(self, option: str, value: object) -> str:
         known = self.options[option]
@@ -206,12 +207,10 @@ class PackedSet:
         return values
 
     def _pictures(self, rows: list[Row]) -> Pictures | None:
-        if not self.pictures:
-            return None
-        path = self.file(self.pictures)
-        if path.is_dir():
-            return PictureFiles(path, [Path(row["file"]).name for row in rows])
-        return PackedPictures(path.parent)
+        path = self.file(self.pictures) if self.pictures else None
+        if path is None or not path.is_dir():
+            return None if path is None else PackedPictures(path.parent)
+        return PictureFiles(path, [Path(row["file"]).name for row in rows])
 
     def _labels(
         self, rows: list[Row], labelling: Labelling | None
@@ -231,11 +230,6 @@ class PackedSet:
         return splits_of(parts, search_training=chosen.get("database") not in SIZES)
 
 
-def table_rows(name: str) -> Callable[[PackedSet, Choices], list[Row]]:
-    """Return the reader of a set whose table has one row per item."""
-    return lambda packed, _: packed.table(name)
-
-
 def data_root() -> Path:
     """Return the folder of packed data sets: ``SILOHASH_DATA``, or ``../shared/data`` beside the current folder.
 
@@ -243,18 +237,16 @@ def data_root() -> Path:
         UserError: if there is none.
     """
     named = os.environ.get("SILOHASH_DATA")
-    if named:
-        if not Path(named).is_dir():
-            raise UserError(f"SILOHASH_DATA is {named}, which is not a folder. Set it to the folder of data sets.")
-        return Path(named)
-    for start in (Path.cwd(), Path(__file__).resolve().parents[4]):
-        candidate = start.parent / "shared" / "data"
-        if candidate.is_dir():
-            return candidate
-    raise UserError(
-        "The packed data sets were not found: there is no folder ../shared/data. "
-        "Set SILOHASH_DATA to the folder of data sets, or use the embedded archive glyphs."
-    )
+    if named and not Path(named).is_dir():
+        raise UserError(f"SILOHASH_DATA is {named}, which is not a folder. Set it to the folder of data sets.")
+    beside = (start.parent / "shared" / "data" for start in (Path.cwd(), Path(__file__).resolve().parents[4]))
+    found = Path(named) if named else next(filter(Path.is_dir, beside), None)
+    if found is None:
+        raise UserError(
+            "The packed data sets were not found: there is no folder ../shared/data. "
+            "Set SILOHASH_DATA to the folder of data sets, or use the embedded archive glyphs."
+        )
+    return found
 
 
 def _strings(form: str, rows: list[Row]) -> npt.NDArray[np.str_]:

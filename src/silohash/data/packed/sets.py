@@ -1,14 +1,4 @@
-"""Facts of the packed data sets: one descriptor per set.
-
-Options that several sets share:
-
-============  ==========================================================================================
-``image``     ``mobilenet`` (given features), or the picture files: ``jpeg`` or ``png``
-``text``      ``caption`` (the words), ``bow`` (word counts) or ``minilm`` (sentence vectors)
-``captions``  ``each`` (one item per caption; the column ``picture`` tells which belong together) or ``first``
-``database``  ``all`` (training items are searched as well) or ``unseen`` (only items never trained on)
-============  ==========================================================================================
-"""
+"""Facts of the packed data sets: one descriptor per set. ``docs/how-to/development-data.md`` explains their options."""
 
 # ruff: noqa: ARG001  all functions that return rows take the same two arguments
 
@@ -16,11 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from silohash.data.packed.reader import Choices, Labelling, PackedSet, Row, table_rows
+from silohash.data.packed.reader import Choices, Labelling, PackedSet, Row
 
 IMAGE = {"image": ("mobilenet", "jpeg")}
 TEXT = {"text": ("caption", "bow", "minilm")}
-CAPTIONS = {"captions": ("each", "first")}
+CAPTIONS = {**IMAGE, **TEXT, "captions": ("each", "first")}
 DATABASE = {"database": ("all", "unseen")}
 
 NO_LICENCE = "none stated; for research only"
@@ -38,10 +28,9 @@ PRODUCT_LABELS = {
 def _caption_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
     """Return one row per caption, joined with the row of its picture."""
     pictures = {row["file"]: {**row, "image_row": place} for place, row in enumerate(packed.table("images.csv"))}
-    captions = [
-        {**pictures[row["file"]], **row, "text_row": place} for place, row in enumerate(packed.table("captions.csv"))
-    ]
-    return [row for row in captions if chosen["captions"] == "each" or row["caption_no"] == "0"]
+    captions = enumerate(packed.table("captions.csv"))
+    rows = [{**pictures[caption["file"]], **caption, "text_row": place} for place, caption in captions]
+    return rows if chosen["captions"] == "each" else [row for row in rows if row["caption_no"] == "0"]
 
 
 def _region_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
@@ -54,21 +43,18 @@ def _region_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
 
 def _scene_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
     """Return one row per scene, with the objects in it joined with ``|``."""
-    return [
-        {
-            **row,
-            "truth": "yes" if row["true"] else "no",
-            "objects": "|".join(f"{region['colour']} {region['shape']}" for region in row["regions"]),
-        }
-        for row in packed.table("pairs.jsonl")
-    ]
+    rows = packed.table("pairs.jsonl")
+    for row in rows:
+        row["truth"] = "yes" if row["true"] else "no"
+        row["objects"] = "|".join(f"{region['colour']} {region['shape']}" for region in row["regions"])
+    return rows
 
 
 def _article_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
     """Return one row per pair; where test pairs are searched, every second of them is a query."""
     classes = [row["name"] for row in packed.table("classes.csv")]
     rows = [{**row, "part": row["split"], "class": classes[int(row["label"])]} for row in packed.table("items.csv")]
-    tested = [row for row in rows if row["part"] == "test"]
+    tested = [row for row in rows if row["split"] == "test"]
     for place, row in enumerate(tested):
         row["split"] = "database" if chosen["database"] == "test" and place % 2 else "query"
     return rows
@@ -92,9 +78,8 @@ COCO18 = PackedSet(
     "github.com/syf0122/COMP5329_Assignment02 gives them",
     licence="annotations CC BY 4.0; photos under their Flickr licences, for research only",
     options={**IMAGE, **TEXT, **DATABASE},
-    rows=table_rows("pairs.csv"),
+    rows="pairs.csv",
     id="coco18-{source_id}",
-    protocol="{sizes}",
     caption="{caption}",
     pictures="images-000.npz",
     labellings={
@@ -110,7 +95,7 @@ FASHION = PackedSet(
     "github.com/GaneshNeupane01/Fashion-Recommendation-System gives them",
     licence=NO_LICENCE,
     options={**IMAGE, **TEXT, "labels": ("sub_category", "article_type", "article_type+colour"), **DATABASE},
-    rows=table_rows("pairs.csv"),
+    rows="pairs.csv",
     id="fashion-{source_id}",
     protocol="{sizes}/{labels}",
     caption="{title}",
@@ -128,8 +113,7 @@ FASHION_CLIP99 = PackedSet(
     source="github.com/Mohnaufal2425/SearchEngine: products of Fashion Product Images, Marqo FashionCLIP features",
     licence=NO_LICENCE,
     options={"labels": ("sub_category", "article_type")},
-    rows=table_rows("items.csv"),
-    id="{source_id}",
+    rows="items.csv",
     protocol="default/{labels}",
     caption="{title}",
     given={"image": [("embeddings.npz", "image")], "text": [("embeddings.npz", "text")]},
@@ -143,9 +127,7 @@ CLOTHING10 = PackedSet(
     source="github.com/alexeygrigorev/clothing-dataset-small",
     licence="CC0 1.0",
     options=IMAGE,
-    rows=table_rows("images.csv"),
-    id="{source_id}",
-    protocol="{sizes}",
+    rows="images.csv",
     pictures="images-000.npz",
     labellings={"": Labelling("{class}", SAME_CLASS)},
     label_names="classes.csv",
@@ -159,7 +141,7 @@ FLICKR8K_1K = PackedSet(
     source="Hodosh, Young, Hockenmaier, Framing Image Description as a Ranking Task, JAIR 47, 2013, as "
     "github.com/quantumnaan/sic_translator gives a part of it",
     licence="non-commercial research and education; photos belong to their Flickr authors",
-    options={**IMAGE, **TEXT, **CAPTIONS},
+    options=CAPTIONS,
     rows=_caption_rows,
     id="{file}#{caption_no}",
     protocol="600-700/{captions}-caption",
@@ -176,7 +158,7 @@ COCO_MINI = PackedSet(
     source="Photos, boxes, captions of Microsoft COCO (Lin et al., ECCV 2014; Chen et al., arXiv 1504.00325), "
     "as github.com/Obmutescence/COCO-MINI and github.com/ruizewang/evaluate give them",
     licence="annotations CC BY 4.0; each photo under its Flickr licence, many non-commercial",
-    options={**IMAGE, **TEXT, **CAPTIONS},
+    options=CAPTIONS,
     rows=_region_rows,
     id="{file}#{caption_no}",
     protocol="default/{captions}-caption",
@@ -216,7 +198,6 @@ WIKI_SIFT_LDA = PackedSet(
     options={"database": ("train", "test")},
     rows=_article_rows,
     id="{part}-{row}",
-    protocol="{sizes}",
     given={
         "image": [("wiki.npz", "image_train"), ("wiki.npz", "image_test")],
         "text": [("wiki.npz", "text_train"), ("wiki.npz", "text_test")],
@@ -236,7 +217,6 @@ PASCAL_DEEP = PackedSet(
     options={"texts": ("paired", "all")},
     rows=_sentence_rows,
     id="pascal-{number}",
-    protocol="{sizes}",
     given={"image": [("pairs100.npz", "image")], "text": [("pairs100.npz", "text"), ("text800.npz", "text")]},
     labellings={"": Labelling("{class}", SAME_CLASS)},
     label_names=tuple(f"class {number}" for number in range(20)),

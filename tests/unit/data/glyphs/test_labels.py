@@ -9,6 +9,7 @@ import pytest
 from silohash.data.archive import Archive
 from silohash.data.glyphs.archive import glyphs
 from silohash.data.glyphs.labels import KINDS, describe
+from silohash.files import digest_json
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +47,22 @@ def test_a_character_is_told_by_what_people_call_it(character, script, library, 
 def test_kinds_are_as_many_as_people_can_hold():
     assert 30 <= len(KINDS) <= 60
     assert len(set(KINDS)) == len(KINDS)
+
+
+def test_the_kinds_and_their_order_are_those_of_stored_models():
+    assert digest_json(list(KINDS)) == "82f066176b3764b65bae024e94a7788b"
+
+
+@pytest.mark.parametrize(
+    ("character", "block", "script"),
+    [
+        ("A", "Basic Latin", "latin"),
+        ("ᐁ", "Unified Canadian Aboriginal Syllabics", "syllabics"),
+        ("ゟ", "Hiragana", "other scripts"),
+        ("ⲁ", "Coptic", "coptic"),
+        ("𝄞", "Musical Symbols", "symbols"),
+        ("ℵ", "Letterlike Symbols", "mathematical letters"),
+    ],
+)
+def test_the_script_follows_from_name_block_and_unicode_script(character, block, script):
+    assert (describe(character).block, describe(character).script) == (block, script)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from silohash.data.catalogue import open_archive
-from silohash.data.packed.reader import MOBILENET_STEP, Labelling, PackedSet, data_root, table_rows
+from silohash.data.packed.reader import MOBILENET_STEP, Labelling, PackedSet, data_root
 from silohash.types import UserError
 
 TOY = PackedSet(
@@ -24,7 +24,7 @@ TOY = PackedSet(
         "labels": ("kind", "both"),
         "database": ("all", "unseen"),
     },
-    rows=table_rows("items.csv"),
+    rows="items.csv",
     id="toy-{number}",
     protocol="{sizes}/{labels}",
     caption="{words}",
