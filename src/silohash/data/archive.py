@@ -230,10 +230,6 @@ class Archive:
             return []
         return [self.label_names[c] for c in np.flatnonzero(self.labels[row])]
 
-    def with_splits(self, splits: Mapping[str, Rows]) -> Archive:
-        """Return the same items with other splits, and the digest that follows from them."""
-        return replace(self, splits=splits).with_digest()
-
     def of_modality(self, modality: Modality) -> Archive:
         """Return the same items with this modality only. Both can still be shown to people.
 

@@ -126,12 +126,13 @@ def _json_rows(path: Path) -> Iterator[MetadataRow]:
             except (json.JSONDecodeError, RecursionError) as error:
                 yield MetadataRow(number, problem=f"is not JSON ({error})")
                 continue
-            if isinstance(values, dict):
-                yield _row(number, values)
-            else:
-                yield MetadataRow(
-                    number, problem='is not a JSON object such as {"file_name": "1.jpg", "text": "a parrot"}'
-                )
+            example = '{"file_name": "1.jpg", "text": "a parrot"}'
+            is_row = isinstance(values, dict)
+            yield (
+                _row(number, values)
+                if is_row
+                else MetadataRow(number, problem=f"is not a JSON object such as {example}")
+            )
 
 
 def _parquet_rows(path: Path) -> Iterator[MetadataRow]:

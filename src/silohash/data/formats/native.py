@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -82,8 +82,8 @@ def write_native(folder: Path, archive: Archive) -> None:
         }
         _write_lists(new, archive)
         if archive.labels is not None:
-            _write_array(new / "label.npy", archive.labels)
-        _write_array(new / "present.npy", np.stack([archive.has_image, archive.has_text], axis=1))
+            np.save(new / "label.npy", archive.labels, allow_pickle=False)
+        np.save(new / "present.npy", np.stack([archive.has_image, archive.has_text], axis=1), allow_pickle=False)
         write_json(new / MANIFEST, {**about, "files": _files(new)})
 
 
@@ -118,13 +118,13 @@ def _write_column(
     if column is None:
         return None
     if isinstance(column, GreyPictures):
-        _write_array(folder / f"{name}.npy", column.pixels)
+        np.save(folder / f"{name}.npy", column.pixels, allow_pickle=False)
         return {"kind": "grey", **_form(column.pixels), "digest": column.digest()}
     if not isinstance(column, np.ndarray):
         _write_pictures(folder / name, column, present)
         return {"kind": "pictures", "digest": column.digest()}
     if is_features(column):
-        _write_array(folder / f"{name}.npy", column)
+        np.save(folder / f"{name}.npy", column, allow_pickle=False)
         return {"kind": "features", **_form(column)}
     _write_lines(folder / f"{name}.jsonl", column.tolist())
     return {"kind": "strings", **_form(column)}
@@ -132,11 +132,6 @@ def _write_column(
 
 def _form(array: np.ndarray) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": array.dtype.str}
-
-
-def _write_array(path: Path, array: np.ndarray) -> None:
-    """Write an array without a second copy in memory. The folder moves to its place once it is complete."""
-    np.save(path, array, allow_pickle=False)
 
 
 def _write_lines(path: Path, values: Sequence[Any]) -> None:
@@ -234,7 +229,7 @@ def _archive(path: Path, about: Mapping[str, Any]) -> Archive:
     card = about["card"]
     names = about["label_names"]
     return Archive(
-        ids=np.array(_text_lines(path / "ids.txt", count), dtype=about["ids"]),
+        ids=np.array(_lines(path / "ids.txt", count), dtype=about["ids"]),
         image=_column(path, "image", about["image"], count),
         text=_column(path, "text", about["text"], count),
         labels=None if names is None else np.array(_array(path / "label.npy")),
@@ -252,10 +247,9 @@ def _archive(path: Path, about: Mapping[str, Any]) -> Archive:
 
 def _array(path: Path) -> np.ndarray:
     try:
-        mapped: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (ValueError, OSError, EOFError) as error:
         raise UserError(f"{path} is damaged or has another format ({error}). Restore the file.") from error
-    return mapped
 
 
 def _column(folder: Path, name: str, form: Mapping[str, Any] | None, count: int) -> Any:  # noqa: ANN401  any column
@@ -267,36 +261,27 @@ def _column(folder: Path, name: str, form: Mapping[str, Any] | None, count: int)
         return GreyPictures(_array(folder / f"{name}.npy"), form["digest"])
     if form["kind"] == "features":
         return _array(folder / f"{name}.npy")
-    return np.array(_json_lines(folder / f"{name}.jsonl", count), dtype=form["dtype"])
+    return np.array(_lines(folder / f"{name}.jsonl", count, as_json=True), dtype=form["dtype"])
 
 
-def _text_lines(path: Path, count: int) -> list[str]:
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return _counted(path, lines, count)
-
-
-def _json_lines(path: Path, count: int) -> list[Any]:
+def _lines(path: Path, count: int, *, as_json: bool = False) -> list[Any]:
     with path.open(encoding="utf-8", newline="\n") as stream:
-        return _counted(path, list(_parsed(path, stream)), count)
-
-
-def _parsed(path: Path, lines: Iterator[str]) -> Iterator[Any]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {number} is damaged ({error}). Restore the file.") from error
-
-
-def _counted(path: Path, lines: list[Any], count: int) -> list[Any]:
+        lines = [line.removesuffix("\n") for line in stream]
     if len(lines) != count:
         raise UserError(f"{path} has {len(lines):,} lines and the manifest states {count:,} items. Restore the folder.")
-    return lines
+    return [_parsed(path, *line) for line in enumerate(lines, start=1)] if as_json else lines
+
+
+def _parsed(path: Path, number: int, line: str) -> Any:  # noqa: ANN401  any JSON value
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {number} is damaged ({error}). Restore the file.") from error
 
 
 def _splits(path: Path, names: Sequence[str], count: int) -> dict[str, Rows]:
     rows: dict[str, list[int]] = {name: [] for name in names}
-    for row, line in enumerate(_text_lines(path, count)):
+    for row, line in enumerate(_lines(path, count)):
         for name in filter(None, line.split("|")):
             rows[name].append(row)
     return {name: np.array(of_split, np.int64) for name, of_split in rows.items()}
@@ -305,5 +290,5 @@ def _splits(path: Path, names: Sequence[str], count: int) -> dict[str, Rows]:
 def _columns(path: Path, forms: Sequence[tuple[str, str]], count: int) -> dict[str, npt.NDArray[np.str_]]:
     if not forms:
         return {}
-    lines = _json_lines(path, count)
+    lines = _lines(path, count, as_json=True)
     return {name: np.array([line[place] for line in lines], dtype=kind) for place, (name, kind) in enumerate(forms)}

@@ -124,24 +124,13 @@ class Partition:
 
     def to_json(self) -> dict[str, Any]:
         """Return the partition as a JSON value, with rows as runs: ``"0-5 9 12-40"``."""
-        return {
-            "schema": SCHEMA,
-            "kind": self.kind,
-            "params": dict(self.params),
-            "seed": self.seed,
-            "disjoint": self.disjoint,
-            "archive": self.archive,
-            "silos": [
-                {
-                    "name": silo.name,
-                    "has_image": silo.has_image,
-                    "has_text": silo.has_text,
-                    "items": len(silo.rows),
-                    "rows": _as_runs(silo.rows),
-                }
-                for silo in self.silos
-            ],
-        }
+        keys = ("name", "has_image", "has_text")
+        silos = [
+            {**{key: getattr(silo, key) for key in keys}, "items": len(silo.rows), "rows": _as_runs(silo.rows)}
+            for silo in self.silos
+        ]
+        about = {key: getattr(self, key) for key in ("kind", "seed", "disjoint", "archive")}
+        return {"schema": SCHEMA, **about, "params": dict(self.params), "silos": silos}
 
     @classmethod
     def from_json(cls, value: object) -> Partition:
@@ -159,14 +148,8 @@ class Partition:
             )
             if any(len(silo.rows) != stored["items"] for silo, stored in zip(silos, value["silos"], strict=True)):
                 raise ValueError("the number of rows of a silo differs from its items")
-            return cls(
-                str(value["kind"]),
-                dict(value["params"]),
-                int(value["seed"]),
-                silos,
-                bool(value["disjoint"]),
-                str(value["archive"]),
-            )
+            kind, params, seed = str(value["kind"]), dict(value["params"]), int(value["seed"])
+            return cls(kind, params, seed, silos, bool(value["disjoint"]), str(value["archive"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"The partition is damaged ({error}). {MAKE_AGAIN}") from error
 

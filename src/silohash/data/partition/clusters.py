@@ -91,14 +91,12 @@ def _vectors(archive: Archive, modality: Modality, rows: Rows) -> npt.NDArray[np
     if column is not None and is_features(column):
         given = np.nan_to_num(column[rows].astype(np.float32), posinf=0.0, neginf=0.0)
         length = np.linalg.norm(given, axis=1, keepdims=True)
-        shortened: npt.NDArray[np.float32] = given / np.maximum(length, np.finfo(np.float32).tiny)
-        return shortened
+        return np.asarray(given / np.maximum(length, np.finfo(np.float32).tiny), np.float32)
     from sklearn.feature_extraction.text import HashingVectorizer
 
     texts = [] if column is None else [str(column[row]) for row in rows]
-    hashed = HashingVectorizer(n_features=HASHED_WORDS, alternate_sign=False, dtype=np.float32).transform(texts)
-    dense: npt.NDArray[np.float32] = hashed.toarray()
-    return dense
+    vectorizer = HashingVectorizer(n_features=HASHED_WORDS, alternate_sign=False, dtype=np.float32)
+    return np.asarray(vectorizer.transform(texts).toarray(), np.float32)
 
 
 def _small_pictures(pictures: Pictures, rows: Rows) -> npt.NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""Check the values of the settings in ``[partition]``."""
+"""Check the values of the settings in ``[partition]``: each function returns the value, or raises a UserError."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ def is_number(value: object) -> bool:
 
 
 def positive(settings: Settings, name: str) -> float:
-    """Return a setting that must be a number above zero.
-
-    Raises:
-        UserError: if it is anything else.
-    """
+    """Return a setting that must be a number above zero."""
     value = settings[name]
     if not is_number(value) or value <= 0:
         raise UserError(
@@ -32,11 +28,7 @@ def positive(settings: Settings, name: str) -> float:
 
 
 def share(settings: Settings, name: str) -> float:
-    """Return a setting that must be a number between 0 and 1.
-
-    Raises:
-        UserError: if it is anything else.
-    """
+    """Return a setting that must be a number between 0 and 1."""
     value = settings[name]
     if not is_number(value) or not 0 <= value <= 1:
         raise UserError(f"[partition] {name} is {value!r}; it must be a number between 0 and 1.")
@@ -44,11 +36,7 @@ def share(settings: Settings, name: str) -> float:
 
 
 def whole(settings: Settings, name: str, least: int) -> int:
-    """Return a setting that must be a whole number of at least ``least``.
-
-    Raises:
-        UserError: if it is anything else.
-    """
+    """Return a setting that must be a whole number of at least ``least``."""
     value = settings[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UserError(f"[partition] {name} is {value!r}; it must be a whole number of at least {least}.")
@@ -56,11 +44,7 @@ def whole(settings: Settings, name: str, least: int) -> int:
 
 
 def choice(settings: Settings, name: str, known: tuple[str, ...]) -> str:
-    """Return a setting that must be one of some words.
-
-    Raises:
-        UserError: if it is another word; suggests the nearest.
-    """
+    """Return a setting that must be one of some words."""
     value = settings[name]
     if value not in known:
         near = suggestion(str(value), known)

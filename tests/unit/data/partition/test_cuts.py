@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,7 +48,7 @@ def test_fractions_that_lose_items_are_refused(fractions):
 
 
 def test_rows_outside_every_split_are_kept():
-    archive = made_up_archive(100).with_splits({"query": np.arange(5), "database": np.arange(20, 90)})
+    archive = replace(made_up_archive(100), splits={"query": np.arange(5), "database": np.arange(20, 90)})
     made = partition(archive, "iid", 3, 0)
     np.testing.assert_array_equal(np.sort(np.concatenate([silo.rows for silo in made.silos])), np.arange(100))
 
@@ -69,7 +71,7 @@ def test_a_cut_is_off_by_less_than_one_item_and_gives_nothing_for_no_share():
 
 
 def test_a_nested_silo_holds_its_share_of_each_split_rounded_up():
-    archive = made_up_archive(7).with_splits({"query": np.arange(3), "database": np.arange(3, 7)})
+    archive = replace(made_up_archive(7), splits={"query": np.arange(3), "database": np.arange(3, 7)})
     parts, fractions = nested(archive, None, [0.5, 1.0], 0)
     assert fractions == [0.5, 1.0]
     assert [len(np.intersect1d(parts[0], archive.split(name))) for name in ("query", "database")] == [2, 2]
@@ -78,17 +80,17 @@ def test_a_nested_silo_holds_its_share_of_each_split_rounded_up():
 
 
 def test_a_stratum_encodes_the_splits_of_an_item():
-    archive = made_up_archive(5).with_splits(
-        {"query": np.array([0]), "database": np.array([1, 2]), "train": np.array([2, 3])}
+    archive = replace(
+        made_up_archive(5), splits={"query": np.array([0]), "database": np.array([1, 2]), "train": np.array([2, 3])}
     )
     assert strata_of(archive).tolist() == [1, 2, 6, 4, 0]
 
 
 def test_training_items_are_counted_or_all_where_there_are_none():
     archive = made_up_archive(4)
-    assert counted_rows(archive.with_splits({"train": np.array([1, 3])})).tolist() == [False, True, False, True]
-    assert counted_rows(archive.with_splits({"train": np.array([], int)})).all()
-    assert counted_rows(archive.with_splits({})).all()
+    assert counted_rows(replace(archive, splits={"train": np.array([1, 3])})).tolist() == [False, True, False, True]
+    assert counted_rows(replace(archive, splits={"train": np.array([], int)})).all()
+    assert counted_rows(replace(archive, splits={})).all()
 
 
 def test_as_many_silos_as_items_are_allowed_and_one_more_is_not():
