@@ -18,10 +18,10 @@ from itertools import product
 import numpy as np
 import torch
 
+from silohash.config.load import load_resolved
 from silohash.data.partition.base import partition
 from silohash.federated.base import FederationInfo
 from silohash.runtime.checkpoint import RunState
-from silohash.runtime.config import load_config
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import Prepared
@@ -71,13 +71,13 @@ def measured(data: str, shares: str) -> None:
     """Print the results for one data set and one kind of sizes."""
     federated = {"name": "fedavg", "rounds": ROUNDS, "local_epochs": 4}
     base = {**CONFIG, "data": {"name": data, "options": OPTIONS.get(data, {})}}
-    config = load_config({**base, "federated": federated})
-    archive, (kind, options) = archive_of(config), SHARES[shares]
-    inputs, _ = prepare_run(archive, partition(archive, kind, SILOS, 0, **options), config)
+    resolved = load_resolved({**base, "federated": federated})
+    archive, (kind, options) = archive_of(resolved.config), SHARES[shares]
+    inputs, _ = prepare_run(archive, partition(archive, kind, SILOS, 0, **options), resolved)
     for faulty, rule in [(0, "none"), *product((1, 3), RULES)]:
         ruled = {} if rule == "none" else {"robust": {"rule": rule}}
         score, named = trained(
-            replace(inputs, config=load_config({**base, "federated": {**federated, **ruled}})), faulty
+            replace(inputs, resolved=load_resolved({**base, "federated": {**federated, **ruled}})), faulty
         )
         right = sum(name in named for name, *_ in inputs.silos[:faulty])
         print(
@@ -88,7 +88,7 @@ def measured(data: str, shares: str) -> None:
 def trained(inputs: Prepared, faulty: int) -> tuple[float, set[str]]:
     """Return the last model's score on the correct silos, with true labels, and the silos that the last record names."""
     believed = replace(inputs, arrays={**inputs.arrays, "labels": shuffled(inputs, faulty)})
-    federated, worker = inputs.config.federated_method, Worker(believed, torch.device("cpu"))
+    federated, worker = inputs.resolved.federated, Worker(believed, torch.device("cpu"))
     info = FederationInfo(silos=SILOS, classes=inputs.spec.classes, bits=inputs.config.local.bits, total_rounds=ROUNDS)
     settings, last = RoundSettings(rounds=ROUNDS, silos=[name for name, *_ in inputs.silos]), Last()
     state = RunState(round=0, server=federated.init_server(worker.model, info))

@@ -17,12 +17,12 @@ from dataclasses import replace
 import torch
 from training import CONFIG, SILOS, coco18_or_drawn, report, side_by_side
 
+from silohash.config.load import load_config, load_resolved
 from silohash.data.archive import Archive
 from silohash.data.partition.base import partition
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederationInfo
 from silohash.runtime.checkpoint import RunState
-from silohash.runtime.config import load_config
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.runner import InProcess
@@ -48,10 +48,10 @@ def main() -> None:
 
 def third_round(archive: Archive, method: str) -> Callable[[], object]:
     """Return a function that runs a method's third round, each time from the same state."""
-    config = load_config(CONFIG, [f"federated.name={method}", f"federated.local_epochs={LOCAL_EPOCHS}"])
-    prepared, _ = prepare_run(archive, partition(archive, "iid", SILOS, 0), config)
-    federated, worker = config.federated_method, Worker(prepared, torch.device("cpu"))
-    info = FederationInfo(silos=SILOS, classes=prepared.spec.classes, bits=config.local.bits, total_rounds=100)
+    resolved = load_resolved(CONFIG, [f"federated.name={method}", f"federated.local_epochs={LOCAL_EPOCHS}"])
+    prepared, _ = prepare_run(archive, partition(archive, "iid", SILOS, 0), resolved)
+    federated, worker = resolved.federated, Worker(prepared, torch.device("cpu"))
+    info = FederationInfo(silos=SILOS, classes=prepared.spec.classes, bits=resolved.config.local.bits, total_rounds=100)
     settings = RoundSettings(rounds=ROUNDS_BEFORE, silos=[name for name, _, _ in prepared.silos], validate=False)
     runner = InProcess(worker)
     start = RunState(round=0, server=federated.init_server(worker.model, info))

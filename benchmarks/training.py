@@ -20,20 +20,21 @@ from typing import Any
 import numpy as np
 import torch
 
+from silohash.config.load import load_resolved
+from silohash.config.sections import RunConfig
 from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.partition.base import partition
 from silohash.federated.base import FederationInfo
 from silohash.local.base import SiloData, SiloState
 from silohash.models.parameters import install
 from silohash.runtime.checkpoint import RunState, save_checkpoint
-from silohash.runtime.config import RunConfig, load_config
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import archive_of
 from silohash.runtime.runner import InProcess, WorkerProcesses
 from silohash.runtime.silo import autocast, make_optimizer
-from silohash.runtime.worker import Worker, train_settings
+from silohash.runtime.worker import Worker
 from silohash.types import UserError
 
 SILOS = 10
@@ -58,10 +59,10 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="use small networks and few silos, to check that it runs")
     smoke = parser.parse_args().smoke
     hidden, silos = (64, 2) if smoke else (HIDDEN, SILOS)
-    config = load_config(CONFIG)
-    archive = coco18_or_drawn(config)
+    resolved = load_resolved(CONFIG)
+    archive = coco18_or_drawn(resolved.config)
     parts = partition(archive, "iid", silos, 0)
-    prepared, _ = prepare_run(archive, parts, config)
+    prepared, _ = prepare_run(archive, parts, resolved)
     torch.set_num_threads(1)
     print(f"{archive.card.name}: {silos} silos of {prepared.silos[0][1]} pairs, {EPOCHS} epochs per round, one thread")
     overhead(prepared)
@@ -112,7 +113,7 @@ def side_by_side(*tasks: Callable[[], object], clock: Callable[[], float] = time
 def overhead(prepared: Prepared) -> None:
     """Compare the federated loop, with its checkpoint, with the same training steps in a plain loop."""
     config = prepared.config
-    federated = config.federated_method
+    federated = prepared.resolved.federated
     worker = Worker(prepared, torch.device("cpu"))
     settings = RoundSettings(rounds=100, silos=[name for name, _, _ in prepared.silos], validate=False)
     info = FederationInfo(
@@ -144,7 +145,7 @@ def overhead(prepared: Prepared) -> None:
 
 def plain_training(worker: Worker, silo: SiloData) -> None:
     """Do the steps of one silo's round, without hooks, records, messages or aggregation."""
-    settings = train_settings(worker.prepared.config)
+    settings = worker.config.train
     local, model, state = worker.local, worker.model.train(), SiloState()
     steps = local.steps(model)
     optimizers = [
@@ -170,12 +171,13 @@ def plain_training(worker: Worker, silo: SiloData) -> None:
 def step_of(prepared: Prepared, *, hidden: int, precision: str, batch: int) -> tuple[Callable[[], None], int]:
     """Return a training step of both towers, and the number of floating-point operations in its matrix products."""
     changed = {"model": {"hidden": hidden}, "train": {"batch": batch, "precision": precision}}
-    config = load_config({**prepared.config.to_json(), **_merged(prepared.config.to_json(), changed)})
+    resolved = load_resolved({**prepared.config.to_json(), **_merged(prepared.config.to_json(), changed)})
+    config = resolved.config
     towers = {name: type(spec)(**{**spec.__dict__, "hidden": hidden}) for name, spec in prepared.spec.towers.items()}
     spec = type(prepared.spec)(towers=towers, classes=prepared.spec.classes)
-    worker = Worker(type(prepared)(config, spec, prepared.silos, prepared.arrays), torch.device("cpu"))
+    worker = Worker(type(prepared)(resolved, spec, prepared.silos, prepared.arrays), torch.device("cpu"))
     everything = pooled(prepared)
-    state, settings = SiloState(), train_settings(config)
+    state, settings = SiloState(), config.train
     worker.local.init_state(worker.model, everything, state)
     steps = worker.local.steps(worker.model)
     optimizers = [
@@ -211,7 +213,7 @@ def _merged(config: dict[str, Any], changed: dict[str, dict[str, Any]]) -> dict[
 
 def pooled(prepared: Prepared) -> SiloData:
     """Return the pairs of all silos as those of one silo."""
-    one = Prepared(prepared.config, prepared.spec, [("all", len(prepared.arrays["labels"]), 0)], prepared.arrays)
+    one = Prepared(prepared.resolved, prepared.spec, [("all", len(prepared.arrays["labels"]), 0)], prepared.arrays)
     return one.silo(0, torch.device("cpu"))[0]
 
 
@@ -246,7 +248,7 @@ def bfloat16(prepared: Prepared, hidden: int) -> None:
 
 def workers(prepared: Prepared) -> None:
     """Compare a round in one process with a round in two worker processes, with one thread each."""
-    federated = prepared.config.federated_method
+    federated = prepared.resolved.federated
     worker = Worker(prepared, torch.device("cpu"))
     info = FederationInfo(silos=len(prepared.silos), classes=prepared.spec.classes, bits=64, total_rounds=100)
     state = RunState(round=0, server=federated.init_server(worker.model, info))

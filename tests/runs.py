@@ -17,26 +17,26 @@ import numpy as np
 import torch
 
 from silohash import seeds
+from silohash.config.load import load_config, load_resolved, resolve
+from silohash.config.sections import DataConfig, FederatedConfig, RunConfig, TrainConfig
 from silohash.exchange.message import Message
 from silohash.federated.base import FederationInfo
 from silohash.local.base import SiloData
-from silohash.models.towers import ModelSpec, TowerSpec
+from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.runtime import experiment
 from silohash.runtime.checkpoint import RunState
-from silohash.runtime.config import RunConfig, load_config
 from silohash.runtime.events import Observer, RoundRecord
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import Run
 from silohash.runtime.runner import (
     InProcess,
-    SiloTask,
     decode_result,
     decode_task,
     encode_result,
     encode_task,
 )
-from silohash.runtime.silo import SiloResult
+from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.runtime.worker import Worker
 
 WORDS = ("parrot", "harbour", "violin", "glacier", "kitchen", "tram", "orchard", "desert")
@@ -131,7 +131,17 @@ def write_config(path: Path, archive: Path, **sections: Mapping[str, Any]) -> Pa
 
 def train(archive: Path, out: Path, *observers: Observer, **sections: Mapping[str, Any]) -> Run:
     """Trains a tiny run."""
-    return experiment.train(tiny_config(archive, **sections), out, observers=observers)
+    return experiment.train(resolve(tiny_config(archive, **sections)), out, observers=observers)
+
+
+def loop_config(*, seed: int = 0, epochs: int = 1, rounds: int = 3, **train: Any) -> RunConfig:
+    """Returns a config for one silo's round; ``train`` are values of its table, without weight decay by default."""
+    return RunConfig(
+        seed=seed,
+        data=DataConfig(name="glyphs"),
+        federated=FederatedConfig(rounds=rounds, local_epochs=epochs),
+        train=TrainConfig(**{"weight_decay": 0.0, **train}),
+    )
 
 
 def silo_data(
@@ -205,14 +215,14 @@ def prepared(
     single: bool = False, **sections: Mapping[str, Any],
 ) -> Prepared:  # fmt: skip
     """Returns training inputs of made-up silos of some sizes, without an archive."""
-    config = load_config(tiny(Path("none"), **sections))
+    resolved = load_resolved(tiny(Path("none"), **sections))
     total = sum(sizes) + validation * len(sizes)
     data = silo_data(total, single=single, image=image, text=text)
     arrays = {"labels": data.labels, "has_image": data.has_image, "has_text": data.has_text}
     arrays |= {name: values for name, values in (("image", data.image), ("text", data.text)) if values is not None}
     return Prepared(
-        config=config,
-        spec=replace(model_spec(image=image, text=text), class_head=config.federated_method.class_head),
+        resolved=resolved,
+        spec=replace(model_spec(image=image, text=text), class_head=resolved.federated.class_head),
         silos=[(f"silo-{number}", size, validation) for number, size in enumerate(sizes)],
         arrays={name: array.numpy() for name, array in arrays.items()},
     )
@@ -256,7 +266,7 @@ def first_state(inputs: Prepared, worker: Worker) -> RunState:
         total_rounds=inputs.config.federated.rounds,
     )  # fmt: skip
     with seeds.torch_globally(inputs.config.seed, "server"):
-        return RunState(round=0, server=inputs.config.federated_method.init_server(worker.model, info))
+        return RunState(round=0, server=inputs.resolved.federated.init_server(worker.model, info))
 
 
 def run_loop(
@@ -268,10 +278,10 @@ def run_loop(
     worker = Worker(inputs, torch.device("cpu"))
     settings = RoundSettings(
         rounds=stop or inputs.config.federated.rounds, silos=[name for name, _, _ in inputs.silos], fraction=fraction,
-        validate=validate, seed=inputs.config.seed, remarks=inputs.config.remarks,
+        validate=validate, seed=inputs.config.seed, remarks=inputs.resolved.remarks,
     )  # fmt: skip
     return run_rounds(
-        state or first_state(inputs, worker), federated=inputs.config.federated_method,
+        state or first_state(inputs, worker), federated=inputs.resolved.federated,
         runner=Wire(worker) if wire else InProcess(worker), settings=settings, observers=observers,
     )  # fmt: skip
 

@@ -13,8 +13,7 @@ from silohash.local import LOCAL_METHODS
 from silohash.models.parameters import params_of
 from silohash.runtime.checkpoint import load_checkpoint, save_checkpoint
 from silohash.runtime.prepared import Prepared
-from silohash.runtime.runner import SiloTask
-from silohash.runtime.silo import autocast
+from silohash.runtime.silo import SiloTask, autocast
 from silohash.runtime.worker import Worker
 from tests.runs import Records, prepared, run_loop, same_arrays, silo_data
 
@@ -131,7 +130,7 @@ def test_bears_a_silo_without(local: str, federated: str, case: str) -> None:
 def test_silos_that_take_part_late_or_never_can_deploy(local: str, federated: str) -> None:
     given = inputs(local, federated, (10, 10, 10, 10, 10, 10), rounds=2)
     state = run_loop(given, fraction=1 / 3)
-    worker, method = Worker(given, torch.device("cpu")), given.config.federated_method
+    worker, method = Worker(given, torch.device("cpu")), given.resolved.federated
     for silo in range(len(given.silos)):
         broadcast = method.broadcast(state.server, silo, round=2)
         deployed = worker.do(SiloTask("deploy", silo, broadcast, state.silos.get(silo, {}))).update
@@ -142,18 +141,16 @@ def test_silos_that_take_part_late_or_never_can_deploy(local: str, federated: st
 @each_pair
 def test_traits_tell_the_truth(local: str, federated: str) -> None:
     given = inputs(local, federated, rounds=1)
-    kind, listener = type(given.config.federated_method), Records()
+    kind, listener = type(given.resolved.federated), Records()
     state = run_loop(given, listener)
     worker = Worker(given, torch.device("cpu"))
-    shared = given.config.federated_method.shared_parameters(worker.model)
+    shared = given.resolved.federated.shared_parameters(worker.model)
     assert bool(shared) == kind.shares_parameters
     own_bytes = sum(array.nbytes for name, array in params_of(worker.model).items() if name in shared)
     assert listener.records[0].uplink_bytes >= own_bytes * len(given.silos)
     assert set(shared) <= set(state.server.params)
     assert kind.codes_comparable or kind.personalized
     assert set(kind.encode_extras) <= set(state.server.extras)
-    broadcasts = [
-        given.config.federated_method.broadcast(state.server, silo, round=1) for silo in (0, len(given.silos) - 1)
-    ]
+    broadcasts = [given.resolved.federated.broadcast(state.server, silo, round=1) for silo in (0, len(given.silos) - 1)]
     if kind.uniform_broadcast:
         assert same_arrays(broadcasts[0].arrays(), broadcasts[1].arrays())

@@ -14,8 +14,8 @@ from silohash.federated.base import FederatedMethod
 from silohash.local import LOCAL_METHODS
 from silohash.local.base import SiloData, SiloState
 from silohash.models.parameters import params_of
-from silohash.runtime.silo import TrainSettings, make_context, train_silo
-from tests.runs import model_spec, same_arrays, silo_data
+from silohash.runtime.silo import SiloTask, make_context, train_silo
+from tests.runs import loop_config, model_spec, same_arrays, silo_data
 
 BITS = 16
 METHODS = [(name, preset) for name in LOCAL_METHODS.names() for preset in LOCAL_METHODS.resolve(name).presets]
@@ -35,12 +35,10 @@ def train(method, data: SiloData, *, epochs: int = 1, modalities: str = "both", 
     image, text = MODALITIES[modalities]
     with seeds.torch_globally(seed, "weights"):
         model = method.build(model_spec(image=image, text=text, dropout=0.1), BITS)
-    settings = TrainSettings(batch=16, learning_rate=rate, seed=seed)
-    context = make_context(
-        silo=0, broadcast=Message("broadcast", "server", 0, params=params_of(model)), kept={}, model=model, local=method,
-        data=data, epochs=epochs, total_rounds=1, settings=settings,
-    )  # fmt: skip
-    return train_silo(context, FederatedMethod(None), settings), context
+    config = loop_config(seed=seed, epochs=epochs, rounds=1, batch=16, learning_rate=rate)
+    task = SiloTask("train", 0, Message("broadcast", "server", 0, params=params_of(model)))
+    context = make_context(task, config, model=model, local=method, data=data)
+    return train_silo(context, FederatedMethod(None), config), context
 
 
 @each_method

@@ -131,7 +131,7 @@ def test_commands_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_configs_are_valid(page: Path, tmp_path: Path) -> None:
-    from silohash.runtime.config import load_config
+    from silohash.config.load import load_config
 
     for number, (language, body) in enumerate(FENCE.findall(page.read_text(encoding="utf-8"))):
         if language == "toml" and "data" in tomllib.loads(body):

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.config.load import ResolvedConfig, load_resolved
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederationInfo
 from silohash.local import LOCAL_METHODS
 from silohash.local.base import SiloData
-from silohash.models.towers import ModelSpec, TowerSpec
-from silohash.runtime.config import RunConfig, load_config
-from silohash.runtime.silo import SiloResult, TrainSettings, make_context, train_silo
+from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.runtime.silo import SiloResult, SiloTask, make_context, train_silo
 from silohash.types import Arrays
+from tests.runs import loop_config
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "add-a-method.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -43,8 +44,8 @@ def methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
-def config(**federated: Any) -> RunConfig:
-    return load_config(
+def config(**federated: Any) -> ResolvedConfig:
+    return load_resolved(
         {
             "data": {"name": "glyphs"},
             "local": {"name": "contrast", "bits": BITS, "temperature": 0.1},
@@ -69,29 +70,20 @@ def pairs(count: int = 64) -> SiloData:
     )
 
 
-def train(run: RunConfig, rounds: int) -> list[tuple[SiloResult, Arrays]]:
+def train(run: ResolvedConfig, rounds: int) -> list[tuple[SiloResult, Arrays]]:
     """Trains one silo for some rounds; returns each round's result and the parameters that it was sent."""
     spec = ModelSpec({"image": TowerSpec("mlp", (12,), 32), "text": TowerSpec("mlp", (10,), 32)}, classes=0)
     torch.manual_seed(0)
-    model = run.local_method.build(spec, BITS)
-    server = run.federated_method.init_server(model, FederationInfo(silos=1, classes=0, bits=BITS, total_rounds=rounds))
-    settings = TrainSettings(batch=16, learning_rate=0.003)
+    model = run.local.build(spec, BITS)
+    server = run.federated.init_server(model, FederationInfo(silos=1, classes=0, bits=BITS, total_rounds=rounds))
+    config = loop_config(epochs=2, rounds=rounds, batch=16, learning_rate=0.003)
     done = []
     for number in range(rounds):
         sent = {name: array.copy() for name, array in server.params.items()}
-        context = make_context(
-            silo=0,
-            broadcast=run.federated_method.broadcast(server, 0, round=number),
-            kept={},
-            model=model,
-            local=run.local_method,
-            data=pairs(),
-            epochs=2,
-            total_rounds=rounds,
-            settings=settings,
-        )
-        result = train_silo(context, run.federated_method, settings)
-        server = run.federated_method.aggregate(server, [result.update])
+        task = SiloTask("train", 0, run.federated.broadcast(server, 0, round=number))
+        context = make_context(task, config, model=model, local=run.local, data=pairs())
+        result = train_silo(context, run.federated, config)
+        server = run.federated.aggregate(server, [result.update])
         done.append((result, sent))
     return done
 

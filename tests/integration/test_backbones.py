@@ -11,9 +11,9 @@ import torch
 
 pytest.importorskip("transformers")
 
+from silohash.config.load import load_config, resolve
 from silohash.data.partition.base import partition
 from silohash.models.huggingface import read_backbone
-from silohash.runtime.config import load_config
 from silohash.runtime.evaluation import evaluate_run
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import Prepared
@@ -93,7 +93,7 @@ def test_workers_start_from_the_published_weights_without_the_folder(archive, tm
     run = Run(tmp_path / "run")
     config = tiny_config(archive, **sections(folder))
     opened = archive_of(config)
-    prepared, _ = prepare_run(opened, partition(opened, "iid", 2, 0), config)
+    prepared, _ = prepare_run(opened, partition(opened, "iid", 2, 0), resolve(config))
     here = Worker(prepared, torch.device("cpu"))
     run.folder.mkdir()
     prepared.save(run.folder)

@@ -72,7 +72,7 @@ def train_with(tmp_path: Path, archive: Path, *arguments: object, text: str = ""
         ("evaluate.ignore_labels=['parot']", ('no label "parot"', 'did you mean "parrot"')),
         ("partition.silos=4000", ("4000",)),
         ("data.path=/nowhere", ("/nowhere is no folder", "metadata.csv")),
-        ("data.name=glyfs", ("give either name",)),
+        ("data.name=glyfs", ("set either name",)),
         ("nonsense", ("section.key=value",)),
     ],
 )
@@ -84,7 +84,7 @@ def test_config_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
     missing = tmp_path / "none.toml"
     assert_refused(silohash("train", missing), f'no config file "{missing}"', f"silohash new {missing}")
     missing.write_text("[train\n")
-    assert_refused(silohash("train", missing), "none.toml is no TOML", "line 1")
+    assert_refused(silohash("train", missing), "none.toml is not valid TOML", "line 1")
     assert not Path("runs/none").exists()
 
 
@@ -108,7 +108,7 @@ def test_run_exists_already(run: Run, tmp_path: Path, archive: Path) -> None:
 @pytest.mark.parametrize("command", [["resume"], ["evaluate"], ["index"], ["report"], ["search", "words"]])
 def test_folder_that_is_no_run(tmp_path: Path, command: list[str]) -> None:
     name, *rest = command
-    assert_refused(silohash(name, tmp_path, *rest), f'"{tmp_path}" is no run', "silohash train CONFIG")
+    assert_refused(silohash(name, tmp_path, *rest), f'"{tmp_path}" does not hold a run', "silohash train CONFIG")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -17,8 +17,8 @@ import torch
 from silohash.federated.base import ServerState
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import RoundSettings, mean_score, run_rounds, validation_scores
-from silohash.runtime.runner import InProcess, SiloTask
-from silohash.runtime.silo import SiloResult
+from silohash.runtime.runner import InProcess
+from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.runtime.worker import Worker
 from silohash.types import Arrays
 from tests.runs import Records, first_state, prepared, same_arrays
@@ -137,7 +137,7 @@ def trained(
     )  # fmt: skip
     inputs = inputs if even else unequal(inputs)
     believed = relabelled(inputs, faulty, fault.labels) if fault.labels else inputs
-    worker, listener, federated = Worker(believed, torch.device("cpu")), Records(), inputs.config.federated_method
+    worker, listener, federated = Worker(believed, torch.device("cpu")), Records(), inputs.resolved.federated
     settings = RoundSettings(rounds=ROUNDS, silos=[name for name, _, _ in inputs.silos])
     state = run_rounds(
         first_state(inputs, worker), federated=federated, settings=settings, observers=[listener],

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from silohash.config.load import resolve
+from silohash.config.toml import to_toml, toml_value
 from silohash.report.tables import read_results
-from silohash.runtime.config import to_toml, toml_value
 from silohash.runtime.events import read_rounds
 from silohash.runtime.run import Run
 from silohash.study import worker
@@ -100,7 +101,7 @@ def test_stopped_in_a_round_and_gone_on_with(archive: Path, whole: Path, tmp_pat
 
                     def finish(self) -> None: ...
 
-                experiment.train(job.config, job.folder, observers=[Interrupt()])
+                experiment.train(resolve(job.config), job.folder, observers=[Interrupt()])
             return super().do(job)
 
     out = tmp_path / "study"

@@ -111,7 +111,7 @@ def test_a_server_that_sees_only_sums_ends_alike(monkeypatch: pytest.MonkeyPatch
     ]
     plain = ended("compose", methods=methods)[0].server
     given = prepared(federated={"name": "compose", "rounds": 3, "methods": methods}, train={"learning_rate": 0.01})
-    method: FederatedMethod = given.config.federated_method
+    method: FederatedMethod = given.resolved.federated
     aggregate = method.aggregate
     monkeypatch.setattr(method, "aggregate", lambda server, updates: aggregate(server, [blended(list(updates))]))
     seen = run_loop(given).server

@@ -52,9 +52,19 @@ from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
 from silohash.runtime import rounds
 from silohash.runtime.prepared import Prepared
-from silohash.runtime.silo import TrainSettings, make_context
+from silohash.runtime.silo import SiloTask, make_context
 from silohash.types import UserError
-from tests.runs import Records, model_spec, prepared, run_loop, same_arrays, silo_data, train, write_archive
+from tests.runs import (
+    Records,
+    loop_config,
+    model_spec,
+    prepared,
+    run_loop,
+    same_arrays,
+    silo_data,
+    train,
+    write_archive,
+)
 
 SIZES = (12, 20, 20)
 KINDS = {name: FEDERATED_METHODS.resolve(name) for name in FEDERATED_METHODS.names() if name != "compose"}
@@ -81,10 +91,9 @@ def all_finite(state: Any, listener: Records) -> bool:
 
 def context_of(method: Any, server: ServerState, kept: dict | None = None) -> Any:
     broadcast = Message("broadcast", "server", 1, params=server.params, extras=server.extras)
-    return make_context(
-        silo=0, broadcast=broadcast, kept=kept or {}, model=HashNet(model_spec(), 16), local=DCMH(DCMHParams()),
-        data=silo_data(20), epochs=1, total_rounds=3, settings=TrainSettings(),
-    )  # fmt: skip
+    task = SiloTask("train", 0, broadcast, kept or {})
+    model = HashNet(model_spec(), 16)
+    return make_context(task, loop_config(), model=model, local=DCMH(DCMHParams()), data=silo_data(20))
 
 
 def moves_by(term: torch.Tensor, context: Any) -> list[float]:
@@ -285,7 +294,7 @@ def test_fedhap_keeps_the_first_prototype_of_a_class_that_nobody_has() -> None:
     given = lacking(inputs("fedhap", "paper"), "a class")
     first = run_loop(given, stop=1).server.extras["prototypes"]
     info = FederationInfo(silos=3, classes=6, bits=16, total_rounds=2)
-    start = given.config.federated_method.init_server(HashNet(model_spec(), 16), info).extras["prototypes"]
+    start = given.resolved.federated.init_server(HashNet(model_spec(), 16), info).extras["prototypes"]
     assert np.array_equal(first[4], start[4])
     assert not np.array_equal(first, start)
 

@@ -101,7 +101,7 @@ def blended(updates: list[Message]) -> Message:
 def test_a_server_that_sees_only_sums_ends_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = ended(name, **SUMMED[name])
     given = prepared(federated={"name": name, "rounds": 3, **SUMMED[name]}, train={"learning_rate": 0.01})
-    method: FederatedMethod = given.config.federated_method
+    method: FederatedMethod = given.resolved.federated
     assert method.uplink == "sum" or SUMMED[name].get("memory") == "class_mean"
     aggregate = method.aggregate
     monkeypatch.setattr(method, "aggregate", lambda server, updates: aggregate(server, [blended(list(updates))]))

@@ -68,9 +68,9 @@ def test_stopped_twice_and_resumed(archive: Path, tmp_path: Path, name: str) -> 
         train(archive, stopped, Stopping(at=1), **sections)
     assert not Run(stopped).model_folder.exists()
     with pytest.raises(KeyboardInterrupt):
-        experiment.resume(stopped, observers=[Stopping(at=2)])
+        experiment.resume(Run.open(stopped), observers=[Stopping(at=2)])
     listener = Records()
-    resumed = experiment.resume(stopped, observers=[listener])
+    resumed = experiment.resume(Run.open(stopped), observers=[listener])
     assert listener.first_round == 2
     assert same(whole, resumed)
 
@@ -80,13 +80,13 @@ def test_stopped_before_the_first_checkpoint(archive: Path, tmp_path: Path) -> N
     with pytest.raises(KeyboardInterrupt):
         train(archive, tmp_path / "stopped", Stopping(at=0))
     assert not Run(tmp_path / "stopped").checkpoint.exists()
-    assert same(whole, experiment.resume(tmp_path / "stopped"))
+    assert same(whole, experiment.resume(Run.open(tmp_path / "stopped")))
 
 
 def test_resuming_a_finished_run_changes_nothing(archive: Path, tmp_path: Path) -> None:
     run = train(archive, tmp_path / "run")
     before = {p: p.read_bytes() for p in run.folder.rglob("*") if p.is_file()}
-    experiment.resume(run.folder)
+    experiment.resume(Run.open(run.folder))
     assert {p: p.read_bytes() for p in run.folder.rglob("*") if p.is_file()} == before
 
 
@@ -106,5 +106,5 @@ def test_killed_process_is_resumed(archive: Path, tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
     done = len(read_rounds(records))
     assert 2 <= done < 40
-    assert same(train(archive, tmp_path / "whole", **sections), experiment.resume(tmp_path / "killed"))
+    assert same(train(archive, tmp_path / "whole", **sections), experiment.resume(Run.open(tmp_path / "killed")))
     assert Run(tmp_path / "killed").config == tiny_config(archive, **sections)

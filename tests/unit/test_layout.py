@@ -23,10 +23,10 @@ MOST_FILES_IN_A_FOLDER = 20
 ORDER = (
     *("types", "seeds", "registry", "files"),
     *("index", "evaluate", "data", "features", "models", "exchange", "local", "federated"),
-    *("runtime", "search", "report", "study", "api", "cli"),
+    *("config", "encode", "runtime", "search", "report", "study", "api", "cli"),
 )
 NEVER_TORCH = ("index", "evaluate", "search")
-WITHOUT_TORCH = ("types", "seeds", "registry", "files", "data", "features", *NEVER_TORCH, "api", "cli")
+WITHOUT_TORCH = ("types", "seeds", "registry", "files", "data", "features", "config", *NEVER_TORCH, "api", "cli")
 RUNS_CODE_WHEN_READ = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 
 IMPORT_WITHOUT_TORCH = """
@@ -201,7 +201,7 @@ def test_the_checks_of_imports_see() -> None:
         ("index", "import torch", 1),
         ("index", "def f():\n    from torch import nn", 1),
         ("index", "from silohash import cli", 1),
-        ("data", "import silohash.runtime.config", 1),
+        ("data", "import silohash.config.load", 1),
         ("data", "from silohash.index.codes import pack", 0),
         ("data", "from . import folder", 1),
         ("data", "import torch, pickle", 1),

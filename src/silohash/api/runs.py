@@ -13,11 +13,11 @@ from silohash.search.silos import POLICIES, ask_run, open_nodes, remove_items
 from silohash.types import UserError
 
 if TYPE_CHECKING:
+    from silohash.config.sections import RunConfig
     from silohash.data.archive import Archive
     from silohash.data.partition.base import Partition
     from silohash.index.codes import Codes
     from silohash.index.store import Engine
-    from silohash.runtime.config import RunConfig
     from silohash.runtime.events import Observer
     from silohash.search.hits import Hits
     from silohash.search.node import SiloNode
@@ -56,11 +56,12 @@ def train(
     Raises:
         UserError: if the config or the data must be corrected first.
     """
+    from silohash.config.load import load_resolved
     from silohash.runtime import experiment
-    from silohash.runtime.config import load_config
 
     source = config if isinstance(config, Mapping) else Path(config)
-    run = experiment.train(load_config(source, list(overrides)), Path(folder), observers=observers, notify=notify)
+    resolved = load_resolved(source, list(overrides))
+    run = experiment.train(resolved, Path(folder), observers=observers, notify=notify)
     if report:
         from silohash.report.finish import finish_run
 
@@ -80,8 +81,7 @@ class TrainedRun:
         from silohash.runtime.run import Run
 
         self.folder = Path(folder)
-        self._run = Run(self.folder)
-        _ = self._run.config
+        self._run = Run.open(self.folder)
         self._nodes: dict[str, list[SiloNode]] = {}
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ class TrainedRun:
         Raises:
             UserError: if the modality or the model is ambiguous, or an item cannot be encoded.
         """
-        from silohash.runtime.encoding import encode_archive, only_modality
+        from silohash.encode.codes_file import encode_archive, only_modality
 
         items = self._archive_of(archive)
         encoder = self._run.model.encoder(self._run.model.shared_name() if model is None else model)

@@ -269,9 +269,9 @@ def partition(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Show how a config spreads its archive over silos, and how far their labels lie from one another."""
+    from silohash.config.load import load_config
     from silohash.data.partition.base import partition as spread
     from silohash.data.partition.drift import drift_of
-    from silohash.runtime.config import load_config
     from silohash.runtime.run import archive_of
 
     value = load_config(config, set_ or [])

@@ -14,9 +14,10 @@ from silohash.types import UserError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from silohash.config.load import ResolvedConfig
+    from silohash.config.sections import RunConfig
     from silohash.data.archive import Archive
     from silohash.features.base import Value
-    from silohash.runtime.config import RunConfig
     from silohash.runtime.run import Run
     from silohash.types import Modality, ResultRow
 
@@ -51,7 +52,7 @@ def demo(
     )
     with spinner("Drawing the characters from the fonts of matplotlib (cached for the next time)"):
         configs = demo_configs(set_ or [])
-        archive = open_demo_archive(configs["federated"])
+        archive = open_demo_archive(configs["federated"].config)
     print_status(f"{len(archive):,} pictures of characters with their Unicode names.")
     runs = {name: _train(config, out / name) for name, config in configs.items()}
     _compare(runs)
@@ -62,12 +63,12 @@ def demo(
     print_status(f"Total time: {time.perf_counter() - started:.0f} s")
 
 
-def demo_configs(overrides: list[str]) -> dict[str, RunConfig]:
+def demo_configs(overrides: list[str]) -> dict[str, ResolvedConfig]:
     """Return the config of each of the demo's runs: federated, alone and pooled."""
-    from silohash.runtime.config import load_config
+    from silohash.config.load import load_resolved
 
     return {
-        name: load_config(recipe("demo.toml"), [f'federated.name="{method}"', *OVERRIDES.get(name, ()), *overrides])
+        name: load_resolved(recipe("demo.toml"), [f'federated.name="{method}"', *OVERRIDES.get(name, ()), *overrides])
         for name, method in METHODS.items()
     }
 
@@ -92,23 +93,23 @@ def open_demo_archive(config: RunConfig) -> Archive:
     return archive_of(config)
 
 
-def _train(config: RunConfig, folder: Path) -> Run:
+def _train(resolved: ResolvedConfig, folder: Path) -> Run:
     """Train and measure one run of the demo, or continue it if an earlier demo was interrupted."""
     from silohash.cli.train import finish, observers
     from silohash.runtime import experiment
     from silohash.runtime.run import Run
 
     run = Run(folder)
-    if run.config_path.exists() and run.config.digest() != config.digest():
+    if run.config_path.exists() and run.config.digest() != resolved.config.digest():
         raise UserError(
             f'"{folder}" holds a run with another config. Remove it or choose another folder: silohash demo --out FOLDER'
         )
     if not run.model_folder.exists():
         listening = observers(run, tensorboard=False)
         if run.config_path.exists():
-            experiment.resume(folder, observers=listening)
+            experiment.resume(run, observers=listening)
         else:
-            experiment.train(config, folder, observers=listening, notify=print_status)
+            experiment.train(resolved, folder, observers=listening, notify=print_status)
     if not run.results_path.exists():
         finish(run)
     return run

@@ -44,7 +44,7 @@ def evaluate(
     from silohash.runtime.evaluation import evaluate_run
     from silohash.runtime.run import Run
 
-    found = Run(run)
+    found = Run.open(run)
     given = {"measures": measure, "evaluations": evaluation, "tasks": task, "ignore_labels": ignore_label}
     chosen = {name: value for name, value in given.items() if value}
     with spinner("Evaluating"):

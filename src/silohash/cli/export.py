@@ -11,7 +11,7 @@ from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.types import UserError
 
 if TYPE_CHECKING:
-    from silohash.runtime.export import ExportedTower
+    from silohash.encode.export import ExportedTower
 
 
 def register(app: typer.Typer) -> None:
@@ -32,12 +32,11 @@ def export(
 
     if not onnx:
         raise UserError("No export format is selected. Add --onnx.")
-    found = Run(run)
-    _ = found.config
+    found = Run.open(run)
     with spinner("Exporting"):
-        from silohash.runtime.export import export_onnx
+        from silohash.encode.export import export_onnx
 
-        towers = export_onnx(found, out or found.onnx_folder, model)
+        towers = export_onnx(found.model, found.archive, out or found.onnx_folder, run=found.name, name=model)
     if as_json:
         from dataclasses import asdict
 
@@ -67,7 +66,7 @@ def encode(
     """Write the codes of the items of an archive to a file. Labels are not needed."""
     from silohash.api.data import load_archive
     from silohash.api.runs import open_run
-    from silohash.runtime.encoding import check_suffix, write_codes
+    from silohash.encode.codes_file import check_suffix, write_codes
 
     check_suffix(out)
     found = open_run(run)

@@ -153,7 +153,7 @@ def _print_card(kind: str, about: dict[str, Any]) -> None:
 
 
 def _print_parameters(kind: str, about: dict[str, Any]) -> None:
-    from silohash.runtime.config import toml_value
+    from silohash.config.toml import toml_value
 
     _print_indented(f"parameters in [{kind}], with their defaults:" if about["parameters"] else "parameters: none")
     for entry in about["parameters"]:

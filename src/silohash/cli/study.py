@@ -108,7 +108,7 @@ def sweep(
 
 def _axis(text: str) -> dict[str, Any]:
     """Return the axis that ``section.key=value,value`` describes."""
-    from silohash.runtime.config import read_override
+    from silohash.config.load import read_override
 
     key, equals, values = text.partition("=")
     listed = read_override(f"{key}=[{values}]")[1] if equals and values.strip() else None

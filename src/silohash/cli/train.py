@@ -11,7 +11,7 @@ from silohash.cli.console import console, print_json, print_result, print_status
 from silohash.types import UserError
 
 if TYPE_CHECKING:
-    from silohash.runtime.config import RunConfig
+    from silohash.config.load import ResolvedConfig
     from silohash.runtime.events import Observer
     from silohash.runtime.run import Run
 
@@ -32,8 +32,8 @@ def new(
     data: Annotated[str, typer.Option(help="A named archive, or the path of a folder of your own.")] = "glyphs",
 ) -> None:
     """Write a commented config, ready for `silohash train`."""
+    from silohash.config.template import config_template
     from silohash.files import write_text
-    from silohash.runtime.template import config_template
 
     if file.exists():
         raise UserError(f'"{file}" is there already. Give another name, or remove it first.')
@@ -53,20 +53,17 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Train a run, evaluate it and write its report."""
-    from silohash.runtime.config import load_config
+    from silohash.config.load import load_resolved
     from silohash.runtime.run import Run
 
     overrides = [*(set_ or []), *(SMOKE if smoke else ())]
     folder = out or Path("runs") / config.stem
     chosen = [(int(seed), folder / f"seed-{int(seed)}") for seed in seed_numbers(seeds)]
-    plans = [(load_config(config, [*overrides, f"seed={seed}"]), where) for seed, where in chosen]
-    plans = plans or [(load_config(config, overrides), folder)]
+    plans = [(load_resolved(config, [*overrides, f"seed={seed}"]), where) for seed, where in chosen]
+    plans = plans or [(load_resolved(config, overrides), folder)]
     for _, where in plans:
-        if Run(where).config_path.exists():
-            raise UserError(
-                f'"{where}" already holds a run. Go on with it: silohash resume {where}; or give another --out.'
-            )
-    finished = [train_run(value, where, tensorboard=tensorboard) for value, where in plans]
+        Run(where).check_free()
+    finished = [train_run(resolved, where, tensorboard=tensorboard) for resolved, where in plans]
     _tell(finished, as_json=as_json)
 
 
@@ -78,23 +75,22 @@ def resume(
     """Go on with a run as if it had never stopped."""
     from silohash.runtime.run import Run
 
-    found = Run(run)
-    _ = found.config
+    found = Run.open(run)
     with spinner("Importing torch"):
         from silohash.runtime import experiment
-    experiment.resume(run, observers=observers(found, tensorboard=tensorboard))
+    experiment.resume(found, observers=observers(found, tensorboard=tensorboard))
     finish(found)
     _tell([found], as_json=as_json)
 
 
-def train_run(config: RunConfig, folder: Path, *, tensorboard: bool = False) -> Run:
+def train_run(resolved: ResolvedConfig, folder: Path, *, tensorboard: bool = False) -> Run:
     """Trains, evaluates and reports one run."""
     from silohash.runtime import experiment
     from silohash.runtime.run import Run
 
     print_status(f"Training into {folder}")
     run = experiment.train(
-        config, folder, observers=observers(Run(folder), tensorboard=tensorboard), notify=print_status
+        resolved, folder, observers=observers(Run(folder), tensorboard=tensorboard), notify=print_status
     )
     finish(run)
     return run

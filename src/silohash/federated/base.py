@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from silohash.exchange.message import Message
 from silohash.federated.averaging import Aggregation
-from silohash.local.base import LocalMethod, MethodParams, Part, SiloData, SiloState, outputs_of
+from silohash.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of
+from silohash.models.forward import Part
 from silohash.models.parameters import fixed_buffers, frozen_copy, install, params_of, to_array
 from silohash.models.towers import group_of
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, Phase, Terms
@@ -347,29 +348,6 @@ class FederatedMethod:
     def personalize(self, context: SiloContext) -> None:
         """Hook 12, silo: turn ``context.model`` into the model that the silo deploys."""
         install(context.model, context.payload.params)
-
-
-class Adapted(nn.Module):
-    """A model whose outputs pass through a federated method's `adapt_outputs`, for training and for encoding."""
-
-    def __init__(self, model: nn.Module, method: FederatedMethod, extras: Arrays) -> None:
-        super().__init__()
-        self.model = model
-        self.method = method
-        device = next(model.parameters()).device
-        self.extras = {name: torch.from_numpy(np.array(array)).to(device) for name, array in extras.items()}
-
-    @property
-    def modalities(self) -> tuple[Modality, ...]:
-        """Modalities of the model."""
-        return self.model.modalities  # type: ignore[return-value]
-
-    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
-        """Run the model and adapt its outputs."""
-        outputs: Outputs = self.model(batch, modalities)
-        if self.training and not self.method.adapts_training:
-            return outputs
-        return self.method.adapt_outputs(outputs, self.extras)
 
 
 def entries_under(name: str, values: Mapping[str, _Value]) -> dict[str, _Value]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from silohash.models.towers import ModelSpec
+from silohash.models.forward import Part, outputs_over, standardized
+from silohash.models.specs import ModelSpec
 from silohash.types import Modality, Outputs, PairBatch, Step, Terms
 
 
@@ -63,13 +64,9 @@ class SiloData:
     def batch(self, rows: Tensor) -> PairBatch:
         """Return the pairs at ``rows (B,)`` int64."""
         image = None if self.image is None else self.image.index_select(0, rows)
-        if image is not None and not image.is_floating_point():
-            image = image.float()
-            if self.pixel_mean is not None and self.pixel_deviation is not None:
-                image = image.sub_(self.pixel_mean).div_(self.pixel_deviation)
         return PairBatch(
             row=rows,
-            image=image,
+            image=None if image is None else standardized(image, self.pixel_mean, self.pixel_deviation),
             text=None if self.text is None else self.text.index_select(0, rows),
             labels=None if self.labels is None else self.labels.index_select(0, rows),
             has_image=self.has_image.index_select(0, rows),
@@ -151,10 +148,6 @@ class LocalMethod(Protocol):
         ...
 
 
-Part: TypeAlias = Literal["feature", "logit", "code"]
-"""One of the fields of `Outputs`."""
-
-
 def signs(values: Tensor) -> Tensor:
     """Return the signs with ``sign(0) = +1``, in the dtype of the values.
 
@@ -165,7 +158,6 @@ def signs(values: Tensor) -> Tensor:
     return torch.where(values >= 0, 1.0, -1.0).to(values.dtype)
 
 
-@torch.no_grad()
 def outputs_of(model: nn.Module, data: SiloData, *, part: Part = "code", batch: int = 1024) -> dict[Modality, Tensor]:
     """Run all towers over all rows in evaluation mode.
 
@@ -179,13 +171,6 @@ def outputs_of(model: nn.Module, data: SiloData, *, part: Part = "code", batch: 
         Features ``(n, H)``, or hash layer outputs or relaxed codes ``(n, K)``, per modality. Rows without the modality
         are zero.
     """
-    training = model.training
-    model.eval()
-    parts: dict[Modality, list[Tensor]] = {}
-    for start in range(0, len(data), batch):
-        rows = torch.arange(start, min(start + batch, len(data)), device=data.has_image.device)
-        pairs = data.batch(rows)
-        for modality, values in getattr(model(pairs), part).items():
-            parts.setdefault(modality, []).append(values.float() * pairs.has(modality).unsqueeze(1))
-    model.train(training)
-    return {modality: torch.cat(values) for modality, values in parts.items()}
+    device = data.has_image.device
+    rows = (torch.arange(start, min(start + batch, len(data)), device=device) for start in range(0, len(data), batch))
+    return outputs_over(model, map(data.batch, rows), part=part)

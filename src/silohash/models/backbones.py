@@ -10,7 +10,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,11 +18,9 @@ from torch import Tensor, nn
 
 from silohash.features.base import Featuriser
 from silohash.features.image import PixelFeatures
+from silohash.models.specs import TowerSpec
 from silohash.registry import suggestion
 from silohash.types import Arrays, Modality, UserError
-
-if TYPE_CHECKING:
-    from silohash.models.towers import TowerSpec
 
 BACKBONES: Mapping[str, str] = {
     "cnnf": "silohash.models.cnnf_tower",

@@ -2,62 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from silohash.models.backbones import PublishedTower
+from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.types import MODALITIES, Modality, Outputs, PairBatch, UserError
-
-TowerKind = Literal["mlp", "conv", "network"]
-
-
-@dataclass(frozen=True)
-class TowerSpec:
-    """The structure of one modality's network.
-
-    Attributes:
-        kind: ``mlp`` for vectors, ``conv`` for images of at most 64 pixels, ``network`` for a published network.
-        shape: Shape of one input: ``(D,)``, ``(c, h, w)``, or ``(L,)`` for word pieces.
-        hidden: Width of the feature layer, which precedes the hash layer.
-        dropout: Dropout probability on the feature layer during training.
-        scale: Factor of the inputs. It gives sparse unit-length texts the same scale as standardized features.
-        settings: The structure of a published network as a JSON value (see `silohash.models.backbones`).
-    """
-
-    kind: TowerKind
-    shape: tuple[int, ...]
-    hidden: int = 512
-    dropout: float = 0.0
-    scale: float = 1.0
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """The structure of a model: one tower per modality, the number of classes, and whether towers have a classifier."""
-
-    towers: Mapping[Modality, TowerSpec]
-    classes: int
-    class_head: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the spec as a JSON value."""
-        towers = {name: asdict(spec) for name, spec in self.towers.items()}
-        return {"towers": towers, "classes": self.classes, "class_head": self.class_head}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> ModelSpec:
-        """Return the spec that `to_json` turned into a JSON value."""
-        towers = {
-            modality: TowerSpec(**{**value["towers"][modality], "shape": tuple(value["towers"][modality]["shape"])})
-            for modality in MODALITIES
-            if modality in value["towers"]
-        }
-        return ModelSpec(towers=towers, classes=int(value["classes"]), class_head=bool(value.get("class_head")))
 
 
 def mlp(spec: TowerSpec) -> nn.Module:

@@ -12,13 +12,13 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from silohash.encode.export import plain_settings
+from silohash.encode.trained import GLOBAL
 from silohash.features.base import Featuriser
 from silohash.files import write_text
 from silohash.report.gather import facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS
 from silohash.report.tables import choices, markdown
-from silohash.runtime.encoder import GLOBAL
-from silohash.runtime.export import plain_settings
 from silohash.runtime.run import Run
 from silohash.types import MODALITIES, MethodCard, Modality
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from silohash.config.sections import FederatedConfig, LocalConfig
 from silohash.data.partition.base import SiloRows
 from silohash.data.partition.drift import drift_of
 from silohash.files import read_json
@@ -17,7 +18,6 @@ from silohash.report.examples import read_examples, released
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.report.tables import choices, read_results
 from silohash.runtime.run import Run
-from silohash.runtime.sections import FederatedConfig, LocalConfig
 from silohash.search.silos import POLICIES
 
 DRIFT = "total variation"
@@ -113,7 +113,7 @@ def method_run(run: Run) -> MethodRun:
         rows=tuple(read_results(run.results_path)),
         curve=round_curve(run),
         radius_curves=radius_curves(run),
-        cards=run.config.cards,
+        cards=run.resolved.cards,
     )
 
 

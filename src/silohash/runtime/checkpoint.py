@@ -17,7 +17,7 @@ SECTIONS = ("params", "extras", "private")
 
 @dataclass(frozen=True)
 class RunState:
-    """Everything of a run that survives a round; draws need no state, for they follow from (seed, purpose, silo, round).
+    """The state of a run between rounds. Random draws need none: they follow from (seed, purpose, silo, round).
 
     Attributes:
         round: rounds that are done.

@@ -11,14 +11,15 @@ name      model                       queries          database
           each silo's own                              ranking; mean over the asking silos
 ========  ==========================  ===============  =====================================
 
-GG and GL are only given for methods with a global model, PL and PG only for those with personal ones. XS is what a search
-across silos does where all silos deploy the global model, and then it is GG; with personal models it says how far one silo's
-code is understood by the others (a search asks each silo by its own model's code, and merges by rank). There an item that
-several silos hold counts once, by the code of the first.
+GG and GL are only given for methods with a global model, PL and PG only for those with personal ones. XS is what a
+search across silos does where all silos deploy the global model, and then it is GG; with personal models it says how
+far one silo's code is understood by the others (a search asks each silo by its own model's code, and merges by rank).
+There an item that several silos hold counts once, by the code of the first.
 
-Where a protocol has queries in the database, a query meets its own item. Across modalities that pair counts, as the protocol
-says; within one modality (i2i, t2t) the item would answer itself at distance 0, and is taken out of its own ranking unless
-``own_item = "count"``. The column ``query_in_database`` of a row says whether the own item stood in the ranking.
+Where a protocol has queries in the database, a query meets its own item. Across modalities that pair counts, as the
+protocol says; within one modality (i2i, t2t) the item would answer itself at distance 0, and is taken out of its own
+ranking unless ``own_item = "count"``. The column ``query_in_database`` of a row says whether the own item stood in the
+ranking.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash import __version__
+from silohash.config.load import check_section
+from silohash.config.sections import EvaluateConfig
 from silohash.data.archive import Archive
+from silohash.encode.trained import GLOBAL
 from silohash.evaluate.curves import precision_recall
 from silohash.evaluate.measures import Measure, PerQuery, evaluate_all
 from silohash.evaluate.relevance import Relevance
 from silohash.evaluate.significance import bootstrap_interval
 from silohash.evaluate.ties import histogram
+from silohash.features.vectors import vectors
 from silohash.files import digest_json
 from silohash.index.codes import Words
 from silohash.registry import suggestion
-from silohash.runtime.config import checked
-from silohash.runtime.encoder import GLOBAL
-from silohash.runtime.prepared import vectors
 from silohash.runtime.run import Run
-from silohash.runtime.sections import EvaluateConfig
 from silohash.types import (
     MODALITIES,
     Evaluation,
@@ -62,7 +63,8 @@ SAME_QUERIES: tuple[Evaluation, ...] = ("GG", "PG", "XS")
 """Evaluations in which every model is asked the same queries."""
 
 DATABASE_CODE = "one view"
-"""An item's code is made of the modality that is searched; codes of both views together would hold the query's modality."""
+"""An item's code is made of the modality that is searched; codes of both views together would hold the query's
+modality."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,9 @@ class Figures:
     Attributes:
         rows: a row a figure.
         curves: a curve a task.
-        per_query: (evaluation, task, measure) -> ``(Q,)`` float64, a value for each item of the archive's split "query" in
-            its order, NaN for one that is not counted; of GG, PG and XS, where every part asks the same queries.
+        per_query: (evaluation, task, measure) -> ``(Q,)`` float64, a value for each item of the archive's split
+            "query" in its order, NaN for one that is not counted; of GG, PG and XS, where every part asks the same
+            queries.
         queries: digest of the ids of those items: values of two runs may be set side by side where it is the same.
     """
 
@@ -118,7 +121,7 @@ def evaluate_run(run: Run, **instead: Sequence[str] | None) -> Figures:
         UserError: if the run has no model, or its archive no labels, queries or database.
     """
     given = {name: tuple(value) for name, value in instead.items() if value}
-    settings = checked(EvaluateConfig, {**run.config.evaluate.model_dump(), **given}, where="evaluate")
+    settings = check_section(EvaluateConfig, {**run.config.evaluate.model_dump(), **given}, where="evaluate")
     return Evaluator(run, settings).figures()
 
 
@@ -352,7 +355,7 @@ class Evaluator:
 
 
 def measure_of(text: str, settings: EvaluateConfig) -> Measure:
-    """Returns a measure as a user types it; what it does not say of queries without relevant items, the settings say."""
+    """Return the measure that a user typed; the settings decide about queries without relevant items if it does not."""
     measure = Measure.parse(text)
     return measure if "empty=" in text.replace(" ", "") else replace(measure, empty=settings.no_hits)
 
@@ -364,8 +367,8 @@ def _arguments(part: Part) -> tuple[Words, Words, Relevance]:
 def _together(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -> npt.NDArray[np.float64]:
     """Returns a value a query whose mean is the mean over parts.
 
-    Parts of the same queries are averaged query by query; parts of different queries are joined, each weighted so that every
-    silo counts the same however many queries it has.
+    Parts of the same queries are averaged query by query; parts of different queries are joined, each weighted so that
+    every silo counts the same however many queries it has.
     """
     if same_queries:
         return np.asarray(np.mean(parts, axis=0))

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from silohash.data.archive import Archive, Pictures
+from silohash.encode.encoder import Encoder
 from silohash.files import folder_beside
 from silohash.index.base import FORMAT_VERSION, IndexManifest
 from silohash.index.preview import make_preview
 from silohash.index.store import Store
-from silohash.runtime.encoder import Encoder
 from silohash.runtime.run import Run
 from silohash.types import Modality, Notify, Rows, UserError
 

@@ -15,8 +15,8 @@ from silohash.federated.base import FederatedMethod, ServerState
 from silohash.federated.robust import mislabeled_silos, suspicious_updates
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, RoundRecord, SiloRecord
-from silohash.runtime.runner import Runner, SiloTask, TaskKind
-from silohash.runtime.silo import SiloResult
+from silohash.runtime.runner import Runner
+from silohash.runtime.silo import SiloResult, SiloTask, TaskKind
 from silohash.types import Arrays, UserError
 
 
@@ -142,17 +142,17 @@ def exchange_statistics(
     federated: FederatedMethod,
     runner: Runner,
 ) -> Exchange:
-    """Lets silos that sent statistics end their round with what the server makes of the sums; a silo's own are not seen.
+    """Let silos that sent statistics end their round with what the server makes of the sums over silos.
 
     Args:
-        results: of the training, in silo order; those of kind ``statistics`` wait, the others are done.
-        tasks: the training's, one a result.
+        results: results of the training, in silo order. Those of kind ``statistics`` wait; the others are done.
+        tasks: the tasks of the training, one per result.
         server: the server's state.
         federated: the federated method.
-        runner: ends the round, here or in worker processes.
+        runner: ends the round, in this process or in worker processes.
 
     Returns:
-        A result a silo and the merged extras; nothing is merged if no silo waits.
+        One result per silo, and the merged extras. Nothing is merged if no silo waits.
     """
     asked = {task.silo: task.broadcast for task in tasks}
     waiting = [r for r in results if r.update.kind == "statistics" and refusal(r, server) is None]
@@ -216,8 +216,8 @@ def validation_scores(
 ) -> list[Message]:
     """Returns each silo's score of the model that it would deploy.
 
-    Every silo ranks its own training items for its own held-back queries; only the score, its chance level and the count
-    leave it.
+    Every silo ranks its own training items for its own held-back queries; only the score, its chance level and the
+    count leave it.
     """
     tasks = tasks_of("validate", range(len(settings.silos)), state, federated)
     return [result.update for result in runner.run(tasks)]

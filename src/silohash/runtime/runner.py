@@ -5,36 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Protocol, get_args
 
 from silohash.exchange.message import Message
 from silohash.runtime.processes import Exchange, ProcessEndedError, ProcessPool
-from silohash.runtime.silo import SiloResult
-from silohash.types import Arrays, UserError
+from silohash.runtime.silo import SiloResult, SiloTask, TaskKind
+from silohash.types import UserError
 
-TaskKind = Literal["train", "finish", "validate", "deploy"]
 TASK_KINDS: dict[str, TaskKind] = {kind: kind for kind in get_args(TaskKind)}
-
-
-@dataclass(frozen=True)
-class SiloTask:
-    """What a silo is to do.
-
-    Attributes:
-        kind: to ``train`` for a round, to ``finish`` one that waited for merged statistics, to ``validate`` the model
-            that it would deploy on its own held-back queries, or to ``deploy``: to return that model.
-        silo: its number.
-        broadcast: what the server sent.
-        kept: what the silo kept from its last round.
-    """
-
-    kind: TaskKind
-    silo: int
-    broadcast: Message
-    kept: Arrays = field(default_factory=dict)
 
 
 class Runner(Protocol):

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -17,43 +17,36 @@ import torch
 from torch import Tensor, nn
 
 from silohash import seeds
+from silohash.config.sections import RunConfig, TrainConfig
 from silohash.exchange.message import Message
-from silohash.federated.base import Adapted, FederatedMethod, SiloContext
+from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.local.base import LocalMethod, SiloData, SiloState
+from silohash.models.forward import Adapted
 from silohash.models.parameters import install, params_of
 from silohash.types import Arrays, Phase, Step, Terms
 
-OptimizerName = Literal["adam", "adamw", "sgd"]
-Precision = Literal["float32", "bfloat16"]
+TaskKind = Literal["train", "finish", "validate", "deploy"]
 
 TRAINED = "trained"
 """Prefix of what a silo keeps while it waits for merged statistics."""
 
 
 @dataclass(frozen=True)
-class TrainSettings:
-    """How batches are drawn and stepped.
+class SiloTask:
+    """What a silo is asked to do.
 
     Attributes:
-        batch: pairs a step.
-        optimizer: ``adam``, ``adamw`` or ``sgd``, made anew every round.
-        momentum: of ``sgd``.
-        learning_rate: of the first round; falls to a tenth by the last on a half cosine where ``decay`` is set.
-        weight_decay: of the optimiser.
-        clip_norm: gradients are scaled to at most this norm; 0 for no limit.
-        precision: ``bfloat16`` runs the towers in it and keeps weights, outputs and losses in float32.
-        seed: of every draw.
+        kind: ``train`` for a round, ``finish`` for a round that waited for merged statistics, ``validate`` to score
+            the model that the silo would deploy on its validation queries, or ``deploy`` to return that model.
+        silo: the silo's number, from 0.
+        broadcast: the server's message.
+        kept: what the silo kept from its last round.
     """
 
-    batch: int = 128
-    optimizer: OptimizerName = "adam"
-    momentum: float = 0.9
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    decay: bool = False
-    clip_norm: float = 0.0
-    precision: Precision = "float32"
-    seed: int = 0
+    kind: TaskKind
+    silo: int
+    broadcast: Message
+    kept: Arrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,19 +90,19 @@ class _Means:
         return {name: float(total) / self.counts[name] for name, total in self.sums.items()}
 
 
-def train_silo(context: SiloContext, federated: FederatedMethod, settings: TrainSettings) -> SiloResult:
+def train_silo(context: SiloContext, federated: FederatedMethod, config: RunConfig) -> SiloResult:
     """Trains one silo for one round.
 
     Args:
         context: the silo's model, data, state and the broadcast; its model and state are changed.
         federated: the federated method.
-        settings: batches, optimiser, precision.
+        config: the config of the run.
 
     Returns:
         The update for the server and a record of the round.
     """
     started = time.perf_counter()
-    with seeds.torch_globally(settings.seed, "training", silo=context.silo, round=context.round):
+    with seeds.torch_globally(config.seed, "training", silo=context.silo, round=context.round):
         if not context.state.kept:
             federated.init_silo(context)
         means: dict[str, float] = {}
@@ -117,7 +110,7 @@ def train_silo(context: SiloContext, federated: FederatedMethod, settings: Train
         for phase in phases if len(context.data) else []:
             if phase.begin is not None:
                 phase.begin()
-            means = _run_phase(phase, context, federated, settings)
+            means = _run_phase(phase, context, federated, config)
             context.mean_loss = means.pop("loss", float("nan"))
         statistics = federated.silo_statistics(context)
         update = _statistics(context, statistics) if statistics else federated.silo_update(context)
@@ -133,13 +126,13 @@ def train_silo(context: SiloContext, federated: FederatedMethod, settings: Train
     )
 
 
-def finish_silo(context: SiloContext, federated: FederatedMethod, settings: TrainSettings) -> SiloResult:
+def finish_silo(context: SiloContext, federated: FederatedMethod, config: RunConfig) -> SiloResult:
     """Ends a round that waited for the silos' merged statistics, which now stand among the broadcast's extras.
 
     Args:
         context: as for `train_silo`, its kept arrays those of the result that held the statistics.
         federated: the federated method.
-        settings: as for `train_silo`.
+        config: as for `train_silo`.
 
     Returns:
         The update for the server and what the silo keeps; the record is that of the first result.
@@ -150,7 +143,7 @@ def finish_silo(context: SiloContext, federated: FederatedMethod, settings: Trai
     context.steps_taken = {n.removeprefix("steps/"): int(a) for n, a in trained.items() if n.startswith("steps/")}
     context.mean_loss = float(trained["loss"])
     context.state.kept = {n: t for n, t in context.state.kept.items() if not n.startswith(f"{TRAINED}/")}
-    with seeds.torch_globally(settings.seed, "finishing", silo=context.silo, round=context.round):
+    with seeds.torch_globally(config.seed, "finishing", silo=context.silo, round=context.round):
         update = federated.silo_update(context)
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
     return SiloResult(context.silo, update, kept, context.mean_loss, terms={}, seconds=time.perf_counter() - started)
@@ -172,9 +165,8 @@ def _trained(context: SiloContext) -> Arrays:
     return {f"{TRAINED}/{name}": array for name, array in trained.items()}
 
 
-def _run_phase(
-    phase: Phase, context: SiloContext, federated: FederatedMethod, settings: TrainSettings
-) -> dict[str, float]:
+def _run_phase(phase: Phase, context: SiloContext, federated: FederatedMethod, config: RunConfig) -> dict[str, float]:
+    settings = config.train
     model = phase.model.train()
     steps = context.local.steps(model)
     rate = learning_rate(settings, context.round, context.total_rounds)
@@ -187,7 +179,7 @@ def _run_phase(
     means = _Means()
     for epoch in range(phase.epochs):
         means = _Means()
-        for rows in batches(context, phase, settings, epoch):
+        for rows in batches(context, phase, config, epoch):
             batch = context.data.batch(rows)
             for step in steps:
                 with autocast(settings.precision, rows.device):
@@ -207,7 +199,7 @@ def _run_phase(
     return means.values()
 
 
-def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainSettings, means: _Means) -> None:
+def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainConfig, means: _Means) -> None:
     loss = torch.stack([weight * value for weight, value in terms.values()]).sum()
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
@@ -219,26 +211,27 @@ def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainSetting
         means.add(name, value)
 
 
-def batches(context: SiloContext, phase: Phase, settings: TrainSettings, epoch: int) -> Iterator[Tensor]:
+def batches(context: SiloContext, phase: Phase, config: RunConfig, epoch: int) -> Iterator[Tensor]:
     """Yields the rows of each batch of one pass, shuffled; a last batch of at most a quarter joins the one before."""
+    size = config.train.batch
     generator = seeds.numpy_generator(
-        settings.seed, f"batches/{phase.name}/{epoch}", silo=context.silo, round=context.round
+        config.seed, f"batches/{phase.name}/{epoch}", silo=context.silo, round=context.round
     )
     rows = np.arange(len(context.data)) if phase.rows is None else np.asarray(phase.rows)
     order = torch.from_numpy(generator.permutation(rows)).to(context.data.has_image.device)
-    whole = max(1, math.ceil(len(order) / settings.batch - 0.25)) if len(order) else 0
+    whole = max(1, math.ceil(len(order) / size - 0.25)) if len(order) else 0
     for number in range(whole):
         last = number == whole - 1
-        yield order[number * settings.batch : None if last else (number + 1) * settings.batch]
+        yield order[number * size : None if last else (number + 1) * size]
 
 
-def learning_rate(settings: TrainSettings, round: int, total_rounds: int) -> float:  # noqa: A002  the field's word
+def learning_rate(settings: TrainConfig, round: int, total_rounds: int) -> float:  # noqa: A002  the field's word
     """Returns a round's learning rate: a half cosine from the first round's to a tenth of it.
 
     Example:
-        >>> learning_rate(TrainSettings(learning_rate=1.0, decay=True), 0, 10)
+        >>> learning_rate(TrainConfig(learning_rate=1.0, decay=True), 0, 10)
         1.0
-        >>> round(learning_rate(TrainSettings(learning_rate=1.0, decay=True), 9, 10), 6)
+        >>> round(learning_rate(TrainConfig(learning_rate=1.0, decay=True), 9, 10), 6)
         0.1
     """
     if not settings.decay or total_rounds < 2:
@@ -247,7 +240,7 @@ def learning_rate(settings: TrainSettings, round: int, total_rounds: int) -> flo
     return settings.learning_rate * (0.1 + 0.9 * 0.5 * (1.0 + math.cos(math.pi * share)))
 
 
-def make_optimizer(parameters: list[nn.Parameter], settings: TrainSettings, rate: float) -> torch.optim.Optimizer:
+def make_optimizer(parameters: list[nn.Parameter], settings: TrainConfig, rate: float) -> torch.optim.Optimizer:
     """Makes the optimiser of some parameters, in its fused form."""
     if settings.optimizer == "sgd":
         return torch.optim.SGD(
@@ -257,37 +250,39 @@ def make_optimizer(parameters: list[nn.Parameter], settings: TrainSettings, rate
     return kind(parameters, lr=rate, weight_decay=settings.weight_decay, fused=True)
 
 
-def step_norm(settings: TrainSettings, steps: int, pull: float = 0.0) -> float:
+def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0) -> float:
     """Returns by how many learning rates some steps of the optimiser move a parameter under a constant unit gradient.
 
-    Measured by running the optimiser itself on one number: plain steps count 1 each, momentum lets later ones count more, a
-    proximal term less. Adam's move depends on how its gradients vary: it counts 1 a step, as under a constant one.
+    Measured by running the optimiser itself on one number: plain steps count 1 each, momentum lets later ones count
+    more, a proximal term less. Adam's move depends on how its gradients vary: it counts 1 a step, as under a constant
+    one.
 
     Args:
         settings: the optimiser.
         steps: how many.
         pull: learning rate times the weight of a proximal term: the share of its way that a step takes back.
 
-    Source: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", the norm of
+    Source: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", the
+        norm of
     a_i.
 
     Example:
-        >>> round(step_norm(TrainSettings(optimizer="sgd"), 7), 4)
+        >>> round(step_norm(TrainConfig(optimizer="sgd"), 7), 4)
         23.0467
-        >>> round(step_norm(TrainSettings(optimizer="sgd", momentum=0.0), 7, pull=0.1 * 0.5), 5)
+        >>> round(step_norm(TrainConfig(optimizer="sgd", momentum=0.0), 7, pull=0.1 * 0.5), 5)
         6.03325
     """
     if settings.optimizer != "sgd":
         return float(steps)
     number = nn.Parameter(torch.zeros((), dtype=torch.float64))
-    optimizer = make_optimizer([number], replace(settings, weight_decay=0.0), 1.0)
+    optimizer = make_optimizer([number], settings.model_copy(update={"weight_decay": 0.0}), 1.0)
     for _ in range(steps):
         number.grad = 1.0 + pull * number.detach()
         optimizer.step()
     return -number.item()
 
 
-def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """Returns the context in which the towers run: bfloat16 products with float32 weights, or nothing special."""
     if precision == "float32":
         return nullcontext()
@@ -304,33 +299,40 @@ def silo_state(kept: Arrays, device: torch.device) -> SiloState:
 
 
 def make_context(
+    task: SiloTask,
+    config: RunConfig,
     *,
-    silo: int,
-    broadcast: Message,
-    kept: Arrays,
     model: nn.Module,
     local: LocalMethod,
     data: SiloData,
-    epochs: int,
-    total_rounds: int,
-    settings: TrainSettings,
     initial: Arrays | None = None,
     validation_score: Callable[[], float] = lambda: float("nan"),
 ) -> SiloContext:
-    """Puts together what the hooks of one silo see during one round."""
-    rate = learning_rate(settings, broadcast.round, total_rounds)
+    """Return what the hooks of one silo see during one round.
+
+    Args:
+        task: the silo, the server's message, and what the silo kept.
+        config: the config of the run.
+        model: the network, which is trained in place.
+        local: the local method.
+        data: the silo's training pairs.
+        initial: the initial parameters that all silos have in common; None for those of the model.
+        validation_score: returns the validation score of the model in its present state.
+    """
+    broadcast, total_rounds = task.broadcast, config.federated.rounds
+    rate = learning_rate(config.train, broadcast.round, total_rounds)
     return SiloContext(
-        silo=silo,
+        silo=task.silo,
         round=broadcast.round,
         total_rounds=total_rounds,
-        epochs=epochs,
+        epochs=config.federated.local_epochs,
         model=model,
         local=local,
         data=data,
-        state=silo_state(kept, data.has_image.device),
+        state=silo_state(task.kept, data.has_image.device),
         payload=broadcast,
-        generator=seeds.torch_generator(settings.seed, "method", silo=silo, round=broadcast.round),
-        step_norm=lambda steps, weight: step_norm(settings, steps, pull=rate * weight),
+        generator=seeds.torch_generator(config.seed, "method", silo=task.silo, round=broadcast.round),
+        step_norm=lambda steps, weight: step_norm(config.train, steps, pull=rate * weight),
         initial=params_of(model) if initial is None else initial,
         validation_score=validation_score,
     )

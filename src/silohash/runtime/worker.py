@@ -11,20 +11,21 @@ import numpy as np
 import torch
 
 from silohash import seeds
+from silohash.config.sections import TrainConfig
 from silohash.evaluate.relevance import Relevance
 from silohash.evaluate.ties import average_precision, histogram
 from silohash.exchange.message import Message
 from silohash.features.device import choose_device
-from silohash.federated.base import Adapted, SiloContext
+from silohash.federated.base import SiloContext
 from silohash.index.codes import pack
 from silohash.local.base import SiloData, outputs_of
 from silohash.models.backbones import install_published
+from silohash.models.forward import Adapted
 from silohash.models.parameters import params_of
-from silohash.runtime.config import RunConfig
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.processes import available_cores, serve
-from silohash.runtime.runner import SiloTask, decode_task, encode_result
-from silohash.runtime.silo import SiloResult, TrainSettings, finish_silo, make_context, train_silo
+from silohash.runtime.runner import decode_task, encode_result
+from silohash.runtime.silo import SiloResult, SiloTask, finish_silo, make_context, train_silo
 from silohash.types import Task, UserError, database_modality, query_modality
 
 
@@ -39,14 +40,12 @@ class Worker:
     def __init__(self, prepared: Prepared, device: torch.device) -> None:
         self.prepared = prepared
         self.device = device
-        config = prepared.config
-        self.local = config.local_method
-        self.federated = config.federated_method
-        with seeds.torch_globally(config.seed, "initial weights"):
-            self.model = self.local.build(prepared.spec, config.local.bits).to(device)
+        self.config = prepared.config
+        self.local, self.federated = prepared.resolved.local, prepared.resolved.federated
+        with seeds.torch_globally(self.config.seed, "initial weights"):
+            self.model = self.local.build(prepared.spec, self.config.local.bits).to(device)
         install_published(self.model, prepared.published)
         self.initial = params_of(self.model)
-        self.settings = train_settings(config)
         self.data: dict[int, tuple[SiloData, SiloData]] = {}
 
     def do(self, task: SiloTask) -> SiloResult:
@@ -54,25 +53,20 @@ class Worker:
         if task.silo not in self.data:
             self.data[task.silo] = self.prepared.silo(task.silo, self.device)
         train, validation = self.data[task.silo]
-        config = self.prepared.config
         context = make_context(
-            silo=task.silo,
-            broadcast=task.broadcast,
-            kept=task.kept,
+            task,
+            self.config,
             model=self.model,
             local=self.local,
             data=train,
-            epochs=config.federated.local_epochs,
-            total_rounds=config.federated.rounds,
-            settings=self.settings,
             initial=self.initial,
             validation_score=lambda: self._score(context, validation)[0],
         )
         if task.kind == "train":
-            return train_silo(context, self.federated, self.settings)
+            return train_silo(context, self.federated, self.config)
         if task.kind == "finish":
-            return finish_silo(context, self.federated, self.settings)
-        with seeds.torch_globally(config.seed, "deploy", silo=task.silo, round=task.broadcast.round):
+            return finish_silo(context, self.federated, self.config)
+        with seeds.torch_globally(self.config.seed, "deploy", silo=task.silo, round=task.broadcast.round):
             self.federated.personalize(context)
         if task.kind == "validate":
             return self._validate(context, validation)
@@ -92,7 +86,7 @@ class Worker:
 
     def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
         model = Adapted(self.model, self.federated, context.payload.extras)
-        return validation_score(model, context.data, validation, self.prepared.config.local.bits)
+        return validation_score(model, context.data, validation, self.config.local.bits)
 
 
 def _answer(context: SiloContext, message: Message) -> SiloResult:
@@ -130,25 +124,9 @@ def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloDa
     return (float(np.mean(scores)), float(np.mean(chances))) if scores else (float("nan"), float("nan"))
 
 
-def train_settings(config: RunConfig) -> TrainSettings:
-    """Returns the loop's settings of a config."""
-    train = config.train
-    return TrainSettings(
-        batch=train.batch,
-        optimizer=train.optimizer,
-        momentum=train.momentum,
-        learning_rate=train.learning_rate,
-        weight_decay=train.weight_decay,
-        decay=train.decay,
-        clip_norm=train.clip_norm,
-        precision=train.precision,
-        seed=config.seed,
-    )
-
-
-def set_threads(config: RunConfig) -> None:
+def set_threads(train: TrainConfig) -> None:
     """Gives this process the threads that the config says: all cores shared among the workers by default."""
-    torch.set_num_threads(config.train.threads or max(1, available_cores() // config.train.workers))
+    torch.set_num_threads(train.threads or max(1, available_cores() // train.workers))
 
 
 def main() -> None:
@@ -159,7 +137,7 @@ def main() -> None:
 def _prepare() -> Callable[[bytes], bytes]:
     """Load the inputs in the folder that the command line names; return the function that answers a task."""
     prepared = Prepared.load(Path(sys.argv[1]))
-    set_threads(prepared.config)
+    set_threads(prepared.config.train)
     worker = Worker(prepared, choose_device(prepared.config.train.device))
 
     def answer(request: bytes) -> bytes:

@@ -78,7 +78,7 @@ def read_evaluated(runs: Sequence[Run]) -> list[EvaluatedRun]:
     names = [run.name for run in runs]
     found = []
     for run in runs:
-        _ = run.config
+        run.check()
         rows = tuple(read_results(run.results_path))
         if not run.per_query_path.exists():
             raise UserError(

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from silohash.config.load import read_override
+from silohash.config.sections import Section
+from silohash.config.toml import toml_value
 from silohash.evaluate.measures import Measure
 from silohash.registry import suggestion
-from silohash.runtime.config import read_override, toml_value
-from silohash.runtime.sections import Section
 from silohash.study.config_errors import explain
 from silohash.types import Evaluation, UserError
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from silohash.config.sections import EXECUTION_KEYS, RunConfig
 from silohash.data.partition.base import Partition
 from silohash.files import explaining_disk_errors, read_json
 from silohash.report.tables import read_results
 from silohash.runtime.checkpoint import has_checkpoint, load_checkpoint
-from silohash.runtime.config import DECIDING_NOTHING, RunConfig
 from silohash.runtime.per_query import read_per_query
 from silohash.runtime.run import Run
 from silohash.study.jobs import Job
@@ -20,7 +20,7 @@ from silohash.types import Notify, UserError
 
 State = Literal["new", "started", "finished"]
 DIFFERENCES_SHOWN = 3
-IGNORED_KEYS = tuple(f"train.{name}" for name in DECIDING_NOTHING)
+IGNORED_KEYS = tuple(f"train.{name}" for name in EXECUTION_KEYS)
 """Settings that do not change a run's results."""
 
 
@@ -90,11 +90,11 @@ def damage(job: Job) -> str:
         left = [path for path in (run.checkpoint, run.model_folder, run.results_path) if path.exists()]
         return f"it has {left[0].name} but no config.toml" if left else ""
     try:
-        _ = run.config
+        started = run.config
         Partition.from_json(read_json(run.folder / "partition.json"))
         run.rounds()
         if has_checkpoint(run.checkpoint):
-            load_checkpoint(run.checkpoint, run.config.digest())
+            load_checkpoint(run.checkpoint, started.digest())
     except (UserError, KeyError, TypeError, ValueError) as error:
         return str(error)
     return ""

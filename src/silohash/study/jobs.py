@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from silohash.runtime.config import RunConfig
+from silohash.config.sections import RunConfig
 from silohash.runtime.processes import Exchange, ProcessEndedError, ProcessPool, available_cores
 from silohash.runtime.run import Run
 from silohash.study.worker import FAILED, GRACE_SECONDS, LOG

@@ -14,8 +14,10 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
+from silohash.config.load import load_config
+from silohash.config.sections import RunConfig
+from silohash.config.toml import toml_value
 from silohash.evaluate.measures import Measure
-from silohash.runtime.config import RunConfig, load_config, toml_value
 from silohash.study.config import Choice, Choices, StudyConfig
 from silohash.types import UserError
 

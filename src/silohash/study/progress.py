@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from silohash.runtime.config import RunConfig
+from silohash.config.sections import RunConfig
 from silohash.study.jobs import Job, Outcome
 
 

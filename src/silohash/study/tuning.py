@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
+from silohash.config.load import resolve
+from silohash.config.sections import RunConfig
 from silohash.files import digest_json, explaining_disk_errors, write_text
-from silohash.runtime.config import RunConfig
 from silohash.runtime.run import Run
 from silohash.seeds import derive
 from silohash.study.config import Choices, Parameter, StudyConfig, Tune
@@ -173,8 +174,8 @@ class Tuning:
 
     def _untuned(self, search: Search) -> dict[str, Any]:
         """Return the config's values of a search's parameters, except those outside their range."""
-        config = run_config(self.config, search.choices, self.config.seeds[0], {})
-        values = {key: config.value_of(key) for key in search.parameters}
+        resolved = resolve(run_config(self.config, search.choices, self.config.seeds[0], {}))
+        values = {key: resolved.value_of(key) for key in search.parameters}
         return {key: value for key, value in values.items() if is_allowed(search.parameters[key], value)}
 
     def chain(self, search: Search) -> Chain:

@@ -81,17 +81,17 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
     with locked(folder, f"Another process is working in {folder}.", wait_seconds=LOCK_SECONDS):
         from rich.console import Console
 
+        from silohash.config.load import load_resolved
         from silohash.runtime import experiment
-        from silohash.runtime.config import load_config
         from silohash.runtime.events import ConsoleProgress
         from silohash.runtime.run import Run
 
         run = Run(folder)
         observers = [ConsoleProgress(Console(stderr=True, highlight=False, width=160))]
         if run.config_path.exists():
-            experiment.resume(folder, observers=observers)
+            experiment.resume(run, observers=observers)
         else:
-            experiment.train(load_config(config), folder, observers=observers, notify=_print)
+            experiment.train(load_resolved(config), folder, observers=observers, notify=_print)
         if figures:
             from silohash.report.finish import finish_run
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.runtime.config import load_config
+from silohash.config.load import load_config
 from silohash.runtime.run import Run
 from tests.runs import silohash, write_archive, write_config
 

@@ -10,12 +10,12 @@ import pytest
 
 from silohash import __version__, registry
 from silohash.cli import console
+from silohash.config.load import load_config
 from silohash.data.catalogue import ARCHIVES
 from silohash.federated import FEDERATED_METHODS
 from silohash.local import LOCAL_METHODS
 from silohash.registry import Registry
 from silohash.report.tables import read_results
-from silohash.runtime.config import load_config
 from silohash.runtime.run import Run
 from silohash.types import UserError
 from tests.runs import silohash, write_archive, write_config

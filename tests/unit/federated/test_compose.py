@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.config.load import load_config, load_resolved
+from silohash.encode.trained import Weights
 from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederatedMethod, ServerState, SiloContext, entries_under
@@ -21,8 +23,6 @@ from silohash.federated.methods.fedproc import FedProc
 from silohash.federated.methods.moon import MOON
 from silohash.models.towers import hash_layers
 from silohash.runtime.checkpoint import RunState
-from silohash.runtime.config import load_config
-from silohash.runtime.encoder import Weights
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.indexing import index_run
 from silohash.runtime.worker import Worker
@@ -50,7 +50,7 @@ def ended(*methods: dict[str, Any], **more: Any) -> tuple[RunState, list[RoundRe
 
 
 def whole(*methods: dict[str, Any]) -> Compose:
-    method: Compose = load_config({**GLYPHS, "federated": {"name": "compose", "methods": methods}}).federated_method
+    method: Compose = load_resolved({**GLYPHS, "federated": {"name": "compose", "methods": methods}}).federated
     return method
 
 
@@ -194,7 +194,7 @@ def test_one_member_weighs_what_another_sends() -> None:
 
 def test_members_share_what_one_decides() -> None:
     given = composed({"name": "fedprox"}, {"name": "fedcmr"})
-    method, model = given.config.federated_method, Worker(given, torch.device("cpu")).model
+    method, model = given.resolved.federated, Worker(given, torch.device("cpu")).model
     layers = hash_layers(model.state_dict())
     assert method.shared_parameters(model) == method.members["fedprox"].shared_parameters(model) == layers
     _, records = ended({"name": "fedprox"}, {"name": "local"})
@@ -320,7 +320,7 @@ def test_traits_follow_from_the_members() -> None:
         ({"name": "fedproxx"}, 'There is no federated method "fedproxx" (did you mean "fedprox"?)'),
         (
             {"name": "fedprox", "proximal_weigth": 1},
-            'unknown key "federated.methods.1.proximal_weigth" (did you mean "proximal_weight"?); known: name, preset, ',
+            'unknown key "federated.methods.1.proximal_weigth" (did you mean "proximal_weight"?). The known keys are: name',
         ),
         ({"name": "fedprox", "proximal_weight": -1}, "federated.methods.1.proximal_weight: input should be greater"),
         (
@@ -344,18 +344,19 @@ def test_methods_of_a_config_through_toml_json_and_set(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     text = f'[data]\nname = "glyphs"\n[federated]\nname = "compose"\nmethods = {methods}\n'
     file.write_text(text, encoding="utf-8")
-    config = load_config(file)
-    assert config.federated_method.members["fedprox"].params.proximal_weight == 0.02
-    assert config.federated_method.members["moon"].params.contrast_weight == 1.0
+    resolved = load_resolved(file)
+    config = resolved.config
+    assert resolved.federated.members["fedprox"].params.proximal_weight == 0.02
+    assert resolved.federated.members["moon"].params.contrast_weight == 1.0
     assert tomllib.loads(config.to_toml())["federated"]["methods"] == config.to_json()["federated"]["methods"]
     file.write_text(config.to_toml(), encoding="utf-8")
     again = load_config(file)
     assert again == config
     assert again.digest() == config.digest() == load_config(config.to_json()).digest()
     override = 'federated.methods=[{ name = "fedprox", proximal_weight = 0.5 }]'
-    other = load_config(file, [override])
-    assert other.federated_method.members["fedprox"].params.proximal_weight == 0.5
-    assert other.digest() != config.digest()
+    other = load_resolved(file, [override])
+    assert other.federated.members["fedprox"].params.proximal_weight == 0.5
+    assert other.config.digest() != config.digest()
     assert other.value_of("federated.methods")[0]["proximal_weight"] == 0.5
 
 

@@ -12,19 +12,20 @@ import torch
 
 from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
-from silohash.federated.base import Adapted, SiloContext, entries_under
+from silohash.federated.base import SiloContext, entries_under
 from silohash.federated.methods.centralized import Centralized, CentralizedParams
 from silohash.federated.methods.fedcmr import FedCMR, FedCMRParams
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
+from silohash.models.forward import Adapted
 from silohash.models.parameters import frozen_copy, install, params_of
 from silohash.models.towers import HashNet
-from silohash.runtime.runner import SiloTask
-from silohash.runtime.silo import TrainSettings, make_context
+from silohash.runtime.silo import SiloTask, make_context
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
 from tests.runs import (
     Records,
     first_state,
+    loop_config,
     model_spec,
     prepared,
     run_loop,
@@ -38,7 +39,7 @@ from tests.runs import (
 def results_of(inputs) -> tuple[dict[str, np.ndarray], list]:
     """The first state's parameters and every silo's result, each trained from them."""
     worker = Worker(inputs, torch.device("cpu"))
-    method, server = inputs.config.federated_method, first_state(inputs, worker).server
+    method, server = inputs.resolved.federated, first_state(inputs, worker).server
     tasks = [SiloTask("train", silo, method.broadcast(server, silo, round=0)) for silo in range(len(inputs.silos))]
     return server.params, [worker.do(task) for task in tasks]
 
@@ -93,7 +94,7 @@ def test_silos_start_every_round_from_the_same_parameters() -> None:
     worker = Worker(inputs, torch.device("cpu"))
     server = first_state(inputs, worker).server
     before = {name: array.copy() for name, array in server.params.items()}
-    task = SiloTask("train", 0, inputs.config.federated_method.broadcast(server, 0, round=0))
+    task = SiloTask("train", 0, inputs.resolved.federated.broadcast(server, 0, round=0))
     first = worker.do(task)
     assert same_arrays(server.params, before)
     worker.do(replace(task, silo=1))
@@ -125,7 +126,7 @@ def test_local_validates_the_silos_own_models() -> None:
     inputs = prepared(federated={"name": "local", "rounds": 2})
     worker = Worker(inputs, torch.device("cpu"))
     state = run_loop(inputs)
-    broadcast = inputs.config.federated_method.broadcast(state.server, 0, round=2)
+    broadcast = inputs.resolved.federated.broadcast(state.server, 0, round=2)
     for silo in range(3):
         worker.do(SiloTask("validate", silo, broadcast, state.silos[silo]))
         own = {name: array for name, array in state.silos[silo].items() if name.startswith("model/")}
@@ -183,10 +184,8 @@ def context_of(count: int, *, round: int = 0, **extras: float) -> SiloContext:  
     """A silo of some pairs in a round of plain federated averaging."""
     model = HashNet(model_spec(), 8)
     sent = {name: np.asarray(value) for name, value in extras.items()}
-    return make_context(
-        silo=0, broadcast=Message("broadcast", "server", round, params=params_of(model), extras=sent), kept={},
-        model=model, local=DCMH(DCMHParams()), data=silo_data(count), epochs=1, total_rounds=3, settings=TrainSettings(),
-    )  # fmt: skip
+    task = SiloTask("train", 0, Message("broadcast", "server", round, params=params_of(model), extras=sent))
+    return make_context(task, loop_config(), model=model, local=DCMH(DCMHParams()), data=silo_data(count))
 
 
 def test_pooled_training_in_parts_takes_the_steps_of_one_silo() -> None:
@@ -217,7 +216,7 @@ def test_moon_leaves_as_many_of_its_last_models_as_asked() -> None:
 class TestFedCMR:
     def test_a_silo_without_data_does_not_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
         given, seen = prepared((20, 12, 0), federated={"name": "fedcmr", "rounds": 1}), []
-        method = given.config.federated_method
+        method = given.resolved.federated
         merge = method.merge_statistics
         monkeypatch.setattr(method, "merge_statistics", lambda server, sums: seen.append(sums) or merge(server, sums))
         state = run_loop(given)

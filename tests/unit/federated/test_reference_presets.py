@@ -26,8 +26,8 @@ from silohash.federated.prototypes import PrototypeParams, prototype_sums
 from silohash.federated.statistics import ReleaseParams, class_statistics, merged_prototypes
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.towers import HashNet
-from silohash.runtime.silo import TrainSettings, make_context
-from tests.runs import model_spec, same_arrays, silo_data
+from silohash.runtime.silo import SiloTask, make_context
+from tests.runs import loop_config, model_spec, same_arrays, silo_data
 from tests.unit.federated.test_formulas import draw, hot
 
 BITS, CLASSES = 8, 6
@@ -38,10 +38,8 @@ def context_of(server: ServerState, *, class_head: bool = False, kept: dict | No
     """A silo's first round under a server's state."""
     model = HashNet(replace(model_spec(), class_head=class_head), BITS)
     broadcast = Message("broadcast", "server", 0, params=server.params, extras=server.extras)
-    return make_context(
-        silo=0, broadcast=broadcast, kept=kept or {}, model=model, local=DCMH(DCMHParams()), data=silo_data(20), epochs=1,
-        total_rounds=3, settings=TrainSettings(),
-    )  # fmt: skip
+    task = SiloTask("train", 0, broadcast, kept or {})
+    return make_context(task, loop_config(), model=model, local=DCMH(DCMHParams()), data=silo_data(20))
 
 
 class TestFedHAP:

@@ -23,8 +23,8 @@ from silohash.federated.robust import (
 )
 from silohash.federated.server_optimizers import ServerOptimizer
 from silohash.runtime.rounds import RoundSettings, run_rounds
-from silohash.runtime.runner import InProcess, SiloTask
-from silohash.runtime.silo import SiloResult
+from silohash.runtime.runner import InProcess
+from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
 from tests.runs import Records, first_state, prepared, run_loop
@@ -207,7 +207,7 @@ def score(faulty: int, **federated: object) -> tuple[float, Records]:
     worker, listener = Worker(given, torch.device("cpu")), Records()
     settings = RoundSettings(rounds=4, silos=[name for name, _, _ in given.silos])
     state = run_rounds(
-        first_state(given, worker), federated=given.config.federated_method, runner=Faulty(worker, faulty),
+        first_state(given, worker), federated=given.resolved.federated, runner=Faulty(worker, faulty),
         settings=settings, observers=[listener],
     )  # fmt: skip
     assert all(np.isfinite(array).all() for array in state.server.params.values())

@@ -13,7 +13,8 @@ from silohash.features import featuriser
 from silohash.models.backbones import install_published, network_settings, published_weights
 from silohash.models.huggingface import read_backbone
 from silohash.models.parameters import fixed_buffers
-from silohash.models.towers import HashNet, ModelSpec, TowerSpec
+from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.towers import HashNet
 from silohash.types import UserError
 from tests import backbones
 

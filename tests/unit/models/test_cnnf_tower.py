@@ -12,12 +12,12 @@ import torch
 from PIL import Image
 
 from silohash.data.formats.folder import read_folder
+from silohash.encode.trained import GLOBAL
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
 from silohash.models import cnnf, cnnf_tower
 from silohash.models.backbones import network_settings
 from silohash.models.cnnf import CNNF
-from silohash.runtime.encoder import GLOBAL
 from silohash.runtime.run import Run
 from silohash.types import UserError
 from tests import runs

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from silohash.models.towers import HashNet, ModelSpec, TowerSpec, conv, group_of
+from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.towers import HashNet, conv, group_of
 from silohash.types import UserError
 from tests.runs import model_spec, silo_data
 

@@ -117,9 +117,9 @@ def test_a_composition_tells_what_its_members_send_and_keep(tmp_path: Path) -> N
     archive = runs.write_archive(tmp_path / "archive")
     run = runs.train(archive, tmp_path / "run", federated={"name": "compose", "methods": methods, "rounds": 1})
     finish_run(run)
-    assert [card.key for card in run.config.cards] == ["dcmh", "compose", "fedproc", "moon"]
+    assert [card.key for card in run.resolved.cards] == ["dcmh", "compose", "fedproc", "moon"]
     left = section(run.card_path.read_text(encoding="utf-8"), "What left the silos")
-    for card in run.config.cards[2:]:
+    for card in run.resolved.cards[2:]:
         assert f"{card.key}: {', '.join(card.sends)}" in left
         assert all(line in left for line in card.keeps)
 

@@ -296,7 +296,7 @@ def test_silos_without_a_counted_query_do_not_lower_the_mean(shared: Run) -> Non
 def test_refusals(shared: Run, folder) -> None:
     with pytest.raises(UserError, match=r"evaluate\.measures: .*mPA"):
         evaluate_run(shared, measures=["mPA@all"])
-    with pytest.raises(UserError, match='"GX" is none of'):
+    with pytest.raises(UserError, match='"GX" is not one of'):
         evaluate_run(shared, evaluations=["GX"])
     with pytest.raises(UserError, match=r'no label "parot" \(did you mean "parrot"\?\)'):
         evaluate_run(shared, ignore_labels=["parot"])
@@ -310,6 +310,6 @@ def test_refusals(shared: Run, folder) -> None:
     )
     with pytest.raises(UserError, match='no item in "query"'):
         evaluate_run(nobody)
-    with pytest.raises(UserError, match="is no run"):
+    with pytest.raises(UserError, match="does not hold a run"):
         evaluate_run(Run(folder / "nowhere"))
     assert evaluation.GLOBAL in shared.model.weights

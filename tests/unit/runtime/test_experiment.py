@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.config.load import load_config, resolve
+from silohash.config.sections import TrainConfig
 from silohash.features.device import choose_device
 from silohash.federated.base import SiloContext
 from silohash.federated.methods.fedala import FedALA
@@ -18,7 +20,6 @@ from silohash.files import read_json
 from silohash.index.store import Store
 from silohash.models.parameters import params_of
 from silohash.runtime import experiment
-from silohash.runtime.config import load_config
 from silohash.runtime.evaluation import evaluate_run
 from silohash.runtime.indexing import index_run
 from silohash.runtime.run import Run, runs
@@ -67,7 +68,7 @@ def test_silos_deploy_the_models_that_validation_chose(
     monkeypatch.setattr(FedALA, "personalize", noted)
     federated = {"name": "fedala", "rounds": 2, "mixing_rate": 100.0, "layers": 1}
     config = tiny_config(archive, federated=federated, train={"learning_rate": 0.05})
-    deployed = experiment.train(config, tmp_path / "run").partition.silos
+    deployed = experiment.train(resolve(config), tmp_path / "run").partition.silos
     validated, at_the_end = made[: -len(deployed)], made[-len(deployed) :]
     assert [silo for silo, _ in at_the_end] == list(range(len(deployed)))
     assert set(at_the_end) <= set(validated)
@@ -77,17 +78,17 @@ def test_silos_deploy_the_models_that_validation_chose(
 def test_observers_hear_of_every_round_and_of_the_end(archive: Path, tmp_path: Path) -> None:
     listener, said = Records(), []
     config = tiny_config(archive, federated={"rounds": 2})
-    experiment.train(config, tmp_path / "run", observers=[listener], notify=said.append)
+    experiment.train(resolve(config), tmp_path / "run", observers=[listener], notify=said.append)
     assert (listener.first_round, len(listener.records), listener.finished) == (0, 2, True)
     assert said == []
     again = Records()
-    experiment.resume(tmp_path / "run", observers=[again])
+    experiment.resume(Run.open(tmp_path / "run"), observers=[again])
     assert (again.first_round, again.records) == (2, [])
 
 
 def test_folder_that_holds_a_run_is_left_alone(run: Run, archive: Path) -> None:
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match=r"already holds a run\. Go on with it: silohash resume"):
+    with pytest.raises(UserError, match=r"already holds a run\. Continue it with: silohash resume"):
         train(archive, run.folder)
     assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
 
@@ -121,12 +122,12 @@ def test_archive_that_has_changed_since(archive: Path, tmp_path: Path) -> None:
 
     write_metadata(own, rows)
     with pytest.raises(UserError, match="was not made for the items of"):
-        experiment.resume(run.folder)
+        experiment.resume(Run.open(run.folder))
 
 
 def test_folder_that_is_no_run(tmp_path: Path) -> None:
-    for call in (experiment.resume, lambda folder: runs([folder]), lambda folder: Run(folder).config):
-        with pytest.raises(UserError, match=r"is no run: it has no config\.toml. Train one: silohash train"):
+    for call in (Run.open, lambda folder: runs([folder]), lambda folder: Run(folder).config):
+        with pytest.raises(UserError, match=r"does not hold a run: it has no config\.toml\. Train one: silohash train"):
             call(tmp_path)
 
 
@@ -148,7 +149,7 @@ def test_skipped_rows_are_said(tmp_path: Path) -> None:
     values[7, 2] = np.nan
     np.save(own / "image.npy", values)
     said: list[str] = []
-    experiment.train(tiny_config(own, federated={"rounds": 1}), tmp_path / "run", notify=said.append)
+    experiment.train(resolve(tiny_config(own, federated={"rounds": 1})), tmp_path / "run", notify=said.append)
     assert len(said) == 1
     assert said[0].startswith("skipped: metadata.csv, row 9: image.npy holds NaN")
 
@@ -215,12 +216,12 @@ def test_devices_and_threads(archive: Path) -> None:
     assert choose_device("auto").type in {"cpu", "cuda", "mps"}
     with pytest.raises(UserError, match='"nonsense" is not there'):
         choose_device("nonsense")
-    set_threads(tiny_config(archive, train={"threads": 1}))
+    set_threads(TrainConfig(threads=1))
     assert torch.get_num_threads() == 1
     cores = len(os.sched_getaffinity(0))
-    set_threads(tiny_config(archive, train={"threads": 0, "workers": 2}))
+    set_threads(TrainConfig(threads=0, workers=2))
     assert torch.get_num_threads() == max(1, cores // 2)
-    set_threads(tiny_config(archive, train={"threads": 1}))
+    set_threads(TrainConfig(threads=1))
 
 
 def test_checkpoint_tells_the_round(run: Run) -> None:

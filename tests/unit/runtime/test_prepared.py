@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.config.load import resolve
 from silohash.data.partition.base import SiloRows, partition
 from silohash.features import featuriser
+from silohash.features.vectors import pixel_statistics, vectors
 from silohash.local.base import SiloData
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import (
     Prepared,
     fit_featurisers,
     input_scale,
-    pixel_statistics,
     prepare,
     training_silos,
-    vectors,
 )
 from silohash.types import UserError
 from tests.archives import made_up_archive
@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 
 
 def config(tmp_path, **sections):
-    return tiny_config(tmp_path, **sections)
+    return resolve(tiny_config(tmp_path, **sections))
 
 
 def silos_of(archive, tmp_path, *, kind: str = "iid", **sections):
@@ -169,10 +169,10 @@ def test_vectors_of_rows_that_lack_the_modality_are_zero(tmp_path) -> None:
 
 def test_methods_that_need_what_is_not_there(tmp_path, monkeypatch) -> None:
     archive = made_up_archive(60, labelled=False)
-    with pytest.raises(UserError, match='"dcmh" learns from labels and archive "made-up" has none'):
+    with pytest.raises(UserError, match='"dcmh" learns from labels, and archive "made-up" has none'):
         inputs(archive, tmp_path)
     one = made_up_archive(60, text=None)
     silos, _, given = silos_of(one, tmp_path)
-    monkeypatch.setattr(type(given.federated_method), "min_modalities", 2)
-    with pytest.raises(UserError, match='"fedavg" needs 2 modalities and archive "made-up" has 1'):
+    monkeypatch.setattr(type(given.federated), "min_modalities", 2)
+    with pytest.raises(UserError, match='"fedavg" needs 2 modalities, and archive "made-up" has 1'):
         prepare(one, silos, {"image": featuriser("image", one.image, {})}, given)

@@ -82,7 +82,7 @@ def spoiled(inputs, silos: set[int], spoil, *observers, rounds: int = 1):
     worker = Worker(inputs, torch.device("cpu"))
     settings = RoundSettings(rounds=rounds, silos=[name for name, _, _ in inputs.silos])
     return run_rounds(
-        first_state(inputs, worker), federated=inputs.config.federated_method,
+        first_state(inputs, worker), federated=inputs.resolved.federated,
         runner=InProcess(Spoiling(worker, silos, spoil)), settings=settings, observers=observers,
     )  # fmt: skip
 
@@ -106,7 +106,7 @@ def test_a_round_in_which_no_silo_can_be_used_ends_the_run_with_advice() -> None
     worker = Worker(inputs, torch.device("cpu"))
     with pytest.raises(UserError, match=r"Round 1: no silo's parameters could be used .*train\.learning_rate"):
         run_rounds(
-            first_state(inputs, worker), federated=inputs.config.federated_method,
+            first_state(inputs, worker), federated=inputs.resolved.federated,
             runner=InProcess(Spoiling(worker, {0, 1}, nan)),
             settings=RoundSettings(rounds=1, silos=["silo-0", "silo-1"]), save=saved.append,
         )  # fmt: skip
@@ -117,9 +117,9 @@ def test_good_updates_are_not_refused() -> None:
     inputs = prepared((10,))
     worker = Worker(inputs, torch.device("cpu"))
     server = first_state(inputs, worker).server
-    from silohash.runtime.runner import SiloTask
+    from silohash.runtime.silo import SiloTask
 
-    result = worker.do(SiloTask("train", 0, inputs.config.federated_method.broadcast(server, 0, round=0)))
+    result = worker.do(SiloTask("train", 0, inputs.resolved.federated.broadcast(server, 0, round=0)))
     assert refusal(result, server) is None
     assert refusal(replace(result, kept={"count": np.array([3])}), server) is None
 
@@ -190,7 +190,7 @@ def test_validation_picks_the_round_not_the_last() -> None:
 
     score, states = 0.0, []
     state = run_rounds(
-        first_state(inputs, worker), federated=inputs.config.federated_method, runner=Scoring(),
+        first_state(inputs, worker), federated=inputs.resolved.federated, runner=Scoring(),
         settings=RoundSettings(rounds=4, silos=["a", "b", "c"]), observers=[listener], save=states.append,
     )  # fmt: skip
     assert [record.best for record in listener.records] == [True, True, False, False]
@@ -214,7 +214,7 @@ def test_a_round_is_recorded_before_it_is_saved() -> None:
     listener = Records()
     listener.round = lambda record: order.append(("record", record.round))
     run_rounds(
-        first_state(inputs, worker), federated=inputs.config.federated_method, runner=InProcess(worker),
+        first_state(inputs, worker), federated=inputs.resolved.federated, runner=InProcess(worker),
         settings=RoundSettings(rounds=2, silos=["a"]), observers=[listener],
         save=lambda state: order.append(("save", state.round - 1)),
     )  # fmt: skip

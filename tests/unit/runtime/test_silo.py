@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from silohash import seeds
+from silohash.config.sections import RunConfig, TrainConfig
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import params_of
 from silohash.runtime.silo import (
-    TrainSettings,
+    SiloTask,
     autocast,
     batches,
     learning_rate,
@@ -23,7 +24,7 @@ from silohash.runtime.silo import (
     train_silo,
 )
 from silohash.types import Phase
-from tests.runs import model_spec, same_arrays, silo_data
+from tests.runs import loop_config, model_spec, same_arrays, silo_data
 
 BITS = 16
 
@@ -33,20 +34,19 @@ def context(data=None, *, round: int = 0, seed: int = 0, dropout: float = 0.0, k
     with seeds.torch_globally(seed, "weights"):
         model = local.build(model_spec(dropout=dropout), BITS)
     broadcast = Message("broadcast", "server", round, params=params_of(model))
-    return make_context(
-        silo=0, broadcast=broadcast, kept=kept or {}, model=model, local=local, data=silo_data() if data is None else data,
-        epochs=epochs, total_rounds=3, settings=TrainSettings(seed=seed),
-    )  # fmt: skip
+    task = SiloTask("train", 0, broadcast, kept or {})
+    config = loop_config(seed=seed, epochs=epochs)
+    return make_context(task, config, model=model, local=local, data=silo_data() if data is None else data)
 
 
-def trained(settings: TrainSettings, **more):
-    return train_silo(context(**more), FederatedMethod(None), settings)
+def trained(config: RunConfig, **more):
+    return train_silo(context(**more), FederatedMethod(None), config)
 
 
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 19, 20, 21, 36, 37, 100])
 def test_batches_are_a_partition_of_the_rows(count: int) -> None:
     here = context(silo_data(count))
-    settings = TrainSettings(batch=16)
+    settings = loop_config(batch=16)
     drawn = list(batches(here, Phase("train", here.model, 1), settings, 0))
     assert sorted(torch.cat(drawn).tolist()) == list(range(count))
     assert all(len(rows) == 16 for rows in drawn[:-1])
@@ -57,7 +57,7 @@ def test_batches_differ_by_epoch_round_phase_silo_and_seed_and_by_nothing_else()
     def order(epoch: int = 0, name: str = "train", silo: int = 0, round: int = 0, seed: int = 0) -> list[int]:  # noqa: A002
         here = replace(context(silo_data(30)), silo=silo, round=round)
         return torch.cat(
-            list(batches(here, Phase(name, here.model, 1), TrainSettings(batch=8, seed=seed), epoch))
+            list(batches(here, Phase(name, here.model, 1), loop_config(batch=8, seed=seed), epoch))
         ).tolist()
 
     orders = [order(), order(epoch=1), order(name="x"), order(silo=1), order(round=1), order(seed=1)]
@@ -67,36 +67,36 @@ def test_batches_differ_by_epoch_round_phase_silo_and_seed_and_by_nothing_else()
 
 def test_batches_of_a_phase_with_rows_of_its_own() -> None:
     here = context(silo_data(30))
-    settings = TrainSettings(batch=8)
+    settings = loop_config(batch=8)
     some = Phase("train", here.model, 1, rows=np.array([3, 4, 29]))
     assert sorted(torch.cat(list(batches(here, some, settings, 0))).tolist()) == [3, 4, 29]
     assert list(batches(here, replace(some, rows=np.zeros(0, np.int64)), settings, 0)) == []
 
 
 def test_learning_rate_falls_to_a_tenth_on_a_half_cosine() -> None:
-    settings = TrainSettings(learning_rate=2.0, decay=True)
+    settings = TrainConfig(learning_rate=2.0, decay=True)
     rates = [learning_rate(settings, number, 5) for number in range(5)]
     for number, rate in enumerate(rates):
         assert rate == pytest.approx(0.2 + 1.8 * (1 + np.cos(np.pi * number / 4)) / 2)
-    assert learning_rate(replace(settings, decay=False), 4, 5) == 2.0
+    assert learning_rate(TrainConfig(learning_rate=2.0), 4, 5) == 2.0
     assert learning_rate(settings, 0, 1) == 2.0
 
 
 def test_optimizers_are_what_they_are_called() -> None:
     weight = torch.nn.Parameter(torch.ones(3))
     made = {
-        name: make_optimizer([weight], TrainSettings(optimizer=name, weight_decay=0.1), 0.5)
+        name: make_optimizer([weight], TrainConfig(optimizer=name, weight_decay=0.1), 0.5)
         for name in ("adam", "adamw", "sgd")
     }
     assert [type(optimizer).__name__ for optimizer in made.values()] == ["Adam", "AdamW", "SGD"]
     assert all(group["lr"] == 0.5 and group["weight_decay"] == 0.1 for o in made.values() for group in o.param_groups)
     assert made["sgd"].param_groups[0]["momentum"] == 0.9
-    plain = make_optimizer([weight], TrainSettings(optimizer="sgd", momentum=0.0), 0.5)
+    plain = make_optimizer([weight], TrainConfig(optimizer="sgd", momentum=0.0), 0.5)
     assert plain.param_groups[0]["momentum"] == 0.0
 
 
 def test_training_lowers_the_loss_and_moves_every_parameter() -> None:
-    first, last = trained(TrainSettings(batch=8), epochs=1), trained(TrainSettings(batch=8), epochs=8)
+    first, last = trained(loop_config(batch=8), epochs=1), trained(loop_config(batch=8), epochs=8)
     assert last.loss < first.loss
     start = params_of(context().model)
     assert all(not np.array_equal(start[name], array) for name, array in last.update.params.items())
@@ -105,7 +105,7 @@ def test_training_lowers_the_loss_and_moves_every_parameter() -> None:
 
 
 def test_loss_is_the_weighted_sum_of_its_terms() -> None:
-    result = trained(TrainSettings(batch=8))
+    result = trained(loop_config(batch=8))
     params = DCMHParams()
     weights = {"likelihood": 1.0, "quantization": params.quantization_weight, "balance": params.balance_weight}
     assert result.loss == pytest.approx(sum(weights[name] * value for name, value in result.terms.items()), rel=1e-4)
@@ -113,17 +113,17 @@ def test_loss_is_the_weighted_sum_of_its_terms() -> None:
 
 def test_same_draws_give_the_same_bits_and_leave_the_global_generator_alone() -> None:
     state = torch.get_rng_state()
-    first, second = (trained(TrainSettings(batch=8), dropout=0.5) for _ in range(2))
+    first, second = (trained(loop_config(batch=8), dropout=0.5) for _ in range(2))
     assert torch.equal(state, torch.get_rng_state())
     assert same_arrays(first.update.params, second.update.params)
     assert first.loss == second.loss
-    other = trained(TrainSettings(batch=8, seed=1), dropout=0.5)
+    other = trained(loop_config(batch=8, seed=1), dropout=0.5)
     assert not same_arrays(first.update.params, other.update.params)
 
 
 def test_steps_are_counted() -> None:
     here = context(silo_data(40))
-    train_silo(here, FederatedMethod(None), TrainSettings(batch=16))
+    train_silo(here, FederatedMethod(None), loop_config(batch=16))
     assert here.steps_taken == {"image": 2 * 3, "text": 2 * 3}
 
 
@@ -131,10 +131,10 @@ def test_bfloat16_runs_and_keeps_weights_in_float32() -> None:
     seen = []
     here = context()
     here.model.get_submodule("image.backbone.0").register_forward_hook(lambda *about: seen.append(about[2].dtype))
-    result = train_silo(here, FederatedMethod(None), TrainSettings(batch=8, precision="bfloat16"))
+    result = train_silo(here, FederatedMethod(None), loop_config(batch=8, precision="bfloat16"))
     assert torch.bfloat16 in seen
     assert {array.dtype for array in result.update.params.values()} == {np.dtype(np.float32)}
-    exact = trained(TrainSettings(batch=8))
+    exact = trained(loop_config(batch=8))
     assert result.loss == pytest.approx(exact.loss, rel=0.02)
     assert not same_arrays(result.update.params, exact.update.params)
     with autocast("bfloat16", torch.device("cpu")):
@@ -147,9 +147,9 @@ def moved(result) -> float:
 
 
 def test_clip_norm_limits_what_a_step_may_do() -> None:
-    plain = TrainSettings(batch=64, optimizer="sgd", learning_rate=1.0, decay=False)
+    plain = loop_config(batch=64, optimizer="sgd", learning_rate=1.0, decay=False)
     free = trained(plain, epochs=1)
-    clipped = trained(replace(plain, clip_norm=1e-3), epochs=1)
+    clipped = trained(loop_config(batch=64, optimizer="sgd", learning_rate=1.0, clip_norm=1e-3), epochs=1)
     assert moved(free) > 0.01
     assert moved(clipped) <= np.sqrt(2) * 1e-3 * 1.001  # one image step and one text step of length 0.001
     assert moved(clipped) > 1e-4
@@ -158,7 +158,7 @@ def test_clip_norm_limits_what_a_step_may_do() -> None:
 def test_silo_without_items_trains_nothing() -> None:
     empty = silo_data(4)
     none = {n: getattr(empty, n)[:0] for n in ("image", "text", "labels", "has_image", "has_text")}
-    result = trained(TrainSettings(), data=replace(empty, **none))
+    result = trained(loop_config(), data=replace(empty, **none))
     assert np.isnan(result.loss)
     assert result.terms == {}
     assert result.update.weights == {"image": 0.0, "text": 0.0}
@@ -171,7 +171,7 @@ def test_what_a_silo_keeps_goes_in_and_out() -> None:
     assert here.kept("own")["x"].tolist() == [0, 1, 2]
     assert here.previous_model is None
     here.keep("model", here.model.state_dict())
-    result = train_silo(here, FederatedMethod(None), TrainSettings())
+    result = train_silo(here, FederatedMethod(None), loop_config())
     assert {name.split("/")[0] for name in result.kept} == {"own", "model"}
 
 
@@ -179,7 +179,7 @@ def test_models_of_the_context_are_frozen_copies() -> None:
     here = context()
     before = params_of(here.model)
     frozen = here.global_model
-    train_silo(here, FederatedMethod(None), TrainSettings(batch=8))
+    train_silo(here, FederatedMethod(None), loop_config(batch=8))
     assert same_arrays(params_of(frozen), before)
     assert not same_arrays(params_of(here.model), before)
     again = context(kept={f"model/{name}": array + 1 for name, array in before.items()})

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from silohash.config.load import load_config
 from silohash.report.finish import finish_run
-from silohash.runtime.config import load_config
 from silohash.runtime.run import Run
 from silohash.study.folders import difference, set_aside, state_of, unfinished
 from silohash.study.jobs import Job

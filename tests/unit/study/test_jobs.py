@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from silohash.runtime.config import load_config
+from silohash.config.load import load_config
 from silohash.runtime.processes import ProcessEndedError
 from silohash.study.jobs import RUNS_PER_PROCESS, Chain, Ending, Job, Outcome, ProcessJobPool, run_jobs, single
 from silohash.study.worker import GRACE_SECONDS

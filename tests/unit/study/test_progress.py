@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from silohash.runtime.config import load_config
+from silohash.config.load import load_config
 from silohash.study.jobs import Job, Outcome
 from silohash.study.progress import StudyProgress, duration
 from tests.runs import tiny

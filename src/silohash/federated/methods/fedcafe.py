@@ -35,12 +35,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.exchange.message import Message
-from silohash.federated.base import Adapted, FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
+from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
 from silohash.federated.class_memory import common_memory, memories_of, memory_likelihood, self_weight, silo_weights
 from silohash.federated.clustering import aligned, cluster_sizes, shared_clusters, spherical_kmeans
 from silohash.federated.contrastive_losses import cosine_gap
 from silohash.federated.statistics import ClassStatistics, ReleaseParams, class_statistics, mean_over_modalities
 from silohash.local.base import MethodParams, outputs_of
+from silohash.models.forward import Adapted
 from silohash.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Terms
 
 CARD = MethodCard(

@@ -32,7 +32,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.local.base import MethodParams, SiloData, SiloState, outputs_of, signs
-from silohash.models.towers import HashNet, ModelSpec
+from silohash.models.specs import ModelSpec
+from silohash.models.towers import HashNet
 from silohash.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
 
 CARD = MethodCard(

@@ -25,7 +25,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.local.base import MethodParams, SiloData, SiloState, signs
-from silohash.models.towers import HashNet, ModelSpec
+from silohash.models.specs import ModelSpec
+from silohash.models.towers import HashNet
 from silohash.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 
 CARD = MethodCard(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.config.load import load_config
 from silohash.data.archive import Pictures
 from silohash.data.benchmarks.coco import COCO
 from silohash.data.benchmarks.dataset import SelectedPictures
@@ -18,7 +19,6 @@ from silohash.data.catalogue import open_archive
 from silohash.data.pictures.decoding import GreyPictures
 from silohash.data.pictures.packing import PictureFiles
 from silohash.data.protocols.contents import Contents
-from silohash.runtime.config import load_config
 from silohash.runtime.run import archive_of
 from silohash.types import UserError
 from tests.benchmark_files import write_lists, write_wikipedia
@@ -154,7 +154,7 @@ def test_a_config_names_data_set_protocol_and_folder(wikipedia: Path, tmp_path: 
     assert load_config(file, ["data.protocol=dscmr/scaled"]).data.protocol == "dscmr/scaled"
     with pytest.raises(UserError, match=r'wikipedia has no protocol "rasiwasi" \(did you mean "rasiwasia"\?\)'):
         load_config(file, ["data.protocol=rasiwasi"])
-    with pytest.raises(UserError, match=r"glyphs brings its own splits; protocols are of mirflickr25k, nus-wide"):
+    with pytest.raises(UserError, match=r"glyphs has splits of its own\. Protocols exist for mirflickr25k, nus-wide"):
         load_config({"data": {"name": "glyphs", "protocol": "dcmh"}})
-    with pytest.raises(UserError, match="a folder of your own has no protocol"):
+    with pytest.raises(UserError, match="a folder has no protocol"):
         load_config({"data": {"path": str(tmp_path), "protocol": "dcmh"}})

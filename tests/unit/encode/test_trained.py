@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.encode.trained import TrainedModel, Weights
 from silohash.files import read_arrays, write_arrays
-from silohash.runtime.encoder import TrainedModel, Weights
 from silohash.runtime.run import Run
 from silohash.types import MODALITIES, UserError
 from tests.runs import BITS, same_arrays, train, write_archive
@@ -79,7 +79,7 @@ def test_queries_of_the_wrong_kind(run: Run) -> None:
 
 
 def test_models_that_there_are_not(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match='The run has no model "north"; it has: global'):
+    with pytest.raises(UserError, match=r'The run has no model "north"\. Its models are: global'):
         run.model.encoder("north")
     assert run.model.deployed_by("north") == "global"
     assert not run.model.personalized
@@ -87,7 +87,7 @@ def test_models_that_there_are_not(run: Run, tmp_path: Path) -> None:
     params = {n: a for n, a in run.model.weights["global"].params.items() if n.startswith("text.")}
     texts = {"text": run.model.featurisers["text"]}
     only = replace(run.model, spec=spec, featurisers=texts, weights={"global": Weights(params, {})}).encoder()
-    with pytest.raises(UserError, match="trained without image; it encodes text only"):
+    with pytest.raises(UserError, match="trained without image data and encodes only text"):
         only.encode(np.zeros(16, np.float32), "image")
     with pytest.raises(UserError, match=r"has no trained model yet\. Run: silohash resume"):
         TrainedModel.load(tmp_path / "model")

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from silohash.data.archive import Archive
+from silohash.encode.encoder import Encoder
 from silohash.features.base import blocks
 from silohash.files import write_bytes, write_text
 from silohash.index.codes import Codes, to_bytes
-from silohash.runtime.encoder import Encoder
 from silohash.types import Modality, UserError
 
 BLOCK_ROWS = 4_096

@@ -13,15 +13,17 @@ import pytest
 import torch
 
 from silohash import features
+from silohash.config.load import ResolvedConfig, load_config, resolve
+from silohash.encode import export
+from silohash.encode.trained import GLOBAL, TrainedModel, Weights
+from silohash.features.vectors import vectors
 from silohash.federated.base import FederatedMethod
 from silohash.files import read_json
 from silohash.index.codes import pack
 from silohash.local.base import MethodParams
-from silohash.models.towers import HashNet, ModelSpec, TowerSpec
-from silohash.runtime import experiment, export
-from silohash.runtime.config import load_config
-from silohash.runtime.encoder import GLOBAL, TrainedModel, Weights
-from silohash.runtime.prepared import vectors
+from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.towers import HashNet
+from silohash.runtime import experiment
 from silohash.runtime.run import Run
 from silohash.types import Arrays, Modality, Outputs, UserError
 from tests import runs
@@ -49,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def written(run: Run) -> list[export.ExportedTower]:
-    return export.export_onnx(run, run.onnx_folder)
+    return export.export_onnx(run.model, run.archive, run.onnx_folder, run=run.name)
 
 
 def test_the_files_give_the_codes_of_the_encoder(run: Run, written: list[export.ExportedTower]) -> None:
@@ -88,8 +90,8 @@ def test_pixels_are_standardised_inside(tmp_path: Path) -> None:
             "features": {"image": {"size": 16, "cache": False}, "text": {"buckets": 64}},
         }
     )
-    run = experiment.train(config, tmp_path / "run")
-    tower = export.export_onnx(run, tmp_path / "onnx")[0]
+    run = experiment.train(resolve(config), tmp_path / "run")
+    tower = export.export_onnx(run.model, run.archive, tmp_path / "onnx", run=run.name)[0]
     pixels = run.model.featurisers["image"].transform(run.archive.image, np.arange(5))  # type: ignore[arg-type]
     assert pixels.dtype == np.uint8
     encoder = run.model.encoder()
@@ -116,16 +118,6 @@ class Plain:
         return HashNet(spec, bits, relaxation="tanh")
 
 
-class FakeConfig:
-    """As much of a config as an encoder asks for."""
-
-    local_method = Plain()
-    federated_method = Shifted(MethodParams())
-
-    class local:  # noqa: N801
-        bits = runs.BITS
-
-
 class NoFeaturiser:
     """A featuriser of which only the state is asked."""
 
@@ -140,7 +132,9 @@ def test_what_a_method_does_to_outputs_is_in_the_file(tmp_path: Path) -> None:
     params = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
     shift = np.linspace(-3, 3, runs.BITS).astype(np.float32)
     weights = {GLOBAL: Weights(params, {"shift": shift})}
-    trained = TrainedModel(FakeConfig(), spec, {modality: NoFeaturiser()}, weights, 0)  # type: ignore[arg-type, dict-item]
+    config = runs.tiny_config(tmp_path)
+    resolved = ResolvedConfig(config, Plain(), Shifted(MethodParams()))  # type: ignore[arg-type]
+    trained = TrainedModel(resolved, spec, {modality: NoFeaturiser()}, weights, 0)  # type: ignore[dict-item]
     encoder = trained.encoder()
     given = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
     content = export.onnx_bytes(export.ExportedOutputs(encoder, modality).eval(), given, {})
@@ -163,7 +157,7 @@ def test_a_file_that_differs_is_refused_and_nothing_written(
 
     monkeypatch.setattr(export, "ExportedOutputs", Wrong)
     with pytest.raises(UserError, match=r"differ by up to 0\.001"):
-        export.export_onnx(run, tmp_path / "onnx")
+        export.export_onnx(run.model, run.archive, tmp_path / "onnx", run=run.name)
     assert not (tmp_path / "onnx").exists()
 
 
@@ -213,8 +207,8 @@ def test_real_photos_and_captions_get_equal_codes(
             "train": {"batch": 256, "learning_rate": 0.005, "device": "cpu", "threads": 1},
         }
     )
-    run = experiment.train(config, tmp_path / "run")
-    for tower in export.export_onnx(run, tmp_path / "onnx"):
+    run = experiment.train(resolve(config), tmp_path / "run")
+    for tower in export.export_onnx(run.model, run.archive, tmp_path / "onnx", run=run.name):
         assert tower.parity.items == 1_000
         assert tower.parity.equal_codes + tower.parity.ties == 1_000
         assert tower.parity.largest_difference <= export.TOLERANCE

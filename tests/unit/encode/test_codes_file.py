@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from silohash.data.formats.folder import read_folder
+from silohash.encode import codes_file
 from silohash.index.codes import Codes, from_bytes
-from silohash.runtime import encoding
 from silohash.runtime.run import Run
 from silohash.types import UserError
 from tests import runs
@@ -34,9 +34,9 @@ def other_archive(folder: Path, *, features: bool = True) -> Path:
 
 
 def test_blocks_give_the_codes_of_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(codes_file, "BLOCK_ROWS", 7)
     encoder = run.model.encoder()
-    codes = encoding.encode_archive(encoder, run.archive, "image")
+    codes = codes_file.encode_archive(encoder, run.archive, "image")
     whole = encoder.codes(run.archive, np.arange(len(run.archive)), "image")
     np.testing.assert_array_equal(codes.words, whole.words)
     assert codes.ids.tolist() == run.archive.ids.tolist()
@@ -66,7 +66,7 @@ def test_a_table_holds_the_same_codes_as_hexadecimal_digits(run: Run, tmp_path: 
     with (tmp_path / "codes.csv").open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     packed = np.array([list(bytes.fromhex(row["code"])) for row in rows], np.uint8)
-    expected = encoding.encode_archive(run.model.encoder(), run.archive, "image")
+    expected = codes_file.encode_archive(run.model.encoder(), run.archive, "image")
     np.testing.assert_array_equal(from_bytes(packed, runs.BITS), expected.words)
     assert [row["id"] for row in rows] == expected.ids.tolist()
 
@@ -109,6 +109,6 @@ def test_a_question_that_cannot_be_answered_says_so(
 def test_an_archive_without_the_modality_is_refused(run: Run, tmp_path: Path) -> None:
     archive = read_folder(other_archive(tmp_path / "new", features=False))
     encoder = run.model.encoder()
-    assert encoding.only_modality(archive, encoder) == "text"
+    assert codes_file.only_modality(archive, encoder) == "text"
     with pytest.raises(UserError, match="no item with image"):
-        encoding.encode_archive(encoder, archive, "image")
+        codes_file.encode_archive(encoder, archive, "image")

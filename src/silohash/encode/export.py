@@ -1,7 +1,7 @@
-"""A run's towers as ONNX files, for programs that have neither torch nor silohash; written only if they give the same codes.
+"""Towers as ONNX files, for programs that have neither torch nor silohash; written only if they give the same codes.
 
-A file takes what the featuriser gives (the featuriser's own state lies beside it) and gives the outputs whose signs are the
-code: pixels are standardised inside, and so is whatever the federated method does to the outputs.
+A file takes a featurizer's vectors (the featurizer's state is written beside it) and returns the outputs whose signs are
+the code. It includes the standardization of pixels and the federated method's adaptation of the outputs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from silohash import __version__, features
+from silohash.data.archive import Archive
+from silohash.encode.encoder import Encoder
+from silohash.encode.trained import TrainedModel
 from silohash.features.base import Featuriser, blocks
 from silohash.features.network import NETWORK_FILES
+from silohash.features.vectors import vectors
 from silohash.files import write_bytes, write_json
-from silohash.runtime.encoder import Encoder
-from silohash.runtime.prepared import vectors
-from silohash.runtime.run import Run
 from silohash.types import Modality, Rows, UserError
 
 TOLERANCE = 1e-5
@@ -84,34 +85,36 @@ class ExportedOutputs(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Returns ``(n, bits)`` float32 of ``(n, *shape)``."""
-        rows = torch.arange(inputs.shape[0], device=inputs.device)
-        batch = self.encoder.pairs(inputs, self.modality).batch(rows)
+        batch = self.encoder.batch(inputs, self.modality)
         return self.encoder.model(batch, (self.modality,)).code[self.modality].float()  # type: ignore[no-any-return]
 
 
-def export_onnx(run: Run, folder: Path, name: str | None = None) -> list[ExportedTower]:
+def export_onnx(
+    trained: TrainedModel, archive: Archive, folder: Path, *, run: str = "", name: str | None = None
+) -> list[ExportedTower]:
     """Writes ``image.onnx``, ``text.onnx``, their featurisers and ``export.json`` into a folder.
 
     Args:
-        run: a trained run.
-        folder: where they go; files of those names are replaced.
+        trained: the model.
+        archive: items on which the files are compared with torch.
+        folder: the folder of the files; existing files of the same names are replaced.
+        run: the name of the run, which the files record.
         name: whose model; None for the one that every silo deploys.
 
     Returns:
         What was written, with the agreement measured.
 
     Raises:
-        UserError: if a package is missing, the run has no such model, or a file does not agree with torch: then nothing is
-            written.
+        UserError: if a package is missing, the run has no such model, or a file does not agree with torch: then
+            nothing is written.
     """
     check_packages()
-    trained = run.model
     encoder = trained.encoder(trained.shared_name() if name is None else name)
     made: list[tuple[ExportedTower, bytes]] = []
     for modality, featuriser in encoder.featurisers.items():
-        rows = compared_rows(run, modality)
-        given = vectors(run.archive, featuriser, rows, np.ones(len(rows), np.bool_))
-        about = description(run, encoder, modality, given)
+        rows = compared_rows(archive, modality)
+        given = vectors(archive, featuriser, rows)
+        about = {"run": run, "config_digest": trained.config.digest(), **description(encoder, modality, given)}
         content = onnx_bytes(ExportedOutputs(encoder, modality).eval(), given, about)
         parity = compare(encoder, modality, content, given)
         refuse_difference(modality, parity)
@@ -120,7 +123,7 @@ def export_onnx(run: Run, folder: Path, name: str | None = None) -> list[Exporte
         write_bytes(tower.path, content)
         features.save(encoder.featurisers[tower.modality], folder / f"features-{tower.modality}.safetensors")
     towers = {tower.modality: {"file": tower.path.name, **asdict(tower.parity)} for tower, _ in made}
-    about_all = {"silohash": __version__, "run": run.name, "model_digest": encoder.digest, "bits": encoder.bits}
+    about_all = {"silohash": __version__, "run": run, "model_digest": encoder.digest, "bits": encoder.bits}
     write_json(folder / RECORD, {**about_all, "tolerance": TOLERANCE, "towers": towers})
     return [tower for tower, _ in made]
 
@@ -139,13 +142,12 @@ def check_packages() -> None:
         raise UserError(f"Export needs packages that are missing ({error}): pip install 'silohash[onnx]'") from error
 
 
-def compared_rows(run: Run, modality: Modality) -> Rows:
+def compared_rows(archive: Archive, modality: Modality) -> Rows:
     """Returns the rows on which the file is compared with torch: the queries, or the database where nobody asks.
 
     Raises:
         UserError: if no item has the modality.
     """
-    archive = run.archive
     for split in ("query", "database"):
         rows = archive.splits.get(split, np.zeros(0, np.int64))
         rows = rows[archive.has(modality)[rows]]
@@ -154,13 +156,11 @@ def compared_rows(run: Run, modality: Modality) -> Rows:
     raise UserError(f'Archive "{archive.card.name}" has no item with {modality} by which the export could be checked.')
 
 
-def description(run: Run, encoder: Encoder, modality: Modality, given: npt.NDArray[np.generic]) -> dict[str, str]:
+def description(encoder: Encoder, modality: Modality, given: npt.NDArray[np.generic]) -> dict[str, str]:
     """Returns what stands in the file about itself, every value a text."""
     about = plain_settings(encoder.featurisers[modality])
     return {
         "silohash": __version__,
-        "run": run.name,
-        "config_digest": run.config.digest(),
         "model_digest": encoder.digest,
         "modality": modality,
         "bits": str(encoder.bits),

@@ -1,0 +1,266 @@
+"""From a TOML file to a config, and to the methods that it names.
+
+`load_config` reads and checks a config. A command that trains or encodes calls `load_resolved` once and hands the
+result down.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from silohash.config.sections import FederatedConfig, LocalConfig, RunConfig, Section
+from silohash.features.network import NETWORK_FILES
+from silohash.federated import FEDERATED_METHODS
+from silohash.local import LOCAL_METHODS
+from silohash.registry import Registry, suggestion
+from silohash.types import MODALITIES, MethodCard, UserError
+
+if TYPE_CHECKING:
+    from silohash.federated.base import FederatedMethod
+    from silohash.local.base import LocalMethod
+
+Source = Path | Mapping[str, Any]
+_Section = TypeVar("_Section", bound=Section)
+
+
+@dataclass(frozen=True)
+class ResolvedConfig:
+    """A config with the methods that it names.
+
+    Attributes:
+        config: the config.
+        local: the local method with its parameters.
+        federated: the federated method with its parameters, robust rule and server-side optimizer.
+        remarks: in what respects the federated method only approximates the paper under the run's optimizer.
+    """
+
+    config: RunConfig
+    local: LocalMethod
+    federated: FederatedMethod
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def cards(self) -> tuple[MethodCard, ...]:
+        """The cards of the local method, of the federated method, and of the members of a composition."""
+        members = getattr(self.federated.params, "methods", ())
+        names = dict.fromkeys([self.config.federated.name, *(member.name for member in members)])
+        return LOCAL_METHODS.card(self.config.local.name), *(FEDERATED_METHODS.card(name) for name in names)
+
+    def value_of(self, key: str) -> Any:  # noqa: ANN401  as the config holds it
+        """Return the value of a dotted key, including defaults and presets of the methods; None for an unknown key."""
+        value: Any = self.config.to_json()
+        methods: dict[str, Any] = {"local": self.local, "federated": self.federated}
+        for section, method in methods.items():
+            value[section] = {**method.params.model_dump(mode="json"), **value[section]}
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
+
+
+def load_resolved(source: Source, overrides: Sequence[str] = ()) -> ResolvedConfig:
+    """Read a config and make its methods; arguments and exceptions are those of `load_config`."""
+    return resolve(read_config(source, overrides), where=_name_of(source))
+
+
+def load_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a config and check it, including the parameters of its methods.
+
+    Args:
+        source: a TOML file, or a mapping with the content of one. Relative paths of data and models in a file are
+            relative to the file; all others are relative to the working directory.
+        overrides: ``section.key=value`` as on the command line. The value is read as TOML, or else as a string.
+
+    Raises:
+        UserError: if the file is missing or is not TOML, a key is unknown, or a value is wrong.
+    """
+    return load_resolved(source, overrides).config
+
+
+def read_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a config without looking at the parameters of its methods, which are imported only by `resolve`.
+
+    Arguments and exceptions are those of `load_config`.
+    """
+    value = _read_toml(source) if isinstance(source, Path) else json.loads(json.dumps(source, default=str))
+    for override in overrides:
+        _override(value, override)
+    _make_absolute(value, Path())
+    try:
+        return RunConfig.model_validate(value)
+    except ValidationError as error:
+        raise UserError(f"{_name_of(source)}: {_explain(error)}") from error
+
+
+def resolve(config: RunConfig, *, where: str = "the config") -> ResolvedConfig:
+    """Make the methods that a config names.
+
+    Args:
+        config: the config.
+        where: what messages call the config.
+
+    Raises:
+        UserError: if a method, a preset or a parameter does not exist, or two settings exclude each other.
+    """
+    try:
+        return _resolve(config)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+def _resolve(config: RunConfig) -> ResolvedConfig:
+    from silohash.federated.robust import robust_aggregation
+    from silohash.federated.server_optimizers import ServerOptimizer
+
+    local: LocalMethod = _method(LOCAL_METHODS, "local", config.local)
+    federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
+    robust, server = config.federated.robust, config.federated.server
+    if (robust or server) and not federated.averages:
+        section = "federated.robust" if robust else "federated.server"
+        raise UserError(
+            f'{section} has no effect: "{config.federated.name}" does not average parameters. Remove {section}.'
+        )
+    rule = robust.model_dump() if robust else {}
+    federated.aggregation = robust_aggregation(**rule, weight_cap=config.federated.weight_cap)
+    federated.server_optimizer = ServerOptimizer(**server.model_dump()) if server else None
+    train = config.train
+    remarks = federated.check_steps(
+        optimizer=train.optimizer, learning_rate=train.learning_rate, momentum=train.momentum
+    )
+    return ResolvedConfig(config, local, federated, tuple(remarks))
+
+
+def check_section(section: type[_Section], value: Mapping[str, Any], *, where: str) -> _Section:
+    """Return one table of a config.
+
+    Raises:
+        UserError: if a value is wrong; the message begins with ``where``, the table's name.
+    """
+    try:
+        return section.model_validate(value)
+    except ValidationError as error:
+        raise UserError(_explain(error, prefix=where, known=list(section.model_fields))) from error
+
+
+def read_override(override: str) -> tuple[str, Any]:
+    """Return key and value of ``section.key=value``; the value is read as TOML, or else as a string.
+
+    Raises:
+        UserError: if the text has another form.
+    """
+    key, equals, text = override.partition("=")
+    if not equals or not all(key.strip().split(".")):
+        raise UserError(f'--set "{override}" is not of the form section.key=value. Write it like federated.rounds=5.')
+    try:
+        return key.strip(), tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), text
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        value = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f'The config file "{path}" does not exist. Create one: silohash new {path}') from error
+    except IsADirectoryError as error:
+        raise UserError(f'"{path}" is a folder, not a TOML file. Create a config: silohash new run.toml') from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}. Correct the file.") from error
+    _make_absolute(value, path.parent)
+    return value
+
+
+def _override(value: dict[str, Any], override: str) -> None:
+    key, new = read_override(override)
+    parts = key.split(".")
+    for part in parts[:-1]:
+        value = value.setdefault(part, {})
+        if not isinstance(value, dict):
+            raise UserError(f'--set "{override}": "{part}" is a value, not a table. Set "{part}" itself.')
+    value[parts[-1]] = new
+
+
+def _make_absolute(value: Mapping[str, Any], base: Path) -> None:
+    """Make the paths in a config's tables absolute, in place.
+
+    Args:
+        value: the tables by name.
+        base: the folder that paths are relative to. A model file that does not exist is taken for a model's name and
+            kept.
+    """
+    data = _table(value, "data")
+    for table, key in ((data, "path"), (_table(data, "options"), "root")):
+        if isinstance(table.get(key), str) and table[key]:
+            table[key] = str((base / Path(table[key]).expanduser()).resolve())
+    for section, modality, key in product(("features", "model"), MODALITIES, NETWORK_FILES):
+        table = _table(_table(value, section), modality)
+        there = base / Path(str(table.get(key) or "")).expanduser()
+        if table.get(key) and there.exists():
+            table[key] = str(there.resolve())
+
+
+def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _method(registry: Registry, section: str, config: LocalConfig | FederatedConfig) -> Any:  # noqa: ANN401  a class of the family
+    kind = registry.resolve(config.name)
+    if config.preset == "reference" and "paper" in kind.presets:
+        code = ', or "authors_code" for those of its authors\' public code' if "authors_code" in kind.presets else ""
+        raise UserError(
+            f'{section}.preset: {config.name} has no preset "reference". Set "paper" for the values of the paper{code}.'
+        )
+    if config.preset not in kind.presets:
+        raise UserError(
+            f'{section}.preset: {config.name} has no preset "{config.preset}"{suggestion(config.preset, kind.presets)}. '
+            f"Its presets are: {', '.join(kind.presets)}."
+        )
+    known = [*type(config).model_fields, *kind.Params.model_fields]
+    try:
+        params = kind.Params(**{**kind.presets[config.preset], **(config.model_extra or {})})
+        for number, member in enumerate(getattr(params, "methods", ())):  # the members of a composition
+            _method(registry, f"{section}.methods.{number}", member)
+        return kind(params)
+    except ValidationError as error:
+        raise UserError(_explain(error, prefix=section, known=known)) from error
+
+
+def _name_of(source: Source) -> str:
+    """Return what messages call a config: its file, if there is one."""
+    return str(source) if isinstance(source, Path) else "the config"
+
+
+def _explain(error: ValidationError, *, prefix: str = "", known: Sequence[str] = ()) -> str:
+    """Return the first thing that is wrong, in one sentence."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    key = ".".join([prefix, *path] if prefix else path)
+    if first["type"] == "extra_forbidden":
+        names = known or _keys_at(path[:-1])
+        there = f" The known keys are: {', '.join(names)}." if names else ""
+        return f'unknown key "{key}"{suggestion(path[-1], names)}.{there}'
+    if first["type"] == "missing":
+        example = ', for example: [data] with name = "glyphs"' if key == "data" else ""
+        return f"{'[data]' if key == 'data' else key} is missing. Add it{example}."
+    message = first["msg"].removeprefix("Value error, ")
+    shown = first.get("input")
+    seen = f" (got {shown!r})" if isinstance(shown, str | int | float | bool | None) else ""
+    return f"{key}: {message[0].lower()}{message[1:]}{seen}."
+
+
+def _keys_at(path: Sequence[str]) -> list[str]:
+    model: type[BaseModel] = RunConfig
+    for part in path:
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)

@@ -1,0 +1,141 @@
+"""Write the config that a user starts from: every key with its default and a comment, taken from the config's models."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from silohash.config.sections import RunConfig
+from silohash.config.toml import toml_value
+from silohash.data.catalogue import ARCHIVES, named_or_folder
+from silohash.federated import FEDERATED_METHODS
+from silohash.local import LOCAL_METHODS
+from silohash.types import MODALITIES, TASKS, Modality, Task, UserError, database_modality, query_modality
+
+WIDTH = 116
+"""Columns of a comment, after "# "."""
+
+
+def config_template(file: Path, *, local: str, federated: str, data: str) -> str:
+    """Return a commented TOML config.
+
+    Args:
+        file: the file that it will be written to. Its first line shows how to run it, and a data path is relative to it.
+        local: the name of the local method.
+        federated: the name of the federated method.
+        data: the name of an archive, or the path of a folder.
+
+    Raises:
+        UserError: if there is no such method, or it cannot be imported.
+    """
+    tasks, tasks_comment = _tasks(data)
+    chosen: dict[str, dict[str, Any]] = {
+        "data": {"name": data} if data in ARCHIVES else {"path": _relative(data, file)},
+        "local": {"name": local},
+        "federated": {"name": federated},
+        "evaluate": {"tasks": tasks} if tasks else {},
+    }
+    methods = {"local": LOCAL_METHODS.resolve(local), "federated": FEDERATED_METHODS.resolve(federated)}
+    comments = {section: {"preset": _presets_comment(section, chosen[section]["name"], methods[section])}
+                for section in methods}  # fmt: skip
+    comments["evaluate"] = {"tasks": tasks_comment} if tasks_comment else {}
+    seed = RunConfig.model_fields["seed"]
+    parts = [f"# silohash train {file} --out runs/{file.stem}\n", f"# {seed.description}\nseed = {seed.default}\n"]
+    for section, kind in _tables():
+        keys = _keys(kind, chosen.get(section, {}), comments.get(section, {}), skip_unset=section == "data")
+        parts += [f"\n[{section}]\n", keys]
+        if section in methods:
+            parts.append(_method_keys(chosen[section]["name"], methods[section], kind))
+    return "".join(parts)
+
+
+def _tables() -> Iterator[tuple[str, type[BaseModel]]]:
+    """Yield name and model of every table of a config."""
+    for name, about in RunConfig.model_fields.items():
+        if isinstance(about.annotation, type) and issubclass(about.annotation, BaseModel):
+            yield name, about.annotation
+
+
+def _relative(data: str, file: Path) -> str:
+    return os.path.relpath(Path(data).resolve(), file.resolve().parent)
+
+
+def _presets_comment(section: str, name: str, method: Any) -> str:  # noqa: ANN401  a class of the family
+    *first, last = (f"`{preset}`" for preset in method.presets)
+    presets = f"{', '.join(first)} and {last}" if first else last
+    return f"Presets of {name}: {presets}. `silohash list {section} {name}` shows their values."
+
+
+def _tasks(data: str) -> tuple[list[Task], str]:
+    """Return the tasks that an archive allows and the comment on them; both empty to use the defaults."""
+    try:
+        archive = named_or_folder(data)
+    except UserError:
+        return [], 'i2t, t2i, i2i, t2t. Use ["i2i"] if there are only images, and ["t2t"] if there are only texts.'
+    present: list[Modality] = [modality for modality in MODALITIES if archive.has(modality).any()]
+    if len(present) == len(MODALITIES):
+        return [], ""
+    possible = [task for task in TASKS if {query_modality(task), database_modality(task)} <= set(present)]
+    return possible, f"i2t, t2i, i2i, t2t. The archive has only the modality {' and '.join(present)}."
+
+
+def _method_keys(name: str, method: Any, kind: type[BaseModel]) -> str:  # noqa: ANN401  a class of the family
+    """Return the optional tables and the parameters of a method, as comments."""
+    text = _optional_tables(kind) if getattr(method, "averages", False) else ""
+    if method.Params.model_fields:
+        text += f"# Parameters of {name}. The preset sets them unless they are given here.\n"
+        text += _keys(method.Params, {}, {}, commented=True)
+    return text
+
+
+def _optional_tables(kind: type[BaseModel]) -> str:
+    """Return the tables that a section may have, as comments with an example of each."""
+    lines = []
+    for name, about in kind.model_fields.items():
+        for table in get_args(about.annotation):
+            if isinstance(table, type) and issubclass(table, BaseModel):
+                example = {key: _example(field) for key, field in table.model_fields.items()}
+                lines += [*_comment(about.description), f"# {name} = {toml_value(example)}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _example(field: FieldInfo) -> Any:  # noqa: ANN401  as the field's type says
+    """Return a field's default, or the first of its choices if it is required."""
+    return get_args(field.annotation)[0] if field.is_required() else field.get_default(call_default_factory=True)
+
+
+def _keys(
+    kind: type[BaseModel],
+    chosen: Mapping[str, Any],
+    comments: Mapping[str, str],
+    *,
+    skip_unset: bool = False,
+    commented: bool = False,
+) -> str:
+    """Return the keys of a table, each below its comment.
+
+    Args:
+        kind: the model of the table.
+        chosen: values in place of the defaults.
+        comments: comments in place of the keys' descriptions.
+        skip_unset: leave out keys without a chosen value.
+        commented: write the keys themselves as comments.
+    """
+    lines = []
+    for name, about in kind.model_fields.items():
+        value = chosen.get(name, about.get_default(call_default_factory=True))
+        if value is None or (skip_unset and name not in chosen):
+            continue
+        entry = f"{name} = {toml_value(value)}"
+        lines += [*_comment(comments.get(name, about.description)), f"# {entry}" if commented else entry]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _comment(text: str | None) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(text or "", WIDTH)]

@@ -1,0 +1,63 @@
+"""What a model must fit, as values that can be stored: one tower per modality, and the number of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from silohash.types import MODALITIES, Modality
+
+TowerKind = Literal["mlp", "conv", "network"]
+
+
+@dataclass(frozen=True)
+class TowerSpec:
+    """How one modality's network is built.
+
+    Attributes:
+        kind: ``mlp`` for vectors, ``conv`` for images of at most 64 pixels, ``network`` for a published network.
+        shape: shape of one input: ``(D,)``, ``(c, h, w)``, or ``(L,)`` for word pieces.
+        hidden: width of the feature layer, before the hash layer.
+        dropout: dropout probability on the feature layer during training.
+        scale: factor on the inputs, so that sparse unit-length texts and standardized features start with the same
+            norm.
+        settings: what a published network is built from, as a JSON value (`silohash.models.backbones`).
+    """
+
+    kind: TowerKind
+    shape: tuple[int, ...]
+    hidden: int = 512
+    dropout: float = 0.0
+    scale: float = 1.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a model must fit.
+
+    Attributes:
+        towers: one tower per modality.
+        classes: the number of labels.
+        class_head: whether the towers also predict the labels.
+    """
+
+    towers: Mapping[Modality, TowerSpec]
+    classes: int
+    class_head: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the spec as a JSON value."""
+        towers = {name: asdict(spec) for name, spec in self.towers.items()}
+        return {"towers": towers, "classes": self.classes, "class_head": self.class_head}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> ModelSpec:
+        """Return the spec that `to_json` wrote."""
+        towers = {
+            modality: TowerSpec(**{**value["towers"][modality], "shape": tuple(value["towers"][modality]["shape"])})
+            for modality in MODALITIES
+            if modality in value["towers"]
+        }
+        return ModelSpec(towers=towers, classes=int(value["classes"]), class_head=bool(value.get("class_head")))

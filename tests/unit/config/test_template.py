@@ -1,0 +1,82 @@
+"""The config that a user starts from: every key, the archive's tasks, the method's presets and tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from silohash.config.load import load_config
+from silohash.config.sections import RunConfig
+from silohash.config.template import config_template
+from silohash.registry import suggestion
+from silohash.types import UserError
+from tests.runs import write_archive
+
+
+def test_template_is_a_config_with_every_key(tmp_path: Path) -> None:
+    file = tmp_path / "new.toml"
+    text = config_template(file, local="dcmh", federated="fedavg", data=str(tmp_path / "pictures"))
+    assert text.startswith(f"# silohash train {file} --out runs/new\n")
+    file.write_text(text, encoding="utf-8")
+    config = load_config(file)
+    assert config.data.path == tmp_path / "pictures"
+    assert config.model_copy(update={"data": None}) == RunConfig(data=config.data).model_copy(update={"data": None})
+    for name in ("anchors", "balance_weight", "weighting", "rounds", "validation", "clip_norm"):
+        assert f"{name} = " in text
+
+
+@pytest.mark.parametrize(
+    ("image", "text", "tasks", "said"),
+    [
+        ("given", None, ("i2i",), "The archive has only the modality image."),
+        (None, "words", ("t2t",), "The archive has only the modality text."),
+        ("given", "words", ("i2t", "t2i"), "# Retrieval tasks: i2t, t2i, i2i, t2t, from"),
+    ],
+)
+def test_template_has_the_tasks_of_its_archive(
+    tmp_path: Path, image: str | None, text: str | None, tasks: tuple[str, ...], said: str
+) -> None:
+    archive = write_archive(tmp_path / "archive", count=30, image=image, text=text)
+    written = config_template(tmp_path / "new.toml", local="triplet", federated="fedhap", data=str(archive))
+    (tmp_path / "new.toml").write_text(written, encoding="utf-8")
+    assert load_config(tmp_path / "new.toml").evaluate.tasks == tasks
+    assert said in written
+
+
+def test_template_for_an_archive_that_is_not_there_says_which_tasks_there_are(tmp_path: Path) -> None:
+    written = config_template(tmp_path / "new.toml", local="dcmh", federated="fedavg", data=str(tmp_path / "no"))
+    assert '["i2i"] if there are only images, and ["t2t"] if there are only texts.\ntasks = ["i2t", "t2i"]\n' in written
+
+
+def test_template_offers_the_tables_of_a_method_that_averages(tmp_path: Path) -> None:
+    file = tmp_path / "new.toml"
+    written = config_template(file, local="dcmh", federated="fedavg", data="glyphs")
+    assert '\n# robust = {rule = "median"' in written
+    assert '\n# server = {optimizer = "fedavgm"' in written
+    file.write_text(written.replace("# robust =", "robust =").replace("# server =", "server ="), encoding="utf-8")
+    federated = load_config(file).federated
+    assert federated.robust is not None
+    assert federated.server is not None
+    assert (federated.robust.rule, federated.server.optimizer) == ("median", "fedavgm")
+    assert "# robust =" not in config_template(file, local="dcmh", federated="fedproto", data="glyphs")
+
+
+@pytest.mark.parametrize(
+    ("federated", "presets"),
+    [
+        ("compose", "`recommended`"),
+        ("fedhap", "`recommended` and `paper`"),
+        ("fedcafe", "`recommended`, `paper` and `authors_code`"),
+    ],
+)
+def test_template_offers_the_presets_that_there_are(tmp_path: Path, federated: str, presets: str) -> None:
+    written = config_template(tmp_path / "new.toml", local="dcmh", federated=federated, data="glyphs")
+    assert f"# Presets of {federated}: {presets}." in written
+    assert "# Presets of dcmh: `recommended` and `paper`." in written
+
+
+def test_template_for_a_method_that_there_is_not(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean"):
+        config_template(tmp_path / "new.toml", local="dcmm", federated="fedavg", data="glyphs")
+    assert suggestion("x", []) == ""
