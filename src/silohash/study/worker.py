@@ -89,9 +89,9 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
         run = Run(folder)
         observers = [ConsoleProgress(Console(stderr=True, highlight=False, width=160))]
         if run.config_path.exists():
-            experiment.resume(run, observers=observers)
+            run = experiment.resume(run, observers=observers)
         else:
-            experiment.train(load_resolved(config), folder, observers=observers, notify=_print)
+            run = experiment.train(load_resolved(config), folder, observers=observers, notify=_print)
         if figures:
             from silohash.report.finish import finish_run
 
