@@ -14,7 +14,6 @@ from silohash.data.benchmarks.layouts.matlab_files import Named
 from silohash.data.benchmarks.layouts.matlab_lists import picture_list_layout
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
 from silohash.data.benchmarks.layouts.text_lists import LISTS
-from silohash.data.protocols.rule import SplitProtocol
 
 KEY = "coco"
 ITEMS = (122_218, 123_287)
@@ -69,7 +68,7 @@ LAYOUTS = (
 )
 
 _protocol = partial(
-    SplitProtocol, dataset=KEY, items=122_218, classes=CLASSES, population="labelled", collected=123_287
+    sources.protocol, dataset=KEY, items=122_218, classes=CLASSES, population="labelled", collected=123_287
 )
 _lists = partial(_protocol, query=5_000, train=10_000, draw="stated", measure=sources.MAP_AT_5000)
 _karpathy = partial(
@@ -88,95 +87,36 @@ _karpathy = partial(
     reader={"captions": "each"},
 )
 
+# fmt: off
 PROTOCOLS = (
-    _protocol(
-        name="fedhap",
-        source=sources.FEDHAP,
-        query=4_992,
-        train=10_000,
-        database=112_226,
+    _protocol(sources.FEDHAP, query=4_992, database=112_226,
         about="4,992 queries and 112,226 searched items add up to 117,218, which is the 122,218 labeled items without "
         "5,000: the database list of DeepHash, split again. 4,992 is 39 batches of 128, so a last batch of eight was "
-        "dropped. The paper does not say which 5,000 are missing, so they are drawn.",
-    ),
-    _protocol(
-        name="feduch",
-        source=sources.FEDUCH,
-        query=2_000,
-        train=5_000,
-        database=121_287,
-        items=123_287,
-        population="all",
-        measure=sources.MAP_AT_50,
-        about="All 123,287 items, of which 1,069 have no label. They are relevant to nothing, and count as 0 as queries.",
-    ),
-    _lists(
-        name="deephash",
-        source=sources.DEEPHASH,
-        database=117_218,
-        round_by="queries",
+        "dropped. The paper does not say which 5,000 are missing, so they are drawn."),
+    _protocol(sources.FEDUCH, query=2_000, database=121_287, items=123_287, population="all",
+        about="All 123,287 items, of which 1,069 have no label. They are relevant to nothing, and count as 0 as queries."),
+    _lists(sources.DEEPHASH, database=117_218,
         about="117,218 items are searched: all except the queries, including the training items. The other published list "
-        "has 112,218 (hashnet-112218). The best epoch is chosen on the queries.",
-    ),
-    _lists(
-        name="hashnet-112218",
-        source=sources.HASHNET,
-        database=112_218,
-        searched="not train",
-        no_hits="skip",
-        round_by="last",
+        "has 112,218 (hashnet-112218). The best epoch is chosen on the queries."),
+    _lists(sources.HASHNET, name="hashnet-112218", database=112_218, searched="not train",
         about="The authors' lists: 112,218 items are searched, all except the training items. All 5,000 queries are among "
         "them, so a picture query finds itself first. Our figures within one modality exclude the query's own item; "
-        'evaluate.own_item = "count" follows the published convention.',
-    ),
-    _lists(
-        name="csq",
-        source=sources.CSQ,
-        train=9_992,
-        database=None,
-        searched="neither",
-        no_hits="skip",
-        round_by="queries",
-        items=None,
-        about="Its own lists, with 9,992 training items. The paper does not state the size of the database.",
-    ),
-    _protocol(
-        name="ucch",
-        source=sources.UCCH,
-        query=5_000,
-        train=117_218,
-        database=117_218,
-        draw="last rows",
-        round_by="queries",
-        about="The last 5,000 rows of the file are the queries; training uses all others without labels.",
-    ),
-    _protocol(
-        name="torchcmh",
-        source=sources.TORCHCMH,
-        query=5_000,
-        train=10_000,
-        database=None,
-        items=None,
-        population="all",
-        draw="numpy seed",
-        numpy_seed=8,
-        round_by="queries",
-        about=f"{sources.SEEDED_LISTS.format('')} Their number of rows is not stated.",
-    ),
-    _karpathy(
-        name="fedbi-gnns",
-        partition='kind = "nested", fractions = [1.0, 0.8, 0.6]',
+        'evaluate.own_item = "count" follows the published convention.'),
+    _lists(sources.CSQ, train=9_992, items=None,
+        about="Its own lists, with 9,992 training items. The paper does not state the size of the database."),
+    _protocol(sources.UCCH, query=5_000, train=117_218, database=117_218,
+        about="The last 5,000 rows of the file are the queries; training uses all others without labels."),
+    _protocol(sources.TORCHCMH, query=5_000, train=10_000, database=None, items=None, population="all", numpy_seed=8,
+        about=f"{sources.SEEDED_LISTS} Their number of rows is not stated."),
+    _karpathy(name="fedbi-gnns", partition='kind = "nested", fractions = [1.0, 0.8, 0.6]',
         about="Karpathy's split with five captions per picture. An answer is right if it is about the same picture, so the "
         "queries themselves are searched. Silos hold 100, 80 and 60 % of the training pictures, each a subset of the one "
-        "before: 113,287, 90,630 and 67,972. The paper's table has 7,972 for the last (fedbi-gnns-7972).",
-    ),
-    _karpathy(
-        name="fedbi-gnns-7972",
-        partition='kind = "nested", fractions = [1.0, 0.8, 0.0704]',
+        "before: 113,287, 90,630 and 67,972. The paper's table has 7,972 for the last (fedbi-gnns-7972)."),
+    _karpathy(name="fedbi-gnns-7972", partition='kind = "nested", fractions = [1.0, 0.8, 0.0704]',
         about="As fedbi-gnns, with the third silo as printed in the paper's table: 7,972 pictures and 39,860 texts, where "
-        "its 60 % would be 67,972 and 339,860.",
-    ),
+        "its 60 % would be 67,972 and 339,860."),
 )
+# fmt: on
 
 COCO = Dataset(
     key=KEY,

@@ -18,7 +18,6 @@ from silohash.data.benchmarks.layouts.matlab_files import Named
 from silohash.data.benchmarks.layouts.reading import check_option
 from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
-from silohash.data.protocols.rule import SplitProtocol
 from silohash.types import UserError
 
 LEVELS = ("fine", "coarse", "both")
@@ -139,9 +138,8 @@ _ABOUT = (
     "The training items are searched, so the database holds only items that were seen in training. Relevance is by the "
     "fine labels. The paper draws the queries at random; the code that it builds on takes the first rows."
 )
-_protocol = partial(
-    SplitProtocol, population="frequent labels", labels="last", draw="first rows", searched="train", source=SHDCH
-)
+_SHDCH = {"name": "shdch", "source": SHDCH, "round_by": "queries"}
+_protocol = partial(sources.protocol, population="frequent labels", labels="last", draw="first rows", searched="train")
 _fashionvc = partial(
     _protocol,
     dataset="fashionvc",
@@ -175,8 +173,8 @@ FASHIONVC = Dataset(
     licence=sources.RESEARCH_ONLY,
     layouts=(_layout(19_862, Hierarchy(8, 27), 3_000),),
     published=(
-        _fashionvc(name="fedcafe", source=sources.FEDCAFE),
-        _fashionvc(name="shdch", round_by="queries"),
+        _fashionvc(sources.FEDCAFE, round_by="not stated"),
+        _fashionvc(_SHDCH),
     ),
     default_protocol="fedcafe",
 )
@@ -190,12 +188,12 @@ SSENSE = Dataset(
     licence=sources.RESEARCH_ONLY,
     layouts=(_layout(15_696, Hierarchy(4, 28), 2_000),),
     published=(
-        _ssense(name="fedcafe", source=sources.FEDCAFE),
-        _ssense(name="shdch", round_by="queries"),
+        _ssense(sources.FEDCAFE, round_by="not stated"),
+        _ssense(_SHDCH),
         _ssense(
+            _SHDCH,
             name="shdch-column-8",
             classes=24,
-            round_by="queries",
             about="The published code as it runs: its evaluation uses the labels from column 8 on, which is right for "
             "FashionVC. Here the 28 fine labels begin at column 4, so four of them are lost and their queries count as 0.",
         ),

@@ -17,7 +17,6 @@ from silohash.data.benchmarks.layouts.matlab_arrays import STATED_OPTIONS, Array
 from silohash.data.benchmarks.layouts.matlab_files import Named
 from silohash.data.benchmarks.layouts.matlab_lists import picture_list_layout
 from silohash.data.protocols.contents import Contents
-from silohash.data.protocols.rule import SplitProtocol
 from silohash.types import UserError
 
 KEY = "iapr-tc12"
@@ -167,43 +166,28 @@ LAYOUTS = (
 )
 
 _protocol = partial(
-    SplitProtocol, dataset=KEY, items=20_000, classes=255, query=2_000, train=10_000, database=18_000, collected=20_000
+    sources.protocol,
+    dataset=KEY,
+    items=20_000,
+    classes=255,
+    query=2_000,
+    train=10_000,
+    database=18_000,
+    collected=20_000,
 )
 
+# fmt: off
 PROTOCOLS = (
-    _protocol(
-        name="feduch",
-        source=sources.FEDUCH,
-        train=5_000,
-        measure=sources.MAP_AT_50,
-        about="The paper's texts are BERT vectors of width 1,024; here they are whatever the files hold.",
-    ),
-    _protocol(name="dlffh", source=sources.DLFFH, about=sources.DATABASE_NOT_STATED),
-    _protocol(
-        name="dcmh",
-        source=sources.DCMH,
-        draw="first rows",
-        round_by="last",
-        about="Of the collectors' 275 labels, 255 occur.",
-    ),
-    _protocol(
-        name="ucch",
-        source=sources.UCCH,
-        train=18_000,
-        draw="last rows",
-        round_by="queries",
+    _protocol(sources.FEDUCH, train=5_000,
+        about="The paper's texts are BERT vectors of width 1,024; here they are whatever the files hold."),
+    _protocol(sources.DLFFH),
+    _protocol(sources.DCMH, about="Of the collectors' 275 labels, 255 occur."),
+    _protocol(sources.UCCH, train=18_000,
         about="The file's database part followed by its test part. The last 2,000 rows are the queries; training uses all "
-        "others without labels.",
-    ),
-    _protocol(
-        name="torchcmh",
-        source=sources.TORCHCMH,
-        draw="numpy seed",
-        numpy_seed=8,
-        round_by="queries",
-        about=sources.SEEDED_LISTS.format(""),
-    ),
+        "others without labels."),
+    _protocol(sources.TORCHCMH, numpy_seed=8),
 )
+# fmt: on
 
 IAPR_TC12 = Dataset(
     key=KEY,

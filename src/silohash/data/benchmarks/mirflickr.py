@@ -25,7 +25,6 @@ from silohash.data.benchmarks.layouts.matlab_lists import picture_list_layout
 from silohash.data.benchmarks.layouts.text_lists import LISTS
 from silohash.data.protocols.contents import Contents
 from silohash.data.protocols.population import PROMINENT
-from silohash.data.protocols.rule import SplitProtocol
 from silohash.types import UserError
 
 KEY = "mirflickr25k"
@@ -153,7 +152,7 @@ _TAGS_ABOUT = (
     "about nine tags."
 )
 _protocol = partial(
-    SplitProtocol,
+    sources.protocol,
     dataset=KEY,
     query=2_000,
     items=20_015,
@@ -165,129 +164,51 @@ _protocol = partial(
 )
 _dcmh = partial(_protocol, train=10_000, database=18_015)
 
+# fmt: off
 PROTOCOLS = (
-    _dcmh(
-        name="fedcafe",
-        source=sources.FEDCAFE,
-        draw="first rows",
-        round_by="queries",
+    _dcmh(sources.FEDCAFE,
         about=f"{_TAGS_ABOUT} The paper says that the queries are drawn at random. Its code takes the first 2,000 rows of "
-        "the file, then 10,000 for training, as the ports of DCMH do, and keeps the best round on the queries.",
-    ),
-    _dcmh(
-        name="fedhap",
-        source=sources.FEDHAP,
+        "the file, then 10,000 for training, as the ports of DCMH do, and keeps the best round on the queries."),
+    _dcmh(sources.FEDHAP,
         about="The sizes in the paper's table, with a database of 18,015 that includes the training items. The paper's "
-        "text differs (fedhap-text), and its table gives 21 classes (fedhap-table-classes).",
-    ),
-    _protocol(
-        name="fedhap-text",
-        source=sources.FEDHAP,
-        train=10_000,
-        database=8_015,
-        searched="neither",
+        "text differs (fedhap-text), and its table gives 21 classes (fedhap-table-classes)."),
+    _protocol(sources.FEDHAP, name="fedhap-text", database=8_015, searched="neither",
         about="The paper's text: 10,000 training items, 2,000 queries from the rest, and the remaining 8,015 items as the "
-        "database. Its table says 18,015 (fedhap).",
-    ),
-    _protocol(
-        name="fedhap-table-classes",
-        source=sources.FEDHAP,
-        train=10_000,
-        database=None,
-        items=None,
-        classes=21,
+        "database. Its table says 18,015 (fedhap)."),
+    _protocol(sources.FEDHAP, name="fedhap-table-classes", database=None, items=None, classes=21,
         labels="most frequent",
         about="The paper's table taken literally: 21 classes, here the most frequent of the 24. The table seems to swap "
-        "the numbers of classes of two data sets; fedhap has the usual 24.",
-    ),
-    _protocol(
-        name="feduch",
-        source=sources.FEDUCH,
-        train=5_000,
-        database=18_015,
-        measure=sources.MAP_AT_50,
-        about="Every item except the queries is searched, which is 18,015. The paper's table says 16,015 (feduch-16015).",
-    ),
-    _protocol(
-        name="feduch-16015",
-        source=sources.FEDUCH,
-        train=5_000,
-        database=16_015,
-        measure=sources.MAP_AT_50,
+        "the numbers of classes of two data sets; fedhap has the usual 24."),
+    _protocol(sources.FEDUCH, database=18_015,
+        about="Every item except the queries is searched, which is 18,015. The paper's table says 16,015 (feduch-16015)."),
+    _protocol(sources.FEDUCH, name="feduch-16015", database=16_015,
         about="The paper's table taken literally: 16,015 items are searched, 2,000 fewer than remain without the queries. "
-        "They may have been subtracted twice. The paper does not say which ones are missing, so they are drawn.",
-    ),
-    _dcmh(name="dlffh", source=sources.DLFFH, about=f"{_TAGS_ABOUT} {sources.DATABASE_NOT_STATED}"),
-    _dcmh(
-        name="dcmh",
-        source=sources.DCMH,
-        draw="first rows",
-        round_by="last",
+        "They may have been subtracted twice. The paper does not say which ones are missing, so they are drawn."),
+    _dcmh(sources.DLFFH, about=f"{_TAGS_ABOUT} {sources.DLFFH['about']}"),
+    _dcmh(sources.DCMH,
         about=f"{_TAGS_ABOUT} Rows are in the order of the file, as in the TensorFlow code and its ports. The MATLAB code "
-        "draws a permutation (dcmh-matlab).",
-    ),
-    _dcmh(
-        name="dcmh-matlab",
-        source=sources.DCMH,
-        round_by="last",
+        "draws a permutation (dcmh-matlab)."),
+    _dcmh(sources.DCMH, name="dcmh-matlab", draw="seeded",
         about="As dcmh, with a permutation instead of the file's order. MATLAB's own permutation is not reproduced; the "
-        "seed draws another one.",
-    ),
-    _protocol(
-        name="dcmh-20-tags",
-        source=sources.DCMH,
-        train=10_000,
-        database=None,
-        items=None,
-        population="many tags",
+        "seed draws another one."),
+    _protocol(sources.DCMH, name="dcmh-20-tags", train=10_000, database=None, items=None, population="many tags",
+        draw="seeded", round_by="not stated",
         about="The wording of DCMH, FedCAFE and DLFFH taken literally: items with fewer than 20 tags are removed. Far "
-        "fewer than 20,015 items remain in the complete files, which shows that it cannot be meant.",
-    ),
-    _protocol(
-        name="dcmh-24581",
-        source="the population without the rule about tags",
-        train=10_000,
-        database=22_581,
-        items=24_581,
-        population="labelled",
+        "fewer than 20,015 items remain in the complete files, which shows that it cannot be meant."),
+    _protocol(name="dcmh-24581", source="the population without the rule about tags", train=10_000, database=22_581,
+        items=24_581, population="labelled",
         about="24,581 items have at least one of the 24 labels. Of these, 4,566 have none of the frequent tags, so their "
-        "text queries are empty. Figures are not comparable with those on 20,015 items.",
-    ),
-    _protocol(
-        name="deephash",
-        source=sources.DEEPHASH,
-        query=1_000,
-        train=4_000,
-        database=20_000,
-        items=25_000,
-        classes=38,
-        population="all",
-        labels="as they are",
-        draw="stated",
-        searched="neither",
-        round_by="queries",
-        reader={"concepts": 38},
+        "text queries are empty. Figures are not comparable with those on 20,015 items."),
+    _protocol(sources.DEEPHASH, query=1_000, train=4_000, database=20_000, items=25_000, classes=38, population="all",
+        labels="as they are", searched="neither", reader={"concepts": 38},
         about="All 25,000 pictures under 38 concepts; 1.8 % have none of them. Lists of files state the splits, and the "
-        "database does not include the training items. The best epoch is chosen on the queries.",
-    ),
-    _dcmh(
-        name="ucch",
-        source=sources.UCCH,
-        train=18_015,
-        draw="last rows",
-        round_by="queries",
+        "database does not include the training items. The best epoch is chosen on the queries."),
+    _dcmh(sources.UCCH, train=18_015,
         about="The last 2,000 rows are the queries; training uses all others without labels. With pictures, the code first "
-        "shuffles without a seed; with features, the file's order is kept.",
-    ),
-    _dcmh(
-        name="torchcmh",
-        source=sources.TORCHCMH,
-        draw="numpy seed",
-        numpy_seed=6,
-        round_by="queries",
-        about=sources.SEEDED_LISTS.format(""),
-    ),
+        "shuffles without a seed; with features, the file's order is kept."),
+    _dcmh(sources.TORCHCMH, numpy_seed=6),
 )
+# fmt: on
 
 MIRFLICKR25K = Dataset(
     key=KEY,

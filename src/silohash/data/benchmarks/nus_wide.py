@@ -19,7 +19,6 @@ from silohash.data.benchmarks.layouts.matlab_lists import picture_list_layout
 from silohash.data.benchmarks.layouts.text_lists import COMPANION_LISTS, LISTS
 from silohash.data.pictures.packing import PictureFiles
 from silohash.data.protocols.contents import Contents
-from silohash.data.protocols.rule import SplitProtocol
 from silohash.types import Rows, UserError
 
 KEY = "nus-wide"
@@ -173,7 +172,7 @@ LAYOUTS = (
 )
 
 _protocol = partial(
-    SplitProtocol,
+    sources.protocol,
     dataset=KEY,
     items=195_834,
     classes=21,
@@ -186,120 +185,39 @@ _dcmh = partial(_protocol, query=2_100, train=10_500, database=193_734)
 _all_labels = partial(_protocol, classes=81, labels="as they are", items=None, reader={"classes": 81})
 _lists = partial(_all_labels, database=None, draw="stated", searched="neither", measure=sources.MAP_AT_5000)
 
+# fmt: off
 PROTOCOLS = (
-    _dcmh(
-        name="fedcafe",
-        source=sources.FEDCAFE,
-        draw="first rows",
-        round_by="queries",
+    _dcmh(sources.FEDCAFE,
         about="The paper draws at random and publishes no code for this data set; the rows are those of DCMH's code. The "
-        "centralized row of its table equals, in all six figures, a row that DLFFH measured on another split.",
-    ),
-    _protocol(
-        name="fedhap",
-        source=sources.FEDHAP,
-        query=2_100,
-        train=10_000,
-        database=193_734,
-        about="The paper's text with its 21 classes; its table says 24 (fedhap-table-classes).",
-    ),
-    _all_labels(
-        name="fedhap-table-classes",
-        source=sources.FEDHAP,
-        query=2_100,
-        train=10_000,
-        database=None,
-        classes=24,
+        "centralized row of its table equals, in all six figures, a row that DLFFH measured on another split."),
+    _protocol(sources.FEDHAP, query=2_100, database=193_734,
+        about="The paper's text with its 21 classes; its table says 24 (fedhap-table-classes)."),
+    _all_labels(sources.FEDHAP, name="fedhap-table-classes", query=2_100, database=None, classes=24,
         labels="most frequent",
         about="The paper's table taken literally: 24 classes, here the most frequent of the 81, which only the collectors' "
-        "release holds. The table seems to swap the numbers of classes of two data sets.",
-    ),
-    _protocol(
-        name="feduch",
-        source=sources.FEDUCH,
-        query=2_000,
-        train=5_000,
-        database=193_834,
-        measure=sources.MAP_AT_50,
-        about="2,000 queries where most others use 2,100, and mAP over the first 50 items.",
-    ),
-    _protocol(
-        name="dlffh",
-        source=sources.DLFFH,
-        query=2_000,
-        train=10_000,
-        database=193_834,
-        about=sources.DATABASE_NOT_STATED,
-    ),
-    _dcmh(
-        name="dcmh",
-        source=sources.DCMH,
-        draw="first rows",
-        round_by="last",
-        about="195,834 items have at least one of the 21 labels; 5,413 of them have none of the 1,000 tags (dcmh-190421).",
-    ),
-    _dcmh(
-        name="dcmh-190421",
-        source="the population with a rule about tags",
-        database=188_321,
-        items=190_421,
+        "release holds. The table seems to swap the numbers of classes of two data sets."),
+    _protocol(sources.FEDUCH, query=2_000, database=193_834,
+        about="2,000 queries where most others use 2,100, and mAP over the first 50 items."),
+    _protocol(sources.DLFFH, query=2_000, database=193_834),
+    _dcmh(sources.DCMH,
+        about="195,834 items have at least one of the 21 labels; 5,413 of them have none of the 1,000 tags (dcmh-190421)."),
+    _dcmh(name="dcmh-190421", source="the population with a rule about tags", database=188_321, items=190_421,
         population="tagged",
         about="Items with at least one of the 21 labels and at least one of the 1,000 tags, so that no text is empty. "
-        "Figures are not comparable with those on 195,834 items.",
-    ),
-    _lists(
-        name="deephash-21",
-        source=sources.DEEPHASH,
-        query=2_100,
-        train=10_500,
-        classes=21,
-        round_by="queries",
-        reader={},
-        about="Lists of files state the splits. The best epoch is chosen on the queries.",
-    ),
-    _lists(
-        name="hashnet-81",
-        source=sources.HASHNET,
-        query=5_000,
-        train=10_000,
-        no_hits="skip",
-        round_by="last",
-        about="Lists of files state the splits, with all 81 labels.",
-    ),
-    _lists(
-        name="csq",
-        source=sources.CSQ,
-        query=2_040,
-        train=10_455,
-        classes=21,
-        no_hits="skip",
-        round_by="queries",
-        reader={},
-        about="Its own lists, slightly shorter than the 10,500 and 2,100 items of the others.",
-    ),
-    _protocol(
-        name="ucch",
-        source=sources.UCCH,
-        query=2_100,
-        train=184_477,
-        database=184_477,
-        items=186_577,
-        classes=10,
-        draw="last rows",
-        round_by="queries",
+        "Figures are not comparable with those on 195,834 items."),
+    _lists(sources.DEEPHASH, name="deephash-21", query=2_100, train=10_500, classes=21, reader={},
+        about="Lists of files state the splits. The best epoch is chosen on the queries."),
+    _lists(sources.HASHNET, name="hashnet-81", query=5_000, train=10_000,
+        about="Lists of files state the splits, with all 81 labels."),
+    _lists(sources.CSQ, query=2_040, train=10_455, classes=21, reader={},
+        about="Its own lists, slightly shorter than the 10,500 and 2,100 items of the others."),
+    _protocol(sources.UCCH, query=2_100, train=184_477, database=184_477, items=186_577, classes=10,
         reader={"classes": 10},
         about="The ten most frequent labels: 186,577 items (the repository's page says 186,557). The last 2,100 rows are "
-        "the queries; training uses all others without labels.",
-    ),
-    _dcmh(
-        name="torchcmh",
-        source=sources.TORCHCMH,
-        draw="numpy seed",
-        numpy_seed=7,
-        round_by="queries",
-        about=sources.SEEDED_LISTS.format("21"),
-    ),
+        "the queries; training uses all others without labels."),
+    _dcmh(sources.TORCHCMH, numpy_seed=7, about=sources.SEEDED_LISTS),
 )
+# fmt: on
 
 NUS_WIDE = Dataset(
     key=KEY,

@@ -12,7 +12,6 @@ from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.base import Layout, Need
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT
 from silohash.data.protocols.contents import Contents
-from silohash.data.protocols.rule import SplitProtocol
 
 KEY = "pascal-sentence"
 
@@ -75,18 +74,14 @@ LAYOUTS = (
 )
 
 PROTOCOLS = (
-    SplitProtocol(
+    sources.protocol(
+        sources.DSCMR,
         dataset=KEY,
-        name="dscmr",
-        source=sources.DSCMR,
         query=100,
         train=800,
         database=100,
         items=1_000,
         classes=20,
-        draw="stated",
-        searched="query",
-        round_by="queries",
         collected=1_000,
         about="Of the 50 pairs per class, 40 are for training, 5 for validation and 5 for the test. The test pairs are both "
         "queries and database, so each finds its own pair among them. The best epoch is chosen on them too. If the files "

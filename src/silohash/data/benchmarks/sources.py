@@ -1,18 +1,12 @@
-"""The papers and repositories that several benchmarks' protocols come from."""
+"""The papers and repositories that protocols come from, with the rules that each follows on every data set."""
 
 from __future__ import annotations
 
-FEDCAFE = "FedCAFE"
-FEDHAP = "FedHAP"
-FEDUCH = "FedUCH"
-DLFFH = "DLFFH"
-DCMH = "Jiang and Li, Deep Cross-Modal Hashing, CVPR 2017 (github.com/jiangqy/DCMH-CVPR2017)"
-UCCH = "Hu et al., Unsupervised Contrastive Cross-modal Hashing, TPAMI 2023 (github.com/penghu-cs/UCCH)"
-TORCHCMH = "github.com/WangGodder/deep-cross-modal-hashing"
-DEEPHASH = "github.com/swuxyj/DeepHash-pytorch"
-HASHNET = "Cao et al., HashNet, ICCV 2017 (github.com/thuml/HashNet)"
-CSQ = "Yuan et al., Central Similarity Quantization, CVPR 2020 (github.com/yuanli2333/Hadamard-Matrix-for-hashing)"
-DSCMR = "Zhen et al., Deep Supervised Cross-Modal Retrieval, CVPR 2019 (github.com/penghu-cs/DSCMR)"
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from silohash.data.protocols.rule import SplitProtocol
 
 RESEARCH_ONLY = "not stated with the files; the pictures belong to their authors, for research only"
 """The licence of data sets whose distributors state none."""
@@ -21,14 +15,69 @@ MAP_AT_50 = "mAP@50[denominator=retrieved]"
 MAP_AT_5000 = "mAP@5000[denominator=retrieved]"
 """Measures of several sources, as `silohash.evaluate` writes them."""
 
-DATABASE_NOT_STATED = (
-    "The source does not state the size of the database, which is every item except the queries. The paper's figures are "
-    "for queries hashed with their true labels."
-)
-"""What DLFFH leaves open."""
+SEEDED_LISTS = "Reproducible from the lists of pictures, tags and labels alone, because the permutation is seeded."
 
-SEEDED_LISTS = (
-    "The files imgList{0}.mat, tagList{0}.mat and labelList{0}.mat suffice to reproduce it, because the permutation is "
-    "seeded."
-)
-"""What makes torchcmh's splits reproducible."""
+FEDCAFE = {"name": "fedcafe", "source": "FedCAFE", "draw": "first rows", "round_by": "queries"}
+FEDHAP = {"name": "fedhap", "source": "FedHAP", "train": 10_000}
+FEDUCH = {"name": "feduch", "source": "FedUCH", "train": 5_000, "measure": MAP_AT_50}
+DLFFH = {
+    "name": "dlffh",
+    "source": "DLFFH",
+    "train": 10_000,
+    "about": "The source does not state the size of the database, which is every item except the queries. The paper's "
+    "figures are for queries hashed with their true labels.",
+}
+DCMH = {
+    "name": "dcmh",
+    "source": "Jiang and Li, Deep Cross-Modal Hashing, CVPR 2017 (github.com/jiangqy/DCMH-CVPR2017)",
+    "draw": "first rows",
+    "round_by": "last",
+}
+UCCH = {
+    "name": "ucch",
+    "source": "Hu et al., Unsupervised Contrastive Cross-modal Hashing, TPAMI 2023 (github.com/penghu-cs/UCCH)",
+    "draw": "last rows",
+    "round_by": "queries",
+}
+TORCHCMH = {
+    "name": "torchcmh",
+    "source": "github.com/WangGodder/deep-cross-modal-hashing",
+    "draw": "numpy seed",
+    "round_by": "queries",
+    "about": SEEDED_LISTS,
+}
+DEEPHASH = {
+    "name": "deephash",
+    "source": "github.com/swuxyj/DeepHash-pytorch",
+    "draw": "stated",
+    "round_by": "queries",
+}
+HASHNET = {
+    "source": "Cao et al., HashNet, ICCV 2017 (github.com/thuml/HashNet)",
+    "draw": "stated",
+    "measure": MAP_AT_5000,
+    "no_hits": "skip",
+    "round_by": "last",
+}
+CSQ = {
+    "name": "csq",
+    "source": "Yuan et al., Central Similarity Quantization, CVPR 2020 (github.com/yuanli2333/Hadamard-Matrix-for-hashing)",
+    "database": None,
+    "draw": "stated",
+    "searched": "neither",
+    "measure": MAP_AT_5000,
+    "no_hits": "skip",
+    "round_by": "queries",
+}
+DSCMR = {
+    "name": "dscmr",
+    "source": "Zhen et al., Deep Supervised Cross-Modal Retrieval, CVPR 2019 (github.com/penghu-cs/DSCMR)",
+    "draw": "stated",
+    "searched": "query",
+    "round_by": "queries",
+}
+
+
+def protocol(source: Mapping[str, Any] = MappingProxyType({}), /, **facts: Any) -> SplitProtocol:  # noqa: ANN401  fields of SplitProtocol
+    """Return a protocol with the rules of its source, except where the facts of a data set replace them."""
+    return SplitProtocol(**{**source, **facts})

@@ -16,7 +16,6 @@ from silohash.data.benchmarks.layouts.base import Layout, Need
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR as DSCMR_FILES
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT, read_parts
 from silohash.data.protocols.contents import Contents
-from silohash.data.protocols.rule import SplitProtocol
 from silohash.types import UserError
 
 KEY = "wikipedia"
@@ -120,42 +119,23 @@ LAYOUTS = (
     ),
 )
 
-_protocol = partial(SplitProtocol, dataset=KEY, classes=10, train=2_173, draw="stated", collected=2_866)
+_protocol = partial(sources.protocol, dataset=KEY, classes=10, train=2_173, draw="stated", collected=2_866)
 
+# fmt: off
 PROTOCOLS = (
-    _protocol(
-        name="feduch",
-        source=sources.FEDUCH,
-        query=462,
-        database=2_173,
-        searched="train",
-        measure=sources.MAP_AT_50,
+    _protocol(sources.FEDUCH, query=462, database=2_173, searched="train",
         about="2,173 and 462 of the 2,866 items: the split of DSCMR and others with a validation part of 231, without that "
         "part. The database is the training set. Lists of 693 test items do not state which of them are the 462 "
-        "(rasiwasia uses all).",
-    ),
-    _protocol(
-        name="dscmr",
-        source=sources.DSCMR,
-        query=462,
-        database=462,
-        searched="query",
-        round_by="queries",
+        "(rasiwasia uses all)."),
+    _protocol(sources.DSCMR, query=462, database=462,
         about="The 462 test items are both queries and database, so each finds its own pair among them. The best epoch is "
-        "chosen on them too.",
-    ),
-    _protocol(
-        name="rasiwasia",
-        source=RASIWASIA,
-        query=693,
-        items=2_866,
-        database=2_173,
-        queries_of=("validation", "query"),
-        searched="train",
+        "chosen on them too."),
+    _protocol(name="rasiwasia", source=RASIWASIA, query=693, items=2_866, database=2_173,
+        queries_of=("validation", "query"), searched="train",
         about="The collectors' split: 2,173 training items and 693 test items, including those that others set aside for "
-        "validation. In the paper the test items are searched; here the training items are, as in hashing papers.",
-    ),
+        "validation. In the paper the test items are searched; here the training items are, as in hashing papers."),
 )
+# fmt: on
 
 WIKIPEDIA = Dataset(
     key=KEY,

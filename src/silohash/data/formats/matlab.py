@@ -1,10 +1,10 @@
-"""Matlab and HDF5 files: the content tells the version, the number of items tells which axis holds them.
+"""MATLAB and HDF5 files: the content determines the version, the number of items determines the axis of the items.
 
-Three kinds circulate under the endings ``.mat``, ``.h5`` and ``.h5py``, and the ending tells nothing:
+Three kinds of file have the extensions ``.mat``, ``.h5`` and ``.h5py``, whichever the extension is:
 
-- ``v5``: Matlab's version 5 to 7, which scipy reads;
-- ``v7.3``: HDF5 that Matlab wrote, in which every array has its axes reversed;
-- ``hdf5``: HDF5 that Python wrote, in the natural order.
+- ``v5``: MATLAB's versions 5 to 7, read by scipy;
+- ``v7.3``: HDF5 written by MATLAB, which reverses the axes of every array;
+- ``hdf5``: HDF5 written by Python, in the natural order.
 
 Source: https://www.mathworks.com/help/matlab/import_export/mat-file-versions.html
 """
@@ -36,12 +36,11 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HDF5_OFFSETS = (0, 512, 1024, 2048)
 MATLAB73_HEADER = b"MATLAB 7.3"
 MATLAB5_HEADER = b"MATLAB 5.0"
-MATLAB5_BYTES = 128
 SHOWN = 12
 
 
 def as_shape(shape: Sequence[int]) -> str:
-    """Returns a shape as people write it.
+    """Return a shape as text.
 
     Example:
         >>> as_shape((20015, 24))
@@ -51,44 +50,44 @@ def as_shape(shape: Sequence[int]) -> str:
 
 
 def find_kind(path: Path) -> Kind:
-    """Tells by its first bytes what a file is.
+    """Tell the kind of a file from its first bytes.
 
     Raises:
-        UserError: if it is missing, or neither a Matlab nor an HDF5 file.
+        UserError: if it is missing, or neither a MATLAB nor an HDF5 file.
     """
     try:
         with path.open("rb") as stream:
             head = stream.read(HDF5_OFFSETS[-1] + len(HDF5_MAGIC))
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing.") from error
+        raise UserError(f"{path} is missing. Restore the file.") from error
     except OSError as error:
-        raise UserError(f"{path} could not be read ({error.strerror or error}).") from error
-    if any(head[offset : offset + len(HDF5_MAGIC)] == HDF5_MAGIC for offset in HDF5_OFFSETS):
+        raise UserError(f"{path} cannot be read ({error.strerror or error}). Check its permissions.") from error
+    if any(head.startswith(HDF5_MAGIC, offset) for offset in HDF5_OFFSETS):
         return "v7.3" if head.startswith(MATLAB73_HEADER) or _has_matlab_classes(path) else "hdf5"
-    if head.startswith(MATLAB5_HEADER) or (len(head) >= MATLAB5_BYTES and head[126:128] in (b"IM", b"MI")):
+    if head.startswith(MATLAB5_HEADER) or head[126:128] in (b"IM", b"MI"):
         return "v5"
     if head.lstrip()[:1] == b"<":
         raise UserError(
-            f"{path} is a web page, not a Matlab or HDF5 file. Open its source in a browser and log in there."
+            f"{path} is a web page, not a MATLAB or HDF5 file. Open its source in a browser, log in there, and download it."
         )
     raise UserError(
-        f"{path} is neither a Matlab file (version 5 to 7.3) nor an HDF5 file: it begins with {head[:8]!r}. "
-        "Fetch it again, or save it in Matlab with -v7 or -v7.3."
+        f"{path} is neither a MATLAB file (version 5 to 7.3) nor an HDF5 file: it begins with {head[:8]!r}. "
+        "Download it again, or save it in MATLAB with -v7 or -v7.3."
     )
 
 
 def _has_matlab_classes(path: Path) -> bool:
-    """Tells whether Matlab's marks stand in an HDF5 file whose header is gone."""
+    """Tell whether an HDF5 file without MATLAB's header has MATLAB's attributes."""
     package = import_h5py()
     with explaining_damage(path), package.File(path, "r", locking=False) as file:
         return any("MATLAB_class" in file[name].attrs for name in file)
 
 
 def open_mat(path: Path) -> MatFile:
-    """Opens a Matlab or HDF5 file; its content decides how it is read, never its name.
+    """Open a MATLAB or HDF5 file. Its content decides how it is read, not its name.
 
     Raises:
-        UserError: if it is missing, damaged, or of another kind, or the package that reads it is not installed.
+        UserError: if it is missing, damaged or of another kind, or the package that reads it is not installed.
     """
     kind = find_kind(path)
     source: Source = Matlab5Source(path) if kind == "v5" else Hdf5Source(path, is_reversed=kind == "v7.3")
@@ -96,12 +95,12 @@ def open_mat(path: Path) -> MatFile:
 
 
 class MatFile:
-    """A Matlab or HDF5 file whose variables are read one at a time.
+    """A MATLAB or HDF5 file whose variables are read one at a time.
 
     Attributes:
         path: the file.
         kind: ``v5``, ``v7.3`` or ``hdf5``.
-        variables: what is in it, by name.
+        variables: its variables by name.
     """
 
     def __init__(self, path: Path, kind: Kind, source: Source) -> None:
@@ -111,18 +110,18 @@ class MatFile:
         self.variables: dict[str, Variable] = source.variables()
 
     def names(self) -> tuple[str, ...]:
-        """Returns the names of the variables; the fields of a struct stand behind a slash, as ``images/IAll``."""
+        """Return the names of the variables. A struct's fields are named with a slash, as ``images/IAll``."""
         return tuple(self.variables)
 
     def has(self, *wanted: str) -> bool:
-        """Tells whether `find` would find something."""
+        """Tell whether the file has one of the variables."""
         return any(self._matches(name) for name in wanted)
 
     def find(self, *wanted: str) -> str:
-        """Returns the variable of one of several names, in their order: itself, or inside a struct.
+        """Return the first of several variables that the file has, at the top level or in a struct.
 
         Raises:
-            UserError: if there is none, or a struct holds several.
+            UserError: if there is none, or several match one name.
         """
         for want in wanted:
             matches = self._matches(want)
@@ -133,7 +132,7 @@ class MatFile:
             if matches:
                 return matches[0]
         names = ", ".join(f"{one.name} ({as_shape(one.shape)})" for one in list(self.variables.values())[:SHOWN])
-        raise UserError(f"{self.path} has no variable {' or '.join(wanted)}; it has: {names or 'none at all'}.")
+        raise UserError(f"{self.path} has no variable {' or '.join(wanted)}; it has: {names or 'none'}.")
 
     def _matches(self, want: str) -> list[str]:
         if want in self.variables:
@@ -142,11 +141,11 @@ class MatFile:
         return [name for name, words in parts.items() if want.casefold() in (words[0], words[-1])]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns a variable's shape as Matlab shows it."""
+        """Return a variable's shape as MATLAB shows it."""
         return self.variables[self.find(name)].shape
 
     def row_axis(self, name: str, rows: int) -> int:
-        """Returns which axis of the shape that Matlab shows holds the items.
+        """Return the axis of the items in the shape that MATLAB shows.
 
         Raises:
             UserError: if no axis has that many rows, or several have.
@@ -156,28 +155,28 @@ class MatFile:
         axes = [axis for axis, size in enumerate(shape) if size == rows]
         if not axes:
             raise UserError(
-                f'{self.path}: "{name}" is {as_shape(shape)}, and there are {rows:,} items by the other files. '
+                f'{self.path}: "{name}" is {as_shape(shape)}, but the other files hold {rows:,} items. '
                 "Take all files from one folder of one source."
             )
         if len(axes) > 1 and rows > 1:
             raise UserError(
-                f'{self.path}: {len(axes)} axes of "{name}" ({as_shape(shape)}) have the size {rows:,} of the items, so '
-                "it cannot be told which one holds them. Leave out an item, or write the array as .npy."
+                f'{self.path}: {len(axes)} axes of "{name}" ({as_shape(shape)}) have the size {rows:,}, so the '
+                "axis of the items is ambiguous. Remove one item from every file, or save the array as .npy."
             )
         return axes[0]
 
     def array(self, name: str, *, rows: int | None = None) -> np.ndarray:
-        """Reads an array of numbers with the items along the first axis; a sparse matrix is filled up with zeros.
+        """Read an array of numbers with the items along the first axis; a sparse matrix becomes dense.
 
         Args:
-            name: of the variable.
-            rows: how many items there are; None for the order of axes that Matlab shows.
+            name: name of the variable.
+            rows: number of items; None for the order of axes that MATLAB shows.
 
         Returns:
             ``(rows, ...)``, in the type that the file has.
 
         Raises:
-            UserError: if the variable is missing or holds no numbers, or its axis of items cannot be told.
+            UserError: if the variable is missing or does not hold numbers, or its axis of items is ambiguous.
         """
         name = self._find_of(name, "numbers")
         axis = 0 if rows is None else self.row_axis(name, rows)
@@ -185,17 +184,17 @@ class MatFile:
         return np.moveaxis(values, axis, 0) if axis else values
 
     def strings(self, name: str, *, rows: int | None = None) -> npt.NDArray[np.str_]:
-        """Reads strings: a cell array, a matrix of characters, or an array of names.
+        """Read strings from a cell array, a matrix of characters, or an array of names.
 
         Args:
-            name: of the variable.
-            rows: how many items there are, where it is known.
+            name: name of the variable.
+            rows: number of items, if known.
 
         Returns:
-            ``(rows,)``, or ``(rows, k)`` where each item has several.
+            ``(rows,)``, or ``(rows, k)`` if each item has several.
 
         Raises:
-            UserError: if the variable is missing or holds no strings, or its axis of items cannot be told.
+            UserError: if the variable is missing or does not hold strings, or its axis of items is ambiguous.
         """
         name = self._find_of(name, "strings")
         axis = 0 if rows is None else self.row_axis(name, rows)
@@ -205,27 +204,29 @@ class MatFile:
     def _find_of(self, name: str, holds: str) -> str:
         name = self.find(name)
         if self.variables[name].holds != holds:
-            raise UserError(f'{self.path}: "{name}" holds {self.variables[name].holds}; {holds} are needed there.')
+            raise UserError(
+                f'{self.path}: "{name}" holds {self.variables[name].holds} instead of {holds}. Check the file.'
+            )
         return name
 
     def pictures(self, name: str, *, rows: int | None = None, swap: Swap = "auto") -> MatPictures:
-        """Opens an array of colour pictures; HDF5 is read block by block when a picture is asked for, v5 whole.
+        """Open an array of color pictures; HDF5 is read in blocks on demand, v5 as a whole.
 
-        Channels are the axis of size 3 beside or at the far end from the items'. Height and width cannot be told
-        apart in a square picture: with ``swap="auto"`` they are taken to be exchanged where Matlab wrote HDF5, and in
-        the natural order elsewhere. A file that Python wrote of what it had read from Matlab's needs ``swap="yes"``.
+        The channels are the axis of size 3, next to the items' axis or at the opposite end. Height and width cannot be
+        distinguished in square pictures: with ``swap="auto"`` they are swapped in HDF5 files that MATLAB wrote, and in
+        natural order in others. A file that Python wrote with MATLAB's order of axes needs ``swap="yes"``.
 
         Args:
-            name: of the variable, of four axes.
-            rows: how many items there are, where it is known.
-            swap: whether the first of the two axes of a picture is its width.
+            name: name of a variable with four axes.
+            rows: number of items, if known.
+            swap: whether the first of a picture's two axes is its width.
 
         Raises:
-            UserError: if the variable is missing, or its axes cannot be told.
+            UserError: if the variable is missing, or its axes are ambiguous.
         """
         name = self._find_of(name, "numbers")
         if swap not in ("auto", "yes", "no"):
-            raise UserError(f'swap = "{swap}" is none of auto, yes, no.')
+            raise UserError(f'swap cannot be "{swap}"; it can be: auto, yes, no.')
         swapped = self.kind == "v7.3" if swap == "auto" else swap == "yes"
         stored = self._source.numbers(name) if self.kind == "v5" else Hdf5Array(self.path, name)
         axes = find_picture_axes(tuple(stored.shape), rows, swapped=swapped, where=f'{self.path}: "{name}"')

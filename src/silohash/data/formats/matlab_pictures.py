@@ -1,4 +1,4 @@
-"""Colour pictures in an array of four axes, in whichever order these stand, read block by block."""
+"""Color pictures in an array of four axes in any order, read in blocks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CHANNELS = 3
 PICTURE_AXES = 4
 ORDERS = {"N3HW": (0, 1), "NHW3": (0, 3), "HW3N": (3, 2), "3HWN": (3, 0)}
-"""Orders of the axes that occur, with the axis of the items and that of the channels."""
+"""Known orders of the axes, with the axis of the items and the axis of the channels."""
 
 BLOCK_BYTES = 32 << 20
 PIECE_BYTES = 512 << 20
@@ -37,30 +37,30 @@ DIGEST_VERSION = 1
 
 
 class Stored(Protocol):
-    """An array of which parts can be read: numpy's, or one in an HDF5 file."""
+    """An array that can be read in parts: a NumPy array, or one in an HDF5 file."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Returns its shape."""
+        """Return its shape."""
         ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Returns its type."""
+        """Return its type."""
         ...
 
     def __getitem__(self, key: Any) -> np.ndarray:  # noqa: ANN401  any index
-        """Reads a part."""
+        """Read a part."""
         ...
 
 
 class Hdf5Array:
-    """An array in an HDF5 file; each process opens the file for itself when it first reads.
+    """An array in an HDF5 file. Each process opens the file on its first read.
 
     Attributes:
-        shape: of the array as it is stored.
-        dtype: of its values.
-        chunks: the shape in which it is stored piece by piece, or None where it lies in one piece.
+        shape: the shape as stored.
+        dtype: the type of its values.
+        chunks: the shape of a stored chunk, or None if the array is stored contiguously.
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -80,7 +80,7 @@ class Hdf5Array:
             return self._opened[1][self._name]
 
     def __getitem__(self, key: Any) -> np.ndarray:  # noqa: ANN401  any index
-        """Reads a part.
+        """Read a part.
 
         Raises:
             UserError: if the file is damaged there.
@@ -91,16 +91,16 @@ class Hdf5Array:
             return values
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves the open file behind, which belongs to this process."""
+        """Return the state without the open file, which belongs to this process."""
         return {**self.__dict__, "_opened": None}
 
 
 @dataclass(frozen=True)
 class PictureAxes:
-    """Which axis of a stored array holds what.
+    """The meaning of the axes of a stored array.
 
     Attributes:
-        order: as ``N3HW``; ``W`` stands before ``H`` where they are exchanged.
+        order: such as ``N3HW``; ``W`` comes before ``H`` if they are swapped.
         row: the axis of the items.
         pixels: the axes of height, width and channels.
     """
@@ -111,11 +111,11 @@ class PictureAxes:
 
 
 def find_picture_axes(shape: tuple[int, ...], rows: int | None, *, swapped: bool, where: str) -> PictureAxes:
-    """Finds the axes of items, channels, height and width.
+    """Find the axes of items, channels, height and width.
 
     Args:
-        shape: of the array as it is stored.
-        rows: how many items there are, where it is known.
+        shape: the shape as stored.
+        rows: number of items, if known.
         swapped: whether the first of the two remaining axes is the width.
         where: file and variable, for the error.
 
@@ -126,21 +126,17 @@ def find_picture_axes(shape: tuple[int, ...], rows: int | None, *, swapped: bool
         >>> find_picture_axes((20015, 3, 224, 224), 20015, swapped=True, where="IAll")
         PictureAxes(order='N3WH', row=0, pixels=(3, 2, 1))
     """
-    fitting = [
-        (order, row, channel)
-        for order, (row, channel) in ORDERS.items()
-        if len(shape) == PICTURE_AXES and shape[channel] == CHANNELS and rows in (None, shape[row])
-    ]
+    fitting = _fitting_orders(shape, rows)
     sizes = " x ".join(f"{size:,}" for size in shape)
     if not fitting:
         items = "items" if rows is None else f"{rows:,} items"
         raise UserError(
-            f"{where} is {sizes}. Colour pictures need four axes: {items} first or last, 3 channels, height and width."
+            f"{where} is {sizes}. Color pictures need four axes: {items} first or last, 3 channels, height and width."
         )
     if len(fitting) > 1:
         raise UserError(
             f"{where} is {sizes}, which can be read as {' or as '.join(order for order, _, _ in fitting)}. "
-            "Leave out an item, so that only the channels have the size 3."
+            "Remove one item, so that only the channels have the size 3."
         )
     order, row, channel = fitting[0]
     first, second = (axis for axis in range(PICTURE_AXES) if axis not in (row, channel))
@@ -149,16 +145,24 @@ def find_picture_axes(shape: tuple[int, ...], rows: int | None, *, swapped: bool
     return PictureAxes(order, row, (first, second, channel))
 
 
-class MatPictures:
-    """Colour pictures in one array, of which a few blocks are in memory; several threads may ask at once.
+def _fitting_orders(shape: tuple[int, ...], rows: int | None) -> list[tuple[str, int, int]]:
+    """Return the orders that a shape can have, each with the axis of the items and the axis of the channels."""
+    if len(shape) != PICTURE_AXES:
+        return []
+    orders = [(order, row, channel) for order, (row, channel) in ORDERS.items() if shape[channel] == CHANNELS]
+    return [(order, row, channel) for order, row, channel in orders if rows in (None, shape[row])]
 
-    A block is the rows that HDF5 stores in one piece (up to `PIECE_BYTES`), so that a compressed piece is opened once for
-    all of them. Where the array lies in one piece it is one row, or `BLOCK_BYTES` if the items run along the last axis.
+
+class MatPictures:
+    """Color pictures in one array, of which a few blocks are kept in memory; safe for several threads.
+
+    A block holds the rows of one stored chunk (up to `PIECE_BYTES`), so that a compressed chunk is decompressed once for all
+    of them. In a contiguous array it is one row, or `BLOCK_BYTES` if the items are along the last axis.
 
     Args:
         stored: the array.
-        axes: what its axes hold.
-        path: the file it lies in, by whose size and time the digest is kept; None for an array in memory alone.
+        axes: the meaning of its axes.
+        path: its file, whose size and time identify the cached digest; None for an array in memory.
         name: the variable's name.
     """
 
@@ -173,12 +177,12 @@ class MatPictures:
         self._scale: float | None = None
 
     def __len__(self) -> int:
-        """Returns how many there are."""
+        """Return the number of pictures."""
         return int(self._stored.shape[self.axes.row])
 
     @property
     def size(self) -> tuple[int, int]:
-        """Returns the pictures' height and width in pixels."""
+        """Return the pictures' height and width in pixels."""
         height, width, _ = self.axes.pixels
         return int(self._stored.shape[height]), int(self._stored.shape[width])
 
@@ -191,7 +195,7 @@ class MatPictures:
         return 1 if self.axes.row == 0 else max(1, BLOCK_BYTES // row_bytes)
 
     def read(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
-        """Reads consecutive pictures past the blocks that are kept.
+        """Read consecutive pictures without the cached blocks.
 
         Returns:
             ``(stop - start, height, width, 3)`` uint8.
@@ -207,7 +211,7 @@ class MatPictures:
         return np.ascontiguousarray(np.clip(scaled, 0, 255).astype(np.uint8))
 
     def _find_scale(self, part: np.ndarray) -> float:
-        """Returns 255 where the first picture's numbers run from 0 to 1, else 1."""
+        """Return 255 if the first picture's values lie between 0 and 1, else 1."""
         if part.dtype.kind != "f":
             return 1.0
         key: list[slice] = [slice(None)] * PICTURE_AXES
@@ -215,7 +219,7 @@ class MatPictures:
         return 255.0 if np.nanmax(self._stored[tuple(key)], initial=0) <= 1 else 1.0
 
     def pixels(self, row: int) -> npt.NDArray[np.uint8]:
-        """Returns one picture's pixels, ``(height, width, 3)``.
+        """Return one picture's pixels, ``(height, width, 3)``.
 
         Raises:
             IndexError: if there is no such row.
@@ -235,14 +239,14 @@ class MatPictures:
             return found
 
     def picture(self, row: int) -> Image.Image:
-        """Returns one picture (mode ``RGB``)."""
+        """Return one picture (mode ``RGB``)."""
         return Image.fromarray(self.pixels(row))
 
     def sample(self, most: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]]:
-        """Yields pictures from all over the file, in runs of neighbours, none twice and none kept.
+        """Yield pictures from all over the file, in runs of neighbors, each at most once and none cached.
 
         Args:
-            most: at most so many in all.
+            most: the largest total number of pictures.
 
         Yields:
             Rows ``(n,)`` and pixels ``(n, height, width, 3)`` uint8.
@@ -254,7 +258,7 @@ class MatPictures:
             yield np.arange(first, seen), self.read(first, seen)
 
     def blocks(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yields all pictures in order, ``(n, height, width, 3)`` uint8 each, none kept."""
+        """Yield all pictures in order, ``(n, height, width, 3)`` uint8 each, without caching them."""
         height, width = self.size
         rows = max(self._block_rows, BLOCK_BYTES // max(1, height * width * CHANNELS * self._stored.dtype.itemsize))
         rows -= rows % self._block_rows
@@ -262,9 +266,9 @@ class MatPictures:
             yield self.read(start, min(start + rows, len(self)))
 
     def digest(self) -> str:
-        """Returns a digest of all pixels, whatever their order in the file; kept by the file's size and time.
+        """Return a digest of all pixels that does not depend on the order of axes.
 
-        The first time, the whole file is read through.
+        The first call reads the whole file. The digest is cached until the file's size or time changes.
         """
         if self._path is None:
             return self._read_digest()
@@ -289,10 +293,10 @@ class MatPictures:
         return hasher.hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves the blocks and the lock behind."""
+        """Return the state without the blocks and the lock."""
         return {**self.__dict__, "_blocks": OrderedDict(), "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Takes a lock of its own."""
+        """Restore the state with a new lock."""
         self.__dict__.update(state)
         self._lock = threading.Lock()

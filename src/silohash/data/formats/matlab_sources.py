@@ -1,7 +1,7 @@
-"""What lies in a Matlab or HDF5 file, read by scipy or by h5py: variables in the shapes that Matlab shows.
+"""The variables of MATLAB and HDF5 files, read by scipy or h5py, in the shapes that MATLAB shows.
 
-Matlab writes version 7.3 as HDF5 with the axes reversed; `Hdf5Source` turns them back where Matlab wrote the file, and
-leaves them where Python did. Nothing here decides which axis holds the items: see `silohash.data.formats.matlab`.
+MATLAB writes version 7.3 as HDF5 with reversed axes. `Hdf5Source` reverses them again in files that MATLAB wrote, and keeps
+the order in files that Python wrote. `silohash.data.formats.matlab` decides which axis holds the items.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Variable:
     """A variable of a file.
 
     Attributes:
-        name: its path; the fields of a struct stand behind a slash, as ``images/IAll``.
-        shape: as Matlab shows it; of strings, without their length.
-        holds: what can be read of it.
+        name: its path; a struct's fields are named with a slash, as ``images/IAll``.
+        shape: as MATLAB shows it, without the length of strings.
+        holds: what it contains.
     """
 
     name: str
@@ -49,41 +49,41 @@ class Variable:
 
 
 class Source(Protocol):
-    """One way of reading a file."""
+    """A reader of one kind of file."""
 
     def variables(self) -> dict[str, Variable]:
-        """Returns the file's variables by name."""
+        """Return the file's variables by name."""
         ...
 
     def numbers(self, name: str) -> np.ndarray:
-        """Reads a whole array of numbers, a sparse one too, in Matlab's order of axes."""
+        """Read an array of numbers, dense or sparse, in MATLAB's order of axes."""
         ...
 
     def strings(self, name: str) -> npt.NDArray[np.str_]:
-        """Reads a cell array of strings, a matrix of characters or an array of names."""
+        """Read a cell array of strings, a matrix of characters or an array of names."""
         ...
 
 
 @contextmanager
 def explaining_damage(path: Path) -> Iterator[None]:
-    """Turns what the readers raise on damaged files into a sentence.
+    """Replace the errors that the readers raise on damaged files by a `UserError`.
 
     Raises:
-        UserError: in place of the reader's error.
+        UserError: instead of the reader's error.
     """
     try:
         yield
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing.") from error
+        raise UserError(f"{path} is missing. Restore the file.") from error
     except (OSError, ValueError, TypeError, KeyError, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
         raise UserError(
-            f"{path} is damaged or was not downloaded whole ({type(error).__name__}: {error}). "
-            "Compare its size with the one at its source, and fetch it again."
+            f"{path} is damaged or incomplete ({type(error).__name__}: {error}). "
+            "Compare its size with the size at its source, and download it again."
         ) from error
 
 
 def import_h5py() -> Any:  # noqa: ANN401  the package has no types
-    """Imports h5py.
+    """Import h5py.
 
     Raises:
         UserError: if it is not installed.
@@ -100,19 +100,19 @@ def _import_scipy_io() -> Any:  # noqa: ANN401  the package has no types
         import scipy.io
         import scipy.sparse
     except ImportError as error:
-        raise UserError("Reading Matlab files needs scipy. Run: pip install 'silohash[matlab]'") from error
+        raise UserError("Reading MATLAB files needs scipy. Run: pip install 'silohash[matlab]'") from error
     return scipy.io
 
 
 class Matlab5Source:
-    """A ``.mat`` file of version 5 to 7, read by scipy; a variable is read whole."""
+    """A ``.mat`` file of version 5 to 7, read by scipy, one whole variable at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._structs: dict[str, np.ndarray] = {}
 
     def variables(self) -> dict[str, Variable]:
-        """Returns the file's variables; structs are read for their fields."""
+        """Return the file's variables. Structs are read to list their fields."""
         reader = _import_scipy_io()
         found: dict[str, Variable] = {}
         with explaining_damage(self._path):
@@ -125,12 +125,12 @@ class Matlab5Source:
         return found
 
     def numbers(self, name: str) -> np.ndarray:
-        """Reads a whole array of numbers; a sparse one is filled up with zeros."""
+        """Read an array of numbers; a sparse matrix becomes dense."""
         value = self._value(name)
         return np.asarray(value.toarray() if hasattr(value, "toarray") else value)
 
     def strings(self, name: str) -> npt.NDArray[np.str_]:
-        """Reads a cell array of strings or a matrix of characters."""
+        """Read a cell array of strings or a matrix of characters."""
         value = np.asarray(self._value(name))
         texts = [_plain_string(element, self._path, name) for element in value.reshape(-1)]
         return np.array(texts, dtype=np.str_).reshape(value.shape)
@@ -149,7 +149,7 @@ class Matlab5Source:
 
 
 def _add_fields(found: dict[str, Variable], name: str, value: Any) -> None:  # noqa: ANN401  whatever scipy makes of it
-    """Adds a struct's fields, or the value itself where it is none, under the name."""
+    """Add the fields of a struct, or any other value itself."""
     kind = value.dtype.kind
     if kind == "V" and value.size == 1 and value.dtype.names:
         for field in value.dtype.names:
@@ -160,7 +160,7 @@ def _add_fields(found: dict[str, Variable], name: str, value: Any) -> None:  # n
 
 
 def _plain_string(element: Any, path: Path, name: str) -> str:  # noqa: ANN401  whatever lies in a cell
-    """Returns the string in a cell: nested cells are opened, blanks around it removed."""
+    """Return the stripped string in a cell, or in cells nested in it."""
     while isinstance(element, np.ndarray):
         if not element.size:
             return ""
@@ -171,7 +171,9 @@ def _plain_string(element: Any, path: Path, name: str) -> str:  # noqa: ANN401  
         return element.decode("utf-8", "replace").strip()
     if isinstance(element, str):
         return element.strip()
-    raise UserError(f'{path}: a cell of "{name}" holds {type(element).__name__}, not a string.')
+    raise UserError(
+        f'{path}: a cell of "{name}" holds {type(element).__name__} instead of a string. Use a file of names.'
+    )
 
 
 class Hdf5Source:
@@ -179,7 +181,7 @@ class Hdf5Source:
 
     Args:
         path: the file.
-        is_reversed: whether Matlab wrote it, so that its axes stand in the reversed order.
+        is_reversed: whether MATLAB wrote it, so that its axes are reversed.
     """
 
     def __init__(self, path: Path, *, is_reversed: bool) -> None:
@@ -193,7 +195,7 @@ class Hdf5Source:
             yield file
 
     def variables(self) -> dict[str, Variable]:
-        """Returns the file's variables; groups are structs."""
+        """Return the file's variables; groups are structs."""
         found: dict[str, Variable] = {}
         with self._open() as file:
             self._walk(file, "", found)
@@ -224,7 +226,7 @@ class Hdf5Source:
         return Variable(name, shape, "numbers" if dataset.dtype.kind in "biuf" else "other")
 
     def numbers(self, name: str) -> np.ndarray:
-        """Reads a whole array of numbers; a sparse one is filled up with zeros."""
+        """Read an array of numbers; a sparse matrix becomes dense."""
         with self._open() as file:
             item = file[name]
             if not hasattr(item, "shape"):
@@ -235,7 +237,7 @@ class Hdf5Source:
             return values.T if self._is_reversed else values
 
     def strings(self, name: str) -> npt.NDArray[np.str_]:
-        """Reads a cell array of strings, a matrix of characters, or an array of names that Python wrote."""
+        """Read a cell array of strings, a matrix of characters, or an array of names that Python wrote."""
         package = import_h5py()
         with self._open() as file:
             dataset = file[name]
@@ -258,18 +260,18 @@ class Hdf5Source:
         if hasattr(target, "shape") and package.check_ref_dtype(target.dtype) and target.size == 1:
             return self._cell(file, target[()].reshape(-1)[0], name)
         if not _is_characters(target):
-            raise UserError(f'{self._path}: a cell of "{name}" holds no string.')
+            raise UserError(f'{self._path}: a cell of "{name}" does not hold a string. Use a file of names.')
         return "".join(map(chr, target[()].reshape(-1))).strip()
 
 
 def _is_characters(item: Any) -> bool:  # noqa: ANN401  a dataset or a group of h5py
-    """Tells whether an HDF5 item is a Matlab array of characters."""
+    """Tell whether an HDF5 item is a MATLAB array of characters."""
     kind = item.attrs.get("MATLAB_class", b"")
     return hasattr(item, "shape") and kind in (b"char", "char") and item.dtype.kind == "u"
 
 
 def _dense(group: h5py.Group) -> np.ndarray:
-    """Returns a sparse matrix of Matlab (columns compressed), filled up with zeros."""
+    """Return MATLAB's sparse matrix (compressed columns) as a dense one."""
     rows = int(group.attrs["MATLAB_sparse"])
     starts = group["jc"][()].astype(np.int64)
     dense = np.zeros((rows, len(starts) - 1), dtype=group["data"].dtype if "data" in group else np.float64)

@@ -174,18 +174,23 @@ def _frequent_tags(
             "hold no tags. Add the files of tags."
         )
     if is_features(contents.text):
-        values = np.asarray(contents.text, np.float32)
-        held = values > 0
-        frequent = held.sum(axis=0) >= least
-        if not frequent.all():
-            values, held = np.ascontiguousarray(values[:, frequent]), held[:, frequent]
-        return values, held.sum(axis=1), _tag_note(int(frequent.sum()), len(frequent), least)
+        return _frequent_columns(np.asarray(contents.text, np.float32), least)
     tags_of = [value.split() for value in contents.text.tolist()]
     counts = Counter(tag for tags in tags_of for tag in set(tags))
     kept = [[tag for tag in tags if counts[tag] >= least] for tags in tags_of]
     text, _ = as_texts([" ".join(tags) for tags in kept])
     distinct = np.array([len(set(tags)) for tags in kept], np.int64)
-    return text, distinct, _tag_note(sum(count >= least for count in counts.values()), len(counts), least)
+    frequent = np.array([*counts.values()], np.int64) >= least
+    return text, distinct, _tag_note(int(frequent.sum()), len(counts), least)
+
+
+def _frequent_columns(values: Features, least: int) -> tuple[Features, npt.NDArray[np.int64], dict[str, str]]:
+    """Return the same for tags that are given as columns."""
+    held = values > 0
+    frequent = held.sum(axis=0) >= least
+    if not frequent.all():
+        values, held = np.ascontiguousarray(values[:, frequent]), held[:, frequent]
+    return values, held.sum(axis=1), _tag_note(int(frequent.sum()), len(frequent), least)
 
 
 def _tag_note(kept: int, found: int, least: int) -> dict[str, str]:

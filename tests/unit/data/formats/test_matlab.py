@@ -59,7 +59,7 @@ def test_the_axis_of_items_is_never_guessed(tmp_path, kind):
     file = write(kind, tmp_path / "a.mat", {"LAll": np.zeros((4, 4)), "YAll": TAGS})
     with pytest.raises(UserError, match=r'2 axes of "LAll" \(4 x 4\) have the size 4'):
         file.array("LAll", rows=4)
-    with pytest.raises(UserError, match='"YAll" is 5 x 3, and there are 7 items'):
+    with pytest.raises(UserError, match='"YAll" is 5 x 3, but the other files hold 7 items'):
         file.array("YAll", rows=7)
 
 
@@ -80,9 +80,9 @@ def test_what_is_missing_or_of_another_kind_is_named(tmp_path):
         file.find("IAll", "images")
     with pytest.raises(UserError, match='several variables "param": param/x, param/y'):
         file.find("param")
-    with pytest.raises(UserError, match='"FAll" holds strings; numbers are needed'):
+    with pytest.raises(UserError, match='"FAll" holds strings instead of numbers'):
         file.array("FAll")
-    with pytest.raises(UserError, match='"YAll" holds numbers; strings are needed'):
+    with pytest.raises(UserError, match='"YAll" holds numbers instead of strings'):
         file.strings("YAll")
     assert file.has("IAll", "YAll")
     assert not file.has("IAll")
@@ -96,10 +96,10 @@ def test_files_that_cannot_be_read_become_sentences(tmp_path):
     with pytest.raises(UserError, match="is a web page"):
         open_mat(path)
     path.write_bytes(b"version https://git-lfs")
-    with pytest.raises(UserError, match="neither a Matlab file"):
+    with pytest.raises(UserError, match="neither a MATLAB file"):
         open_mat(path)
     for kind, keep in (("v7.3", 700), ("hdf5", 100), ("v5", 150)):
         write(kind, path, {"YAll": np.random.default_rng(0).random((50, 40))})
         path.write_bytes(path.read_bytes()[:keep])
-        with pytest.raises(UserError, match="is damaged or was not downloaded whole"):
+        with pytest.raises(UserError, match="is damaged or incomplete"):
             open_mat(path).array("YAll")

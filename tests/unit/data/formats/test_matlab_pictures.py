@@ -59,7 +59,7 @@ def test_height_and_width_can_be_exchanged(tmp_path):
     assert np.array_equal(natural.pictures("images", swap="yes").pixels(3), PICTURES[3])
     matlab = write("v7.3", tmp_path / "a.mat", {"images": PICTURES})
     assert np.array_equal(matlab.pictures("images", swap="no").pixels(3), PICTURES[3].transpose(1, 0, 2))
-    with pytest.raises(UserError, match='swap = "maybe" is none of auto, yes, no'):
+    with pytest.raises(UserError, match='swap cannot be "maybe"; it can be: auto, yes, no'):
         matlab.pictures("images", swap="maybe")
 
 

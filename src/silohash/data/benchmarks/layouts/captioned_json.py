@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,8 +97,8 @@ def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -
     captions_of, unlisted = _read_captions(root, year, instances.ids)
     pictures = np.array(instances.ids, np.int64).astype(np.str_)
     items = reading.spread_captions(pictures.tolist(), captions_of or [()] * len(pictures), captions)
-    folders = [f"{instances.parts[row]}{year}" for row in items.rows]
-    image, picture_notes = _find_pictures(root, folders, [instances.names[row] for row in items.rows])
+    files = [(f"{part}{year}", name) for part, name in zip(instances.parts, instances.names, strict=True)]
+    image, picture_notes = _find_pictures(root, [files[row] for row in items.rows])
     labels, other_boxes = instances.labels(instances.ids)
     text, text_notes = reading.text_column(items.texts)
     part = np.array(instances.parts, np.str_)[items.rows]
@@ -144,15 +144,12 @@ def read_karpathy(
         UserError: if a file is missing or damaged.
     """
     path = reading.find_one(root, f"**/{file}", "Karpathy's list of pictures with captions")
-    entries = [_parse_entry(path, element) for key, element in members(path) if key == "images"]
-    if not entries:
-        raise UserError(f'{path} lists no "images". Restore the file.')
-    items = reading.spread_captions(
-        [str(entry.picture) for entry in entries], [entry.captions for entry in entries], captions
-    )
-    chosen = [entries[row] for row in items.rows]
-    image, picture_notes = _find_pictures(root, [entry.folder for entry in chosen], [entry.name for entry in chosen])
-    part = np.array([entry.part for entry in chosen], np.str_)
+    entries = _read_entries(path)
+    ids = [str(entry.picture) for entry in entries]
+    items = reading.spread_captions(ids, [entry.captions for entry in entries], captions)
+    files = [(entry.folder, entry.name) for entry in entries]
+    image, picture_notes = _find_pictures(root, [files[row] for row in items.rows])
+    part = np.array([entry.part for entry in entries], np.str_)[items.rows]
     table, names = _read_categories(root, [entry.picture for entry in entries]) if labels else (None, ())
     text, text_notes = reading.text_column(items.texts)
     trained = ("train", "restval") if restval else ("train",)
@@ -168,7 +165,7 @@ def read_karpathy(
             "query": np.flatnonzero(part == "test"),
         },
         notes={"captions": captions, "training parts": ", ".join(trained), **picture_notes, **text_notes},
-        columns={"picture": np.array([str(entry.picture) for entry in chosen], np.str_), "part": part},
+        columns={"picture": np.array(ids, np.str_)[items.rows], "part": part},
     )
 
 
@@ -185,17 +182,22 @@ def _read_captions(root: Path, year: int, ids: Sequence[int]) -> tuple[list[list
     paths = [path for part in PARTS for path in reading.find(root, f"**/captions_{part}{year}.json")[:1]]
     captions_of: dict[int, list[str]] = {number: [] for number in ids}
     unlisted = 0
-    for path in paths:
-        for element in (element for key, element in members(path) if key == "annotations"):
+    for picture, caption in (pair for path in paths for pair in _parse_captions(path)):
+        if picture in captions_of:
+            captions_of[picture].append(caption)
+        else:
+            unlisted += 1
+    return [captions_of[number] for number in ids] if paths else [], unlisted
+
+
+def _parse_captions(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the number of the picture and the text of each caption."""
+    for key, element in members(path):
+        if key == "annotations":
             try:
-                captions, caption = captions_of.get(int(element["image_id"])), str(element["caption"])
+                yield int(element["image_id"]), " ".join(str(element["caption"]).split())
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(f"{path}: a caption lacks {error}. Restore the file.") from error
-            if captions is None:
-                unlisted += 1
-            else:
-                captions.append(" ".join(caption.split()))
-    return [captions_of[number] for number in ids] if paths else [], unlisted
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,13 @@ class _Entry:
     name: str
     part: str
     captions: list[str]
+
+
+def _read_entries(path: Path) -> list[_Entry]:
+    entries = [_parse_entry(path, element) for key, element in members(path) if key == "images"]
+    if not entries:
+        raise UserError(f'{path} lists no "images". Restore the file.')
+    return entries
 
 
 def _parse_entry(path: Path, element: Any) -> _Entry:  # noqa: ANN401  any JSON value
@@ -238,13 +247,11 @@ def _read_categories(root: Path, ids: Sequence[int]) -> tuple[npt.NDArray[np.uin
     return instances.labels(ids)[0], instances.label_names()
 
 
-def _find_pictures(
-    root: Path, folders: Sequence[str], names: Sequence[str]
-) -> tuple[PictureFiles | None, dict[str, str]]:
-    """Look for the folders ``train2014`` and the like. There are no pictures if none of the folders is present."""
-    found = {name: reading.find(root, f"**/{name}/")[:1] for name in dict.fromkeys(folders)}
-    present = {name: paths[0].relative_to(root).as_posix() for name, paths in found.items() if paths}
+def _find_pictures(root: Path, files: Sequence[tuple[str, str]]) -> tuple[PictureFiles | None, dict[str, str]]:
+    """Look for the folders of files given as (folder, name), such as ``train2014``; no folder means no pictures."""
+    found = {name: reading.find(root, f"**/{name}/")[:1] for name in dict.fromkeys(folder for folder, _ in files)}
+    present = {folder: paths[0].relative_to(root).as_posix() for folder, paths in found.items() if paths}
     if not present:
         return None, {"pictures": f"no folder {' or '.join(found)} was found"}
-    files = [f"{present.get(folder, folder)}/{name}" for folder, name in zip(folders, names, strict=True)]
-    return reading.check_picture_files(root, files, f"Put the pictures into {', '.join(found)} again.")
+    names = [f"{present.get(folder, folder)}/{name}" for folder, name in files]
+    return reading.check_picture_files(root, names, f"Put the pictures into {', '.join(found)} again.")

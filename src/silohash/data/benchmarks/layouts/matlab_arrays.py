@@ -96,18 +96,7 @@ def read_features(
         rand: whether to use the shuffled files, named ``-rand``: ``auto`` (whichever are present), ``yes`` or ``no``.
         shuffled: ``refuse`` or ``accept`` features whose rows are in another order than tags and labels.
     """
-    reading.check_option("rand", rand, ("auto", "yes", "no"))
-    plain = find_file(root, *(f"{stem}.mat" for stem in features)) if rand != "yes" else None
-    mixed = find_file(root, *(f"{stem}{RAND}.mat" for stem in features)) if rand != "no" else None
-    if plain is not None and mixed is not None:
-        raise UserError(
-            f"{plain.name} and {mixed.name} hold the same items in different orders. Set rand = no for the first, or "
-            "rand = yes for the second."
-        )
-    path = plain or mixed
-    if path is None:
-        raise UserError(f"{' or '.join(f'{stem}.mat' for stem in features)} is missing in {root}. Add it.")
-    end, other = (RAND, "") if path is mixed else ("", RAND)
+    path, end, other = _choose_order(root, features, rand)
     folder = MatFolder(root)
     variables = {"image": folder.variable_in(path, files.image.variables)}
     for what, named in (("text", files.text), ("labels", files.labels)):
@@ -173,6 +162,23 @@ def read_parts(files: PartFiles, root: Path, *, overlap: str = "refuse", shuffle
     }
     names = checks.numbered("class", labels.shape[1])
     return Contents(checks.row_ids(sum(counts)), image, text, labels, names, stated=stated, notes=notes)
+
+
+def _choose_order(root: Path, features: Sequence[str], rand: str) -> tuple[Path, str, str]:
+    """Return the file of features, and the endings of the names of files in its order of rows and in the other."""
+    reading.check_option("rand", rand, ("auto", "yes", "no"))
+    plain = find_file(root, *(f"{stem}.mat" for stem in features)) if rand != "yes" else None
+    mixed = find_file(root, *(f"{stem}{RAND}.mat" for stem in features)) if rand != "no" else None
+    if plain is not None and mixed is not None:
+        raise UserError(
+            f"{plain.name} and {mixed.name} hold the same items in different orders. Set rand = no for the first, or "
+            "rand = yes for the second."
+        )
+    if plain is not None:
+        return plain, "", RAND
+    if mixed is None:
+        raise UserError(f"{' or '.join(f'{stem}.mat' for stem in features)} is missing in {root}. Add it.")
+    return mixed, RAND, ""
 
 
 def _part(folder: MatFolder, first: Path, files: ArrayFiles) -> dict[str, Variable]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Texts, as_texts
-from silohash.data.pictures.checking import check_pictures
+from silohash.data.pictures.checking import Verdict, check_pictures
 from silohash.data.pictures.packing import PictureFiles
 from silohash.registry import suggestion
 from silohash.types import Rows, UserError
@@ -191,16 +191,21 @@ def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tupl
     Raises:
         UserError: if none can be used.
     """
-    verdicts = check_pictures(folder, [name for name in names if name])
-    good = [name if name and not verdicts[name].problem else "" for name in names]
-    lacking = [row for row, name in enumerate(good) if not name]
-    problem = next((verdicts[names[row]].problem for row in lacking if names[row]), "")
+    verdicts = {**check_pictures(folder, list(filter(None, names))), "": Verdict("", "")}
+    digests = [verdicts[name].digest for name in names]
+    lacking = [name for name, digest in zip(names, digests, strict=True) if not digest]
+    first = next((verdicts[name].problem for name in lacking if name), "")
     if names and len(lacking) == len(names):
-        first = f": {problem}" if problem else ""
-        raise UserError(f"None of the {len(names):,} pictures in {folder} can be used{first}. {remedy}")
+        raise UserError(
+            f"None of the {len(names):,} pictures in {folder} can be used ({first or 'no names'}). {remedy}"
+        )
+    usable = [name if digest else "" for name, digest in zip(names, digests, strict=True)]
+    return PictureFiles(folder, usable, digests), _lacking_notes(len(lacking), first)
+
+
+def _lacking_notes(count: int, problem: str) -> dict[str, str]:
     first = f", the first: {problem}" if problem else ""
-    notes = {"items whose picture is missing or damaged": f"{len(lacking):,}{first}"} if lacking else {}
-    return PictureFiles(folder, good, [verdicts[name].digest if name else "" for name in good]), notes
+    return {"items whose picture is missing or damaged": f"{count:,}{first}"} if count else {}
 
 
 def check_found_pictures(root: Path, paths: Sequence[Path | None], remedy: str) -> tuple[PictureFiles, dict[str, str]]:

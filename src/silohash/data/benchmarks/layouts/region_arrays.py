@@ -56,13 +56,7 @@ def read_region_arrays(
         UserError: if a file is missing or damaged, or the features and captions of a part differ in length.
     """
     reading.check_option("regions", regions, REGIONS)
-    wanted = parts.split("|") if isinstance(parts, str) else list(parts)
-    for name in wanted:
-        reading.check_option("parts", name, tuple(SPLITS))
-    found = [_read_part(root, name) for name in SPLITS if name in wanted]
-    shapes = {part.features.shape[1:] for part in found}
-    if len(shapes) > 1:
-        raise UserError(f"The parts in {root} have features of different shapes: {shapes}. Use one release.")
+    found = _read_parts(root, parts)
     pictures = [f"{part.name}-{row}" for part in found for row in range(len(part.captions))]
     items = reading.spread_captions(pictures, [texts for part in found for texts in part.captions], captions)
     text, text_notes = reading.text_column(items.texts)
@@ -77,6 +71,17 @@ def read_region_arrays(
         notes={"captions": captions, **_region_notes(found, regions), **text_notes},
         columns={"picture": np.array(pictures, np.str_)[items.rows]},
     )
+
+
+def _read_parts(root: Path, parts: Sequence[str]) -> list[_Part]:
+    wanted = parts.split("|") if isinstance(parts, str) else list(parts)
+    for name in wanted:
+        reading.check_option("parts", name, tuple(SPLITS))
+    found = [_read_part(root, name) for name in SPLITS if name in wanted]
+    shapes = {part.features.shape[1:] for part in found}
+    if len(shapes) > 1:
+        raise UserError(f"The parts in {root} have features of different shapes: {shapes}. Use one release.")
+    return found
 
 
 def _region_notes(parts: Sequence[_Part], regions: str) -> dict[str, str]:
@@ -95,10 +100,7 @@ def _read_part(root: Path, name: str) -> _Part:
             present = ", ".join(file.name for file in reading.find(root, "*_ims.npy")) or "none"
             raise UserError(f"{needed} is missing; the arrays present are: {present}. Add it, or set parts.")
     features = _map_features(path)
-    lines = reading.read_lines(captions)
-    empty = [number for number, line in enumerate(lines, start=1) if not line]
-    if empty:
-        raise UserError(f"{captions}, line {empty[0]} is empty, but each picture has five captions. {reading.RESTORE}")
+    lines = _read_captions(captions)
     count, rest = divmod(len(lines), CAPTIONS_PER_PICTURE)
     if rest or len(features) not in {count, len(lines)}:
         raise UserError(
@@ -110,6 +112,14 @@ def _read_part(root: Path, name: str) -> _Part:
         _check_repeated_rows(path, features)
     starts = range(0, len(lines), CAPTIONS_PER_PICTURE)
     return _Part(name, features, [lines[start : start + CAPTIONS_PER_PICTURE] for start in starts], step)
+
+
+def _read_captions(path: Path) -> list[str]:
+    lines = reading.read_lines(path)
+    if "" in lines:
+        number = lines.index("") + 1
+        raise UserError(f"{path}, line {number} is empty, but each picture has five captions. {reading.RESTORE}")
+    return lines
 
 
 def _map_features(path: Path) -> np.ndarray:

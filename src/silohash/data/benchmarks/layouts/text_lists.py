@@ -152,8 +152,12 @@ def _single_labels(
     return {split: _class_labels(paths[split], [[n] for n in of_list], count) for split, of_list in numbers.items()}
 
 
+def _largest(classes_of: Sequence[Sequence[int]]) -> int:
+    return max((number for numbers in classes_of for number in numbers), default=0)
+
+
 def _class_labels(path: Path, classes_of: Sequence[Sequence[int]], classes: int) -> npt.NDArray[np.uint8]:
-    largest = max((number for numbers in classes_of for number in numbers), default=0)
+    largest = _largest(classes_of)
     if largest >= classes:
         raise UserError(f"{path} names the class {largest}, but classes run from 0 to {classes - 1}. Set classes.")
     return reading.multi_hot(classes_of, classes)
@@ -170,31 +174,37 @@ def _companion_labels(
     root: Path, splits: Sequence[str], classes: int
 ) -> tuple[dict[str, npt.NDArray[np.uint8]], dict[str, Path]]:
     hot = {split: root / f"{STEMS[split]}_label_onehot.txt" for split in splits}
-    if all(path.is_file() for path in hot.values()):
-        return {split: reading.read_zero_one(path, np.uint8) for split, path in hot.items()}, hot
     plain = {split: root / f"{STEMS[split]}_label.txt" for split in splits}
-    missing = [path.name for path in plain.values() if not path.is_file()]
-    if missing:
+    if not _missing(hot):
+        return {split: reading.read_zero_one(path, np.uint8) for split, path in hot.items()}, hot
+    if _missing(plain):
         raise UserError(
-            f"{root} has neither {', '.join(path.name for path in hot.values())} nor {', '.join(missing)}. "
+            f"{root} has neither {', '.join(_missing(hot))} nor {', '.join(_missing(plain))}. "
             "Add the labels beside the lists of pictures."
         )
-    numbers = {
-        split: [_class_numbers(path, *line) for line in enumerate(reading.read_lines(path), start=1)]
-        for split, path in plain.items()
-    }
-    largest = max((number for of_list in numbers.values() for of_line in of_list for number in of_line), default=0)
-    count = classes or largest + 1
+    numbers = {split: _read_class_numbers(path) for split, path in plain.items()}
+    count = classes or 1 + max(
+        number for of_list in numbers.values() for of_line in of_list for number in [0, *of_line]
+    )
     return {split: _class_labels(plain[split], of_list, count) for split, of_list in numbers.items()}, plain
 
 
-def _class_numbers(path: Path, number: int, line: str) -> list[int]:
-    cells = line.replace(",", " ").split()
-    if not all(cell.isdecimal() for cell in cells):
-        raise UserError(
-            f'{path}, line {number}: "{line[: reading.SHOWN]}" is not a list of class numbers from 0. {reading.RESTORE}'
-        )
-    return [int(cell) for cell in cells]
+def _missing(paths: Mapping[str, Path]) -> list[str]:
+    return [path.name for path in paths.values() if not path.is_file()]
+
+
+def _read_class_numbers(path: Path) -> list[list[int]]:
+    """Return the class numbers in each line."""
+    numbers = []
+    for number, line in enumerate(reading.read_lines(path), start=1):
+        cells = line.replace(",", " ").split()
+        if not all(cell.isdecimal() for cell in cells):
+            raise UserError(
+                f'{path}, line {number}: "{line[: reading.SHOWN]}" is not a list of class numbers from 0. '
+                f"{reading.RESTORE}"
+            )
+        numbers.append([int(cell) for cell in cells])
+    return numbers
 
 
 def _join_lists(root: Path, lists: Mapping[str, _List], pictures: str, strip: str) -> Contents:
