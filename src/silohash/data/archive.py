@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -144,7 +145,7 @@ class Archive:
         for name, column in (("has_image", self.image), ("has_text", self.text)):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.full(len(self), column is not None))
-        for problem in (*self._problems_of_columns(), *self._problems_of_splits()):
+        for problem in chain(self._problems_of_columns(), self._problems_of_splits()):
             raise UserError(f'Archive "{self.card.name}": {problem}')
 
     def _problems_of_columns(self) -> Iterator[str]:
@@ -178,17 +179,8 @@ class Archive:
         return len(self.ids)
 
     def _columns(self) -> Iterator[tuple[str, Pictures | npt.NDArray[np.generic]]]:
-        named = {
-            "image": self.image,
-            "text": self.text,
-            "labels": self.labels,
-            "has_image": self.has_image,
-            "has_text": self.has_text,
-            "captions": self.captions,
-            "preview": self.preview,
-            **self.columns,
-        }
-        for name, column in named.items():
+        given = ("image", "text", "labels", "has_image", "has_text", "captions", "preview")
+        for name, column in {**{name: getattr(self, name) for name in given}, **self.columns}.items():
             if column is not None:
                 yield name, column
 

@@ -159,3 +159,8 @@ def test_an_archives_digest_follows_its_content():
     rows = archive.split("database")
     others = replace(archive, splits={"query": rows[:1], "database": rows[1:], "train": rows[2:]}).with_digest()
     assert others.card.digest != archive.card.digest
+
+
+def test_rows_that_do_not_exist_are_named_before_rows_in_both_splits() -> None:
+    with pytest.raises(UserError, match='split "query" has rows outside 0 to 3'):
+        archive(splits={"query": np.array([9]), "database": np.array([9])})

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures, is_features
 from silohash.data.pictures.decoding import GreyPictures
-from silohash.data.pictures.packing import PackedPictures, PictureFiles
+from silohash.data.pictures.packing import PackedPictures, PictureFiles, read_array
 from silohash.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
 from silohash.types import Rows, UserError
 
@@ -225,14 +225,14 @@ def _check_files(folder: Path, files: Mapping[str, Any], *, whole: bool) -> None
 
 def _archive(path: Path, about: Mapping[str, Any]) -> Archive:
     count = int(about["items"])
-    present = _array(path / "present.npy")
+    present = read_array(path / "present.npy")
     card = about["card"]
     names = about["label_names"]
     return Archive(
         ids=np.array(_lines(path / "ids.txt", count), dtype=about["ids"]),
         image=_column(path, "image", about["image"], count),
         text=_column(path, "text", about["text"], count),
-        labels=None if names is None else np.array(_array(path / "label.npy")),
+        labels=None if names is None else read_array(path / "label.npy"),
         label_names=tuple(names or ()),
         splits=_splits(path / "split.txt", about["splits"], count),
         card=ArchiveCard(**{**card, "skipped": tuple(card["skipped"])}),
@@ -245,22 +245,15 @@ def _archive(path: Path, about: Mapping[str, Any]) -> Archive:
     )
 
 
-def _array(path: Path) -> np.ndarray:
-    try:
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"{path} is damaged or has another format ({error}). Restore the file.") from error
-
-
 def _column(folder: Path, name: str, form: Mapping[str, Any] | None, count: int) -> Any:  # noqa: ANN401  any column
     if form is None:
         return None
     if form["kind"] == "pictures":
         return PackedPictures(folder / name, form["digest"])
     if form["kind"] == "grey":
-        return GreyPictures(_array(folder / f"{name}.npy"), form["digest"])
+        return GreyPictures(read_array(folder / f"{name}.npy", mapped=True), form["digest"])
     if form["kind"] == "features":
-        return _array(folder / f"{name}.npy")
+        return read_array(folder / f"{name}.npy", mapped=True)
     return np.array(_lines(folder / f"{name}.jsonl", count, as_json=True), dtype=form["dtype"])
 
 

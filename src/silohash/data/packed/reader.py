@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, Features, Pictures, as_texts, multi_hot
-from silohash.data.pictures.packing import PackedPictures, PictureFiles, read_npz
+from silohash.data.pictures.packing import PackedPictures, PictureFiles, read_array, read_npz
 from silohash.data.splits import default_splits, splits_of
 from silohash.registry import suggestion
 from silohash.types import Rows, UserError
@@ -145,12 +145,7 @@ class PackedSet:
             UserError: if the file is missing or damaged.
         """
         path = self.file(name)
-        if key:
-            return read_npz(path, (key,))[key]
-        try:
-            return np.asarray(np.load(path, allow_pickle=False))
-        except (ValueError, OSError, EOFError) as error:
-            raise UserError(f"{path} is damaged or has another format ({error}). Restore the file.") from error
+        return read_npz(path, (key,))[key] if key else read_array(path)
 
     def _choice(self, option: str, value: object) -> str:
         known = self.options[option]

@@ -6,16 +6,15 @@ import math
 import struct
 import threading
 import zipfile
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from PIL import Image
 
-from silohash.data.archive import Pictures
 from silohash.data.pictures.decoding import decode
 from silohash.files import digest_bytes, digest_file, digest_json
 from silohash.types import Rows, UserError
@@ -24,20 +23,34 @@ LOCAL_HEADER = "<26xHH"
 """Header of a file in a zip archive. Its last two numbers are the lengths of the name and the extra field that follow."""
 
 
-@runtime_checkable
-class PictureContents(Pictures, Protocol):
-    """Pictures whose files can be read as bytes."""
+class PictureContents(ABC):
+    """Pictures whose files can be read as bytes, decoded on access."""
 
+    @abstractmethod
     def content(self, row: int) -> bytes:
         """Return the bytes of one picture's file."""
-        ...
+
+    @abstractmethod
+    def _unreadable(self, row: int, error: Exception) -> UserError:
+        """Return the error of a picture that cannot be decoded."""
 
     def content_digest(self, row: int) -> str:
         """Return a digest of one picture's file, without decoding it."""
-        ...
+        return digest_bytes(self.content(row))
+
+    def picture(self, row: int) -> Image.Image:
+        """Decode one picture (mode ``RGB``).
+
+        Raises:
+            UserError: if there is none, or its file is damaged or can no longer be read.
+        """
+        try:
+            return decode(self.content(row))
+        except ValueError as error:
+            raise self._unreadable(row, error) from error
 
 
-class PackedPictures:
+class PackedPictures(PictureContents):
     """Pictures packed in ``images-000.npz``, ``images-001.npz``, …, each opened on first access.
 
     A file holds ``data`` (uint8, picture files end to end) and ``offsets`` (int64, one more than there are pictures).
@@ -79,34 +92,20 @@ class PackedPictures:
         position = row - self._starts[shard]
         return self._data[shard][offsets[position] : offsets[position + 1]].tobytes()
 
-    def content_digest(self, row: int) -> str:
-        """Return a digest of one picture's file."""
-        return digest_bytes(self.content(row))
-
-    def picture(self, row: int) -> Image.Image:
-        """Decode one picture (mode ``RGB``).
-
-        Raises:
-            UserError: if the picture is damaged.
-        """
-        try:
-            return decode(self.content(row))
-        except ValueError as error:
-            raise UserError(
-                f"Picture {row} of {self._paths[0].parent} is damaged ({error}). Restore the folder."
-            ) from error
+    def _unreadable(self, row: int, error: Exception) -> UserError:
+        return UserError(f"Picture {row} of {self._paths[0].parent} is damaged ({error}). Restore the folder.")
 
     def digest(self) -> str:
         """Return a digest of the content of all packed files."""
         return self._known_digest or digest_json([digest_file(path) for path in self._paths])
 
 
-class PictureFiles:
+class PictureFiles(PictureContents):
     """Pictures in the files of one folder, decoded on access.
 
     Args:
         folder: the folder that the names are relative to.
-        names: one file name per item; empty where an item has no picture.
+        names: one file name per item; empty if the item does not have one.
         digests: one digest per file; computed from the files where it is None.
     """
 
@@ -128,7 +127,7 @@ class PictureFiles:
         """Return the bytes of one picture's file.
 
         Raises:
-            UserError: if the item has no picture, or its file can no longer be read.
+            UserError: if there is none, or its file can no longer be read.
         """
         if not self.names[row]:
             raise UserError(f"Item {row} of {self.folder} has no picture. Select items that have one.")
@@ -141,17 +140,6 @@ class PictureFiles:
         """Return a digest of one picture's file, which is read only if no digest was given."""
         known = self._digests[row] if self._digests is not None else ""
         return known or digest_bytes(self.content(row))
-
-    def picture(self, row: int) -> Image.Image:
-        """Decode one picture (mode ``RGB``).
-
-        Raises:
-            UserError: if the item has no picture, or its file can no longer be read.
-        """
-        try:
-            return decode(self.content(row))
-        except ValueError as error:
-            raise self._unreadable(row, error) from error
 
     def _unreadable(self, row: int, error: Exception) -> UserError:
         return UserError(
@@ -166,6 +154,16 @@ class PictureFiles:
             of_name = {name: digest_file(self.folder / name) if name else "" for name in set(self.names)}
             digests = [of_name[name] for name in self.names]
         return digest_json(list(digests))
+
+
+def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
+    """Read an ``.npy`` file, or map it into memory.
+
+    Raises:
+        UserError: if the file is missing or damaged.
+    """
+    with _explained(path):
+        return np.asarray(np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False))
 
 
 def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from silohash.data.partition.base import partition
+from silohash.types import UserError
 from tests.archives import made_up_archive
 
 
@@ -24,3 +25,10 @@ def test_clusters_follow_the_features():
     made = partition(archive, "pseudo", 2, 0, clusters=6, spread="shards", classes=3, minimum=1)
     table = made.label_table(archive)
     assert (np.abs(table[0] / table[0].sum() - table[1] / table[1].sum())).max() > 0.1
+
+
+def test_two_clusters_are_the_fewest():
+    archive = made_up_archive(60, labelled=False)
+    assert len(partition(archive, "pseudo", 2, 0, clusters=2, beta=50.0, minimum=1)) == 2
+    with pytest.raises(UserError, match="clusters is 1; it must be a whole number of at least 2"):
+        partition(archive, "pseudo", 2, 0, clusters=1)

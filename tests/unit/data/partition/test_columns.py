@@ -69,3 +69,14 @@ def test_groups_that_do_not_add_up(groups, message):
 
 def test_folder_names_are_safe_and_unique():
     assert folder_names(["../up", "A", "a", "", "x" * 90]) == ["up", "A", "a-2", "none", "x" * 60]
+
+
+def test_a_column_is_not_drawn_again_for_a_minimum():
+    archive = made_up_archive(400)
+    with pytest.raises(UserError, match=r"one silo has \d+ items .* group the values by `groups`") as error:
+        partition(archive, "column", 3, 0, column="place", minimum=179)
+    assert "draws" not in str(error.value)
+    smallest = min(
+        len(silo.split(archive, "train")) for silo in partition(archive, "column", 3, 0, column="place").silos
+    )
+    assert f"set minimum = {smallest}" in str(error.value)
