@@ -1,4 +1,4 @@
-"""Puts the groups of commands together, and turns every error into a sentence and an exit code."""
+"""The command line: all commands, and the message and exit code of every error."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Annotated
 import typer
 
 from silohash import __version__
-from silohash.cli import compare, data, demo, evaluate, export, inspect, search, study, train
+from silohash.cli import compare, data, demo, evaluate, export, inspect, partition, search, study, train
 from silohash.cli.console import print_status
 from silohash.types import UserError
 
 USER_ERROR = 2
 INTERRUPTED = 130
 INTERRUPTION = (
-    "silohash: interrupted. What was finished is kept; a training goes on with: silohash resume RUN, a study with the same "
-    "command."
+    "silohash: interrupted. Finished work is kept. Continue a training with: silohash resume RUN. Continue a study with the "
+    "same command."
 )
 
 app = typer.Typer(
     name="silohash",
-    help="Train hash codes across silos that may not pool their data, and search all of them with one question.",
+    help="Train hash codes across silos that cannot pool their data, and search all silos with one query.\n\n"
+    "Training simulates the silos on this machine. This version does not deploy them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -37,7 +38,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     pass
 
@@ -50,11 +53,12 @@ study.register(app)
 search.register(app)
 export.register(app)
 data.register(app)
+partition.register(app)
 inspect.register(app)
 
 
 def main() -> None:
-    """Runs the command line. Exits with 2 and a sentence on a user's error, with 130 on Ctrl-C."""
+    """Run the command line. Exit with 2 and a message after a user error, and with 130 after Ctrl-C."""
     try:
         app()
     except UserError as error:
@@ -64,7 +68,7 @@ def main() -> None:
         print_status(INTERRUPTION)
         sys.exit(INTERRUPTED)
     except SystemExit as end:
-        if end.code == INTERRUPTED:  # typer's own answer to Ctrl-C, which says nothing
+        if end.code == INTERRUPTED:  # typer's own exit after Ctrl-C, which prints nothing
             print_status(INTERRUPTION)
         raise
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""How the commands speak: answers to standard output, talk to standard error, progress only in a terminal."""
+"""Output of the commands: results on standard output, status on standard error, progress bars in a terminal only."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 PLAIN_WIDTH = 160
-"""Columns of a table that no terminal shows."""
+"""Width of a table, in characters, where there is no terminal."""
 
 
 def print_status(text: str) -> None:
-    """Says a line on standard error."""
+    """Print a line on standard error."""
     typer.echo(text, err=True)
 
 
 def print_result(text: str) -> None:
-    """Prints a line on standard output."""
+    """Print a line on standard output."""
     typer.echo(text)
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """Prints one JSON document on standard output; a figure that there is not (NaN) is null."""
+    """Print one JSON document on standard output. NaN and infinity become null."""
     typer.echo(json.dumps({"schema": SCHEMA, **_finite(content)}, ensure_ascii=False, indent=1, default=str))
 
 
@@ -42,7 +42,7 @@ def _finite(value: Any) -> Any:  # noqa: ANN401  any JSON value
 
 
 def console(*, err: bool = True) -> Console:
-    """Returns rich's console on standard error (or output)."""
+    """Return a rich console on standard error, or on standard output."""
     from rich.console import Console
 
     plain = Console(stderr=err, highlight=False)
@@ -50,12 +50,12 @@ def console(*, err: bool = True) -> Console:
 
 
 @contextmanager
-def spinner(what: str) -> Iterator[None]:
-    """Shows a spinner while something takes its time; a plain line where there is no terminal."""
-    on = console()
-    if not on.is_terminal:
-        print_status(f"{what} …")
+def spinner(activity: str) -> Iterator[None]:
+    """Show a spinner during a long operation, or a plain line where there is no terminal."""
+    screen = console()
+    if not screen.is_terminal:
+        print_status(f"{activity} …")
         yield
         return
-    with on.status(what):
+    with screen.status(activity):
         yield

@@ -1,4 +1,4 @@
-"""``data`` and ``partition``: what is there, and how it is spread over silos."""
+"""The commands of ``data``: list, check, import and describe archives."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from silohash.types import UserError
 
 if TYPE_CHECKING:
     from silohash.data.archive import Archive
+    from silohash.data.benchmarks.inspection import Inspection
 
 
 Root = Annotated[
-    Path | None, typer.Option(help="Folder of a data set's files; $SILOHASH_DATA/NAME or ./data/NAME by default.")
+    Path | None, typer.Option(help="Folder of the data set's files. Default: $SILOHASH_DATA/NAME or ./data/NAME.")
 ]
-LayoutName = Annotated[str, typer.Option(help="One of the data set's layouts, or auto: the first that is complete.")]
-Protocol = Annotated[str | None, typer.Option(help="One of the data set's protocols (silohash data list).")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Named = Annotated[str, typer.Argument(help="A named archive, or the path of a folder of your own.")]
+LayoutName = Annotated[str, typer.Option(help="Layout of the files, or auto for the first complete one.")]
+Protocol = Annotated[str | None, typer.Option(help="Protocol of the data set; see silohash data list.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+Named = Annotated[str, typer.Argument(help="Name of an archive, or path of your own folder.")]
 DIFFERS = "differs"
 NOT_AS_EXPECTED = 2
-"""The exit code where files are missing, or are not those that checksums.json notes."""
+"""Exit code if files are missing or differ from checksums.json."""
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    group = typer.Typer(help="Look at archives: what is there, what is missing, what is in it.", no_args_is_help=True)
+    """Add the commands."""
+    group = typer.Typer(help="Inspect, check and import archives.", no_args_is_help=True)
     group.command(name="list")(list_)
     group.command()(check)
     group.command(name="import")(import_)
     group.command()(card)
     app.add_typer(group, name="data")
-    app.command()(partition)
 
 
 def list_(as_json: Json = False) -> None:
-    """List every archive with its protocols, and whether its files are here."""
+    """List all archives with their protocols, and whether their files are available."""
     from silohash.data.catalogue import ARCHIVES
 
     entries = [_entry(key) for key in ARCHIVES]
@@ -48,7 +48,7 @@ def list_(as_json: Json = False) -> None:
     width = max(len(entry["key"]) for entry in entries)
     for entry in entries:
         print_result(f"{entry['key']:{width}}  {entry['title']}")
-        print_result(f"{'':{width}}  files: {entry['files'] or 'not here'}")
+        print_result(f"{'':{width}}  files: {entry['files'] or 'not found'}")
         if entry["protocols"]:
             print_result(f"{'':{width}}  protocols: {', '.join(entry['protocols'])}")
 
@@ -81,45 +81,69 @@ def check(
     root: Root = None,
     layout: LayoutName = "auto",
     protocol: Protocol = None,
-    digest: Annotated[bool, typer.Option(help="Compare each file's digest with checksums.json beside them.")] = False,
-    write_checksums: Annotated[bool, typer.Option(help="Write each file's digest into checksums.json.")] = False,
+    digest: Annotated[
+        bool, typer.Option("--digest", help="Compare the digest of every file with checksums.json in the folder.")
+    ] = False,
+    write_checksums: Annotated[
+        bool, typer.Option("--write-checksums", help="Write the digest of every file to checksums.json.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Tell which files an archive needs and which are there; read them; tell what is in them and what was skipped."""
-    from silohash.data.benchmarks.table import DATASETS
-    from silohash.data.catalogue import ARCHIVES, named_or_folder
+    """Check an archive: which files it needs and has, what they contain, and what was skipped.
 
-    content: dict[str, Any]
-    told: list[str] = []
+    Exits with 2 if files are missing or differ from checksums.json.
+    """
+    from silohash.data.benchmarks.table import DATASETS
+
+    with_digests = digest or write_checksums
+    lines: list[str] = []
     if archive in DATASETS:
         content = _check_dataset(archive, str(root or ""), layout, protocol or "", quiet=as_json)
-        folder, lines = Path(content["folder"]), []
+        folder = Path(content["folder"])
     else:
         _refuse(archive, root=root, layout=None if layout == "auto" else layout, protocol=protocol)
-        if (digest or write_checksums) and archive in ARCHIVES:
-            raise UserError(f"{archive} comes with silohash or from SILOHASH_DATA as a whole; digests are of folders.")
-        with spinner("Reading"):
-            found = named_or_folder(archive)
-        folder, content = Path(archive), _described(found)
-        lines = [] if as_json else _in_words(found)
-    if digest or write_checksums:
-        content["digests"], told = _digests(folder, write=write_checksums)
-        lines += told
-    if as_json:
-        print_json(content)
-    else:
-        for line in lines:
-            print_result(line)
-    if content["items"] is None or any(line.endswith(DIFFERS) for line in told):
+        content, lines = _check_folder(archive, with_digests=with_digests)
+        folder = Path(archive)
+    digest_lines: list[str] = []
+    if with_digests:
+        content["digests"], digest_lines = _digests(folder, write=write_checksums)
+    _print_check(content, [*lines, *digest_lines], as_json=as_json)
+    if content["items"] is None or any(line.endswith(DIFFERS) for line in digest_lines):
         raise typer.Exit(NOT_AS_EXPECTED)
 
 
+def _print_check(content: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json(content)
+        return
+    for line in lines:
+        print_result(line)
+
+
 def _refuse(archive: str, **given: object) -> None:
+    """Refuse options that only data sets with files of the user's own have."""
     for option, value in given.items():
         if value is not None:
             from silohash.data.benchmarks.table import DATASETS
 
-            raise UserError(f"--{option} is for data sets whose files you bring, {', '.join(DATASETS)}; not {archive}.")
+            raise UserError(
+                f'--{option} is only for data sets whose files you provide, and "{archive}" is not one of them. '
+                f"Leave it out, or choose from: {', '.join(DATASETS)}."
+            )
+
+
+def _check_folder(archive: str, *, with_digests: bool) -> tuple[dict[str, Any], list[str]]:
+    """Read an archive that comes as a whole. Return its description for JSON and in words."""
+    from silohash.data.catalogue import ARCHIVES, named_or_folder
+
+    if with_digests and archive in ARCHIVES:
+        raise UserError(
+            f'"{archive}" is a named archive, and digests are only checked for folders and data sets whose files you '
+            "provide. Leave out --digest and --write-checksums."
+        )
+    with spinner("Reading"):
+        found = named_or_folder(archive)
+    return _described(found), _in_words(found)
 
 
 def _described(found: Archive) -> dict[str, Any]:
@@ -139,12 +163,18 @@ def _in_words(found: Archive) -> list[str]:
 
 
 def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bool) -> dict[str, Any]:
-    """Looks at a data set's files, reads them if they are all there, and says what it sees as it goes."""
+    """Check the files of a data set and read them if they are complete. Print the findings unless quiet.
+
+    Returns:
+        The findings for JSON. ``items`` is None if files are missing.
+
+    Raises:
+        UserError: if files are missing, unless quiet.
+    """
     from silohash.data.benchmarks.files import missing_files
     from silohash.data.benchmarks.inspection import describe_files, files_as_json, files_of, first_complete, inspect
     from silohash.data.benchmarks.table import DATASETS
 
-    notify = (lambda line: None) if quiet else print_result
     dataset = DATASETS[key]
     folder, states = files_of(dataset, root)
     content: dict[str, Any] = {"archive": key, "folder": str(folder), "layouts": files_as_json(states), "items": None}
@@ -153,34 +183,44 @@ def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bo
         if not quiet:
             raise UserError(missing_files(key, folder, dataset.layouts))
         return content
-    for line in describe_files(tuple(state for state in states if state.layout.name == chosen), folder):
-        notify(line)
+    lines = describe_files(tuple(state for state in states if state.layout.name == chosen), folder)
+    if not quiet:
+        print_result("\n".join(lines))
     with spinner("Reading"):
         found = inspect(dataset, root=root, layout=layout, protocol=protocol)
-    notify(f"read as {found.layout}: {len(found.contents):,} items")
-    for name, words in found.contents.notes.items():
-        notify(f"  {name}: {words}")
-    for name, rows in found.contents.stated.items():
-        notify(f"  the files state {name}: {len(rows):,}")
-    for which, count in found.overlaps.items():
-        notify(f"  {which} overlap: {count:,} items stand in both")
-    for name, why in found.mismatches.items():
-        notify(f"protocol {name}: {'fits' if why is None else why}")
-    notify(f"under {found.archive.card.protocol}:")
-    for line in _in_words(found.archive):
-        notify(line)
-    told = {"layout": found.layout, "found": len(found.contents), "notes": dict(found.contents.notes)}
-    stated = {name: len(rows) for name, rows in found.contents.stated.items()}
-    fits = {
+    if not quiet:
+        print_result("\n".join(_findings_in_words(found)))
+    return {**content, **_findings(found), **_described(found.archive)}
+
+
+def _findings(found: Inspection) -> dict[str, Any]:
+    """Return what was read from the files of a data set, for JSON."""
+    return {
+        "layout": found.layout,
+        "found": len(found.contents),
+        "notes": dict(found.contents.notes),
+        "stated": {name: len(rows) for name, rows in found.contents.stated.items()},
         "protocol": found.archive.card.protocol,
         "protocols": dict(found.mismatches),
         "overlaps": dict(found.overlaps),
     }
-    return {**content, **told, "stated": stated, **fits, **_described(found.archive)}
+
+
+def _findings_in_words(found: Inspection) -> list[str]:
+    """Return what was read from the files of a data set, as lines."""
+    return [
+        f"read as {found.layout}: {len(found.contents):,} items",
+        *(f"  {name}: {words}" for name, words in found.contents.notes.items()),
+        *(f"  split in the files, {name}: {len(rows):,}" for name, rows in found.contents.stated.items()),
+        *(f"  {splits} overlap: {count:,} items are in both" for splits, count in found.overlaps.items()),
+        *(f"protocol {name}: {reason or 'fits'}" for name, reason in found.mismatches.items()),
+        f"with protocol {found.archive.card.protocol}:",
+        *_in_words(found.archive),
+    ]
 
 
 def _digests(folder: Path, *, write: bool) -> tuple[dict[str, str], list[str]]:
-    """Returns the digest of each file, and lines that say how it compares with what was noted."""
+    """Return the digest of every file, and lines that compare them with ``checksums.json``."""
     from silohash.data.benchmarks.files import CHECKSUMS, compare_checksums, digests, write_checksums
 
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != CHECKSUMS]
@@ -192,19 +232,19 @@ def _digests(folder: Path, *, write: bool) -> tuple[dict[str, str], list[str]]:
     lines = [f"{digest}  {name}  {noted.get(name, '')}".rstrip() for name, digest in found.items()]
     changed = list(noted.values()).count(DIFFERS)
     if changed:
-        print_status(f"{changed} files are not as {folder / CHECKSUMS} notes them. Fetch them again.")
+        print_status(f"{changed} files differ from {folder / CHECKSUMS}. Download them again.")
     return found, lines
 
 
 def import_(
     archive: Named,
-    out: Annotated[Path, typer.Option(help="The new folder, which data.path can name.")],
+    out: Annotated[Path, typer.Option(help="Folder to write, for [data] path in a config.")],
     root: Root = None,
     layout: LayoutName = "auto",
     protocol: Protocol = None,
     as_json: Json = False,
 ) -> None:
-    """Convert an archive into a folder of silohash's own format, which opens fast and needs no further package."""
+    """Convert an archive to silohash's native format, which opens fast and needs no extra packages."""
     from silohash.data.benchmarks.table import DATASETS
     from silohash.data.catalogue import named_or_folder
     from silohash.data.formats.native import write_native
@@ -223,11 +263,11 @@ def import_(
         return
     for line in _in_words(found):
         print_result(line)
-    print_status(f'Next: silohash data check {out}, and [data] path = "{out}" in a config')
+    print_status(f'Next: silohash data check {out}, or [data] path = "{out}" in a config')
 
 
 def card(archive: Named, protocol: Protocol = None) -> None:
-    """Print where an archive comes from, its licence and its protocols."""
+    """Print the source, the license and the protocols of an archive."""
     from silohash.data.benchmarks.table import DATASETS
     from silohash.data.catalogue import named_or_folder
 
@@ -236,7 +276,7 @@ def card(archive: Named, protocol: Protocol = None) -> None:
         return
     _refuse(archive, protocol=protocol)
     found = named_or_folder(archive).card
-    facts = {"source": found.source, "licence": found.licence, "protocol": found.protocol, "digest": found.digest}
+    facts = {"source": found.source, "license": found.licence, "protocol": found.protocol, "digest": found.digest}
     for name, value in {"name": found.name, **facts, **found.notes}.items():
         print_result(f"{name}: {value}")
 
@@ -245,7 +285,7 @@ def _dataset_card(key: str, protocol: str | None) -> None:
     from silohash.data.benchmarks.table import DATASETS
 
     dataset = DATASETS[key]
-    facts = {"name": key, "title": dataset.title, "source": dataset.source, "licence": dataset.licence}
+    facts = {"name": key, "title": dataset.title, "source": dataset.source, "license": dataset.licence}
     if protocol is not None:
         chosen = dataset.protocol(protocol).protocol
         facts |= {"protocol": protocol, "of": chosen.source, "about": chosen.about, **chosen.rules()}
@@ -258,36 +298,5 @@ def _dataset_card(key: str, protocol: str | None) -> None:
         for option, meaning in layout.options.items():
             print_result(f"  option {option}: {meaning}")
     for name, one in dataset.protocols.items():
-        usual = " (where none is named)" if name == dataset.default_protocol else ""
+        usual = " (default)" if name == dataset.default_protocol else ""
         print_result(f"protocol {name}{usual}: {one.source}. {one.about}")
-
-
-def partition(
-    config: Annotated[Path, typer.Argument(help="The run's TOML file.")],
-    set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value, over the file.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw it into this file, .svg or .png.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-) -> None:
-    """Show how a config spreads its archive over silos, and how far their labels lie from one another."""
-    from silohash.config.load import load_config
-    from silohash.data.partition.base import partition as spread
-    from silohash.data.partition.drift import drift_of
-    from silohash.runtime.run import archive_of
-
-    value = load_config(config, set_ or [])
-    archive = archive_of(value)
-    parts = spread(archive, value.partition.kind, value.partition.silos, value.seed, **value.partition.parameters())
-    drift = drift_of(parts, archive) if archive.labels is not None or plot is not None else None
-    if plot is not None and drift is not None:
-        from silohash.report.partition_plot import draw_partition
-
-        title = f"{archive.card.name}: {parts.kind} over {len(parts)} silos, seed {parts.seed}"
-        draw_partition(drift, archive.label_names, plot, title=title)
-        print_status(f"Wrote {plot}")
-    if as_json:
-        sizes = {silo.name: len(silo.rows) for silo in parts.silos}
-        print_json({"silos": sizes, "digest": parts.digest(), "drift": drift.to_json() if drift is not None else None})
-        return
-    print_result(parts.describe(archive))
-    if drift is not None:
-        print_result(f"\n{drift.describe()}")

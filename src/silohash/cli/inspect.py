@@ -1,4 +1,4 @@
-"""``list`` and ``doctor``: what silohash has, and whether this machine is fit for it."""
+"""The commands ``list`` and ``doctor``: what silohash offers, and what this machine has installed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ WITH_CARDS = ("local", "federated")
 WIDTH = 116
 PACKAGES = {
     "torch": "training and encoding; without it a silo can still search: pip install 'silohash[train]'",
-    "numba": "the fast kernels of index and evaluator",
-    "faiss-cpu": "an index for machines without numba: pip install 'silohash[faiss]'",
+    "numba": "fast kernels of the index and the evaluation",
+    "faiss-cpu": "an index without numba: pip install 'silohash[faiss]'",
     "transformers": "published backbones: pip install 'silohash[backbones]'",
     "onnx": "export to ONNX: pip install 'silohash[onnx]'",
     "onnxruntime": "export to ONNX: pip install 'silohash[onnx]'",
@@ -32,21 +32,21 @@ PACKAGES = {
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Add the commands."""
     app.command(name="list")(list_)
     app.command()(doctor)
 
 
 def list_(
     kind: Annotated[
-        str | None, typer.Argument(help="local, federated, data, partition or measure; all by default.")
+        str | None, typer.Argument(help="local, federated, data, partition or measure. Default: all.")
     ] = None,
-    name: Annotated[str | None, typer.Argument(help="A local or federated method: prints its card.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    name: Annotated[str | None, typer.Argument(help="Local or federated method whose card to print.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
 ) -> None:
-    """List methods, archives, partitions and measures; or print the card of one method."""
+    """List methods, archives, partitions and measures, or print the card of one method."""
     if kind is not None and kind not in KINDS:
-        raise UserError(f'There is no list of "{kind}"{suggestion(kind, KINDS)}; there are: {", ".join(KINDS)}.')
+        raise UserError(f'There is no list of "{kind}"{suggestion(kind, KINDS)}. Choose from: {", ".join(KINDS)}.')
     if kind is not None and name is not None:
         about = described(kind, name)
         print_json({kind: [about]}) if as_json else _print_card(kind, about)
@@ -56,16 +56,20 @@ def list_(
         print_json(tables)
         return
     for name, table in tables.items():
-        print_result(f"{name}:")
-        width = max(len(entry["key"]) for entry in table)
-        for entry in table:
-            print_result(f"  {entry['key']:{width}}  {entry['summary']}")
+        _print_list(name, table)
     if kind in WITH_CARDS:
-        print_result(f"silohash list {kind} NAME shows a method's card.")
+        print_result(f"Card of a method: silohash list {kind} NAME")
+
+
+def _print_list(kind: str, table: list[dict[str, Any]]) -> None:
+    print_result(f"{kind}:")
+    width = max(len(entry["key"]) for entry in table)
+    for entry in table:
+        print_result(f"  {entry['key']:{width}}  {entry['summary']}")
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
-    """Returns what there is of a kind; each entry has at least ``key`` and ``summary``."""
+    """Return all entries of a kind. Each has at least ``key`` and ``summary``."""
     if kind in {"local", "federated"}:
         family = _family(kind)
         return [_entry(family, name) for name in family.names()]
@@ -93,7 +97,7 @@ def _family(kind: str) -> Registry:
 
 
 def _entry(family: Registry, name: str) -> dict[str, Any]:
-    """Returns a method's card, or why it cannot be used; one of another package is imported to know."""
+    """Return the card of a method, or why it cannot be used. A method of another package is imported to find out."""
     try:
         if name not in family.table:
             family.resolve(name)
@@ -103,16 +107,16 @@ def _entry(family: Registry, name: str) -> dict[str, Any]:
 
 
 def described(kind: str, name: str) -> dict[str, Any]:
-    """Returns a method's card with ``parameters`` (name, default, meaning) and ``presets``.
+    """Return the card of a method with its ``parameters`` (name, default, meaning) and ``presets``.
 
-    Both are None where the method cannot be imported, for want of torch; ``not_imported`` then says why.
+    Both are None if the method cannot be imported, for example without torch. ``not_imported`` then has the reason.
 
     Raises:
-        UserError: if members of this kind have no cards, there is no such member, or its card cannot be read.
+        UserError: if entries of this kind have no cards, the method does not exist, or its card cannot be read.
     """
     if kind not in WITH_CARDS:
-        other = f": silohash data card {name} tells of an archive" if kind == "data" else ""
-        raise UserError(f'Only {" and ".join(WITH_CARDS)} methods have cards here{other}. Leave out "{name}".')
+        other = f" For an archive, run: silohash data card {name}" if kind == "data" else f' Leave out "{name}".'
+        raise UserError(f"Only {' and '.join(WITH_CARDS)} methods have cards.{other}")
     family = _family(kind)
     about = asdict(family.card(name))
     try:
@@ -147,7 +151,7 @@ def _print_card(kind: str, about: dict[str, Any]) -> None:
             for line in about[key] or ["nothing"]:
                 _print_indented(line, "    - ")
     if about["parameters"] is None:
-        _print_indented(f"parameters and presets are not known here: {about['not_imported']}")
+        _print_indented(f"parameters and presets cannot be shown: {about['not_imported']}")
         return
     _print_parameters(kind, about)
 
@@ -171,8 +175,10 @@ def _print_indented(text: str, first: str = "  ") -> None:
         print_result(line)
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
-    """Tell what this machine has, and what is missing for what."""
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
+) -> None:
+    """Check this machine: installed components, and what each missing one is needed for."""
     facts: dict[str, Any] = {
         "python": sys.version.split()[0],
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -194,7 +200,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
 def _device() -> str:
     if importlib.util.find_spec("torch") is None:
-        return "none: training needs torch"
+        return "none (training needs torch)"
     from silohash.features.device import choose_device
 
     return str(choose_device("auto"))

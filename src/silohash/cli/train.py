@@ -1,4 +1,4 @@
-"""``new``, ``train``, ``resume``: from a config to a run."""
+"""The commands ``new``, ``train`` and ``resume``: from a config to a run."""
 
 from __future__ import annotations
 
@@ -19,40 +19,47 @@ SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Add the commands."""
     app.command()(new)
     app.command()(train)
     app.command()(resume)
 
 
 def new(
-    file: Annotated[Path, typer.Argument(help="Where to write the config.")],
-    local: Annotated[str, typer.Option(help="Local method (silohash list local).")] = "dcmh",
-    federated: Annotated[str, typer.Option(help="Federated method (silohash list federated).")] = "fedavg",
-    data: Annotated[str, typer.Option(help="A named archive, or the path of a folder of your own.")] = "glyphs",
+    file: Annotated[Path, typer.Argument(help="File to write.")],
+    local: Annotated[str, typer.Option(help="Local method; see silohash list local.")] = "dcmh",
+    federated: Annotated[str, typer.Option(help="Federated method; see silohash list federated.")] = "fedavg",
+    data: Annotated[str, typer.Option(help="Name of an archive, or path of your own folder.")] = "glyphs",
 ) -> None:
-    """Write a commented config, ready for `silohash train`."""
+    """Write a commented config for `silohash train`."""
     from silohash.config.template import config_template
     from silohash.files import write_text
 
     if file.exists():
-        raise UserError(f'"{file}" is there already. Give another name, or remove it first.')
+        raise UserError(f'"{file}" already exists. Choose another name, or remove the file first.')
     write_text(file, config_template(file, local=local, federated=federated, data=data))
     print_status(f"Wrote {file}. Next: silohash train {file} --out runs/{file.stem}")
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="The run's TOML file.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME by default.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value, over the file.")] = None,
-    seeds: Annotated[str, typer.Option(help="Several seeds, as 0,1,2: a run each, in OUT/seed-N.")] = "",
+    config: Annotated[Path, typer.Argument(help="Config of the run, a TOML file.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/NAME, after the config.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="section.key=value: override a value of the config. Can be repeated."),
+    ] = None,
+    seeds: Annotated[
+        str, typer.Option(help="Comma-separated seeds, for example 0,1,2: one run per seed, in OUT/seed-N.")
+    ] = "",
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Two rounds of one epoch, to see that all of it works.")
+        bool, typer.Option("--smoke", help="Train only two rounds of one epoch, as a quick test.")
     ] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves to RUN/tensorboard too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
 ) -> None:
-    """Train a run, evaluate it and write its report."""
+    """Train a run, measure it and write its report. All silos are simulated on this machine."""
     from silohash.config.load import load_resolved
     from silohash.runtime.run import Run
 
@@ -64,15 +71,17 @@ def train(
     for _, where in plans:
         Run(where).check_free()
     finished = [train_run(resolved, where, tensorboard=tensorboard) for resolved, where in plans]
-    _tell(finished, as_json=as_json)
+    _print_results(finished, as_json=as_json)
 
 
 def resume(
-    run: Annotated[Path, typer.Argument(help="Folder of a run that was interrupted.")],
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves to RUN/tensorboard too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    run: Annotated[Path, typer.Argument(help="Folder of an interrupted run.")],
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
 ) -> None:
-    """Go on with a run as if it had never stopped."""
+    """Continue an interrupted run. The result equals that of an uninterrupted run."""
     from silohash.runtime.run import Run
 
     found = Run.open(run)
@@ -80,11 +89,11 @@ def resume(
         from silohash.runtime import experiment
     experiment.resume(found, observers=observers(found, tensorboard=tensorboard))
     finish(found)
-    _tell([found], as_json=as_json)
+    _print_results([found], as_json=as_json)
 
 
 def train_run(resolved: ResolvedConfig, folder: Path, *, tensorboard: bool = False) -> Run:
-    """Trains, evaluates and reports one run."""
+    """Train and measure one run, and write its report."""
     from silohash.runtime import experiment
     from silohash.runtime.run import Run
 
@@ -97,7 +106,7 @@ def train_run(resolved: ResolvedConfig, folder: Path, *, tensorboard: bool = Fal
 
 
 def finish(run: Run) -> None:
-    """Writes a run's figures and its report."""
+    """Write the figures and the report of a trained run."""
     from silohash.report.finish import finish_run
 
     with spinner("Evaluating"):
@@ -105,7 +114,7 @@ def finish(run: Run) -> None:
 
 
 def observers(run: Run, *, tensorboard: bool) -> list[Observer]:
-    """Returns who is told of the rounds."""
+    """Return the observers of a training: the console, and TensorBoard if wanted."""
     from silohash.runtime.events import ConsoleProgress, TensorBoard
 
     everyone: list[Observer] = [ConsoleProgress(console())]
@@ -114,7 +123,7 @@ def observers(run: Run, *, tensorboard: bool) -> list[Observer]:
     return everyone
 
 
-def _tell(finished: list[Run], *, as_json: bool) -> None:
+def _print_results(finished: list[Run], *, as_json: bool) -> None:
     from silohash.report.tables import console as as_table
     from silohash.report.tables import read_results
 
@@ -131,15 +140,15 @@ def _tell(finished: list[Run], *, as_json: bool) -> None:
 
 
 def seed_numbers(text: str) -> list[int]:
-    """Returns the seeds of ``0,1,2``.
+    """Return the seeds in a text such as ``0,1,2``.
 
     Raises:
-        UserError: if they are no whole numbers, or one stands twice.
+        UserError: if one is not a whole number of at least 0, or is repeated.
     """
     try:
         numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
-        raise UserError(f'--seeds "{text}" is no list of whole numbers, as 0,1,2.') from error
+        raise UserError(f'--seeds "{text}" is not a list of whole numbers. Write it as 0,1,2.') from error
     if len(set(numbers)) != len(numbers) or any(number < 0 for number in numbers):
-        raise UserError(f'--seeds "{text}": each seed once, none below 0.')
+        raise UserError(f'--seeds "{text}" repeats a seed or has one below 0. Give each seed once, as in 0,1,2.')
     return numbers

@@ -1,4 +1,4 @@
-"""``compare``, ``reproduce`` and ``partition --plot``, as they are typed."""
+"""``compare`` and ``reproduce`` on the command line."""
 
 from __future__ import annotations
 
@@ -44,17 +44,6 @@ def test_a_run_is_not_compared_with_itself_alone(runs: list[Path]) -> None:
     said = silohash("compare", runs[0])
     assert said.code == 2
     assert "nothing to compare it with" in said.err
-
-
-def test_a_partition_is_drawn(archive: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "run.toml", archive)
-    said = silohash("partition", config, "--plot", tmp_path / "a.svg")
-    assert said.code == 0, said
-    assert "labels in effect" in said.out
-    assert (tmp_path / "a.svg").read_text(encoding="utf-8").count("<svg") == 1
-    drift = silohash("partition", config, "--json").document()["drift"]
-    assert set(drift["between_silos"]) == {"total variation", "Hellinger", "Jensen-Shannon"}
-    assert len(drift["silos"]) == 3
 
 
 def test_papers_tables_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

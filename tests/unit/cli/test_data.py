@@ -1,4 +1,4 @@
-"""``silohash data``: what is there, what is missing, what is in it, and the folder it becomes."""
+"""``silohash data``: files that are found or missing, what they contain, and the folder that an import writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_list_tells_of_every_archive_what_is_here(wikipedia: Path) -> None:
     assert entries["coco"]["protocols"] == list(DATASETS["coco"].protocols)
     plain = silohash("data", "list").out
     assert "protocols: feduch, dscmr, rasiwasia, default" in plain
-    assert "files: not here" in plain
+    assert "files: not found" in plain
 
 
 def test_check_names_the_missing_files(wikipedia: Path) -> None:
@@ -71,7 +71,7 @@ def test_check_reads_what_is_there(wikipedia: Path) -> None:
 
 def test_check_tells_of_overlapping_splits(tmp_path: Path) -> None:
     write_lists(tmp_path / "coco", overlap=True)
-    assert "overlap: 5 items stand in both" in silohash("data", "check", "coco").out
+    assert "overlap: 5 items are in both" in silohash("data", "check", "coco").out
 
 
 def test_checksums_are_written_and_compared(wikipedia: Path) -> None:
@@ -83,7 +83,7 @@ def test_checksums_are_written_and_compared(wikipedia: Path) -> None:
     changed = silohash("data", "check", "wikipedia", "--digest")
     assert changed.code == 2
     assert "train_img.mat  differs" in changed.out
-    assert "files are not as" in changed.err
+    assert "files differ from" in changed.err
     assert silohash("data", "check", "wikipedia", "--digest", "--json").code == 2
 
 
@@ -94,7 +94,7 @@ def test_digests_of_a_folder_of_ones_own(tmp_path: Path) -> None:
     assert "  metadata.csv" in said.out
     refused = silohash("data", "check", "glyphs", "--digest")
     assert refused.code == 2
-    assert "digests are of folders" in refused.err
+    assert "digests are only checked for folders" in refused.err
 
 
 def test_import_makes_a_folder_that_opens_by_its_path(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_import_makes_a_folder_that_opens_by_its_path(tmp_path: Path) -> None:
     assert "protocol: coco/hashnet-112218/scaled/30/8-22" in card
     document = silohash("data", "import", write_archive(tmp_path / "mine", count=30), "--out", "copy", "--json")
     assert document.document()["items"] == 30
-    assert "is for data sets whose files you bring" in silohash(
+    assert "is only for data sets whose files you provide" in silohash(
         "data", "import", "glyphs", "--out", "x", "--protocol", "dcmh"
     ).err  # fmt: skip
 
@@ -119,7 +119,7 @@ def test_cards_need_no_files() -> None:
     assert "title: MIRFlickr-25K" in card
     assert "layout dcmh-mat: " in card
     assert "  option concepts: " in card
-    assert "protocol dcmh (where none is named): " in card
+    assert "protocol dcmh (default): " in card
     one = silohash("data", "card", "mirflickr25k", "--protocol", "feduch-16015").out
     assert "queries, training items, database: 2,000, 5,000, 16,015" in one
     assert "16,015 items are searched, 2,000 fewer" in one
@@ -130,4 +130,11 @@ def test_options_of_data_sets_are_refused_elsewhere(tmp_path: Path) -> None:
     for option, value in (("--root", tmp_path), ("--layout", "raw"), ("--protocol", "dcmh")):
         said = silohash("data", "check", "glyphs", option, value)
         assert said.code == 2
-        assert f"{option} is for data sets whose files you bring" in said.err
+        assert f"{option} is only for data sets whose files you provide" in said.err
+
+
+def test_a_folder_is_checked_and_described(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "archive", text="words")
+    assert silohash("data", "check", archive).out.startswith("archive: 120 items; query 20, database 100, train 100\n")
+    assert "protocol: folder/given-splits" in silohash("data", "card", archive).out
+    assert "did you mean" in silohash("data", "check", "glyfs").err

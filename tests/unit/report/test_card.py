@@ -55,7 +55,7 @@ def test_the_card_tells_data_methods_and_origin(run: Run, text: str) -> None:
     assert "iid over 3 silos (missing_text 0.4)" in trained_on
     methods = section(text, "Methods")
     assert "Deep Cross-Modal Hashing" in methods
-    assert "- image and text steps alternate batch by batch" in methods
+    assert "- Image and text steps alternate per batch instead of per epoch." in methods
     origin = section(text, "Origin")
     assert run.config.digest() in origin
     assert run.model.encoder().digest in origin

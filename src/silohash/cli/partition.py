@@ -1,0 +1,49 @@
+"""The command ``partition``: how a config splits its archive between silos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from silohash.cli.console import print_json, print_result, print_status
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(partition)
+
+
+def partition(
+    config: Annotated[Path, typer.Argument(help="Config of the run, a TOML file.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="section.key=value: override a value of the config. Can be repeated."),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw the partition to this file, .svg or .png.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
+) -> None:
+    """Show how a config splits its archive between silos, and how much their labels differ."""
+    from silohash.config.load import load_config
+    from silohash.data.partition.base import partition as spread
+    from silohash.data.partition.drift import drift_of
+    from silohash.runtime.run import archive_of
+
+    value = load_config(config, set_ or [])
+    archive = archive_of(value)
+    parts = spread(archive, value.partition.kind, value.partition.silos, value.seed, **value.partition.parameters())
+    drift = drift_of(parts, archive) if archive.labels is not None or plot is not None else None
+    if plot is not None and drift is not None:
+        from silohash.report.partition_plot import draw_partition
+
+        title = f"{archive.card.name}: {parts.kind} over {len(parts)} silos, seed {parts.seed}"
+        draw_partition(drift, archive.label_names, plot, title=title)
+        print_status(f"Wrote {plot}")
+    if as_json:
+        sizes = {silo.name: len(silo.rows) for silo in parts.silos}
+        print_json({"silos": sizes, "digest": parts.digest(), "drift": drift.to_json() if drift is not None else None})
+        return
+    print_result(parts.describe(archive))
+    if drift is not None:
+        print_result(f"\n{drift.describe()}")

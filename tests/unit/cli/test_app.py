@@ -1,0 +1,180 @@
+"""The command line as a whole: its help, its imports, its JSON, and how errors and interruptions end."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from silohash import __version__
+from silohash.cli import app, inspect, main
+from silohash.config.load import load_config
+from silohash.runtime.run import Run
+from silohash.types import UserError
+from tests.runs import silohash, write_archive, write_config
+
+QUICK = {"federated": {"rounds": 1, "local_epochs": 1}}
+COMMANDS = (
+    *(
+        "demo",
+        "new",
+        "train",
+        "resume",
+        "evaluate",
+        "report",
+        "compare",
+        "reproduce",
+        "study",
+        "sweep",
+        "index",
+        "search",
+    ),
+    *("export", "encode", "data", "partition", "list", "doctor"),
+)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_archive(tmp_path_factory.mktemp("data") / "archive", text="words")
+
+
+def test_help_lists_every_command() -> None:
+    said = silohash("--help")
+    assert said.code == 0
+    assert all(f"\n  {command} " in said.out for command in COMMANDS)
+    assert "simulates the silos on this machine" in " ".join(said.out.split())
+    assert silohash("--version").out.strip() == __version__
+
+
+def commands() -> list[tuple[str, ...]]:
+    """Return every command, and the commands of each group."""
+    root = typer.main.get_command(app)
+    found: list[tuple[str, ...]] = []
+    for name, command in root.commands.items():
+        inner = getattr(command, "commands", {})
+        found += [(name, one) for one in inner] if inner else [(name,)]
+    return found
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_and_option_has_a_help_text(words: tuple[str, ...]) -> None:
+    command = typer.main.get_command(app)
+    for word in words:
+        command = command.commands[word]
+    assert re.match(r"[A-Z].*\.$", (command.help or "").strip().splitlines()[0])
+    for parameter in command.params:
+        assert parameter.help, parameter.name
+        assert re.search(r"[.)\]]$", parameter.help), f"{parameter.name}: {parameter.help}"
+    assert silohash(*words, "--help").code == 0
+
+
+@pytest.mark.whole_run
+def test_json_is_one_document_and_nothing_else(tmp_path: Path, archive: Path) -> None:
+    config = write_config(tmp_path / "run.toml", archive, **QUICK)
+    calls = [
+        ("train", config, "--out", tmp_path / "out", "--json"),
+        ("resume", tmp_path / "out", "--json"),
+        ("evaluate", tmp_path / "out", "--json"),
+        ("index", tmp_path / "out", "--json"),
+        ("search", tmp_path / "out", "parrot", "--json"),
+        ("partition", config, "--json"),
+        ("data", "check", archive, "--json"),
+        ("list", "--json"),
+        ("doctor", "--json"),
+    ]
+    for call in calls:
+        said = silohash(*call)
+        assert said.code == 0, said
+        assert said.document()["schema"] == 1, call
+
+
+def ending(monkeypatch: pytest.MonkeyPatch, error: BaseException):
+    def raising() -> None:
+        raise error
+
+    monkeypatch.setattr(sys.modules["silohash.cli.app"], "app", raising)
+    return silohash()
+
+
+def test_errors_become_a_sentence_and_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ending(monkeypatch, UserError("There is no such thing."))
+    assert (said.code, said.out, said.err) == (2, "", "silohash: There is no such thing.\n")
+    for interruption in (KeyboardInterrupt(), SystemExit(130)):
+        said = ending(monkeypatch, interruption)
+        assert said.code == 130
+        assert "silohash resume RUN" in said.err
+    said = ending(monkeypatch, SystemExit(0))
+    assert (said.code, said.err) == (0, "")
+    with pytest.raises(ZeroDivisionError):
+        ending(monkeypatch, ZeroDivisionError())
+
+
+def test_ctrl_c_inside_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(kind: str) -> list:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inspect, "entries", interrupted)
+    said = silohash("list")
+    assert said.code == 130
+    assert said.err.splitlines()[-1].startswith("silohash: interrupted.")
+
+
+def test_reader_that_stops_early_ends_the_command_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising() -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(sys.modules["silohash.cli.app"], "app", raising)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1
+    assert sys.stderr.closed
+
+
+LISTENING = """
+import signal
+from silohash.cli import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes background programs ignore Ctrl-C
+main()
+"""
+
+
+@pytest.mark.whole_run
+def test_ctrl_c_leaves_a_resumable_run(archive: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "run.toml", archive, federated={"rounds": 200, "local_epochs": 4})
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", LISTENING, "train", str(config), "--out", str(out)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as process:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None:
+            if (out / "checkpoint" / "state.json").exists():
+                break
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        output, status = process.communicate(timeout=60)
+    assert process.returncode == 130, status
+    assert output == ""
+    assert "Traceback" not in status
+    assert "interrupted" in status.splitlines()[-1]
+    assert "silohash resume" in status.splitlines()[-1]
+    assert [path.name for path in out.iterdir() if path.name.endswith((".part", ".old"))] == []
+    done = len(Run(out).rounds())
+    assert 1 <= done < 200
+    assert Run(out).config == load_config(config)
+
+
+@pytest.mark.whole_run
+def test_command_line_does_not_import_torch_before_it_must() -> None:
+    code = "import sys; from silohash.cli import app; assert 'torch' not in sys.modules and 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,37 @@
+"""Output of the commands: which stream it goes to, and in which form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from silohash.cli import console
+
+
+def test_results_and_status_go_to_different_streams(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_result("result")
+    console.print_status("status")
+    written = capsys.readouterr()
+    assert (written.out, written.err) == ("result\n", "status\n")
+
+
+def test_json_has_null_for_figures_that_are_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_json({"a": [float("nan"), 1.5, {"b": float("inf")}], "c": (2,), "d": Path("x"), "e": "é"})
+    text = capsys.readouterr().out
+    assert json.loads(text) == {"schema": 1, "a": [None, 1.5, {"b": None}], "c": [2], "d": "x", "e": "é"}
+    assert "é" in text
+
+
+def test_spinner_is_a_plain_line_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.spinner("Reading"):
+        console.print_result("inside")
+    written = capsys.readouterr()
+    assert (written.out, written.err) == ("inside\n", "Reading …\n")
+
+
+def test_tables_are_wide_without_a_terminal() -> None:
+    assert console.console().width == console.PLAIN_WIDTH
+    assert console.console().stderr
+    assert not console.console(err=False).stderr

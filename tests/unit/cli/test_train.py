@@ -1,0 +1,107 @@
+"""``new``, ``train`` and ``resume``: from a config to a measured run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from silohash.cli.train import seed_numbers
+from silohash.config.load import load_config
+from silohash.report.tables import read_results
+from silohash.runtime.run import Run
+from silohash.types import UserError
+from tests.runs import silohash, write_archive, write_config
+
+QUICK = {"federated": {"rounds": 1, "local_epochs": 1}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cli")
+
+
+@pytest.fixture(scope="module")
+def config(folder: Path) -> Path:
+    return write_config(folder / "run.toml", write_archive(folder / "archive", text="words"), **QUICK)
+
+
+@pytest.mark.parametrize(("text", "numbers"), [("", []), ("0", [0]), ("0,1, 2", [0, 1, 2]), ("3,1,", [3, 1])])
+def test_seeds_are_read(text: str, numbers: list[int]) -> None:
+    assert seed_numbers(text) == numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("1,x", "is not a list of whole numbers"),
+        ("1,1", "repeats a seed"),
+        ("-1", "has one below 0"),
+        ("1.5", "is not"),
+    ],
+)
+def test_seeds_that_cannot_be_used_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(UserError, match=f'--seeds "{text}".*{reason}'):
+        seed_numbers(text)
+
+
+@pytest.mark.whole_run
+def test_new_writes_a_config_that_trains(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "archive", count=60, text="words")
+    file = tmp_path / "new.toml"
+    said = silohash("new", file, "--local", "dcmh", "--federated", "local", "--data", archive)
+    assert said.code == 0
+    assert said.out == ""
+    assert f"Next: silohash train {file}" in said.err
+    assert load_config(file).federated.name == "local"
+    again = silohash("new", file)
+    assert (again.code, again.out) == (2, "")
+    assert f'"{file}" already exists.' in again.err
+    values = ("model.hidden=16", "partition.silos=2", "train.threads=1", "train.device=cpu")
+    tiny = [word for value in values for word in ("--set", value)]
+    said = silohash("train", file, "--out", tmp_path / "out", "--smoke", *tiny)
+    assert said.code == 0, said.err
+    assert len(Run(tmp_path / "out").rounds()) == 2
+
+
+@pytest.mark.whole_run
+def test_training_prints_figures_and_equals_itself(folder: Path, config: Path) -> None:
+    first, again = folder / "out", folder / "again"
+    for out in (first, again):
+        said = silohash("train", config, "--out", out)
+        assert said.code == 0, said.err
+        assert "mAP@all" in said.out
+        assert f"Report: {out / 'report.html'}" in said.out
+        assert "fedavg: round 1/1  loss " in said.err
+        assert "Next: silohash index" in said.err
+    rows = [[row.value for row in read_results(Run(out).results_path)] for out in (first, again)]
+    assert rows[0] == rows[1]
+    refused = silohash("train", config, "--out", first)
+    assert refused.code == 2
+    assert f"silohash resume {first}" in refused.err
+
+
+@pytest.mark.whole_run
+def test_several_seeds_are_several_runs(config: Path, tmp_path: Path) -> None:
+    said = silohash("train", config, "--out", tmp_path / "out", "--seeds", "0,3", "--json")
+    assert said.code == 0, said.err
+    assert said.document()["runs"] == [str(tmp_path / "out" / "seed-0"), str(tmp_path / "out" / "seed-3")]
+    assert {row["seed"] for row in said.document()["results"]} == {0, 3}
+    again = silohash("train", config, "--out", tmp_path / "out", "--seeds", "5,3")
+    assert again.code == 2
+    assert not (tmp_path / "out" / "seed-5").exists()
+
+
+@pytest.mark.whole_run
+def test_default_folder_has_the_name_of_the_config(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert silohash("train", config).code == 0
+    assert Run(tmp_path / "runs" / "run").results_path.exists()
+
+
+def test_a_folder_without_a_run_cannot_be_resumed(tmp_path: Path) -> None:
+    said = silohash("resume", tmp_path)
+    assert (said.code, said.out) == (2, "")
+    assert str(tmp_path) in said.err
