@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from silohash.index.store import Engine, Store
 from silohash.search.hits import Hits, Query
-from silohash.search.merge import DEADLINE_SECONDS, ask
+from silohash.search.merge import ask
 from silohash.search.node import SiloNode
 from silohash.search.policy import check_policy_files, policy_of
 from silohash.types import MODALITIES, Modality, UserError
@@ -56,7 +56,6 @@ def ask_run(
     target: Modality,
     *,
     nodes: Sequence[SiloNode] | None = None,
-    deadline_seconds: float = DEADLINE_SECONDS,
     **options: Unpack[QueryOptions],
 ) -> Hits:
     """Encode one text, picture or vector, and search all silos of a run.
@@ -70,7 +69,6 @@ def ask_run(
         query_modality: whether the value describes a text or an image.
         target: the modality to search.
         nodes: the open silos; None opens those of the run.
-        deadline_seconds: time limit for the slowest silo.
         options: parameters of the `Query`, such as ``k``.
 
     Raises:
@@ -88,7 +86,7 @@ def ask_run(
             )
         queries[node.name] = by_model[name]
     query = next(iter(by_model.values())) if len(by_model) == 1 else queries
-    return ask(nodes, query, deadline_seconds=deadline_seconds)
+    return ask(nodes, query)
 
 
 def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
