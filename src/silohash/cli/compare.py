@@ -30,10 +30,15 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    run: Annotated[list[Path], typer.Argument(help="Folders of two or more evaluated runs on the same data.")],
+    run: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Folders of two or more evaluated runs on the same data.")
+    ],
     measure: Annotated[
         list[str] | None,
-        typer.Option(help="Measure to compare, such as mAP@all. May be repeated. Default: all that the runs share."),
+        typer.Option(
+            metavar="NAME",
+            help="Measure to compare, such as mAP@all. May be repeated. Default: all that the runs share.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -54,9 +59,12 @@ def compare(
 
 def reproduce(
     table: Annotated[
-        str | None, typer.Argument(help="PAPER/TABLE, such as fedcafe/table2. Without it, all tables are listed.")
+        str | None,
+        typer.Argument(metavar="PAPER/TABLE", help="Such as fedcafe/table2. Without it, all tables are listed."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the study. Default: studies/PAPER-TABLE.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the study. Default: studies/PAPER-TABLE.")
+    ] = None,
     set_: Set = None,
     only: Only = None,
     smoke: Smoke = False,
@@ -65,7 +73,7 @@ def reproduce(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a table of a paper, as far as its methods and data are available, and compare the published figures with ours."""
+    """Run a paper's table, as far as its methods and data are available, and compare its figures with ours."""
     from silohash.study.papers import missing_requirements, paper_table, without_missing
 
     recipes = recipe("demo.toml").parent

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Setting of every run, as section.key=value. May be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Setting of every run, such as local.bits=64. May be repeated."),
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(help="Do only the runs with this choice, as axis=choice. May be repeated."),
+    typer.Option(metavar="AXIS=CHOICE", help="Do only the runs with this choice. May be repeated."),
 ]
 Smoke = Annotated[
     bool, typer.Option("--smoke", help="Cut every run to two rounds of one epoch, to check that everything works.")
@@ -45,11 +45,11 @@ def register(app: typer.Typer) -> None:
 
 
 def study(
-    file: Annotated[Path, typer.Argument(help="The study's TOML file; see docs/how-to/studies.md.")],
-    out: Annotated[Path | None, typer.Option(help=OUT)] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML file of the study; see docs/how-to/studies.md.")],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help=OUT)] = None,
     set_: Set = None,
     only: Only = None,
-    processes: Annotated[int | None, typer.Option(min=1, max=64, help=PROCESSES)] = None,
+    processes: Annotated[int | None, typer.Option(metavar="N", min=1, max=64, help=PROCESSES)] = None,
     smoke: Smoke = False,
     fresh: Fresh = False,
     tables_only: Annotated[
@@ -57,7 +57,10 @@ def study(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run every combination of a study's choices and seeds, and write tables and plots. Resumes an interrupted study."""
+    """Run every combination of a study's choices and seeds, and write tables and plots.
+
+    An interrupted study is resumed.
+    """
     with spinner("Reading the study"):
         from silohash.study.config import load_study
 
@@ -78,12 +81,15 @@ def study(
 def sweep(
     recipe: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of a run.")],
     over: Annotated[
-        list[str], typer.Option(help="Setting to vary, as section.key=value,value. May be repeated for combinations.")
+        list[str],
+        typer.Option(metavar="KEY=VALUES", help="Setting to vary, such as local.bits=16,32. May be repeated."),
     ],
-    seeds: Annotated[str, typer.Option(help="Seeds, as 0,1,2. Every value is run with each.")] = "0",
-    out: Annotated[Path | None, typer.Option(help=OUT)] = None,
+    seeds: Annotated[
+        str, typer.Option(metavar="SEEDS", help="Seeds, such as 0,1,2. Every value is run with each.")
+    ] = "0",
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help=OUT)] = None,
     set_: Set = None,
-    processes: Annotated[int, typer.Option(min=1, max=64, help=PROCESSES)] = 1,
+    processes: Annotated[int, typer.Option(metavar="N", min=1, max=64, help=PROCESSES)] = 1,
     smoke: Smoke = False,
     fresh: Fresh = False,
     as_json: AsJson = False,
