@@ -1,4 +1,4 @@
-"""What federated methods keep with DCMH, and local methods with FedAvg: they learn, repeat, resume, bear what lacks."""
+"""The contract of methods, for federated ones with DCMH and local ones with FedAvg: they learn, repeat and resume."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_learns(local: str, federated: str, modalities: str, single: bool) -> No
     listener = Records()
     run_loop(inputs(local, federated, image=image, text=text, single=single, rounds=6), listener)
     first, last = listener.records[0].terms, listener.records[-1].terms
-    lasting = first.keys() & last.keys()  # some terms wait for what the first round makes
+    lasting = first.keys() & last.keys()  # some terms start in the second round
     assert sum(last[name] for name in lasting) < sum(first[name] for name in lasting)
     assert all(silo.rejected is None for record in listener.records for silo in record.silos)
     assert listener.records[-1].validation > 0
@@ -101,7 +101,7 @@ def test_state_goes_through_a_checkpoint(local: str, federated: str, tmp_path) -
 
 
 def without(inputs: Prepared, case: str) -> Prepared:
-    """Takes something from the first of the silos."""
+    """Remove something from the first silo."""
     arrays = {name: array.copy() for name, array in inputs.arrays.items()}
     own = slice(0, inputs.silos[0][1] + inputs.silos[0][2])
     if case == "labels":
@@ -117,7 +117,7 @@ def without(inputs: Prepared, case: str) -> Prepared:
 
 @each_pair
 @pytest.mark.parametrize("case", ["items but one", "all items", "labels", "all classes but one", "pictures", "texts"])
-def test_bears_a_silo_without(local: str, federated: str, case: str) -> None:
+def test_trains_with_a_silo_that_lacks_something(local: str, federated: str, case: str) -> None:
     sizes = {"items but one": (1, 20, 20), "all items": (0, 20, 20)}.get(case, (12, 20, 20))
     listener = Records()
     state = run_loop(without(inputs(local, federated, sizes, rounds=2), case), listener)
@@ -139,7 +139,7 @@ def test_silos_that_take_part_late_or_never_can_deploy(local: str, federated: st
 
 
 @each_pair
-def test_traits_tell_the_truth(local: str, federated: str) -> None:
+def test_traits_are_true(local: str, federated: str) -> None:
     given = inputs(local, federated, rounds=1)
     kind, listener = type(given.resolved.federated), Records()
     state = run_loop(given, listener)

@@ -1,4 +1,4 @@
-"""What every local method keeps: it builds, learns, is deterministic, and bears silos that lack something."""
+"""The contract of local methods: they build, learn, are deterministic, and train with silos that lack something."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_tower_without_inputs_does_not_move(name: str, preset: str, missing: str
 
 
 @each_method
-def test_state_of_a_phase_starts_anew_and_is_finite(name: str, preset: str) -> None:
+def test_state_is_reset_at_the_start_of_a_phase_and_finite(name: str, preset: str) -> None:
     method, data = method_of(name, preset), silo_data(12)
     with seeds.torch_globally(0, "weights"):
         model = method.build(model_spec(), BITS)

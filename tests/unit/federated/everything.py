@@ -1,4 +1,4 @@
-"""A method that fills all twelve hooks, with a network of its own, a private part, statistics and two phases."""
+"""A method that overrides all twelve hooks, with an auxiliary network, private layers, statistics and two phases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from silohash.local.base import outputs_of
 from silohash.models.parameters import install, params_of
 from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
 
-CARD = MethodCard("everything", "All hooks", "", "none", 2026, "", "Fills every hook.", supervised=True)
+CARD = MethodCard("everything", "All hooks", "Tests", "none", 2026, "", "Override every hook.", supervised=True)
 PRIVATE = "text.backbone"
 CALLS: list[tuple[str, int]] = []
 SEEN: dict[str, list[object]] = {}

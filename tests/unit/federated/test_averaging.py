@@ -1,11 +1,15 @@
-"""Weighted averages, a parameter group at a time."""
+"""Weighted averages per parameter group, and limits on weights."""
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
+import pytest
 
 from silohash.exchange.message import Message
-from silohash.federated.averaging import weighted_average
+from silohash.federated.averaging import Aggregation, capped_weights, weighted_average
 
 NAMES = ("image.w", "text.w")
 
@@ -72,3 +76,40 @@ def test_inputs_are_left_alone() -> None:
     weighted_average(before, updates)
     assert np.array_equal(before["image.w"], current()["image.w"])
     assert (updates[0].params["image.w"] == 1.0).all()
+
+
+@pytest.mark.parametrize(
+    ("weights", "cap", "expected"),
+    [
+        ([8, 1, 1, 0], 0.5, [5, 2.5, 2.5, 0]),
+        ([1, 1, 1, 1], 0.5, [1, 1, 1, 1]),
+        ([8, 8, 1, 1], 0.3, [5.4, 5.4, 3.6, 3.6]),
+        ([9, 1, 0, 0], 0.3, [5, 5, 0, 0]),
+        ([3, 1], 0.5, [2, 2]),  # exactly as many silos as the cap needs
+        ([10, 5, 1, 1], 0.4, [6.8, 6.8, 1.7, 1.7]),  # the excess of the first brings the second above the cap
+        ([6, 3, 1], 1.0, [6, 3, 1]),
+        ([0, 0], 0.5, [0, 0]),
+    ],
+)
+def test_capped_weights_keep_their_sum(weights: list[float], cap: float, expected: list[float]) -> None:
+    np.testing.assert_allclose(capped_weights(np.asarray(weights, float), cap), expected)
+
+
+def test_an_update_without_weight_does_not_spoil_the_average() -> None:
+    broken = update(np.nan, 0, 0)
+    found = weighted_average(current(), [broken, update(3.0, 30, 8)])
+    assert np.array_equal(found["image.w"], np.full((2, 3), 3.0, np.float32))
+    unweighted = Message("update", "s", 0, params=dict(broken.params), weights={"text": 1.0})
+    assert "image.w" not in weighted_average(current(), [unweighted])
+
+
+def test_screens_are_applied_in_order_and_their_remarks_collected() -> None:
+    first, second = update(1.0, 1, 1), update(2.0, 1, 1)
+
+    def drop(current: Any, updates: Any, *, remark: str) -> Any:
+        return updates[1:], {f"{len(updates)}": remark}
+
+    screens = Aggregation(screens=(partial(drop, remark="a"), partial(drop, remark="b")))
+    assert screens.screened({}, [first, second]) == ([], {"2": "a", "1": "b"})
+    assert Aggregation().screened({}, [first]) == ([first], {})
+    assert Aggregation().average is weighted_average

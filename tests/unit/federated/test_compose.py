@@ -1,4 +1,4 @@
-"""Several federated methods as one: nothing collides, only one decides, what cannot be composed is refused."""
+"""Several federated methods at once: nothing collides, and only one member decides each part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederatedMethod, ServerState, SiloContext, entries_under
 from silohash.federated.compose import Compose, label_members
-from silohash.federated.composition_rules import overrides
 from silohash.federated.methods.fedproc import FedProc
 from silohash.federated.methods.moon import MOON
 from silohash.models.towers import hash_layers
@@ -28,12 +27,25 @@ from silohash.runtime.indexing import index_run
 from silohash.runtime.worker import Worker
 from silohash.search.silos import ask_run
 from silohash.types import UserError
-from tests.runs import Records, prepared, run_loop, same_arrays, train, write_archive
+from tests.runs import (
+    Records,
+    prepared,
+    run_loop,
+    same_arrays,
+    train,
+    write_archive,
+)
 from tests.unit.federated.everything import CALLS, SEEN
 
 GLYPHS = {"data": {"name": "glyphs"}}
+
+
 PROC = {"name": "fedproc", "min_count": 1}
+
+
 HAP = {"name": "fedhap", "min_count": 1, "weighting": "examples"}
+
+
 CAFE = {"name": "fedcafe", "min_count": 1, "weighting": "examples"}
 
 
@@ -55,7 +67,7 @@ def whole(*methods: dict[str, Any]) -> Compose:
 
 
 def said(*methods: Any) -> str:
-    """The sentence that a composition is refused with when the config is read."""
+    """Return the error with which a composition is rejected when the config is read."""
     with pytest.raises(UserError) as error:
         load_config({**GLYPHS, "federated": {"name": "compose", "methods": list(methods)}})
     return str(error.value).removeprefix("the config: ")
@@ -133,7 +145,7 @@ def test_every_member_is_made_ready_once_whatever_the_others_keep(monkeypatch: p
 
 
 def test_networks_are_not_lost_while_a_silo_waits_for_statistics() -> None:
-    """FedBi-GNNs gives statistics and FedHAP none: the discriminator must be sent as if nobody waited."""
+    """FedBi-GNNs has statistics and FedHAP has none: the discriminator must be sent nevertheless."""
     state, records = ended({"name": "fedbignns"}, HAP)
     judges = entries_under("fedhap/discriminator", state.server.extras)
     start = entries_under("fedhap/discriminator", ended({"name": "fedbignns"}, HAP, rounds=1)[0].server.extras)
@@ -158,7 +170,7 @@ def test_two_members_statistics_are_merged_by_each() -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_the_other_members_additions_do_not_touch_the_average(first: int) -> None:
-    """FedNova sends moves and averages them its own way; prototypes beside it change nothing where their term is off."""
+    """FedNova sends differences and averages them itself; prototypes do not matter while their term is off."""
     methods = [
         {"name": "fednova"},
         {**HAP, "triplet_weight": 0.0, "quantization_weight": 0.0, "adversarial_weight": 0.0},
@@ -198,7 +210,7 @@ def test_members_share_what_one_decides() -> None:
     layers = hash_layers(model.state_dict())
     assert method.shared_parameters(model) == method.members["fedprox"].shared_parameters(model) == layers
     _, records = ended({"name": "fedprox"}, {"name": "local"})
-    assert "fedprox/proximal" not in records[-1].terms  # nothing is shared
+    assert "fedprox/proximal" not in records[-1].terms  # no parameters are shared
 
 
 @pytest.mark.parametrize("other", [PROC, CAFE, {"name": "moon"}], ids=lambda method: method["name"])
@@ -235,83 +247,6 @@ def test_outputs_are_adapted_in_order() -> None:
     ):
         method.members = members  # type: ignore[assignment]
         assert torch.equal(method.adapt_outputs(outputs, extras).code["text"], expected)
-
-
-@pytest.mark.parametrize(
-    ("methods", "part"),
-    [
-        (
-            ("fednova", "local"),
-            '"fednova" and "local" both decide how the server averages (aggregate), but only one method can.',
-        ),
-        (("local", "fedala"), "how a silo's round begins and its phases (begin_round)"),
-        (("fedproto", "fedcmr"), "which parameters are shared (shared_parameters, broadcast)"),
-        (("fedcmr", "plfedcmh"), "which parameters are shared (shared_parameters, broadcast)"),
-        (("fednova", "plfedcmh"), "which parameters a silo sends (silo_update)"),
-        (("moon", "local", "fedprox", "local"), '"local" and "local-2" both decide'),
-        (
-            ("fedcafe", "fedhap"),
-            "the weight of a silo (weight), but only one method can. Leave one of them out, "
-            'or set weighting = "examples" in "fedcafe", or set weighting = "examples" in "fedhap".',
-        ),
-        (
-            ("fedprox", "fednova"),
-            'Set proximal_weight in "fednova", which accounts only for its own, and leave "fedprox" out',
-        ),
-        (("centralized", "moon"), '"centralized" pools all data'),
-        (("moon", "compose"), '"compose" is a composition itself. List its members instead.'),
-    ],
-)
-def test_pairs_that_cannot_be_composed_are_refused_with_the_reason(methods: tuple[str, ...], part: str) -> None:
-    text = said(*({"name": name} for name in methods))
-    assert text.startswith("federated.methods: ")
-    assert part in text
-
-
-def test_a_pair_is_composed_once_parameters_say_that_one_only_adds() -> None:
-    assert whole({"name": "fedcafe"}, HAP).deciders == dict.fromkeys(("weight", "silo_update", "aggregate"), "fedcafe")
-    assert whole(CAFE, {"name": "fedhap"}).deciders == {"weight": "fedhap"}
-    assert whole({"name": "fedala"}, {"name": "fedbignns"}).deciders["begin_round"] == "fedala"
-    assert "begin_round" in said({"name": "fedala"}, {"name": "fedbignns", "local_mix": 0.5})
-
-
-def test_one_training_loop_serves_networks_and_adaptations_that_agree() -> None:
-    assert whole({**HAP, "judge_learning_rate": 0.01}).auxiliary_learning_rate == 0.01
-    assert whole({"name": "moon"}).auxiliary_learning_rate is None
-    text = said(HAP, {**HAP, "judge_learning_rate": 0.01})
-    assert '"fedhap" and "fedhap-2" both decide the learning rate of auxiliary networks' in text
-    assert whole({"name": "moon"}, {**CAFE, "hash_on": "raw"}).adapts_training is False
-    assert whole({"name": "moon"}, CAFE).adapts_training is True
-    assert "is trained on adapted outputs (adapt_outputs, adapts_training)" in said(CAFE, {**CAFE, "hash_on": "raw"})
-
-
-def test_what_is_declared_to_add_is_filled() -> None:
-    for name in FEDERATED_METHODS.names():
-        kind = FEDERATED_METHODS.resolve(name)
-        method = kind(kind.Params(**kind.presets["recommended"]))
-        assert all(overrides(method, hook) for hook in kind.adds), name
-        assert all(key in kind.Params.model_fields for under in kind.adds.values() for key in under), name
-
-
-def test_a_method_may_say_itself_that_it_adds(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.unit.federated.everything import Everything
-
-    monkeypatch.setitem(FEDERATED_METHODS.table, "everything", "tests.unit.federated.everything:Everything")  # type: ignore[arg-type]
-    assert "(silo_update)" in said({"name": "fednova"}, {"name": "everything"})
-    monkeypatch.setattr(Everything, "adds", {"silo_update": {}, "aggregate": {}})
-    assert whole({"name": "fednova"}, {"name": "everything"}).deciders["aggregate"] == "fednova"
-
-
-def test_traits_follow_from_the_members() -> None:
-    plain = whole({"name": "fedprox"}, {"name": "moon"})
-    assert (plain.needs_labels, plain.uplink, plain.encode_extras, plain.class_head) == (False, "sum", (), False)
-    assert (plain.shares_parameters, plain.personalized, plain.codes_comparable) == (True, False, True)
-    rich = whole({"name": "moon"}, CAFE)
-    assert (rich.needs_labels, rich.uplink, rich.class_head) == (True, "records", True)
-    assert rich.encode_extras == ("fedcafe/memory",)
-    personal = whole({"name": "fedprox"}, {"name": "plfedcmh"}, {"name": "fedala"})
-    assert (personal.uniform_broadcast, personal.personalized, personal.codes_comparable) == (False, True, False)
-    assert not whole({"name": "local"}, {"name": "moon"}).shares_parameters
 
 
 @pytest.mark.parametrize(
@@ -370,7 +305,7 @@ def test_the_memory_of_a_member_is_part_of_the_encoder(tmp_path: Path) -> None:
     model, weights = run.model, run.model.weights["global"]
     assert set(weights.extras) == {"fedcafe/memory"}
     assert weights.extras["fedcafe/memory"].any()
-    other = {"fedcafe/memory": -50 * weights.extras["fedcafe/memory"]}  # a unit row is too short to turn a sign
+    other = {"fedcafe/memory": -50 * weights.extras["fedcafe/memory"]}  # a unit row is too short to change a sign
     moved = replace(model, weights={"global": Weights(weights.params, other)})
     rows = run.archive.split("database")
     assert moved.encoder().digest != model.encoder().digest

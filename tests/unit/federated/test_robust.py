@@ -1,7 +1,8 @@
-"""Rules that bear faulty silos: what they compute, whom they name, and that a run survives."""
+"""Robust rules: what they compute, which silos they report, and that training survives."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,24 +11,28 @@ import torch
 
 from silohash.exchange.message import Message
 from silohash.federated.averaging import capped_weights, weighted_average
-from silohash.federated.base import ServerState
 from silohash.federated.robust import (
     capped_average,
     clip_updates,
     coordinate_median,
+    delta_of,
     mislabeled_silos,
     multi_krum,
     robust_aggregation,
     suspicious_updates,
     trimmed_mean,
 )
-from silohash.federated.server_optimizers import ServerOptimizer
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.runner import InProcess
 from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
-from tests.runs import Records, first_state, prepared, run_loop
+from tests.runs import (
+    Records,
+    first_state,
+    prepared,
+    run_loop,
+)
 
 CURRENT = {"image.w": np.zeros(3, np.float32), "text.w": np.ones(2, np.float32), "image.steps": np.asarray(3)}
 
@@ -40,6 +45,22 @@ def update(sender: str, image: object, text: object = (1, 1), weight: float = 1.
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("weights", "cap", "expected"),
+    [
+        ([8, 1, 1, 0], 0.5, [5, 2.5, 2.5, 0]),
+        ([1, 1, 1, 1], 0.5, [1, 1, 1, 1]),
+        ([8, 8, 1, 1], 0.3, [5.4, 5.4, 3.6, 3.6]),
+        ([9, 1, 0, 0], 0.3, [5, 5, 0, 0]),
+    ],
+)
+def test_no_silo_weighs_more_than_the_cap(weights: list[float], cap: float, expected: list[float]) -> None:
+    np.testing.assert_allclose(capped_weights(np.asarray(weights, float), cap), expected)
+    updates = [update(str(n), [n == 0, n == 1, n == 2], weight=w) for n, w in enumerate(weights)]
+    found = capped_average(weighted_average, cap, CURRENT, updates)["image.w"]
+    np.testing.assert_allclose(found, np.asarray(expected[:3]) / sum(expected), rtol=1e-6)
+
+
 def test_median_and_trimmed_mean_take_each_number_by_itself() -> None:
     updates = [update(str(n), [n, -n, 1e9 if n == 4 else 0], steps=n) for n in range(5)]
     assert coordinate_median(CURRENT, updates)["image.w"].tolist() == [2, -2, 0]
@@ -50,14 +71,14 @@ def test_median_and_trimmed_mean_take_each_number_by_itself() -> None:
     assert trimmed_mean(CURRENT, two, share=0.49)["image.w"].tolist() == [1, 2, 3]
 
 
-def test_silos_without_a_modality_have_no_voice_in_its_tower() -> None:
+def test_silos_without_a_modality_do_not_count_for_its_tower() -> None:
     updates = [update("a", [9, 9, 9], weight=0.0), update("b", [1, 1, 1]), update("c", [1, 1, 1])]
     assert coordinate_median(CURRENT, updates)["image.w"].tolist() == [1, 1, 1]
     silent = [update("a", [9, 9, 9], weight=0.0)]
     assert "image.w" not in coordinate_median(CURRENT, silent)
 
 
-def test_clipping_cuts_moves_to_the_median_and_names_the_largest() -> None:
+def test_clipping_shortens_updates_to_the_median_and_reports_the_largest() -> None:
     updates = [update("a", [3, 4, 0]), update("b", [0, 5, 0]), update("c", [0, 0, 500])]
     kept, remarks = clip_updates(CURRENT, updates, factor=1.0)
     assert kept[0] is updates[0]
@@ -75,7 +96,7 @@ def test_krum_leaves_out_those_far_from_the_others() -> None:
     assert multi_krum(CURRENT, near[:2], share=0.3) == (near[:2], {})
 
 
-def test_silos_without_weight_are_nobodys_neighbours() -> None:
+def test_silos_without_weight_are_not_neighbors() -> None:
     empty = [replace(update(f"empty-{n}", [0, 0, 0]), weights={"image": 0.0, "text": 0.0}) for n in range(6)]
     near = [update(str(n), [5 + 0.01 * n, 0, 0]) for n in range(4)]
     far = update("far", [-50, 0, 0])
@@ -100,13 +121,6 @@ def test_krum_compares_silos_in_what_both_of_them_train() -> None:
     kept, remarks = multi_krum(CURRENT, [*far, *both, *pictures], share=0.25)
     assert set(remarks) == {"far-0", "far-1"}
     assert len(kept) == 6
-
-
-def test_suspicions_name_large_moves_and_opposite_ones() -> None:
-    updates = [update(str(n), [1, 0.1 * n, 0]) for n in range(4)]
-    assert suspicious_updates(CURRENT, updates) == {}
-    assert "49 times" in suspicious_updates(CURRENT, [*updates, update("large", [50, 0, 0])])["large"]
-    assert "away" in suspicious_updates(CURRENT, [*updates, update("other", [-1, 0, 0])])["other"]
 
 
 def scored(sender: str, score: float, chance: float | None = 0.4, queries: int = 40) -> Message:
@@ -134,62 +148,22 @@ def test_silos_whose_score_tells_too_little_are_no_misfits(unjudged: Message) ->
     assert mislabeled_silos([unjudged] * 3) == {}
 
 
-def test_nobody_is_a_misfit_before_something_is_learnt_or_among_two() -> None:
+def test_no_silo_is_reported_before_something_is_learned_or_among_two() -> None:
     assert mislabeled_silos([scored("a", 0.45), scored("b", 0.45), scored("c", 0.4)]) == {}
     assert mislabeled_silos([scored("a", 0.9), scored("b", 0.4)]) == {}
 
 
-@pytest.mark.parametrize(
-    ("weights", "cap", "expected"),
-    [
-        ([8, 1, 1, 0], 0.5, [5, 2.5, 2.5, 0]),
-        ([1, 1, 1, 1], 0.5, [1, 1, 1, 1]),
-        ([8, 8, 1, 1], 0.3, [5.4, 5.4, 3.6, 3.6]),
-        ([9, 1, 0, 0], 0.3, [5, 5, 0, 0]),
-    ],
-)
-def test_no_silo_weighs_more_than_the_cap(weights: list[float], cap: float, expected: list[float]) -> None:
-    np.testing.assert_allclose(capped_weights(np.asarray(weights, float), cap), expected)
-    updates = [update(str(n), [n == 0, n == 1, n == 2], weight=w) for n, w in enumerate(weights)]
-    found = capped_average(weighted_average, cap, CURRENT, updates)["image.w"]
-    np.testing.assert_allclose(found, np.asarray(expected[:3]) / sum(expected), rtol=1e-6)
-
-
-def test_server_optimizers_step_by_the_averaged_move() -> None:
-    before = ServerState(params={"image.w": np.asarray([1.0, 2.0], np.float32)})
-    after = replace(before, params={"image.w": np.asarray([2.0, 1.0], np.float32)})
-    momentum = ServerOptimizer("fedavgm", momentum=0.5)
-    first = momentum.step(before, after)
-    np.testing.assert_allclose(first.params["image.w"], [2, 1])
-    second = momentum.step(first, replace(first, params={"image.w": np.asarray([3.0, 0.0], np.float32)}))
-    np.testing.assert_allclose(second.params["image.w"], [3.5, -0.5])
-    for name, square in (("fedadam", 0.99e-6 + 0.01), ("fedyogi", 1e-6 + 0.01)):
-        adaptive = ServerOptimizer(name, learning_rate=0.1, floor=1e-3)
-        found = adaptive.step(before, after).params["image.w"]
-        move = 0.1 * 0.1 / (np.sqrt(square) + 1e-3)
-        np.testing.assert_allclose(found, [1 + move, 2 - move], rtol=1e-4)
-
-
-@pytest.mark.parametrize("optimizer", ["fedavgm", "fedadam", "fedyogi"])
-def test_server_optimizers_learn_by_their_default_rates(optimizer: str) -> None:
-    given = prepared(federated={"rounds": 8, "server": {"optimizer": optimizer}}, train={"learning_rate": 0.01})
-    listener = Records()
-    run_loop(given, listener)
-    losses = [record.loss for record in listener.records]
-    assert losses[-1] < 0.8 * losses[0], losses
-
-
 class Faulty:
-    """A runner in which some silos send noise, a hundred times as large as what they learnt."""
+    """A runner in which some silos add strong noise to their parameters."""
 
     def __init__(self, worker: Worker, faulty: int) -> None:
         self.inner, self.faulty = InProcess(worker), faulty
 
     def run(self, tasks: list[SiloTask]):
         for result in self.inner.run(tasks):
-            yield self.spoilt(result) if result.silo < self.faulty and result.update.kind == "update" else result
+            yield self.disturbed(result) if result.silo < self.faulty and result.update.kind == "update" else result
 
-    def spoilt(self, result: SiloResult) -> SiloResult:
+    def disturbed(self, result: SiloResult) -> SiloResult:
         generator = np.random.default_rng(result.silo)
         params = {
             name: array + generator.normal(0, 5, array.shape).astype(array.dtype)
@@ -218,18 +192,18 @@ def score(faulty: int, **federated: object) -> tuple[float, Records]:
 @pytest.mark.parametrize("faulty", [1, 3])
 @pytest.mark.parametrize("rule", ["median", "trimmed_mean", "multi_krum", "clip"])
 @pytest.mark.parametrize("name", ["fedavg", "fednova"])
-def test_a_run_survives_faulty_silos_under_every_rule_and_names_them(name: str, rule: str, faulty: int) -> None:
+def test_training_survives_faulty_silos_under_every_rule_and_reports_them(name: str, rule: str, faulty: int) -> None:
     healthy, _ = score(0, name=name)
     ruined, _ = score(faulty, name=name)
-    borne, listener = score(faulty, name=name, robust={"rule": rule})
+    robust, listener = score(faulty, name=name, robust={"rule": rule})
     assert ruined < healthy - 0.15
-    assert borne > ruined + 0.5 * (healthy - ruined)
+    assert robust > ruined + 0.5 * (healthy - ruined)
     named = {warning.partition(":")[0] for record in listener.records for warning in record.warnings}
     assert {f"silo-{number}" for number in range(faulty)} <= named
 
 
 @pytest.mark.parametrize("name", ["local", "fedproto", "plfedcmh"])
-def test_what_would_do_nothing_is_refused(name: str) -> None:
+def test_rules_without_effect_are_rejected(name: str) -> None:
     for section, value in (("robust", {"rule": "median"}), ("server", {"optimizer": "fedadam"})):
         with pytest.raises(UserError, match=f'federated.{section}: "{name}" does not average parameters'):
             prepared(federated={"name": name, section: value})
@@ -252,3 +226,99 @@ def test_the_cap_holds_for_weights_that_a_method_makes_itself(name: str) -> None
 
 def test_rules_by_name_average_as_they_say() -> None:
     assert robust_aggregation("median").average is coordinate_median
+
+
+def test_suspicions_name_large_moves_and_opposite_ones() -> None:
+    updates = [update(str(n), [1, 0.1 * n, 0]) for n in range(4)]
+    assert suspicious_updates(CURRENT, updates) == {}
+    assert "49 times" in suspicious_updates(CURRENT, [*updates, update("large", [50, 0, 0])])["large"]
+    assert "away" in suspicious_updates(CURRENT, [*updates, update("other", [-1, 0, 0])])["other"]
+
+
+def test_deltas_are_differences_of_floating_arrays_in_groups_with_weight() -> None:
+    given = replace(update("a", [1, 2, 3], text=(5, 7)), weights={"image": 1.0, "text": 0.0})
+    assert delta_of(CURRENT, given).tolist() == [1.0, 2.0, 3.0, 0.0, 0.0]
+    assert delta_of(CURRENT, replace(given, weights={"text": 1.0})).tolist() == [0.0, 0.0, 0.0, 4.0, 6.0]
+    assert delta_of({}, given).tolist() == []
+
+
+def test_trimming_rounds_up_and_leaves_at_least_one_silo() -> None:
+    updates = [update(str(n), [value] * 3) for n, value in enumerate([0, 1, 2, 30])]
+    for share, expected in ((0.0, 8.25), (0.1, 1.5), (0.25, 1.5), (0.26, 1.5), (0.9, 1.5)):
+        assert trimmed_mean(CURRENT, updates, share=share)["image.w"].tolist() == [expected] * 3, share
+    five = [*updates, update("4", [100] * 3)]
+    for share, expected in ((0.2, 11.0), (0.21, 2.0)):
+        assert trimmed_mean(CURRENT, five, share=share)["image.w"].tolist() == pytest.approx([expected] * 3), share
+
+
+@pytest.mark.parametrize(
+    ("length", "factor", "reported"), [(2, 1.0, False), (2.1, 1.0, True), (4, 2.0, False), (1, 1.0, False)]
+)
+def test_updates_shortened_to_less_than_half_are_reported(length: float, factor: float, reported: bool) -> None:
+    updates = [update("a", [1, 0, 0]), update("b", [0, 1, 0]), update("c", [0, 0, length])]
+    kept, remarks = clip_updates(CURRENT, updates, factor=factor)
+    assert bool(remarks) == reported
+    assert kept[2].params["image.w"][2] == pytest.approx(min(length, factor))
+    assert kept[2].params["image.steps"] == 4
+
+
+def test_krum_scores_are_sums_over_the_nearest_silos() -> None:
+    positions = [0.0, 1.0, 2.5, 4.5, 20.0, 23.0]
+    updates = [update(str(n), [value, 0, 0]) for n, value in enumerate(positions)]
+    share = 1 / 3  # two of six may be faulty: each score is the sum of the two smallest squared distances
+    scores = [sum(sorted((x - y) ** 2 for j, y in enumerate(positions) if j != i)[:2]) for i, x in enumerate(positions)]
+    worst = sorted(range(6), key=lambda n: scores[n])[4:]
+    assert set(multi_krum(CURRENT, updates, share=share)[1]) == {str(n) for n in worst} == {"4", "5"}
+    tied = [update(str(n), [value, 0, 0]) for n, value in enumerate([0.0, 1.0, 3.0, 3.4, 3.5])]
+    assert set(multi_krum(CURRENT, tied, share=0.2)[1]) == {"0"}
+    assert set(multi_krum(CURRENT, tied, share=0.3)[1]) == {"0", "1"}
+
+
+@pytest.mark.parametrize(("length", "reported"), [(4.9, False), (5.1, True)])
+def test_updates_beyond_five_times_the_median_are_reported(length: float, reported: bool) -> None:
+    updates = [*(update(str(n), [1, 0, 0]) for n in range(4)), update("far", [length, 0, 0])]
+    assert bool(suspicious_updates(CURRENT, updates)) == reported
+
+
+@pytest.mark.parametrize(("cosine", "reported"), [(-0.15, False), (-0.25, True)])
+def test_updates_against_the_others_are_reported(cosine: float, reported: bool) -> None:
+    turned = [cosine, math.sqrt(1 - cosine**2), 0]
+    updates = [*(update(str(n), [1, 0, 0]) for n in range(4)), update("turned", turned)]
+    assert set(suspicious_updates(CURRENT, updates)) == ({"turned"} if reported else set())
+    assert suspicious_updates(CURRENT, updates[3:]) == {}
+
+
+@pytest.mark.parametrize(
+    ("score", "chance", "queries", "reported"),
+    [
+        (0.45, 0.4, 10, True),  # a skill of 0.083 where 0.5 is typical
+        (0.45, 0.4, 9, False),
+        (0.48, 0.4, 40, True),  # 0.133 is below 0.3 times 0.5
+        (0.50, 0.4, 40, False),  # 0.167 is not
+        (0.805, 0.8, 40, True),
+        (0.81, 0.81, 40, False),
+    ],
+)
+def test_silos_are_reported_below_a_share_of_the_typical_skill(
+    score: float, chance: float, queries: int, reported: bool
+) -> None:
+    honest = [scored(name, 0.7) for name in "abc"]
+    assert bool(mislabeled_silos([*honest, scored("x", score, chance=chance, queries=queries)])) == reported
+
+
+@pytest.mark.parametrize(("typical", "reported"), [(0.455, False), (0.47, True)])
+def test_nobody_is_reported_before_the_typical_skill_reaches_a_tenth(typical: float, reported: bool) -> None:
+    messages = [*(scored(name, typical) for name in "abc"), scored("x", 0.4)]
+    assert bool(mislabeled_silos(messages)) == reported
+
+
+def test_rules_pass_their_settings_on() -> None:
+    updates = [update(str(n), [value] * 3) for n, value in enumerate([0, 1, 2, 30])]
+    assert robust_aggregation("trimmed_mean").average(CURRENT, updates)["image.w"].tolist() == [1.5] * 3
+    assert robust_aggregation("trimmed_mean", faulty=0.0).average(CURRENT, updates)["image.w"].tolist() == [8.25] * 3
+    ((kept, _),) = [robust_aggregation("clip", clip_factor=2.0).screened(CURRENT, updates)]
+    assert kept[3].params["image.w"][0] == pytest.approx(3.0)
+    assert set(robust_aggregation("multi_krum").screened(CURRENT, updates)[1]) == {"2", "3"}
+    heavy = [update("a", [4, 4, 4], weight=9.0), update("b", [0, 0, 0], weight=1.0)]
+    assert robust_aggregation().average(CURRENT, heavy)["image.w"].tolist() == pytest.approx([3.6] * 3)
+    assert robust_aggregation(weight_cap=0.6).average(CURRENT, heavy)["image.w"].tolist() == pytest.approx([2.4] * 3)

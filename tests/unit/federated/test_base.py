@@ -1,4 +1,4 @@
-"""One loop carries a method that fills every hook: their order, what each is given, and that state is a value."""
+"""The contract: a method that overrides every hook, the order of calls, and that state is a value."""
 
 from __future__ import annotations
 
@@ -10,15 +10,31 @@ import pytest
 import torch
 
 from silohash.federated import FEDERATED_METHODS
+from silohash.federated.base import Adapted, FederatedMethod, entries_under
 from silohash.local.supervised.dcmh import DCMHParams
+from silohash.models.towers import HashNet
 from silohash.runtime.checkpoint import load_checkpoint, save_checkpoint
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
-from tests.runs import Records, first_state, prepared, run_loop, same_arrays, train, write_archive
+from tests.runs import (
+    Records,
+    first_state,
+    model_spec,
+    prepared,
+    run_loop,
+    same_arrays,
+    silo_data,
+    train,
+    write_archive,
+)
 from tests.unit.federated.everything import CALLS, PRIVATE, SEEN
+from tests.unit.federated.helpers import BITS, silo_context
 
 NAME = {"name": "everything"}
+
+
 SIZES = (30, 20, 10)
+METHODS = FEDERATED_METHODS.names()
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +49,7 @@ def inputs(**federated: object):
 
 
 def hooks() -> list[str]:
-    """The hooks in the order of their calls, repetitions in a row once."""
+    """Return the hooks in the order of their calls, without immediate repetitions."""
     return [name for name, _ in itertools.groupby(name for name, _ in CALLS if not name.startswith("shared"))]
 
 
@@ -65,7 +81,7 @@ def test_phases_see_their_rows_and_only_the_second_is_regularized() -> None:
     assert SEEN["steps"][0] == {"image": 5, "text": 5}
 
 
-def test_own_network_is_stepped_and_terms_are_told() -> None:
+def test_the_auxiliary_network_is_trained_and_terms_are_recorded() -> None:
     listener = Records()
     run_loop(inputs(rounds=1), listener)
     assert all(moved > 0.01 for moved in SEEN["critic"])
@@ -128,7 +144,7 @@ def test_a_silo_whose_statistics_are_not_finite_is_left_out(monkeypatch: pytest.
     assert set(state.silos) == {0, 2}
 
 
-def test_parts_that_do_not_travel_stay_in_the_silo() -> None:
+def test_private_parameters_stay_in_the_silo() -> None:
     state = run_loop(inputs())
     for silo in range(3):
         kept = state.silos[silo]
@@ -139,7 +155,7 @@ def test_parts_that_do_not_travel_stay_in_the_silo() -> None:
     assert not np.array_equal(first, second)
 
 
-def test_a_silo_that_first_takes_part_late_is_made_ready() -> None:
+def test_a_silo_that_joins_late_is_initialized() -> None:
     listener = Records()
     state = run_loop(inputs(rounds=6), listener, fraction=1 / 3, validate=False)
     first_rounds: dict[str, int] = {}
@@ -160,7 +176,7 @@ def test_through_bytes_it_is_the_same() -> None:
     assert plain.best_score == wired.best_score
 
 
-def test_going_on_from_a_checkpoint_is_the_same(tmp_path) -> None:
+def test_resuming_from_a_checkpoint_is_the_same(tmp_path) -> None:
     whole = run_loop(inputs(rounds=4))
     half = run_loop(inputs(rounds=4), stop=2)
     save_checkpoint(tmp_path / "checkpoint", half, "digest")
@@ -171,7 +187,7 @@ def test_going_on_from_a_checkpoint_is_the_same(tmp_path) -> None:
     assert (whole.best_round, whole.best_score) == (resumed.best_round, resumed.best_score)
 
 
-def test_only_what_travels_is_averaged() -> None:
+def test_only_shared_parameters_are_averaged() -> None:
     state = run_loop(inputs(rounds=1))
     start = first_state(inputs(), Worker(inputs(), torch.device("cpu"))).server.params
     same = {name: np.array_equal(array, start[name]) for name, array in state.server.params.items()}
@@ -189,3 +205,76 @@ def test_a_run_deploys_a_model_a_silo_with_its_extras(tmp_path) -> None:
     weights = {**model.weights, "silo-1": replace(model.weights["silo-1"], extras={})}
     with pytest.raises(UserError, match='The model "silo-1" lacks memory'):
         replace(model, weights=weights).encoder("silo-1")
+
+
+def test_adapted_passes_outputs_on() -> None:
+    model = HashNet(model_spec(), 8).eval()
+    batch = silo_data(4).batch(torch.arange(4))
+    adapted = Adapted(model, FEDERATED_METHODS.resolve("fedavg")(None), {})
+    assert torch.equal(adapted(batch).code["text"], model(batch).code["text"])
+    assert list(adapted(batch, ("image",)).code) == ["image"]
+    assert adapted.modalities == model.modalities
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_card_and_presets(name: str) -> None:
+    kind, card = FEDERATED_METHODS.resolve(name), FEDERATED_METHODS.card(name)
+    assert card.key == name
+    assert card.summary
+    assert "recommended" in kind.presets
+    for preset in kind.presets.values():
+        kind(kind.Params(**preset))
+    assert kind.shares_parameters or kind.personalized
+    assert kind.uplink in {"sum", "records"}
+
+
+def test_every_card_names_authors_and_states_differences_as_sentences() -> None:
+    for name in METHODS:
+        card = FEDERATED_METHODS.card(name)
+        assert card.authors, name
+        assert card.summary.endswith("."), name
+        assert all(text[0].isupper() and text.endswith(".") for text in card.differs_from_paper), name
+
+
+def test_every_method_of_a_paper_has_the_faithful_preset() -> None:
+    for name in METHODS:
+        presets = FEDERATED_METHODS.resolve(name).presets
+        assert list(presets) in (["recommended"], ["recommended", "paper"], ["recommended", "paper", "authors_code"]), (
+            name
+        )
+        assert "paper" in presets or name == "compose", name
+        assert not presets["recommended"], name
+
+
+def test_entries_of_a_composed_member_are_found_by_the_whole_name() -> None:
+    values = {"moon/a": 1, "moon/b/c": 2, "moon-2/a": 3, "moon": 4}
+    assert entries_under("moon", values) == {"a": 1, "b/c": 2}
+
+
+def test_frozen_outputs_are_computed_once_per_round() -> None:
+    context, calls = silo_context(6), []
+    for _ in range(2):
+        found = context.frozen_outputs("global", lambda: calls.append(1) or context.global_model)
+    assert calls == [1]
+    assert found["image"].shape == (6, BITS)
+    assert context.frozen_outputs("global", lambda: context.global_model, "feature")["image"].shape == (6, 16)
+
+
+def test_kept_tensors_are_copies_under_a_prefix() -> None:
+    context = silo_context(4)
+    value = torch.ones(2)
+    context.keep("own", {"w": value})
+    value += 1
+    assert context.kept("own")["w"].tolist() == [1.0, 1.0]
+    context.keep("other", {"w": value})
+    context.forget("own")
+    assert context.kept("own") == {}
+    assert set(context.state.kept) == {"other/w"}
+    assert context.previous_model is None
+
+
+def test_weights_are_items_with_the_modality_of_the_group() -> None:
+    context = silo_context(10)
+    context.data = replace(context.data, has_text=torch.arange(10) < 3)
+    method = FederatedMethod(None)
+    assert [method.weight(context, group) for group in ("image", "text", "elsewhere")] == [10.0, 3.0, 10.0]

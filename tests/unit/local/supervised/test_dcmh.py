@@ -28,12 +28,12 @@ IMAGE = Step("image", ("image.",), ("image",))
 TEXT = Step("text", ("text.",), ("text",))
 
 
-def made_up(*shape: int, seed: int = 0) -> torch.Tensor:
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).normal(size=shape))
 
 
 def labels(count: int, seed: int = 0) -> torch.Tensor:
-    """Multi-hot labels of five kinds; the first row has none."""
+    """Return multi-hot labels of five classes; the first row has none."""
     drawn = torch.from_numpy((np.random.default_rng(seed).random((count, 5)) < 0.3).astype(np.float64))
     drawn[0] = 0.0
     return drawn
@@ -44,7 +44,7 @@ def paper(**more: object) -> DCMH:
 
 
 def ready(method: DCMH, data, bits: int = 8) -> tuple[torch.nn.Module, SiloState]:
-    """A model and the state at the start of a phase, in float64."""
+    """Return a model and its state at the start of a phase."""
     torch.manual_seed(0)
     model = method.build(model_spec(image=data.image is not None, text=data.text is not None), bits)
     state = SiloState()
@@ -64,7 +64,7 @@ def test_similarity_equals_loops() -> None:
 
 
 def test_pair_likelihood_equals_loops_and_is_stable() -> None:
-    codes, others, similar = made_up(6, 8), made_up(9, 8, seed=1), torch.rand(6, 9, dtype=torch.float64)
+    codes, others, similar = drawn(6, 8), drawn(9, 8, seed=1), torch.rand(6, 9, dtype=torch.float64)
     found = pair_likelihood(codes, others, similar)
     for i in range(6):
         for j in range(9):
@@ -98,8 +98,8 @@ def test_mean_similarity_equals_loops_and_stays_away_from_the_ends(graded: bool)
 
 
 def test_quantization_and_balance_equal_loops() -> None:
-    codes = made_up(6, 8)
-    targets = signs(made_up(6, 8, seed=1))
+    codes = drawn(6, 8)
+    targets = signs(drawn(6, 8, seed=1))
     drift, means = quantization(codes, targets), balance(codes)
     for k in range(8):
         assert float(means[k]) == pytest.approx((sum(float(codes[i, k]) for i in range(6)) / 6) ** 2)
@@ -108,7 +108,7 @@ def test_quantization_and_balance_equal_loops() -> None:
 
 
 def paper_loss(state: SiloState, codes: torch.Tensor, rows: torch.Tensor, gamma: float, eta: float) -> float:
-    """Equation (1) for a batch of the image network, with loops; divided by N and B as the reference does."""
+    """Return equation (1) for a batch of the image network, with loops, divided by N and B."""
     count, bits = state.buffers["image"].shape
     known = state.buffers["labels"]
     total = 0.0
@@ -125,7 +125,7 @@ def paper_loss(state: SiloState, codes: torch.Tensor, rows: torch.Tensor, gamma:
 
 
 def test_pair_contrast_equals_loops() -> None:
-    codes, partners = made_up(5, 8, seed=1), made_up(5, 8, seed=2)
+    codes, partners = drawn(5, 8, seed=1), drawn(5, 8, seed=2)
     found = pair_contrast(codes, partners, 0.3)
     for i in range(5):
         near = [
@@ -148,7 +148,7 @@ def test_paper_preset_is_equation_1_divided_by_items_and_batch(gamma: float, eta
     data = silo_data(12)
     _, state = ready(method, data)
     rows = torch.tensor([7, 0, 3, 11])
-    codes = made_up(4, 8, seed=5).float()
+    codes = drawn(4, 8, seed=5).float()
     outputs = Outputs(feature={}, logit={"image": codes}, code={"image": codes})
     terms = method.terms(IMAGE, outputs, data.batch(rows), state)
     assert set(terms) == {"likelihood", "quantization", "balance"}
@@ -163,7 +163,7 @@ def test_gradient_of_the_paper_preset_is_the_analytic_one() -> None:
     data = silo_data(15)
     _, state = ready(method, data)
     state.buffers = {n: b.double() if b.is_floating_point() else b for n, b in state.buffers.items()}
-    codes = made_up(15, 8, seed=3).requires_grad_()
+    codes = drawn(15, 8, seed=3).requires_grad_()
     outputs = Outputs(feature={}, logit={"image": codes}, code={"image": codes})
     terms = method.terms(IMAGE, outputs, data.batch(torch.arange(15)), state)
     sum(weight * value for weight, value in terms.values()).backward()
@@ -179,7 +179,7 @@ def test_recommended_preset_takes_means() -> None:
     method, data = DCMH(DCMHParams()), silo_data(20)
     _, state = ready(method, data)
     rows = torch.arange(5, 15)
-    codes = made_up(10, 8).float()
+    codes = drawn(10, 8).float()
     terms = method.terms(TEXT, Outputs({}, {"text": codes}, {"text": codes}), data.batch(rows), state)
     known = state.buffers["labels"]
     alike = similarity(known[rows], known, graded=True)
@@ -245,7 +245,7 @@ def test_one_modality_is_compared_with_itself() -> None:
     method, data = DCMH(DCMHParams()), silo_data(10, text=False)
     model, state = ready(method, data)
     assert [step.name for step in method.steps(model)] == ["image"]
-    codes = made_up(10, 8).float()
+    codes = drawn(10, 8).float()
     terms = method.terms(IMAGE, Outputs({}, {}, {"image": codes}), data.batch(torch.arange(10)), state)
     alike = similarity(data.labels, data.labels, graded=True)
     weights = pair_weights(alike, float(state.buffers["share"]))
@@ -260,7 +260,7 @@ def test_items_without_the_modality_teach_nothing_and_are_compared_by_what_they_
     data = replace(whole, has_text=has_text, text=whole.text * has_text.unsqueeze(1))
     _, state = ready(method, data)
     assert (state.buffers["text"][:4] == 0).all()
-    codes = made_up(10, 8).float()
+    codes = drawn(10, 8).float()
     batch = data.batch(torch.arange(10))
     everything = method.terms(TEXT, Outputs({}, {}, {"text": codes}), batch, state)
     other = codes.clone()

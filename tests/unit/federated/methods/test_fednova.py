@@ -1,4 +1,4 @@
-"""FedNova: how far a silo's optimiser goes, and what a proximal term does to it."""
+"""FedNova: the length of updates, and the effect of a proximal term on it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from silohash.config.load import load_config, load_resolved
-from silohash.config.sections import TrainConfig
 from silohash.exchange.message import Message
-from silohash.federated.base import ServerState
+from silohash.federated.base import FederatedMethod, ServerState
 from silohash.federated.methods.fednova import FedNova, FedNovaParams
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
-from silohash.runtime.silo import SiloTask, make_context, step_norm, train_silo
+from silohash.runtime.config import load_config
+from silohash.runtime.silo import TrainSettings, make_context, step_norm, train_silo
 from silohash.types import Outputs, PairBatch, Step, Terms, UserError
-from tests.runs import Records, loop_config, model_spec, prepared, run_loop, silo_data, tiny
+from tests.runs import (
+    Records,
+    model_spec,
+    prepared,
+    run_loop,
+    silo_data,
+    tiny,
+)
+from tests.unit.federated.helpers import context_of, fresh_server
 
 PLAIN = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": 0.05}
 
@@ -27,22 +35,22 @@ PLAIN = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": 0.05}
 @pytest.mark.parametrize("steps", [1, 7, 40])
 def test_length_under_momentum(momentum: float, steps: int) -> None:
     closed = (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
-    found = step_norm(TrainConfig(optimizer="sgd", momentum=momentum, weight_decay=0.1), steps)
+    found = step_norm(TrainSettings(optimizer="sgd", momentum=momentum, weight_decay=0.1), steps)
     assert found == pytest.approx(closed)
 
 
 @pytest.mark.parametrize(("rate", "weight", "steps"), [(0.1, 0.5, 7), (0.01, 3.0, 100), (0.5, 2.0, 4), (0.1, 0.5, 1)])
 def test_length_under_a_proximal_term(rate: float, weight: float, steps: int) -> None:
     closed = (1 - (1 - rate * weight) ** steps) / (rate * weight)
-    found = step_norm(TrainConfig(optimizer="sgd", momentum=0.0), steps, pull=rate * weight)
+    found = step_norm(TrainSettings(optimizer="sgd", momentum=0.0), steps, pull=rate * weight)
     assert found == pytest.approx(closed)
 
 
 def test_lengths_that_the_specification_names() -> None:
-    assert step_norm(TrainConfig(optimizer="sgd", momentum=0.9), 7) == pytest.approx(23.0467, abs=1e-4)
-    plain = TrainConfig(optimizer="sgd", momentum=0.0)
+    assert step_norm(TrainSettings(optimizer="sgd", momentum=0.9), 7) == pytest.approx(23.0467, abs=1e-4)
+    plain = TrainSettings(optimizer="sgd", momentum=0.0)
     assert step_norm(plain, 7, pull=0.1 * 0.5) == pytest.approx(6.03325, abs=1e-5)
-    assert [step_norm(TrainConfig(optimizer=name), 7, pull=0.3) for name in ("adam", "adamw")] == [7.0, 7.0]
+    assert [step_norm(TrainSettings(optimizer=name), 7, pull=0.3) for name in ("adam", "adamw")] == [7.0, 7.0]
 
 
 class Slope(DCMH):
@@ -58,12 +66,14 @@ def test_under_a_constant_gradient_what_is_sent_is_one_step(
     weight: float, momentum: float, length: float, effective_steps: str
 ) -> None:
     method = FedNova(FedNovaParams(proximal_weight=weight, effective_steps=effective_steps))
-    config = loop_config(epochs=7, rounds=1, optimizer="sgd", momentum=momentum, learning_rate=0.1, batch=20)
+    settings = TrainSettings(optimizer="sgd", momentum=momentum, learning_rate=0.1, batch=20)
     model = HashNet(model_spec(), 16)
     start = params_of(model)
-    task = SiloTask("train", 0, Message("broadcast", "server", 0, params=start))
-    context = make_context(task, config, model=model, local=Slope(DCMHParams()), data=silo_data(20))
-    update = train_silo(context, method, config).update
+    context = make_context(
+        silo=0, broadcast=Message("broadcast", "server", 0, params=start), kept={}, model=model, local=Slope(DCMHParams()),
+        data=silo_data(20), epochs=7, total_rounds=1, settings=settings,
+    )  # fmt: skip
+    update = train_silo(context, method, settings).update
     for tower in ("image", "text"):
         name = f"{tower}.hash.bias"
         walked = start[name] - params_of(context.model)[name]
@@ -107,17 +117,61 @@ def test_refuses_steps_of_no_known_length(train: dict, weight: float, words: str
     for federated in (member, {"name": "compose", "methods": [{"name": "fedproc"}, member]}):
         with pytest.raises(UserError, match=words):
             load_config(tiny(tmp_path, federated=federated, train=train))
-    assert load_resolved(tiny(tmp_path, federated=member, train=PLAIN | {"learning_rate": 0.1})).remarks == ()
+    assert load_config(tiny(tmp_path, federated=member, train=PLAIN | {"learning_rate": 0.1})).remarks == []
 
 
 def test_a_run_says_once_what_adams_length_is(tmp_path) -> None:
-    resolved = load_resolved(
+    config = load_config(
         tiny(tmp_path, federated={"name": "compose", "methods": [{"name": "fednova"}]}, train={"optimizer": "adamw"})
     )
-    expected = 'fednova: the length of an update under "adamw" is approximated by its number of steps.'
-    assert list(resolved.remarks) == [expected]
-    assert load_resolved(tiny(tmp_path, federated={"name": "fedavg"})).remarks == ()
+    assert config.remarks == ['fednova: the length of an update under "adamw" is approximated by its number of steps.']
+    assert load_config(tiny(tmp_path, federated={"name": "fedavg"})).remarks == []
     listener = Records()
     given = prepared((8, 8), federated={"name": "fednova", "rounds": 2, "local_epochs": 1})
     run_loop(given, listener)
-    assert [record.warnings for record in listener.records] == [list(given.resolved.remarks), []]
+    assert [record.warnings for record in listener.records] == [given.config.remarks, []]
+
+
+def test_presets() -> None:
+    assert FedNova.presets == {"recommended": {}, "paper": {}, "authors_code": {"effective_steps": "count"}}
+    assert (FedNovaParams().proximal_weight, FedNovaParams().effective_steps) == (0.0, "length")
+
+
+def test_the_server_multiplies_the_mean_normalized_update_by_the_mean_length() -> None:
+    method = FedNova(FedNovaParams())
+    server = ServerState(params={"image.w": np.asarray([10.0]), "image.n": np.asarray(3)})
+    updates = [
+        Message("update", str(n), 0, weights={"image": weight},
+                params={"image.w": np.asarray([delta]), "image.n": np.asarray(n)},
+                sums={"effective/image": np.asarray(weight * length), "weight/image": np.asarray(weight)})
+        for n, (weight, delta, length) in enumerate([(1.0, 2.0, 4.0), (3.0, -1.0, 8.0)])
+    ]  # fmt: skip
+    after = method.aggregate(server, updates)
+    assert after.params["image.w"].tolist() == [10.0 - 7.0 * -0.25]  # tau_eff = (4 + 24) / 4, mean = (2 - 3) / 4
+    assert after.params["image.n"] == 1
+    origin = method.origin(server)
+    assert (origin["image.w"].tolist(), int(origin["image.n"])) == ([0.0], 3)
+
+
+def test_a_silo_sends_its_update_per_step_and_its_weighted_length() -> None:
+    method = FedNova(FedNovaParams())
+    context = context_of(fresh_server(method))
+    FederatedMethod.begin_round(method, context)
+    context.steps_taken = {"image": 4}
+    with torch.no_grad():
+        for parameter in context.model.parameters():
+            parameter.sub_(2.0)
+    update = method.silo_update(context)
+    for name in ("image.hash.bias", "text.hash.bias"):  # without steps of its own, a tower counts those of the other
+        np.testing.assert_allclose(update.params[name], 0.5, rtol=1e-4)
+    assert float(update.sums["effective/image"]) == 20 * 4
+    assert float(update.sums["weight/text"]) == 20
+    context.steps_taken = {}
+    np.testing.assert_allclose(method.silo_update(context).params["image.hash.bias"], 2.0, rtol=1e-4)
+
+
+def test_the_step_size_may_reach_but_not_pass_the_global_model() -> None:
+    method = FedNova(FedNovaParams(proximal_weight=2.0))
+    assert method.check_steps(optimizer="sgd", learning_rate=0.5, momentum=0.0) == []
+    with pytest.raises(UserError, match="overshoot"):
+        method.check_steps(optimizer="sgd", learning_rate=0.51, momentum=0.0)

@@ -1,0 +1,60 @@
+"""Tensors and silos for the tests of the federated methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from silohash.exchange.message import Message
+from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.local.supervised.dcmh import DCMH, DCMHParams
+from silohash.models.parameters import params_of
+from silohash.models.towers import HashNet
+from silohash.runtime.silo import TrainSettings, make_context
+from tests.runs import model_spec, silo_data
+
+BITS, CLASSES = 8, 6
+INFO = FederationInfo(silos=4, classes=CLASSES, bits=BITS, total_rounds=3)
+
+
+def draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Return normal values in float64."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def hot(rows: int, classes: int, seed: int = 0) -> torch.Tensor:
+    """Return multi-hot labels in float64, at least one per row."""
+    drawn = (torch.rand(rows, classes, generator=torch.Generator().manual_seed(seed)) < 0.4).double()
+    drawn[torch.arange(rows), torch.arange(rows) % classes] = 1
+    return drawn
+
+
+def fresh_server(method: FederatedMethod, *, class_head: bool = False) -> ServerState:
+    """Return the server state of a method before the first round."""
+    torch.manual_seed(0)
+    return method.init_server(HashNet(replace(model_spec(), class_head=class_head), BITS), INFO)
+
+
+def context_of(
+    server: ServerState, *, class_head: bool = False, kept: Mapping[str, Any] | None = None, count: int = 20,
+    round: int = 0, local: Any = None,  # noqa: A002  the field's word
+) -> SiloContext:  # fmt: skip
+    """Return the context of a silo with some pairs under a server state."""
+    torch.manual_seed(1)
+    model = HashNet(replace(model_spec(), class_head=class_head), BITS)
+    broadcast = Message("broadcast", "server", round, params=server.params, extras=server.extras)
+    return make_context(
+        silo=0, broadcast=broadcast, kept=dict(kept or {}), model=model, local=local or DCMH(DCMHParams()),
+        data=silo_data(count), epochs=1, total_rounds=3, settings=TrainSettings(),
+    )  # fmt: skip
+
+
+def silo_context(count: int, *, round: int = 0, **extras: float) -> SiloContext:  # noqa: A002  the field's word
+    """Return the context of a silo with some pairs and some extras."""
+    sent = {name: np.asarray(value) for name, value in extras.items()}
+    params = params_of(HashNet(model_spec(), BITS))
+    return context_of(ServerState(params=params, extras=sent), count=count, round=round)

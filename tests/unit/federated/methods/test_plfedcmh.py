@@ -1,0 +1,219 @@
+"""PLFedCMH: mixtures of the silos' layers, and the prototype losses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.exchange.message import Message
+from silohash.federated.base import FederationInfo, ServerState
+from silohash.federated.methods.fedproto import prototype_distance
+from silohash.federated.methods.plfedcmh import (
+    Mixer,
+    PLFedCMH,
+    PLFedCMHParams,
+    authors_scales,
+    class_code_gap,
+    layers_of,
+)
+from silohash.models.towers import HashNet
+from tests.runs import (
+    model_spec,
+    same_arrays,
+)
+from tests.unit.federated.helpers import BITS, CLASSES, INFO, context_of, draw, fresh_server, hot
+
+
+class TestMixing:
+    def test_mixing_moves_towards_what_a_silo_learnt(self) -> None:
+        method = PLFedCMH(PLFedCMHParams(hyper_rate=0.01))
+        server = self.server(method)
+        server.private.update({f"trained/{group}": np.ones(3, np.bool_) for group in ("image", "text")})
+        for silo in range(3):  # silos differ, or mixing could not move
+            for name, array in server.params.items():
+                drift = 0.1 * draw(*array.shape, seed=silo).numpy()
+                server.private[f"bank/{silo}/{name}"] = (array + drift).astype(array.dtype)
+        target = {n: server.private[f"bank/2/{n}"] for n in server.params}
+        update = Message(kind="update", sender="0", round=0, params=target, weights={"image": 1.0, "text": 1.0},
+                         records={"silo": np.asarray(0)})  # fmt: skip
+
+        def distance(state: ServerState) -> float:
+            mixture = method.broadcast(replace(state, private={**state.private, **bank}), 0, round=0).params
+            return sum(float(np.square(mixture[n] - target[n]).sum()) for n in target)
+
+        bank = {n: a for n, a in server.private.items() if n.startswith("bank/")}
+        assert distance(method.aggregate(server, [update])) < distance(server)
+
+    def test_every_silo_starts_from_the_common_model(self) -> None:
+        method = PLFedCMH(PLFedCMHParams())
+        server = self.server(method)
+        for silo in range(3):
+            params = method.broadcast(server, silo, round=0).params
+            assert all(np.allclose(params[name], array, atol=1e-6) for name, array in server.params.items())
+
+    def test_nobody_gets_a_part_of_what_a_silo_has_not_trained(self) -> None:
+        method = PLFedCMH(PLFedCMHParams())
+        server = self.server(method)
+        moved = {name: (array + 1).astype(array.dtype) for name, array in server.params.items()}
+        trained = {0: {"image": 5.0, "text": 5.0}, 1: {"image": 5.0, "text": 0.0}}  # 1 has no texts, 2 takes no part
+        updates = [
+            Message(kind="update", sender=str(silo), round=0, params=moved, weights=weights,
+                    records={"silo": np.asarray(silo)})
+            for silo, weights in trained.items()
+        ]  # fmt: skip
+        after = method.aggregate(server, updates)
+        assert after.private["trained/image"].tolist() == [True, True, False]
+        assert after.private["trained/text"].tolist() == [True, False, False]
+        for silo in range(3):
+            mixture = method.broadcast(after, silo, round=1).params
+            assert all(np.allclose(mixture[name], array, atol=1e-6) for name, array in moved.items())
+
+    def test_all_that_have_trained_have_a_part(self) -> None:
+        mixer = Mixer(4, 2)
+        everyone, two = torch.tensor([True] * 4), torch.tensor([True, False, True, False])
+        whole, part = mixer(1, everyone).detach(), mixer(1, two).detach()
+        assert bool((whole > 0).all())
+        torch.testing.assert_close(whole.sum(1), torch.ones(2))
+        torch.testing.assert_close(part[:, two], whole[:, two] / whole[:, two].sum(1, keepdim=True))
+        assert float(part[:, ~two].abs().sum()) == 0.0
+
+    def test_layers_are_tensors_of_one_place(self) -> None:
+        assert layers_of(["image.hash.weight", "image.hash.bias", "image.backbone.0.weight"]) == {
+            "image.hash": ["image.hash.weight", "image.hash.bias"],
+            "image.backbone.0": ["image.backbone.0.weight"],
+        }
+
+    @staticmethod
+    def server(method: PLFedCMH) -> ServerState:
+        model = HashNet(model_spec(), 8)
+        return method.init_server(model, FederationInfo(silos=3, classes=6, bits=8, total_rounds=2))
+
+
+class TestAuthorsCode:
+    def test_in_sequence_a_silo_mixes_the_new_models_of_those_before(self) -> None:
+        together, in_turn = (
+            PLFedCMH(PLFedCMHParams(hyper_rate=0.1, sequential=sequential)) for sequential in (False, True)
+        )
+        server = together.init_server(HashNet(model_spec(), BITS), INFO)
+        server.private.update({f"trained/{group}": np.ones(4, np.bool_) for group in ("image", "text")})
+        updates = [
+            Message(
+                kind="update", sender=str(silo), round=0, weights={"image": 1.0, "text": 1.0},
+                params={n: (a + draw(*a.shape, seed=silo).numpy()).astype(a.dtype) for n, a in server.params.items()},
+                records={"silo": np.asarray(silo)},
+            )
+            for silo in range(4)
+        ]  # fmt: skip
+        one_by_one = server
+        for update in updates:
+            one_by_one = together.aggregate(one_by_one, [update])
+        found = in_turn.aggregate(server, updates)
+        assert same_arrays(found.private, one_by_one.private)
+        parallel = together.aggregate(server, updates).private
+        assert same_arrays(*({n: a for n, a in p.items() if n.startswith("bank/")} for p in (found.private, parallel)))
+        # of the first models, all alike, nothing can be learnt in parallel; in turn there is something to mix
+        assert not same_arrays(found.private, parallel)
+
+    def test_the_scale_of_the_code_is_that_of_its_sums(self) -> None:
+        values, prototypes, labels, items = draw(5, 3, seed=1), draw(6, 3, seed=2), hot(5, 6), 40
+        mask = torch.tensor([True, True, False, True, True, True])
+        gaps = [
+            (3 * float(labels[i, c]) - float(values[i] @ prototypes[c])) ** 2
+            for i in range(5) for c in range(6) if mask[c]
+        ]  # fmt: skip
+        distances = []
+        for i in range(5):
+            target = torch.stack([prototypes[c] for c in range(6) if mask[c] and labels[i, c]]).mean(0)
+            distances += [float(values[i, k] - target[k]) ** 2 for k in range(3)]
+        wide, narrow = authors_scales(3, 5, batch=5, items=items)
+        gap = float(class_code_gap(values, labels, prototypes, mask).mean())
+        distance = float(prototype_distance(values, labels, prototypes, mask).mean())
+        assert wide * gap == pytest.approx(sum(gaps) / (5 * items))
+        assert narrow * distance == pytest.approx(sum(distances) / len(distances) / (5 * items))
+
+    def test_its_terms_have_that_scale(self) -> None:
+        found = {}
+        known = {f"prototypes/{m}": draw(CLASSES, BITS).float().numpy() for m in ("image", "text")}
+        known |= {f"mask/{m}": np.arange(CLASSES) != 2 for m in ("image", "text")}
+        context = context_of(ServerState(params={}, extras=known))
+        batch = context.data.batch(torch.arange(8))
+        for normalization in ("mean", "code"):
+            method = PLFedCMH(PLFedCMHParams(normalization=normalization))
+            terms = method.regularizer(context, batch, context.model(batch))
+            found[normalization] = {name: float(value.detach()) for name, (_, value) in terms.items()}
+        wide, narrow = authors_scales(BITS, CLASSES - 1, batch=8, items=20)
+        assert found["code"]["class_code"] == pytest.approx(wide * found["mean"]["class_code"])
+        assert found["code"]["prototype"] == pytest.approx(narrow * found["mean"]["prototype"])
+
+
+def test_presets() -> None:
+    scale = {"normalization": "code", "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000}
+    assert PLFedCMH.presets == {
+        "recommended": {}, "paper": scale, "authors_code": {**scale, "hyper_rate": -1e-3, "sequential": True},
+    }  # fmt: skip
+    params = PLFedCMHParams()
+    assert (params.class_code_weight, params.prototype_weight, params.hyper_rate) == (0.5, 1.0, 1e-3)
+    assert (params.prototype_weighting, params.normalization, params.sequential, params.fuse) == (
+        "uniform",
+        "mean",
+        False,
+        False,
+    )
+
+
+def test_class_code_gap_is_that_of_a_double_loop() -> None:
+    values, prototypes, labels = draw(4, 3, seed=1), draw(5, 3, seed=2), hot(4, 5)
+    mask = torch.tensor([True, True, False, True, True])
+    found = class_code_gap(values, labels, prototypes, mask)
+    for i in range(4):
+        gaps = [(float(values[i] @ prototypes[c]) / 3 - float(labels[i, c])) ** 2 for c in range(5) if mask[c]]
+        assert float(found[i]) == pytest.approx(sum(gaps) / 4)
+
+
+def test_terms_and_their_weights() -> None:
+    known = {f"prototypes/{m}": draw(CLASSES, BITS, seed=5).float().numpy() for m in ("image", "text")}
+    known |= {f"mask/{m}": np.arange(CLASSES) != 2 for m in ("image", "text")}
+    context = context_of(ServerState(params={}, extras=known))
+    batch = context.data.batch(torch.arange(12))
+    outputs = context.model(batch)
+    mask, prototypes = torch.arange(CLASSES) != 2, torch.from_numpy(known["prototypes/image"])
+    rows = batch.labels[:, mask].sum(1) > 0
+    expected = {"class_code": 0.0, "prototype": 0.0}
+    for logit in outputs.logit.values():
+        values, labels = torch.tanh(logit[rows]), batch.labels[rows]
+        expected["class_code"] += float(class_code_gap(values, labels, prototypes, mask).mean())
+        expected["prototype"] += float(prototype_distance(values, labels, prototypes, mask).mean())
+    terms = PLFedCMH(PLFedCMHParams(class_code_weight=0.3, prototype_weight=0.7)).regularizer(context, batch, outputs)
+    assert {name: weight for name, (weight, _) in terms.items()} == {"class_code": 0.3, "prototype": 0.7}
+    assert {name: float(value) for name, (_, value) in terms.items()} == pytest.approx(expected, rel=1e-5)
+    only = PLFedCMH(PLFedCMHParams(class_code_weight=0.0)).regularizer(context, batch, outputs)
+    assert set(only) == {"prototype"}
+
+
+def test_the_mixture_is_the_sum_of_all_silos_layers_by_their_shares() -> None:
+    method = PLFedCMH(PLFedCMHParams())
+    server = fresh_server(method)
+    server.private.update({f"trained/{group}": np.asarray([True, True, False, True]) for group in ("image", "text")})
+    for silo in range(4):
+        for name, array in server.params.items():
+            server.private[f"bank/{silo}/{name}"] = np.full_like(array, 10.0**silo)
+    sent = method.broadcast(server, 1, round=0).params
+    mixer = method._mixers(server)["image"]
+    shares = mixer(1, torch.tensor([True, True, False, True])).detach().numpy()
+    layers = list(method._groups(server.params)["image"].values())
+    for share, names in zip(shares, layers, strict=True):
+        for name in names:
+            np.testing.assert_allclose(sent[name], share[0] + 10 * share[1] + 1000 * share[3], rtol=1e-4)
+    assert server.private["trained/image"].shape == (4,)
+
+
+def test_the_update_names_the_silo() -> None:
+    method = PLFedCMH(PLFedCMHParams(min_count=1))
+    context = context_of(fresh_server(method))
+    context.silo = 3
+    update = method.silo_update(context)
+    assert int(update.records["silo"]) == 3
+    assert set(update.sums) == {f"prototype_{kind}/{m}" for kind in ("sum", "count") for m in ("image", "text")}

@@ -1,0 +1,92 @@
+"""The class memory of FedCAFE and the weights derived from it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.exchange.message import Message
+from silohash.federated.class_memory import (
+    UNRELATED,
+    common_memory,
+    memories_of,
+    memory_likelihood,
+    powers,
+    self_weight,
+    silo_weights,
+)
+from tests.unit.federated.helpers import draw, hot
+
+
+def test_memory_weights_are_likelihoods_to_a_power_and_never_vanish() -> None:
+    likelihoods = [0.5, 0.7, 0.6, 0.69]
+    for sharpness in (1.0, 0.5, 2.0):
+        powers = np.asarray(likelihoods) ** (1 / sharpness)
+        np.testing.assert_allclose(silo_weights(likelihoods, sharpness=sharpness, cap=4.0), powers / powers.sum())
+        own = np.asarray([self_weight(value, sharpness=sharpness, cap=1e9) for value in likelihoods])
+        np.testing.assert_allclose(own / own.sum(), powers / powers.sum())
+    sharp = silo_weights(likelihoods, sharpness=1e-4, cap=4.0)
+    assert sharp.sum() == pytest.approx(1.0)
+    assert sharp.argmax() == 1
+    assert (sharp > 0).all() or sharp[1] == pytest.approx(1.0)
+    assert silo_weights(likelihoods, sharpness=1e-4, cap=1.5).max() == pytest.approx(1.5 / 4)
+    assert self_weight(0.7, sharpness=1e-4, cap=3.0) == 3.0
+
+
+def test_likelihood_is_finite_for_many_classes_and_least_for_the_same_memory() -> None:
+    rows = torch.nn.functional.normalize(draw(80, 128), dim=1)
+    mask = torch.ones(80, dtype=torch.bool)
+    same, other = memory_likelihood(rows, rows, mask), memory_likelihood(-rows, rows, mask)
+    assert 0 < float(same) < float(other) < math.inf
+    assert float(memory_likelihood(rows, rows, ~mask)) == pytest.approx(math.log(2))
+
+
+def test_likelihood_of_clusters_is_that_of_a_double_loop() -> None:
+    memory, common = draw(4, 6, seed=1), draw(5, 6, seed=2)
+    mask, same = torch.tensor([True, False, True, True]), hot(3, 5, seed=3)
+    expected = [
+        math.log1p(math.exp(theta)) - float(same[i, j]) * theta
+        for i, row in enumerate(memory[mask]) for j in range(5) for theta in [0.5 * float(row @ common[j])]
+    ]  # fmt: skip
+    assert float(memory_likelihood(memory, common, mask, same)) == pytest.approx(np.mean(expected))
+
+
+def test_likelihood_of_matching_classes_is_that_of_a_double_loop() -> None:
+    memory, common = draw(4, 6, seed=1), draw(4, 6, seed=2)
+    mask = torch.tensor([True, False, True, True])
+    expected = [
+        math.log1p(math.exp(theta)) - (i == j) * theta
+        for i in (0, 2, 3) for j in range(4) for theta in [0.5 * float(memory[i] @ common[j])]
+    ]  # fmt: skip
+    assert float(memory_likelihood(memory, common, mask)) == pytest.approx(np.mean(expected))
+    assert pytest.approx(math.log(2)) == UNRELATED
+
+
+def test_powers_are_relative_and_limited() -> None:
+    np.testing.assert_allclose(powers([1.0, 2.0, 4.0], 2.0, 0.5), [0.25, 1.0, 4.0])
+    np.testing.assert_allclose(np.log(powers([1e-9, 1e9], 1.0, 1e-3)), [-600.0, 600.0])
+
+
+def test_a_silo_weighs_itself_relative_to_unrelated_rows() -> None:
+    assert self_weight(math.log(2), sharpness=0.5, cap=3.0) == pytest.approx(1.0)
+    assert self_weight(2 * math.log(2), sharpness=0.5, cap=3.0) == 3.0
+    assert self_weight(2 * math.log(2), sharpness=1.0, cap=3.0) == pytest.approx(2.0)
+
+
+def test_weights_of_two_silos_with_a_cap_below_equality() -> None:
+    np.testing.assert_allclose(silo_weights([0.6, 0.3], sharpness=1.0, cap=2.0), [2 / 3, 1 / 3])
+    np.testing.assert_allclose(silo_weights([0.6, 0.3], sharpness=1.0, cap=1.2), [0.6, 0.4])
+    np.testing.assert_allclose(silo_weights([0.6, 0.3], sharpness=1.0, cap=9.0), [2 / 3, 1 / 3])
+
+
+def test_memories_are_read_from_records_and_missing_rows_kept() -> None:
+    rows, mask = np.asarray([[1.0, 2.0], [0.0, 0.0]], np.float32), np.asarray([True, False])
+    update = Message("update", "s", 0, records={"memory": rows, "mask": mask})
+    memories, masks = memories_of([update, update])
+    assert [memory.tolist() for memory in memories] == [rows.tolist()] * 2
+    assert [mask.tolist() for mask in masks] == [[True, False]] * 2
+    assert common_memory(rows, np.full((2, 2), 5.0)).tolist() == [[1.0, 2.0], [5.0, 5.0]]
+    assert common_memory(np.asarray([[0.0, 1.0]]), np.ones((1, 2))).tolist() == [[0.0, 1.0]]

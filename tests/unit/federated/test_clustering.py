@@ -1,0 +1,85 @@
+"""Spherical k-means from given seeds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.federated.clustering import aligned, cluster_sizes, nearest, shared_clusters, spherical_kmeans
+from tests.unit.federated.helpers import draw
+
+
+def test_kmeans_keeps_rows_in_place_and_empty_clusters_at_their_seeds() -> None:
+    centres = torch.eye(3)
+    values = torch.cat([centres[c] + 0.05 * draw(8, 3, seed=c).float() for c in (0, 1)])
+    seeds = torch.stack([centres[0] + 0.3, centres[1] + 0.2, torch.tensor([0.0, 0.0, -1.0]), torch.zeros(3)])
+    found = spherical_kmeans(values, seeds)
+    assert found[:2].argmax(1).tolist() == [0, 1]
+    torch.testing.assert_close(found[2], torch.tensor([0.0, 0.0, -1.0]))
+    assert float(found[3].abs().sum()) == 0.0
+
+
+def test_cluster_sizes_count_the_nearest_and_leave_zero_rows_out() -> None:
+    centres = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    values = torch.tensor([[2.0, 0.1], [0.1, 3.0], [-1.0, 0.2], [0.3, 0.2]])
+    assert cluster_sizes(values, centres).tolist() == [2, 0, 2]
+    assert cluster_sizes(values[:0], centres).tolist() == [0, 0, 0]
+
+
+def test_rows_share_a_cluster_with_the_common_rows_that_they_lie_near() -> None:
+    common = torch.tensor([[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    rows = torch.tensor([[0.0, 0.1, 1.0], [1.0, 0.0, 0.1], [0.5, 1.0, 0.0]], dtype=torch.float64)
+    assert shared_clusters(rows, common, steps=0).tolist() == [[0, 0, 0, 1], [1, 0, 0, 0], [0, 1, 0, 0]]
+    # rows at -40 and 16 degrees pull the clusters of 0 and 30 degrees until both common rows are in the second
+    angles = torch.deg2rad(torch.tensor([-40.0, 16.0])).repeat(5)
+    turned = torch.stack([angles.cos(), angles.sin()], dim=1)
+    common = torch.tensor([[1.0, 0.0], [math.cos(math.pi / 6), 0.5]])
+    assert shared_clusters(turned, common, steps=0)[:2].tolist() == [[1, 0], [0, 1]]
+    assert shared_clusters(turned, common)[:2].tolist() == [[0, 0], [1, 1]]
+
+
+def test_the_nearest_centroid_has_the_highest_cosine_and_zero_rows_have_none() -> None:
+    centroids = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    assert nearest(torch.tensor([[-5.0, -1.0], [3.0, 1.0], [1.0, 3.0]]), centroids).tolist() == [2, 1, 2]
+
+
+def test_one_step_of_kmeans_by_hand() -> None:
+    values = torch.tensor([[3.0, 0.0], [0.0, 5.0], [0.0, -2.0]])  # only directions count
+    seeds = torch.tensor([[2.0, 2.0], [0.0, -3.0]])
+    found = spherical_kmeans(values, seeds, steps=1)
+    half = math.sqrt(0.5)
+    torch.testing.assert_close(found, torch.tensor([[half, half], [0.0, -1.0]]))
+    torch.testing.assert_close(spherical_kmeans(values, seeds, steps=0), torch.tensor([[half, half], [0.0, -1.0]]))
+
+
+def test_kmeans_repeats_its_steps_until_rows_settle() -> None:
+    angles = torch.deg2rad(torch.tensor([0.0, 10.0, 40.0, 50.0, 60.0]))
+    values = torch.stack([angles.cos(), angles.sin()], dim=1)
+    seeds = values[[0, 1]]
+    expected, centroids = [0, 10], [0.0, 10.0]
+    for _ in range(10):  # directions on a circle: the mean direction of nearby angles, by loops over vectors
+        own: list[list[int]] = [[], []]
+        for i in range(5):
+            cosines = [math.cos(float(angles[i]) - math.radians(c)) for c in centroids]
+            own[cosines.index(max(cosines))].append(i)
+        sums = [values[rows].sum(0) for rows in own]
+        centroids = [math.degrees(math.atan2(float(s[1]), float(s[0]))) for s in sums]
+    found = spherical_kmeans(values, seeds)
+    assert torch.rad2deg(torch.atan2(found[:, 1], found[:, 0])).tolist() == pytest.approx(centroids, abs=1e-3)
+    assert centroids != pytest.approx(expected)
+
+
+def test_nothing_to_cluster_leaves_the_seeds() -> None:
+    seeds = torch.tensor([[0.0, 2.0], [0.0, 0.0]])
+    assert spherical_kmeans(torch.zeros(0, 2), seeds).tolist() == [[0.0, 1.0], [0.0, 0.0]]
+    assert spherical_kmeans(torch.ones(3, 2), torch.zeros(2, 2)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_rows_are_aligned_one_to_one() -> None:
+    before = np.asarray([[1.0, 0.0], [0.0, 1.0]])
+    rows = np.asarray([[0.1, 0.9], [0.9, 0.1]])
+    assert aligned(rows, before).tolist() == rows[[1, 0]].tolist()
+    assert aligned(rows, np.zeros((2, 2))).tolist() == rows.tolist()

@@ -1,0 +1,79 @@
+"""Server-side optimizers, compared with hand-computed steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from silohash.federated.base import ServerState
+from silohash.federated.server_optimizers import ServerOptimizer
+from tests.runs import (
+    Records,
+    prepared,
+    run_loop,
+)
+
+
+def test_server_optimizers_step_by_the_averaged_move() -> None:
+    before = ServerState(params={"image.w": np.asarray([1.0, 2.0], np.float32)})
+    after = replace(before, params={"image.w": np.asarray([2.0, 1.0], np.float32)})
+    momentum = ServerOptimizer("fedavgm", momentum=0.5)
+    first = momentum.step(before, after)
+    np.testing.assert_allclose(first.params["image.w"], [2, 1])
+    second = momentum.step(first, replace(first, params={"image.w": np.asarray([3.0, 0.0], np.float32)}))
+    np.testing.assert_allclose(second.params["image.w"], [3.5, -0.5])
+    for name, square in (("fedadam", 0.99e-6 + 0.01), ("fedyogi", 1e-6 + 0.01)):
+        adaptive = ServerOptimizer(name, learning_rate=0.1, floor=1e-3)
+        found = adaptive.step(before, after).params["image.w"]
+        move = 0.1 * 0.1 / (np.sqrt(square) + 1e-3)
+        np.testing.assert_allclose(found, [1 + move, 2 - move], rtol=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", ["fedavgm", "fedadam", "fedyogi"])
+def test_server_optimizers_learn_by_their_default_rates(optimizer: str) -> None:
+    given = prepared(federated={"rounds": 8, "server": {"optimizer": optimizer}}, train={"learning_rate": 0.01})
+    listener = Records()
+    run_loop(given, listener)
+    losses = [record.loss for record in listener.records]
+    assert losses[-1] < 0.8 * losses[0], losses
+
+
+def states(value: float) -> tuple[ServerState, ServerState]:
+    before = ServerState(params={"image.w": np.asarray([1.0]), "image.steps": np.asarray(3)})
+    return before, replace(before, params={"image.w": np.asarray([value]), "image.steps": np.asarray(8)})
+
+
+@pytest.mark.parametrize("name", ["fedadam", "fedyogi"])
+def test_two_adaptive_steps_by_hand(name: str) -> None:
+    optimizer = ServerOptimizer(name)
+    assert (optimizer.momentum, optimizer.square_decay, optimizer.floor) == (0.9, 0.99, 1e-3)
+    before, after = states(3.0)
+    state, parameter, mean, square = after, 1.0, 0.0, 1e-6
+    for delta in (2.0, -0.5):
+        mean = 0.9 * mean + 0.1 * delta
+        change = delta**2
+        square = (
+            0.99 * square + 0.01 * change if name == "fedadam" else square - 0.01 * change * np.sign(square - change)
+        )
+        parameter += 0.01 * mean / (math.sqrt(square) + 1e-3)
+        target = before.params["image.w"] + delta
+        state = optimizer.step(before, replace(state, params={"image.w": target, "image.steps": np.asarray(8)}))
+        assert state.params["image.w"][0] == pytest.approx(parameter)
+        before = state
+    assert state.params["image.steps"] == 8
+
+
+def test_yogi_shrinks_squares_that_are_too_large() -> None:
+    before, after = states(1.1)
+    private = {"server/square/image.w": np.asarray([4.0]), "server/mean/image.w": np.asarray([0.0])}
+    found = ServerOptimizer("fedyogi").step(before, replace(after, private=private)).private
+    assert found["server/square/image.w"][0] == pytest.approx(4.0 - 0.01 * 0.01)
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(None, 3.0), (0.5, 2.0)])
+def test_momentum_takes_the_averaged_update_as_it_is_by_default(rate: float | None, expected: float) -> None:
+    before, after = states(3.0)
+    assert ServerOptimizer("fedavgm", learning_rate=rate).step(before, after).params["image.w"].tolist() == [expected]
