@@ -1,8 +1,7 @@
-"""The federated methods keep what their specification promises; here stands which test looks after which promise.
+"""Promises about the federated methods, and the tests that check each of them.
 
-C is contract/test_federated_methods, F unit/federated/test_formulas, P parity/test_federated_methods, R unit/federated/
-test_reference_presets, T parity/test_reductions, N unit/federated/test_fednova; tests without a letter are in this file.
-Names are shortened.
+C is contract/test_federated_methods, P parity/test_federated_methods, T parity/test_reductions, and U the
+method's or block's own file in unit/federated. Tests without a letter are in this file. Names are shortened.
 
 ====  =============================================  ====================================================================
 item  promise                                        tests
@@ -10,15 +9,15 @@ item  promise                                        tests
 1     with its terms off a method is FedAvg          P with_its_terms_off, fednova_with_equal_steps, fedcmr_that_shares;
                                                      T fedavg_with_one_silo; fedbignns_with_equal_scores
 2     a server that sees only sums ends alike        P a_server_that_sees_only_sums
-3     FedNova's lengths                              N lengths_that_the_specification_names, under_a_constant_gradient
-4     MOON's first gradient is zero                  TestMOON; F model_contrast
+3     FedNova's lengths                              U lengths_that_the_specification_names, under_a_constant_gradient
+4     MOON's first gradient is zero                  TestMOON; U model_contrast
 5     FedHAP: gradients pass the signs; signs of     TestFedHAP, fedhap_keeps_the_first_prototype;
-      prototypes; absent classes                     F gradients_of_the_judgement, prototype_signs
-6     FedCAFE: L_P, weights, order of clusters, no   TestFedCAFE; F class_loss, likelihood_is_finite, enhancement;
-      memory                                         R whole_labels, weights_follow_the_clusters
-7     FedBi-GNNs' starts average to the global one   F mixed_starts
-8     PLFedCMH's mixing moves towards the silo       F mixing_moves_towards; R in_sequence
-9     equal prototypes stay what they are            F merged_prototypes; R are_the_mean_of_the_silos_means
+      prototypes; absent classes                     U gradients_of_the_judgement, prototype_signs
+6     FedCAFE: L_P, weights, order of clusters, no   TestFedCAFE; U class_loss, likelihood_is_finite, enhancement;
+      memory                                         U whole_labels, weights_follow_the_clusters
+7     FedBi-GNNs' starts average to the global one   U mixed_starts
+8     PLFedCMH's mixing moves towards the silo       U mixing_moves_towards; U in_sequence
+9     equal prototypes stay what they are            U merged_prototypes; U are_the_mean_of_the_silos_means
 10    a silo with one class, without text, fewer     C trains_with_a_silo_that_lacks (12 items in batches of 16; one item of six
       items than a batch or than classes             classes)
 10    a class nobody has, rows without labels        bears_labels_that_lack
