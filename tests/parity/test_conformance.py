@@ -18,7 +18,7 @@ item  promise                                        tests
 7     FedBi-GNNs' starts average to the global one   U mixed_starts
 8     PLFedCMH's mixing moves towards the silo       U mixing_moves_towards; U in_sequence
 9     equal prototypes stay what they are            U merged_prototypes; U are_the_mean_of_the_silos_means
-10    a silo with one class, without text, fewer     C trains_with_a_silo_that_lacks (12 items in batches of 16; one item of six
+10    a silo with one class, without text, fewer     C trains_with_a_silo_that_lacks (12 items in batches of 16; one of six
       items than a batch or than classes             classes)
 10    a class nobody has, rows without labels        bears_labels_that_lack
 10    a silo that is absent for three rounds         bears_a_silo_that_is_away

@@ -14,8 +14,8 @@ from silohash.federated.base import FederatedMethod, FederationInfo, ServerState
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
-from silohash.runtime.silo import TrainSettings, make_context
-from tests.runs import model_spec, silo_data
+from silohash.runtime.silo import SiloTask, make_context
+from tests.runs import loop_config, model_spec, silo_data
 
 BITS, CLASSES = 8, 6
 INFO = FederationInfo(silos=4, classes=CLASSES, bits=BITS, total_rounds=3)
@@ -47,10 +47,8 @@ def context_of(
     torch.manual_seed(1)
     model = HashNet(replace(model_spec(), class_head=class_head), BITS)
     broadcast = Message("broadcast", "server", round, params=server.params, extras=server.extras)
-    return make_context(
-        silo=0, broadcast=broadcast, kept=dict(kept or {}), model=model, local=local or DCMH(DCMHParams()),
-        data=silo_data(count), epochs=1, total_rounds=3, settings=TrainSettings(),
-    )  # fmt: skip
+    task = SiloTask("train", 0, broadcast, dict(kept or {}))
+    return make_context(task, loop_config(), model=model, local=local or DCMH(DCMHParams()), data=silo_data(count))
 
 
 def silo_context(count: int, *, round: int = 0, **extras: float) -> SiloContext:  # noqa: A002  the field's word

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from silohash.federated import FEDERATED_METHODS
-from silohash.federated.base import Adapted, FederatedMethod, entries_under
+from silohash.federated.base import FederatedMethod, entries_under
 from silohash.local.supervised.dcmh import DCMHParams
+from silohash.models.forward import Adapted
 from silohash.models.towers import HashNet
 from silohash.runtime.checkpoint import load_checkpoint, save_checkpoint
 from silohash.runtime.worker import Worker

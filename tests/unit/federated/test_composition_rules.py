@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from silohash.config.load import load_config, load_resolved
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederatedMethod
 from silohash.federated.compose import Compose
@@ -13,7 +14,6 @@ from silohash.federated.composition_rules import combined_traits, decides, overr
 from silohash.federated.methods.fedavg import FedAvg, FedAvgParams
 from silohash.federated.methods.fedcafe import FedCAFE, FedCAFEParams
 from silohash.federated.methods.fedprox import FedProx, FedProxParams
-from silohash.runtime.config import load_config
 from silohash.types import UserError
 
 GLYPHS = {"data": {"name": "glyphs"}}
@@ -29,7 +29,7 @@ CAFE = {"name": "fedcafe", "min_count": 1, "weighting": "examples"}
 
 
 def whole(*methods: dict[str, Any]) -> Compose:
-    method: Compose = load_config({**GLYPHS, "federated": {"name": "compose", "methods": methods}}).federated_method
+    method: Compose = load_resolved({**GLYPHS, "federated": {"name": "compose", "methods": methods}}).federated
     return method
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.federated.base import Adapted, FederatedMethod
+from silohash.federated.base import FederatedMethod
 from silohash.federated.methods.fedala import FedALA, FedALAParams, top_layers, updated_mix
+from silohash.models.forward import Adapted
 from silohash.models.parameters import frozen_copy, params_of
 from silohash.models.towers import HashNet
 from tests.runs import (

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from silohash.federated.methods.fedavg import FedAvg, FedAvgParams
-from silohash.runtime.runner import SiloTask
+from silohash.runtime.silo import SiloTask
 from silohash.runtime.worker import Worker
 from tests.runs import (
     first_state,
@@ -23,7 +23,7 @@ from tests.unit.federated.helpers import silo_context
 def results_of(inputs) -> tuple[dict[str, np.ndarray], list]:
     """Return the initial parameters and the result of every silo trained from them."""
     worker = Worker(inputs, torch.device("cpu"))
-    method, server = inputs.config.federated_method, first_state(inputs, worker).server
+    method, server = inputs.resolved.federated, first_state(inputs, worker).server
     tasks = [SiloTask("train", silo, method.broadcast(server, silo, round=0)) for silo in range(len(inputs.silos))]
     return server.params, [worker.do(task) for task in tasks]
 
@@ -78,7 +78,7 @@ def test_silos_start_every_round_from_the_same_parameters() -> None:
     worker = Worker(inputs, torch.device("cpu"))
     server = first_state(inputs, worker).server
     before = {name: array.copy() for name, array in server.params.items()}
-    task = SiloTask("train", 0, inputs.config.federated_method.broadcast(server, 0, round=0))
+    task = SiloTask("train", 0, inputs.resolved.federated.broadcast(server, 0, round=0))
     first = worker.do(task)
     assert same_arrays(server.params, before)
     worker.do(replace(task, silo=1))

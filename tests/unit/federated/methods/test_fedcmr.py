@@ -41,7 +41,7 @@ def test_fedcmr_summed_losses_make_silos_of_many_batches_look_bad() -> None:
 class TestFedCMR:
     def test_a_silo_without_data_does_not_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
         given, seen = prepared((20, 12, 0), federated={"name": "fedcmr", "rounds": 1}), []
-        method = given.config.federated_method
+        method = given.resolved.federated
         merge = method.merge_statistics
         monkeypatch.setattr(method, "merge_statistics", lambda server, sums: seen.append(sums) or merge(server, sums))
         state = run_loop(given)

@@ -172,7 +172,7 @@ def test_codes_are_pulled_to_their_own_prototypes_and_away_from_others(distance:
         signs += float((codes - torch.where(codes >= 0, 1.0, -1.0)).square().mean())
     assert {name: weight for name, (weight, _) in terms.items()} == {"prototype": 0.6, "sign": 0.7, "adversarial": 0.1}
     assert float(terms["prototype"][1].detach()) == pytest.approx(expected, rel=1e-4)
-    assert float(terms["sign"][1]) == pytest.approx(signs, rel=1e-4)
+    assert float(terms["sign"][1].detach()) == pytest.approx(signs, rel=1e-4)
 
 
 def test_the_discriminator_tells_prototypes_from_codes_of_the_same_class() -> None:

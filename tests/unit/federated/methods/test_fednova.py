@@ -9,23 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.config.load import load_config, load_resolved
+from silohash.config.sections import TrainConfig
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState
 from silohash.federated.methods.fednova import FedNova, FedNovaParams
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
-from silohash.runtime.config import load_config
-from silohash.runtime.silo import TrainSettings, make_context, step_norm, train_silo
+from silohash.runtime.silo import SiloTask, make_context, step_norm, train_silo
 from silohash.types import Outputs, PairBatch, Step, Terms, UserError
-from tests.runs import (
-    Records,
-    model_spec,
-    prepared,
-    run_loop,
-    silo_data,
-    tiny,
-)
+from tests.runs import Records, loop_config, model_spec, prepared, run_loop, silo_data, tiny
 from tests.unit.federated.helpers import context_of, fresh_server
 
 PLAIN = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": 0.05}
@@ -35,22 +29,22 @@ PLAIN = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": 0.05}
 @pytest.mark.parametrize("steps", [1, 7, 40])
 def test_length_under_momentum(momentum: float, steps: int) -> None:
     closed = (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
-    found = step_norm(TrainSettings(optimizer="sgd", momentum=momentum, weight_decay=0.1), steps)
+    found = step_norm(TrainConfig(optimizer="sgd", momentum=momentum, weight_decay=0.1), steps)
     assert found == pytest.approx(closed)
 
 
 @pytest.mark.parametrize(("rate", "weight", "steps"), [(0.1, 0.5, 7), (0.01, 3.0, 100), (0.5, 2.0, 4), (0.1, 0.5, 1)])
 def test_length_under_a_proximal_term(rate: float, weight: float, steps: int) -> None:
     closed = (1 - (1 - rate * weight) ** steps) / (rate * weight)
-    found = step_norm(TrainSettings(optimizer="sgd", momentum=0.0), steps, pull=rate * weight)
+    found = step_norm(TrainConfig(optimizer="sgd", momentum=0.0), steps, pull=rate * weight)
     assert found == pytest.approx(closed)
 
 
 def test_lengths_that_the_specification_names() -> None:
-    assert step_norm(TrainSettings(optimizer="sgd", momentum=0.9), 7) == pytest.approx(23.0467, abs=1e-4)
-    plain = TrainSettings(optimizer="sgd", momentum=0.0)
+    assert step_norm(TrainConfig(optimizer="sgd", momentum=0.9), 7) == pytest.approx(23.0467, abs=1e-4)
+    plain = TrainConfig(optimizer="sgd", momentum=0.0)
     assert step_norm(plain, 7, pull=0.1 * 0.5) == pytest.approx(6.03325, abs=1e-5)
-    assert [step_norm(TrainSettings(optimizer=name), 7, pull=0.3) for name in ("adam", "adamw")] == [7.0, 7.0]
+    assert [step_norm(TrainConfig(optimizer=name), 7, pull=0.3) for name in ("adam", "adamw")] == [7.0, 7.0]
 
 
 class Slope(DCMH):
@@ -66,14 +60,12 @@ def test_under_a_constant_gradient_what_is_sent_is_one_step(
     weight: float, momentum: float, length: float, effective_steps: str
 ) -> None:
     method = FedNova(FedNovaParams(proximal_weight=weight, effective_steps=effective_steps))
-    settings = TrainSettings(optimizer="sgd", momentum=momentum, learning_rate=0.1, batch=20)
+    config = loop_config(epochs=7, rounds=1, optimizer="sgd", momentum=momentum, learning_rate=0.1, batch=20)
     model = HashNet(model_spec(), 16)
     start = params_of(model)
-    context = make_context(
-        silo=0, broadcast=Message("broadcast", "server", 0, params=start), kept={}, model=model, local=Slope(DCMHParams()),
-        data=silo_data(20), epochs=7, total_rounds=1, settings=settings,
-    )  # fmt: skip
-    update = train_silo(context, method, settings).update
+    task = SiloTask("train", 0, Message("broadcast", "server", 0, params=start))
+    context = make_context(task, config, model=model, local=Slope(DCMHParams()), data=silo_data(20))
+    update = train_silo(context, method, config).update
     for tower in ("image", "text"):
         name = f"{tower}.hash.bias"
         walked = start[name] - params_of(context.model)[name]
@@ -117,19 +109,20 @@ def test_refuses_steps_of_no_known_length(train: dict, weight: float, words: str
     for federated in (member, {"name": "compose", "methods": [{"name": "fedproc"}, member]}):
         with pytest.raises(UserError, match=words):
             load_config(tiny(tmp_path, federated=federated, train=train))
-    assert load_config(tiny(tmp_path, federated=member, train=PLAIN | {"learning_rate": 0.1})).remarks == []
+    assert load_resolved(tiny(tmp_path, federated=member, train=PLAIN | {"learning_rate": 0.1})).remarks == ()
 
 
 def test_a_run_says_once_what_adams_length_is(tmp_path) -> None:
-    config = load_config(
+    resolved = load_resolved(
         tiny(tmp_path, federated={"name": "compose", "methods": [{"name": "fednova"}]}, train={"optimizer": "adamw"})
     )
-    assert config.remarks == ['fednova: the length of an update under "adamw" is approximated by its number of steps.']
-    assert load_config(tiny(tmp_path, federated={"name": "fedavg"})).remarks == []
+    expected = 'fednova: the length of an update under "adamw" is approximated by its number of steps.'
+    assert list(resolved.remarks) == [expected]
+    assert load_resolved(tiny(tmp_path, federated={"name": "fedavg"})).remarks == ()
     listener = Records()
     given = prepared((8, 8), federated={"name": "fednova", "rounds": 2, "local_epochs": 1})
     run_loop(given, listener)
-    assert [record.warnings for record in listener.records] == [given.config.remarks, []]
+    assert [record.warnings for record in listener.records] == [list(given.resolved.remarks), []]
 
 
 def test_presets() -> None:

@@ -7,7 +7,7 @@ import torch
 from silohash.federated.methods.local import Local
 from silohash.models.parameters import install, params_of
 from silohash.models.towers import HashNet
-from silohash.runtime.runner import SiloTask
+from silohash.runtime.silo import SiloTask
 from silohash.runtime.worker import Worker
 from tests.runs import (
     Records,
@@ -45,7 +45,7 @@ def test_local_validates_the_silos_own_models() -> None:
     inputs = prepared(federated={"name": "local", "rounds": 2})
     worker = Worker(inputs, torch.device("cpu"))
     state = run_loop(inputs)
-    broadcast = inputs.config.federated_method.broadcast(state.server, 0, round=2)
+    broadcast = inputs.resolved.federated.broadcast(state.server, 0, round=2)
     for silo in range(3):
         worker.do(SiloTask("validate", silo, broadcast, state.silos[silo]))
         own = {name: array for name, array in state.silos[silo].items() if name.startswith("model/")}
