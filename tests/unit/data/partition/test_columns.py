@@ -80,3 +80,9 @@ def test_a_column_is_not_drawn_again_for_a_minimum():
         len(silo.split(archive, "train")) for silo in partition(archive, "column", 3, 0, column="place").silos
     )
     assert f"set minimum = {smallest}" in str(error.value)
+
+
+@pytest.mark.parametrize("groups", [{}, ["north"], "north"])
+def test_groups_that_name_no_silo_are_refused(groups):
+    with pytest.raises(UserError, match="must name silos and lists of values"):
+        silos_of_values(of_places("north", "south"), "place", groups, None)

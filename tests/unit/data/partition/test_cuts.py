@@ -104,3 +104,19 @@ def test_items_of_a_stratum_are_cut_by_themselves():
     shares = np.array([[0.25, 0.75]])
     silo_of = cut(Classes(np.zeros(80, np.int64), 1), strata, shares, np.random.default_rng(0))
     assert [np.bincount(silo_of[strata == stratum]).tolist() for stratum in (0, 1)] == [[10, 30], [10, 30]]
+
+
+def test_shares_need_not_sum_to_one():
+    nothing = np.zeros(40, np.int64)
+    silo_of = cut(Classes(nothing, 1), nothing, np.array([[1.0, 3.0]]), np.random.default_rng(0))
+    assert np.bincount(silo_of).tolist() == [10, 30]
+
+
+def test_fractions_may_be_given_with_their_number_and_nothing_else():
+    archive = made_up_archive(20)
+    assert nested(archive, 2, [0.5, 1.0], 0)[1] == [0.5, 1.0]
+    assert nested(archive, 2, None, 0)[1] == [0.6, 1.0]
+    with pytest.raises(UserError, match="Set silos = 2"):
+        nested(archive, 3, [0.5, 1.0], 0)
+    with pytest.raises(UserError, match="fractions is 5; it must be growing shares"):
+        nested(archive, None, 5, 0)
