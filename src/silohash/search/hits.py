@@ -140,12 +140,10 @@ class Hits:
         return (self._hit(position) for position in range(len(self)))
 
     @overload
-    def __getitem__(self, position: int) -> Hit:
-        """Return one hit."""
+    def __getitem__(self, position: int) -> Hit: ...
 
     @overload
-    def __getitem__(self, position: slice) -> list[Hit]:
-        """Return a list of hits."""
+    def __getitem__(self, position: slice) -> list[Hit]: ...
 
     def __getitem__(self, position: int | slice) -> Hit | list[Hit]:
         """Return one hit, or a list of hits for a slice."""
