@@ -66,7 +66,7 @@ class Registry:
         targets = self.targets()
         if name not in targets:
             raise UserError(
-                f'There is no {self.family} "{name}"{suggestion(name, targets)}; there are: {", ".join(targets)}.'
+                f'There is no {self.family} "{name}"{suggestion(name, targets)}. Available: {", ".join(targets)}.'
             )
         module, _, attribute = targets[name].partition(":")
         return module, attribute

@@ -56,7 +56,7 @@ def test_unknown_name_says_what_there_is_and_what_was_meant() -> None:
     ours = family(dcmh="a:A", csq="b:B")
     with pytest.raises(UserError) as error:
         ours.resolve("dcmhh")
-    assert str(error.value) == 'There is no local method "dcmhh" (did you mean "dcmh"?); there are: dcmh, csq.'
+    assert str(error.value) == 'There is no local method "dcmhh" (did you mean "dcmh"?). Available: dcmh, csq.'
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("dirichelt", "dirichlet"), ("IID", ""), ("zzz", ""), ("", "")])

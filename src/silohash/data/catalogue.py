@@ -63,7 +63,7 @@ def open_archive(name: str | None, path: Path | None = None, *, options: Mapping
         return opener(path, **_checked("A folder", opener, options))
     if name is None or name not in ARCHIVES:
         raise UserError(
-            f'There is no archive "{name}"{suggestion(str(name), ARCHIVES)}; there are: {", ".join(ARCHIVES)}. '
+            f'There is no archive "{name}"{suggestion(str(name), ARCHIVES)}. Available: {", ".join(ARCHIVES)}. '
             "To open a folder of your own, set path instead of name."
         )
     opener = _opener(ARCHIVES[name])

@@ -179,7 +179,7 @@ def _name(text: str) -> str:
     near = suggestion(text.lower(), known)  # in lower case, as users type the names
     for lower, name in known.items():
         near = near.replace(f'"{lower}"', f'"{name}"')
-    raise UserError(f'There is no measure "{text}"{near}; there are: {", ".join(known.values())}.')
+    raise UserError(f'There is no measure "{text}"{near}. Available: {", ".join(known.values())}.')
 
 
 def _parsed_options(text: str, given: str) -> dict[str, str]:
@@ -188,7 +188,7 @@ def _parsed_options(text: str, given: str) -> dict[str, str]:
         option, _, value = (piece.strip() for piece in part.partition("="))
         if option not in _CHOICES:
             near = suggestion(option, _CHOICES)
-            raise UserError(f'"{text}": there is no option "{option}"{near}; there are: {", ".join(_CHOICES)}.')
+            raise UserError(f'"{text}": there is no option "{option}"{near}. Available: {", ".join(_CHOICES)}.')
         if value not in _CHOICES[option]:
             near = suggestion(value, _CHOICES[option])
             raise UserError(f'"{text}": {option} cannot be "{value}"{near}; it is {" or ".join(_CHOICES[option])}.')

@@ -130,7 +130,7 @@ def _wanted(found: Sequence[EvaluatedRun], measures: Sequence[str]) -> set[str]:
     for measure in wanted:
         if measure not in known:
             raise UserError(
-                f'None of the runs measured "{measure}"{suggestion(measure, known)}; there are: {", ".join(sorted(known))}.'
+                f'None of the runs measured "{measure}"{suggestion(measure, known)}. Available: {", ".join(sorted(known))}.'
             )
     return set(wanted) or known
 

@@ -332,4 +332,4 @@ def _duplicate(names: Sequence[str]) -> str:
 
 def _check_name(what: str, name: str, known: Sequence[str]) -> None:
     if name not in known:
-        raise ValueError(f'{what} "{name}"{suggestion(name, known)}; there are: {", ".join(known)}')
+        raise ValueError(f'{what} "{name}"{suggestion(name, known)}. Available: {", ".join(known)}')

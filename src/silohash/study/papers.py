@@ -102,7 +102,7 @@ def paper_table(key: str) -> PaperTable:
     """
     if key not in PAPER_TABLES:
         raise UserError(
-            f'There is no table "{key}"{suggestion(key, PAPER_TABLES)}; there are: {", ".join(PAPER_TABLES)}.'
+            f'There is no table "{key}"{suggestion(key, PAPER_TABLES)}. Available: {", ".join(PAPER_TABLES)}.'
         )
     return PAPER_TABLES[key]
 

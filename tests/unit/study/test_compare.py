@@ -86,7 +86,7 @@ def test_each_may_choose_its_round_its_own_way():
 def test_measures_that_nobody_has_are_named():
     runs = [measured("a", 0.6), measured("b", 0.5)]
     assert len(compare_runs(runs, ["mAP@all"])) == 2
-    with pytest.raises(UserError, match=r'None of the runs measured "P@10"; there are: mAP@all'):
+    with pytest.raises(UserError, match=r'None of the runs measured "P@10". Available: mAP@all'):
         compare_runs(runs, ["P@10"])
     with pytest.raises(UserError, match="nothing to compare"):
         compare_runs(runs[:1])

@@ -31,7 +31,7 @@ AXIS = {"name": "method", "choice": [{"name": "FedAvg"}, {"name": "Local"}]}
         ({"axis": [{**AXIS, "name": "seed"}]}, 's.toml: axis "seed": an axis cannot be called "seed", because tables have '
          "a column of that name."),
         ({"axis": [AXIS], "where": [{"choices": {"method": "Fed"}}]}, 's.toml: where: axis "method" has no choice "Fed"'
-         ' (did you mean "FedAvg"?); there are: FedAvg, Local.'),
+         ' (did you mean "FedAvg"?). Available: FedAvg, Local.'),
     ],
 )  # fmt: skip
 def test_message(value: dict[str, Any], message: str) -> None:

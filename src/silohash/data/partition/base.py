@@ -185,7 +185,7 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
             than items, or no draw gave every silo its minimum.
     """
     if kind not in kinds():
-        raise UserError(f'There is no partition "{kind}"{suggestion(kind, kinds())}; there are: {", ".join(kinds())}.')
+        raise UserError(f'There is no partition "{kind}"{suggestion(kind, kinds())}. Available: {", ".join(kinds())}.')
     settings = _settings(kind, params)
     names: tuple[str, ...] = ()
     if kind == NESTED:
