@@ -10,13 +10,19 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Set before anything imports torch or numba's thread pool: tests run beside each other on few cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+settings.register_profile("silohash", deadline=None)  # no test asserts a duration
+settings.load_profile("silohash")
+
 REPOSITORY = Path(__file__).resolve().parent.parent
-WHOLE_RUN = re.compile(r"""(?<![.\w])train\(|runs\.train\(|\brun_here\(|silohash\(\s*"(train|demo|study|tune)\"""")
-"""Calls of the helpers in tests/runs.py and tests/studies.py that train whole runs."""
+WHOLE_RUN = re.compile(
+    r"""(?<![.\w])train\(|runs\.train\(|\brun_(here|study|jobs)\(|silohash\(\s*"(train|demo|study|tune)\""""
+)
+"""Calls that train whole runs, or conduct studies of many runs."""
 
 
 def _cache_folder() -> Path:

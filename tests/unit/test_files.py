@@ -308,3 +308,41 @@ def test_array_digest_sees_names_types_shapes_and_values() -> None:
     assert files.digest_arrays({"a": base.reshape(2, 3)}) == files.digest_arrays(
         {"a": np.asfortranarray(base.reshape(2, 3))}
     )
+
+
+def test_json_is_indented_and_sorted(tmp_path: Path) -> None:
+    files.write_json(tmp_path / "x.json", {"b": [1], "a": None})
+    assert (tmp_path / "x.json").read_text() == '{\n "a": null,\n "b": [\n  1\n ]\n}\n'
+
+
+def test_generated_files_of_an_earlier_call_are_removed_and_others_stay(tmp_path: Path) -> None:
+    for name in ("first.csv", "second.csv", "mine.txt"):
+        (tmp_path / name).write_text(name)
+    files.note_written(tmp_path, [tmp_path / "second.csv", tmp_path / "first.csv"])
+    assert files.read_json(tmp_path / files.WRITTEN) == ["first.csv", "second.csv"]
+    files.note_written(tmp_path, [tmp_path / "second.csv"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([files.WRITTEN, "mine.txt", "second.csv"])
+    files.note_written(tmp_path, [])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([files.WRITTEN, "mine.txt"])
+
+
+def test_nothing_is_recorded_where_nothing_was_generated(tmp_path: Path) -> None:
+    files.note_written(tmp_path, [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_removes_nothing_outside_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "outside.txt").write_text("mine")
+    (tmp_path / "study").mkdir()
+    files.write_json(tmp_path / "study" / files.WRITTEN, ["../outside.txt"])
+    files.note_written(tmp_path / "study", [])
+    assert (tmp_path / "outside.txt").exists()
+
+
+def test_cleaning_up_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "refused")
+
+    monkeypatch.setattr(os, "rmdir", refuse)
+    with pytest.raises(KeyError, match="mine"), files.folder_beside(tmp_path / "out"):
+        raise KeyError("mine")

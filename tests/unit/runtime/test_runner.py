@@ -93,6 +93,7 @@ def tasks(count: int) -> list[SiloTask]:
     return [SiloTask("train", silo, Message("broadcast", "server", 0)) for silo in range(count)]
 
 
+@pytest.mark.whole_run
 def test_results_come_in_the_order_of_the_tasks(worker_processes) -> None:
     pool = worker_processes(ECHO, 2)
     for _ in range(2):

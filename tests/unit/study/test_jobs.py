@@ -172,6 +172,7 @@ def test_process_that_ended_has_failed(status: int, code: int, jobs: Any) -> Non
     pool.close()
 
 
+@pytest.mark.whole_run
 def test_real_process_reports_failures_and_does_another(tmp_path: Path) -> None:
     """The archive is missing: both runs fail, one after the other in the same process."""
     config = load_config(tiny(tmp_path / "none"))
