@@ -171,8 +171,9 @@ def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bo
     Raises:
         UserError: if files are missing, unless quiet.
     """
+    from silohash.cli.data_files import describe_files, files_as_json
     from silohash.data.benchmarks.files import missing_files
-    from silohash.data.benchmarks.inspection import describe_files, files_as_json, files_of, first_complete, inspect
+    from silohash.data.benchmarks.inspection import files_of, first_complete, inspect
     from silohash.data.benchmarks.table import DATASETS
 
     dataset = DATASETS[key]

@@ -45,15 +45,7 @@ def read_shdch(
 ) -> Contents:
     """Read ``image.mat``, ``tag.mat`` and ``label.mat`` as SHDCH distributes them; the first rows are queries.
 
-    Args:
-        items: the published number of items.
-        classes: the numbers of classes.
-        usual_queries: the published number of queries.
-        root: the folder of the three files.
-        labels: ``fine``, ``coarse`` or ``both``.
-        swap: as for `read_pictures`.
-        shuffled: as for `read_pictures`.
-        queries: number of first rows that are queries; the published number by default.
+    ``items`` and ``usual_queries`` are the published numbers; ``labels`` is ``fine``, ``coarse`` or ``both``.
 
     Raises:
         UserError: if a file is missing or damaged, or the arrays do not belong together.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from silohash.data.benchmarks.coco import COCO
-from silohash.data.benchmarks.inspection import files_of, format_size, inspect
+from silohash.data.benchmarks.inspection import files_of, inspect
 from silohash.data.benchmarks.wikipedia import WIKIPEDIA
 from silohash.types import UserError
 from tests.benchmark_files import write_lists, write_wikipedia
@@ -37,7 +37,3 @@ def test_inspection_tries_every_protocol(wikipedia: Path) -> None:
 def test_inspection_tells_of_overlapping_splits(tmp_path: Path) -> None:
     found = inspect(COCO, root=str(write_lists(tmp_path / "coco", overlap=True)))
     assert found.overlaps == {"query and database": 5} or found.overlaps == {"database and query": 5}
-
-
-def test_sizes_in_words() -> None:
-    assert [format_size(size) for size in (0, 999, 1500, 2_500_000)] == ["0 bytes", "999 bytes", "1.5 KB", "2.5 MB"]

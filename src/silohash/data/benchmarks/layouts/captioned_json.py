@@ -135,8 +135,7 @@ def read_karpathy(
     Args:
         file: name of the list.
         root: the folder with the file and, if the pictures are available, ``train2014`` and ``val2014``.
-        captions: ``first``, ``all`` (joined) or ``each`` (one item per caption; the column ``picture`` names the
-            picture).
+        captions: as for `read_annotations`.
         restval: whether to train on the part ``restval``.
         labels: whether to read the categories from ``instances_train2014.json`` and ``instances_val2014.json``.
 
@@ -178,7 +177,7 @@ def _read_instances(root: Path, year: int) -> _Instances:
 
 
 def _read_captions(root: Path, year: int, ids: Sequence[int]) -> tuple[list[list[str]], int]:
-    """Return the captions of each picture (empty if there is no file), and the number of captions of other pictures."""
+    """Return the captions of each picture, empty without a file of captions, and the number of captions of other pictures."""
     paths = [path for part in PARTS for path in reading.find(root, f"**/captions_{part}{year}.json")[:1]]
     captions_of: dict[int, list[str]] = {number: [] for number in ids}
     unlisted = 0

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from silohash.data.benchmarks.layouts.reading import RESTORE, unreadable
 from silohash.types import UserError
 
 CHUNK = 1 << 20
@@ -29,11 +30,17 @@ def members(path: Path) -> Iterator[tuple[str, Any]]:
     """
     try:
         with path.open(encoding="utf-8-sig") as stream:
-            yield from _Buffer(stream).members()
+            buffer = _Buffer(stream)
+            for key in buffer.sequence("{", "}"):
+                buffer.take(":")
+                if buffer.peek() == "[":
+                    yield from ((str(key), element) for element in buffer.sequence("[", "]"))
+                else:
+                    yield str(key), buffer.value()
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}). Restore the file.") from error
+        raise unreadable(path, error) from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged or not a JSON object ({error}). Restore the file.") from error
+        raise UserError(f"{path} is damaged or not a JSON object ({error}). {RESTORE}") from error
 
 
 class _Buffer:
@@ -46,36 +53,18 @@ class _Buffer:
         self._ended = False
         self._decoder = json.JSONDecoder()
 
-    def members(self) -> Iterator[tuple[str, Any]]:
-        """Yield each element of the object's lists, and its other values, with their keys."""
-        self._take("{")
-        while True:
-            key = str(self._value())
-            self._take(":")
-            if self._peek() == "[":
-                yield from ((key, element) for element in self._elements())
-            else:
-                yield key, self._value()
-            if self._take(",}") == "}":
-                return
-
-    def _elements(self) -> Iterator[Any]:
-        self._take("[")
-        if self._peek() == "]":
-            self._take("]")
+    def sequence(self, start: str, end: str) -> Iterator[Any]:
+        """Yield the values between two brackets. After a key, the caller takes the rest of the member."""
+        self.take(start)
+        if self.peek() == end:
+            self.take(end)
             return
         while True:
-            yield self._value()
-            if self._take(",]") == "]":
+            yield self.value()
+            if self.take(f",{end}") == end:
                 return
 
-    def _read_more(self) -> None:
-        chunk = self._stream.read(max(CHUNK, len(self._text) - self._at))
-        self._ended = not chunk
-        self._text = self._text[self._at :] + chunk
-        self._at = 0
-
-    def _peek(self) -> str:
+    def peek(self) -> str:
         """Return the next character that is not white space, or an empty string at the end."""
         while True:
             space = SPACE.match(self._text, self._at)
@@ -84,16 +73,18 @@ class _Buffer:
                 return self._text[self._at : self._at + 1]
             self._read_more()
 
-    def _take(self, allowed: str) -> str:
-        found = self._peek()
+    def take(self, allowed: str) -> str:
+        """Move past the next character, which must be one of those allowed."""
+        found = self.peek()
         if not found or found not in allowed:
             seen = f'"{found}"' if found else "the end of the file"
             raise ValueError(f"found {seen} instead of {' or '.join(allowed)}")
         self._at += 1
         return found
 
-    def _value(self) -> Any:  # noqa: ANN401  any JSON value
-        self._peek()
+    def value(self) -> Any:  # noqa: ANN401  any JSON value
+        """Decode the next value, reading more text until it is complete."""
+        self.peek()
         while True:
             last = self._ended or len(self._text) - self._at > LONGEST_VALUE
             try:
@@ -106,3 +97,9 @@ class _Buffer:
                     self._at = end
                     return value
             self._read_more()
+
+    def _read_more(self) -> None:
+        chunk = self._stream.read(max(CHUNK, len(self._text) - self._at))
+        self._ended = not chunk
+        self._text = self._text[self._at :] + chunk
+        self._at = 0

@@ -1,7 +1,8 @@
 """Arrays of pictures or features with tags and labels, in MATLAB or HDF5 files, as hashing papers distribute them.
 
 The axes of the arrays are detected (`silohash.data.formats.matlab`), the number of items is the size that all arrays
-share, and files whose rows are in another order than the others' are rejected.
+share, and files whose rows are in another order than the others' are rejected unless ``shuffled = "accept"``. With
+``overlap = "accept"``, more than 1 % of the queries may occur in the database as well.
 """
 
 from __future__ import annotations
@@ -74,12 +75,8 @@ class PartFiles:
 def read_pictures(files: ArrayFiles, root: Path, *, swap: Swap = "auto", shuffled: str = "refuse") -> Contents:
     """Read pictures, tags, labels and, if present, names, each from a file of its own or all from one.
 
-    Args:
-        files: the names of files and variables.
-        root: the folder, or one above it.
-        swap: whether height and width are swapped: ``yes``, ``no``, or ``auto`` (they are in files that MATLAB wrote,
-            and in others if the pictures lie on their side).
-        shuffled: ``refuse`` or ``accept`` pictures, tags or labels whose rows are in another order than the others'.
+    With ``swap = "auto"``, height and width are swapped in files that MATLAB wrote, and in others if the pictures lie on
+    their side.
     """
     return _contents(_open(root, files), files, shuffled=shuffled, swap=swap)
 
@@ -94,7 +91,7 @@ def read_features(
         features: possible names of the file of picture features, without the ending ``.mat``.
         root: the folder, or one above it.
         rand: whether to use the shuffled files, named ``-rand``: ``auto`` (whichever are present), ``yes`` or ``no``.
-        shuffled: ``refuse`` or ``accept`` features whose rows are in another order than tags and labels.
+        shuffled: as for every reader here.
     """
     path, end, other = _choose_order(root, features, rand)
     folder = MatFolder(root)
@@ -111,15 +108,7 @@ def read_features(
 def read_with_last_queries(
     files: ArrayFiles, queries: int, root: Path, *, overlap: str = "refuse", shuffled: str = "refuse"
 ) -> Contents:
-    """Read features, texts and labels whose last rows are the queries.
-
-    Args:
-        files: the names of files and variables.
-        queries: number of queries; no split is stated if there are no more items than that.
-        root: the folder of the files.
-        overlap: ``refuse`` or ``accept`` queries of which more than 1 % occur in the database as well.
-        shuffled: ``refuse`` or ``accept`` features whose rows are in another order than texts and labels.
-    """
+    """Read features, texts and labels whose last rows are the queries, if there are more items than queries."""
     variables = _open(root, files)
     contents = _contents(variables, files, shuffled=shuffled)
     if len(contents) <= queries:
@@ -131,14 +120,7 @@ def read_with_last_queries(
 
 
 def read_parts(files: PartFiles, root: Path, *, overlap: str = "refuse", shuffled: str = "refuse") -> Contents:
-    """Read features, texts and labels of two parts: the first is searched and trained on, the second holds the queries.
-
-    Args:
-        files: the names of files and variables.
-        root: the folder of the files.
-        overlap: ``refuse`` or ``accept`` queries of which more than 1 % occur in the database as well.
-        shuffled: ``refuse`` or ``accept`` features whose rows are in another order than texts and labels.
-    """
+    """Read features, texts and labels of two parts: the first is searched and trained on, the second holds the queries."""
     folder = MatFolder(root)
     first = folder.variable(files.database.image).path
     parts = [_part(folder, first, part) for part in (files.database, files.test)]

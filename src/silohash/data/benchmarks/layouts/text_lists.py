@@ -73,15 +73,10 @@ def read_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int 
 def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int = 0) -> Contents:
     """Read ``{database,train,test}_img.txt`` with ``_label_onehot.txt`` or, if that is missing, ``_label.txt``.
 
-    Args:
-        root: the folder of the lists; ``train_img.txt`` is optional.
-        pictures: the folder that the paths are relative to, itself relative to the root; empty for the root.
-        strip: a prefix to remove from the paths.
-        classes: number of classes, if ``_label.txt`` holds class numbers; 0 for one more than the largest number.
+    The arguments are those of `read_lists`.
 
     Raises:
-        UserError: if a list is missing, the files of one list differ in length, a line is damaged, a picture has
-            different labels in two lines, or no picture can be used.
+        UserError: as for `read_lists`, and if the files of one list differ in length.
     """
     paths = _present(root, "_img.txt")
     names = {split: [line for line in reading.read_lines(path) if line] for split, path in paths.items()}
@@ -102,7 +97,7 @@ def _present(root: Path, end: str) -> dict[str, Path]:
     Raises:
         UserError: if the database or the queries are missing.
     """
-    paths = {split: root / f"{stem}{end}" for split, stem in STEMS.items()}
+    paths = _files(root, tuple(STEMS), end)
     missing = [paths[split].name for split in REQUIRED if not paths[split].is_file()]
     if missing:
         raise UserError(f"{root} has no {' and no '.join(missing)}. Name the folder that holds the lists.")
@@ -173,8 +168,7 @@ def _multi_labels(path: Path, lines: Sequence[_Line]) -> npt.NDArray[np.uint8]:
 def _companion_labels(
     root: Path, splits: Sequence[str], classes: int
 ) -> tuple[dict[str, npt.NDArray[np.uint8]], dict[str, Path]]:
-    hot = {split: root / f"{STEMS[split]}_label_onehot.txt" for split in splits}
-    plain = {split: root / f"{STEMS[split]}_label.txt" for split in splits}
+    hot, plain = _files(root, splits, "_label_onehot.txt"), _files(root, splits, "_label.txt")
     if not _missing(hot):
         return {split: reading.read_zero_one(path, np.uint8) for split, path in hot.items()}, hot
     if _missing(plain):
@@ -186,7 +180,11 @@ def _companion_labels(
     count = classes or 1 + max(
         number for of_list in numbers.values() for of_line in of_list for number in [0, *of_line]
     )
-    return {split: _class_labels(plain[split], of_list, count) for split, of_list in numbers.items()}, plain
+    return {split: _class_labels(plain[split], numbers[split], count) for split in splits}, plain
+
+
+def _files(root: Path, splits: Sequence[str], end: str) -> dict[str, Path]:
+    return {split: root / f"{STEMS[split]}{end}" for split in splits}
 
 
 def _missing(paths: Mapping[str, Path]) -> list[str]:
