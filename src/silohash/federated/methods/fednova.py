@@ -84,8 +84,8 @@ class FedNova(FederatedMethod):
             return [f'fednova: the length of an update under "{optimizer}" is approximated by its number of steps.']
         if weight and momentum:
             raise UserError(
-                f"fednova: proximal_weight = {weight:g} cannot be combined with momentum, because the length of updates is "
-                f"not known for both. Set train.momentum = 0 (it is {momentum:g}), or proximal_weight = 0."
+                f"fednova: proximal_weight = {weight:g} cannot be combined with momentum, because the length of updates "
+                f"is not known for both. Set train.momentum = 0 (it is {momentum:g}), or proximal_weight = 0."
             )
         if weight * learning_rate > 1:
             raise UserError(

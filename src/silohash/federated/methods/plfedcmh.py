@@ -61,8 +61,8 @@ CARD = MethodCard(
         "The mixing moves towards the silos' updates, all at once. The authors' code moves away, silo by silo.",
         "Silos train in parallel. In the authors' code, later silos train on mixtures of earlier silos' new models.",
         "A silo is mixed in only for towers that it has trained.",
-        "Losses are means over items and classes or bits. In the presets paper and authors_code they have the scale of the"
-        " authors' code, which decreases with the silo's size.",
+        "Losses are means over items and classes or bits. In the presets paper and authors_code they have the scale of"
+        " the authors' code, which decreases with the silo's size.",
         "The hashing loss is that of the local method.",
         "Items without any prototype are left out of both losses, and outputs are relaxed codes.",
         "Only classes with enough items are released, except in the presets paper and authors_code.",

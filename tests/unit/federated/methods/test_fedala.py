@@ -75,15 +75,15 @@ def test_passes_over_a_contiguous_share_of_the_items(first: bool) -> None:
     assert len(batches) == (30 if first else 3)
 
 
-@pytest.mark.parametrize(("deviation", "passes"), [(0.09, 4), (0.11, 10)])
-def test_the_first_learning_ends_once_ten_losses_are_steady(deviation: float, passes: int) -> None:
-    method, context = FedALA(FedALAParams(mixing_share=0.5, mixing_batch=4)), silo_context(20)
+@pytest.mark.parametrize(("batch", "deviation", "passes"), [(4, 0.09, 4), (4, 0.11, 10), (2, 0.09, 2)])
+def test_the_first_learning_ends_once_ten_losses_are_steady(batch: int, deviation: float, passes: int) -> None:
+    method, context = FedALA(FedALAParams(mixing_share=0.5, mixing_batch=batch)), silo_context(20)
     losses: list[float] = []
     count = 0
     for _ in method._batches(context, first=True, losses=losses):
         losses.append(deviation * (-1) ** count)  # the deviation of the last ten losses
         count += 1
-    assert count == 3 * passes
+    assert count == -(-10 // batch) * passes
 
 
 def test_one_learned_step_follows_the_gradient_of_the_local_loss() -> None:

@@ -225,7 +225,7 @@ def test_record_remembers_the_batch_and_end_epoch_renews_the_codes() -> None:
     assert (state.buffers["code"][rows] == 1).all()
 
 
-def test_anchors_are_drawn_anew_and_no_more_than_asked() -> None:
+def test_anchors_are_a_new_subset_of_limited_size_each_epoch() -> None:
     method, data = DCMH(DCMHParams(anchors=6)), silo_data(40)
     model, state = ready(method, data)
     first = state.buffers["anchors"].clone()
