@@ -13,7 +13,7 @@ from silohash.data.archive import Archive
 from silohash.features.base import Featuriser, Value
 from silohash.features.vectors import pixel_statistics, vectors
 from silohash.index.codes import Codes, pack
-from silohash.models.forward import Adapted, batch_of, outputs_over
+from silohash.models.towers import Adapted, batch_of, outputs_over
 from silohash.types import Modality, PairBatch, Rows, UserError
 
 BATCH_ROWS = 1024

@@ -15,9 +15,9 @@ from silohash.encode.encoder import Encoder
 from silohash.features.base import Featuriser
 from silohash.federated.base import FederatedMethod, ServerState
 from silohash.files import digest_arrays, digest_json, folder_beside, read_arrays, read_json, write_arrays, write_json
-from silohash.models.forward import Adapted
 from silohash.models.parameters import install
 from silohash.models.specs import ModelSpec
+from silohash.models.towers import Adapted
 from silohash.types import MODALITIES, Arrays, Modality, UserError
 
 FORMAT_VERSION = 1

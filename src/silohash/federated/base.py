@@ -26,9 +26,8 @@ from torch import Tensor, nn
 from silohash.exchange.message import Message
 from silohash.federated.averaging import Aggregation
 from silohash.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of
-from silohash.models.forward import Part
 from silohash.models.parameters import fixed_buffers, frozen_copy, install, params_of, to_array
-from silohash.models.towers import group_of
+from silohash.models.towers import Part, group_of
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, Phase, Terms
 
 _Value = TypeVar("_Value")

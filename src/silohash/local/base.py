@@ -10,8 +10,8 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from silohash.models.forward import Part, outputs_over, standardized
 from silohash.models.specs import ModelSpec
+from silohash.models.towers import Part, outputs_over, standardized
 from silohash.types import Modality, Outputs, PairBatch, Step, Terms
 
 

@@ -21,8 +21,8 @@ from silohash.config.sections import RunConfig, TrainConfig
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.local.base import LocalMethod, SiloData, SiloState
-from silohash.models.forward import Adapted
 from silohash.models.parameters import install, params_of
+from silohash.models.towers import Adapted
 from silohash.types import Arrays, Phase, Step, Terms
 
 TaskKind = Literal["train", "finish", "validate", "deploy"]

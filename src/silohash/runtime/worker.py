@@ -20,8 +20,8 @@ from silohash.federated.base import SiloContext
 from silohash.index.codes import pack
 from silohash.local.base import SiloData, outputs_of
 from silohash.models.backbones import install_published
-from silohash.models.forward import Adapted
 from silohash.models.parameters import params_of
+from silohash.models.towers import Adapted
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.processes import available_cores, serve
 from silohash.runtime.runner import decode_task, encode_result

@@ -12,8 +12,7 @@ import torch
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederatedMethod, entries_under
 from silohash.local.supervised.dcmh import DCMHParams
-from silohash.models.forward import Adapted
-from silohash.models.towers import HashNet
+from silohash.models.towers import Adapted, HashNet
 from silohash.runtime.checkpoint import load_checkpoint, save_checkpoint
 from silohash.runtime.worker import Worker
 from silohash.types import UserError

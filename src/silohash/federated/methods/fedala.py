@@ -30,9 +30,8 @@ from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.federated.methods.plfedcmh import layers_of
 from silohash.local.base import MethodParams
-from silohash.models.forward import Adapted
 from silohash.models.parameters import install
-from silohash.models.towers import group_of, hash_layers
+from silohash.models.towers import Adapted, group_of, hash_layers
 from silohash.types import Arrays, MethodCard, Phase
 
 CARD = MethodCard(

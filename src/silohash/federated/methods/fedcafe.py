@@ -41,7 +41,7 @@ from silohash.federated.clustering import aligned, cluster_sizes, shared_cluster
 from silohash.federated.contrastive_losses import cosine_gap
 from silohash.federated.statistics import ClassStatistics, ReleaseParams, class_statistics, mean_over_modalities
 from silohash.local.base import MethodParams, outputs_of
-from silohash.models.forward import Adapted
+from silohash.models.towers import Adapted
 from silohash.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Terms
 
 CARD = MethodCard(

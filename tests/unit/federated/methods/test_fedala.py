@@ -8,9 +8,8 @@ import torch
 
 from silohash.federated.base import FederatedMethod
 from silohash.federated.methods.fedala import FedALA, FedALAParams, top_layers, updated_mix
-from silohash.models.forward import Adapted
 from silohash.models.parameters import frozen_copy, params_of
-from silohash.models.towers import HashNet
+from silohash.models.towers import Adapted, HashNet
 from tests.runs import (
     model_spec,
     same_arrays,
