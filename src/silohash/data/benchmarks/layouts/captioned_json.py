@@ -177,7 +177,7 @@ def _read_instances(root: Path, year: int) -> _Instances:
 
 
 def _read_captions(root: Path, year: int, ids: Sequence[int]) -> tuple[list[list[str]], int]:
-    """Return the captions of each picture, empty without a file of captions, and the number of captions of other pictures."""
+    """Return the captions of each picture, empty without files of captions, and the number of unlisted captions."""
     paths = [path for part in PARTS for path in reading.find(root, f"**/captions_{part}{year}.json")[:1]]
     captions_of: dict[int, list[str]] = {number: [] for number in ids}
     unlisted = 0
