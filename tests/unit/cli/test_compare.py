@@ -54,5 +54,5 @@ def test_papers_tables_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert all(table["needs"] and table["differs"] for table in listed)
     said = silohash("reproduce", "fedcafe/table2", "--smoke")
     assert said.code == 2
-    assert "The files of mirflickr25k are not here" in said.err
+    assert "The files of mirflickr25k are missing" in said.err
     assert list(tmp_path.iterdir()) == []
