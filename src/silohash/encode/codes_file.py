@@ -1,4 +1,4 @@
-"""The codes of any archive, in a file: for an index of one's own, or for counting."""
+"""The codes of any archive as a file, for use in other programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUFFIXES = (".npz", ".csv")
 
 
 def only_modality(archive: Archive, encoder: Encoder) -> Modality:
-    """Returns the one modality that both the archive and the model have.
+    """Return the one modality that both the archive and the model have.
 
     Raises:
         UserError: if there are two, or none.
@@ -30,7 +30,7 @@ def only_modality(archive: Archive, encoder: Encoder) -> Modality:
         return both[0]
     if both:
         raise UserError(
-            "The archive has pictures and texts; a file holds the codes of one. Set --modality image or text."
+            "The archive has images and texts; a file holds the codes of one. Set --modality image or text."
         )
     raise UserError(
         f'Archive "{archive.card.name}" has nothing that the model encodes: {" and ".join(encoder.featurisers)}.'
@@ -38,7 +38,7 @@ def only_modality(archive: Archive, encoder: Encoder) -> Modality:
 
 
 def encode_archive(encoder: Encoder, archive: Archive, modality: Modality) -> Codes:
-    """Returns the codes of all items that have the modality, a block at a time.
+    """Return the codes of all items that have the modality, a block at a time.
 
     Raises:
         UserError: if the model or every item lacks it, or an item cannot be read.
@@ -57,7 +57,7 @@ def encode_archive(encoder: Encoder, archive: Archive, modality: Modality) -> Co
 
 
 def write_codes(codes: Codes, path: Path) -> None:
-    """Writes codes as ``.npz`` (ids, words, bits, modality, model_digest) or as ``.csv`` (id and code).
+    """Write codes as ``.npz`` (ids, words, bits, modality, model_digest) or as ``.csv`` (id and code).
 
     In a ``.csv`` a code is two hexadecimal digits a byte; bit j of the code is bit ``j % 8`` of byte ``j // 8``.
 

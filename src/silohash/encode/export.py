@@ -1,7 +1,7 @@
 """Towers as ONNX files, for programs that have neither torch nor silohash; written only if they give the same codes.
 
-A file takes a featurizer's vectors (the featurizer's state is written beside it) and returns the outputs whose signs are
-the code. It includes the standardization of pixels and the federated method's adaptation of the outputs.
+A file takes a featurizer's vectors (the featurizer's state is written beside it) and returns the outputs whose signs
+are the code. It includes the standardization of pixels and the federated method's adaptation of the outputs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Parity:
 
 @dataclass(frozen=True)
 class ExportedTower:
-    """One file: which modality it encodes, and how well it agrees with torch."""
+    """One exported file: its modality, and how well it agrees with torch."""
 
     modality: Modality
     path: Path
@@ -84,7 +84,7 @@ class ExportedOutputs(nn.Module):
         self.modality = modality
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Returns ``(n, bits)`` float32 of ``(n, *shape)``."""
+        """Return ``(n, bits)`` float32 of ``(n, *shape)``."""
         batch = self.encoder.batch(inputs, self.modality)
         return self.encoder.model(batch, (self.modality,)).code[self.modality].float()  # type: ignore[no-any-return]
 
@@ -92,7 +92,7 @@ class ExportedOutputs(nn.Module):
 def export_onnx(
     trained: TrainedModel, archive: Archive, folder: Path, *, run: str = "", name: str | None = None
 ) -> list[ExportedTower]:
-    """Writes ``image.onnx``, ``text.onnx``, their featurisers and ``export.json`` into a folder.
+    """Write ``image.onnx``, ``text.onnx``, their featurisers and ``export.json`` into a folder.
 
     Args:
         trained: the model.
@@ -129,7 +129,7 @@ def export_onnx(
 
 
 def check_packages() -> None:
-    """Checks that what writes and runs ONNX is installed.
+    """Check that what writes and runs ONNX is installed.
 
     Raises:
         UserError: if it is not.
@@ -143,7 +143,7 @@ def check_packages() -> None:
 
 
 def compared_rows(archive: Archive, modality: Modality) -> Rows:
-    """Returns the rows on which the file is compared with torch: the queries, or the database where nobody asks.
+    """Return the rows on which the file is compared with torch: the queries, or the database where nobody asks.
 
     Raises:
         UserError: if no item has the modality.
@@ -157,7 +157,7 @@ def compared_rows(archive: Archive, modality: Modality) -> Rows:
 
 
 def description(encoder: Encoder, modality: Modality, given: npt.NDArray[np.generic]) -> dict[str, str]:
-    """Returns what stands in the file about itself, every value a text."""
+    """Return what stands in the file about itself, every value a text."""
     about = plain_settings(encoder.featurisers[modality])
     return {
         "silohash": __version__,
@@ -171,7 +171,7 @@ def description(encoder: Encoder, modality: Modality, given: npt.NDArray[np.gene
 
 
 def plain_settings(featuriser: Featuriser) -> dict[str, Any]:
-    """Returns a featuriser's settings for others to read: a network's own among them, its files by name alone."""
+    """Return a featuriser's settings for others to read: a network's own among them, its files by name alone."""
     _, about = featuriser.state()
     flat = {**about, **about.get("options", {})}
     flat.pop("options", None)
@@ -179,7 +179,7 @@ def plain_settings(featuriser: Featuriser) -> dict[str, Any]:
 
 
 def onnx_bytes(tower: nn.Module, given: npt.NDArray[np.generic], about: Mapping[str, str]) -> bytes:
-    """Returns a network as an ONNX file that takes any number of items.
+    """Return a network as an ONNX file that takes any number of items.
 
     Args:
         tower: ``(n, *shape) -> (n, bits)``.
@@ -208,7 +208,7 @@ def onnx_bytes(tower: nn.Module, given: npt.NDArray[np.generic], about: Mapping[
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps the exporter from speaking of packages that nothing here needs."""
+    """Silence the exporter's warnings about packages that are not needed."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -222,7 +222,7 @@ def _quiet() -> Iterator[None]:
 
 
 def compare(encoder: Encoder, modality: Modality, content: bytes, given: npt.NDArray[np.generic]) -> Parity:
-    """Runs the file and the encoder on the same vectors, ``(n, *shape)``."""
+    """Run the file and the encoder on the same vectors, ``(n, *shape)``."""
     session = _session(content)
     difference, size, equal, ties = 0.0, 0.0, 0, 0
     for _, rows in blocks(np.arange(len(given)), BLOCK_ROWS):
@@ -246,7 +246,7 @@ def _session(content: bytes) -> Any:  # noqa: ANN401  a class of onnxruntime, wh
 
 
 def refuse_difference(modality: Modality, parity: Parity) -> None:
-    """Checks that a file may be written.
+    """Check that a file may be written.
 
     Raises:
         UserError: if an output differs by more than the tolerance (or is no number), or a code differs.

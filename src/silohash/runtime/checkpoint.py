@@ -1,4 +1,4 @@
-"""What a run needs to go on as if it had never stopped."""
+"""Checkpoints: everything that an interrupted run needs to continue as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class RunState:
     best_silos: Mapping[int, Arrays] = field(default_factory=dict)
 
     def chosen(self) -> tuple[ServerState, Mapping[int, Arrays], int]:
-        """Returns server, silos and number of the round that validation picked; of the last without validation."""
+        """Return server, silos and number of the round that validation picked; of the last without validation."""
         if self.best_server is None:
             return self.server, self.silos, self.round - 1
         return self.best_server, self.best_silos, self.best_round
 
 
 def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
-    """Writes the state in place of the one before; an interrupted write leaves the one before."""
+    """Write the state in place of the one before; an interrupted write leaves the one before."""
     before = read_json(folder / "state.json") if (folder / "state.json").exists() else {}
     with folder_beside(folder) as new:
         digests = {
@@ -72,7 +72,7 @@ def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
 
 
 def load_checkpoint(folder: Path, config_digest: str) -> RunState:
-    """Reads a checkpoint.
+    """Read a checkpoint.
 
     Raises:
         UserError: if it is missing, damaged, of another config or of a newer silohash.
@@ -100,13 +100,13 @@ def load_checkpoint(folder: Path, config_digest: str) -> RunState:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Tells whether there is something to resume from."""
+    """Return whether there is something to resume from."""
     _recover(folder)
     return (folder / "state.json").exists()
 
 
 def _recover(folder: Path) -> None:
-    """Takes the whole new checkpoint beside, if a kill fell between removing the old one and renaming."""
+    """Take the whole new checkpoint beside, if a kill fell between removing the old one and renaming."""
     if folder.exists():
         return
     for beside in sorted(folder.parent.glob(f".{folder.name}.*.part")):

@@ -77,7 +77,7 @@ class Curve:
     prior: float
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the curve as a JSON value; NaN as null."""
+        """Return the curve as a JSON value; NaN as null."""
         precision = [None if np.isnan(value) else float(value) for value in self.precision]
         return {"task": self.task, "precision": precision, "recall": self.recall.tolist(), "prior": self.prior}
 
@@ -111,7 +111,7 @@ class Part:
 
 
 def evaluate_run(run: Run, **instead: Sequence[str] | None) -> Figures:
-    """Measures a run.
+    """Measure a run.
 
     Args:
         run: a trained run.
@@ -142,7 +142,7 @@ def check_settings(archive: Archive, modalities: Sequence[Modality], settings: E
 
 
 def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> list[Task]:
-    """Returns the tasks for which a model has the modalities.
+    """Return the tasks for which a model has the modalities.
 
     Raises:
         UserError: if there is none.
@@ -182,7 +182,7 @@ class Evaluator:
                 self.owner[modality][self.rows_of(number, modality)] = number
 
     def figures(self) -> Figures:
-        """Returns every figure that the settings ask for and the method can give."""
+        """Return every figure that the settings ask for and the method can give."""
         measures = [measure_of(text, self.settings) for text in self.settings.measures]
         rows: list[ResultRow] = []
         curves: list[Curve] = []
@@ -219,17 +219,17 @@ class Evaluator:
         return [name for name in self.run.model.weights if name != GLOBAL]
 
     def rows_of(self, number: int, modality: Modality) -> Rows:
-        """Returns the archive rows of which a silo holds the modality."""
+        """Return the archive rows of which a silo holds the modality."""
         silo = self.run.partition.silos[number]
         held = silo.has_image if modality == "image" else silo.has_text
         return silo.rows[self.run.archive.has(modality)[silo.rows] & held]
 
     def asking(self, modality: Modality) -> Rows:
-        """Returns the archive rows of the queries that a silo holds the modality of."""
+        """Return the archive rows of the queries that a silo holds the modality of."""
         return np.asarray(self.queries[self.owner[modality][self.queries] >= 0])
 
     def parts(self, evaluation: Evaluation, task: Task) -> Iterator[Part]:
-        """Yields the parts of an evaluation; none if the method has no such model."""
+        """Yield the parts of an evaluation; none if the method has no such model."""
         asking, asked = query_modality(task), database_modality(task)
         queries = self.asking(asking)
         database = self.database[self.owner[asked][self.database] >= 0]
@@ -251,7 +251,7 @@ class Evaluator:
                     yield self._part(name, own_queries, self.words(name, asked, own_items), own_items, task)
 
     def meets_own_item(self, task: Task) -> bool:
-        """Tells whether a query's own item stands in the ranking that it is answered with."""
+        """Return whether a query's own item stands in the ranking that it is answered with."""
         across = query_modality(task) != database_modality(task)
         return self.run.archive.query_in_database and (across or self.settings.own_item == "count")
 
@@ -265,7 +265,7 @@ class Evaluator:
         return Part(self.words(name, query_modality(task), queries), database_words, relevance)
 
     def _stored(self, modality: Modality, rows: Rows) -> Words:
-        """Returns the codes that the silos' own indexes hold: each item's by the model that its silo deploys."""
+        """Return the codes that the silos' own indexes hold: each item's by the model that its silo deploys."""
         names = [self.run.model.deployed_by(silo.name) for silo in self.run.partition.silos]
         words = self.words(names[0], modality, rows).copy()
         for number, name in enumerate(names):
@@ -274,7 +274,7 @@ class Evaluator:
         return words
 
     def words(self, name: str, modality: Modality, rows: Rows) -> Words:
-        """Returns the codes of archive rows by one model, ``(n, W)``."""
+        """Return the codes of archive rows by one model, ``(n, W)``."""
         return self._codes(name, modality)[self._place[rows]]
 
     def _codes(self, name: str, modality: Modality) -> Words:
@@ -365,7 +365,7 @@ def _arguments(part: Part) -> tuple[Words, Words, Relevance]:
 
 
 def _together(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -> npt.NDArray[np.float64]:
-    """Returns a value a query whose mean is the mean over parts.
+    """Return a value a query whose mean is the mean over parts.
 
     Parts of the same queries are averaged query by query; parts of different queries are joined, each weighted so that
     every silo counts the same however many queries it has.

@@ -1,4 +1,4 @@
-"""What a run tells while it runs: the record of a round, and who listens."""
+"""Events emitted during a run: the record of a round, and the observers that receive it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RoundRecord:
 
 
 class Observer(Protocol):
-    """Who listens to a run."""
+    """An observer of a run."""
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
         """Called before the first round of this process."""
@@ -71,18 +71,18 @@ class Observer(Protocol):
 
 
 class JsonLines:
-    """Appends every round to ``rounds.jsonl``; a resumed run drops lines of rounds that it runs again."""
+    """Append every round to ``rounds.jsonl``; a resumed run drops lines of rounds that it runs again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
-        """Keeps the lines of earlier rounds."""
+        """Keep the lines of earlier rounds."""
         kept = [json.dumps(asdict(record)) for record in read_rounds(self.path) if record.round < first_round]
         write_text(self.path, "".join(line + "\n" for line in kept))
 
     def round(self, record: RoundRecord) -> None:
-        """Appends a line."""
+        """Append a line."""
         with explaining_disk_errors(self.path), self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(asdict(record)) + "\n")
 
@@ -91,7 +91,7 @@ class JsonLines:
 
 
 def read_rounds(path: Path) -> list[RoundRecord]:
-    """Reads ``rounds.jsonl``; a last line that was cut off by a kill is dropped.
+    """Read ``rounds.jsonl``; a last line that was cut off by a kill is dropped.
 
     Raises:
         UserError: if any other line is damaged.
@@ -113,14 +113,14 @@ def read_rounds(path: Path) -> list[RoundRecord]:
 
 
 class ConsoleProgress:
-    """One bar for the run in a terminal, one plain line a round elsewhere; both on standard error."""
+    """Show one progress bar in a terminal, and one line per round elsewhere; both on standard error."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.progress: Progress | None = None
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
-        """Shows the bar."""
+        """Show the bar."""
         self.name, self.total_rounds, self.started = name, total_rounds, time.perf_counter()
         if self.console.is_terminal:
             self.progress = Progress(
@@ -131,7 +131,7 @@ class ConsoleProgress:
             self.task = self.progress.add_task(name, total=total_rounds, completed=first_round, said="")
 
     def round(self, record: RoundRecord) -> None:
-        """Says loss and validation, and what was rejected."""
+        """Show loss and validation score, and the updates that were rejected."""
         loss = "-" if record.loss is None else f"{record.loss:.4f}"
         validation = "" if record.validation is None else f"  validation {100 * record.validation:.1f}"
         said = f"loss {loss}{validation}{' *' if record.best and validation else ''}"
@@ -149,14 +149,14 @@ class ConsoleProgress:
             self.console.print(f"  warning: {warning}", highlight=False, markup=False)
 
     def finish(self) -> None:
-        """Takes the bar away."""
+        """Remove the bar."""
         if self.progress is not None:
             self.progress.stop()
             self.progress = None
 
 
 class TensorBoard:
-    """Writes the curves for TensorBoard.
+    """Write the curves for TensorBoard.
 
     Raises:
         UserError: if tensorboard is not installed.
@@ -170,15 +170,15 @@ class TensorBoard:
         self.writer = SummaryWriter(str(folder))
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def round(self, record: RoundRecord) -> None:
-        """Adds a point to each curve."""
+        """Add a point to each curve."""
         values: dict[str, float | None] = {"loss": record.loss, "validation": record.validation, **record.terms}
         for name, value in values.items():
             if value is not None:
                 self.writer.add_scalar(name, value, record.round)
 
     def finish(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self.writer.close()

@@ -33,8 +33,8 @@ def index_run(
         run: a trained run.
         archive: items to index as one more silo, in addition to the silos of the run; None for the silos themselves.
         model: name of the silo whose model encodes the archive, if silos use different models.
-        fields: per silo, the fields that are stored beside the codes, out of `FIELDS`. A silo that is not listed stores all
-            of them. Previews are stored once per item, in the index of the first modality.
+        fields: per silo, the fields that are stored beside the codes, out of `FIELDS`. A silo that is not listed
+            stores all of them. Previews are stored once per item, in the index of the first modality.
         notify: called with one line per silo.
 
     Returns:
@@ -79,17 +79,17 @@ def _index(
     manifest = IndexManifest(
         format_version=FORMAT_VERSION, model_digest=encoder.digest, bits=encoder.bits, modality=modality, count=0
     )
-    pictures = archive.pictures() if "preview" in fields else None
+    images = archive.images() if "preview" in fields else None
     with Store.create(path, manifest) as store:
         for start in range(0, len(rows), BLOCK_ROWS):
             block = rows[start : start + BLOCK_ROWS]
             payloads = [payload_of(archive, int(row), fields) for row in block]
-            previews = None if pictures is None else [_preview(pictures, int(row)) for row in block]
+            previews = None if images is None else [_preview(images, int(row)) for row in block]
             store.add_codes(encoder.codes(archive, block, modality), payloads, previews)
 
 
 def payload_of(archive: Archive, row: int, fields: Collection[str] = FIELDS) -> str:
-    """Return what an index stores beside the code of an item, as JSON: those of its caption and labels that are listed."""
+    """Return what an index stores beside the code of an item, as JSON: its caption and labels if they are listed."""
     payload = {"caption": shown(archive, row), "labels": archive.labels_of(row)}
     return json.dumps({name: value for name, value in payload.items() if name in fields}, ensure_ascii=False)
 
@@ -101,9 +101,9 @@ def shown(archive: Archive, row: int) -> str:
     return f"{character[row]}  {caption}" if character is not None else caption
 
 
-def _preview(pictures: Pictures, row: int) -> bytes | None:
+def _preview(images: Pictures, row: int) -> bytes | None:
     """Return the preview of an item; None if it has no picture, or its picture cannot be read."""
     try:
-        return make_preview(pictures.picture(row))
+        return make_preview(images.picture(row))
     except (UserError, OSError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""A run's figures query by query, as a file: what a paired comparison of two runs needs."""
+"""The figures of a run for every query, stored in a file for paired comparisons of two runs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Key = tuple[Evaluation, Task, str]
 
 
 def write_per_query(path: Path, figures: Figures) -> None:
-    """Writes ``per_query.safetensors``: an array ``evaluation/task/measure`` each, and which queries they are of."""
+    """Write ``per_query.safetensors``: an array ``evaluation/task/measure`` each, and which queries they are of."""
     arrays = {"/".join(key): values for key, values in figures.per_query.items()}
     write_arrays(path, arrays, {"queries": figures.queries})
 
 
 def read_per_query(path: Path) -> tuple[Mapping[Key, npt.NDArray[np.float64]], str]:
-    """Reads what `write_per_query` wrote.
+    """Read what `write_per_query` wrote.
 
     Returns:
         ``(Q,)`` float64 for each figure, NaN for a query that is not counted; and the digest of the queries' ids.

@@ -1,4 +1,4 @@
-"""The one loop over rounds and silos."""
+"""The server's side of training: the only loop over rounds and silos."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from silohash.types import Arrays, UserError
 
 @dataclass(frozen=True)
 class RoundSettings:
-    """How many rounds, who takes part, what is chosen by.
+    """How many rounds there are, which silos take part, and how the best round is chosen.
 
     Attributes:
         rounds: in total.
@@ -43,7 +43,7 @@ class RoundSettings:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What an optional first exchange of statistics leaves: a result a silo, the merged extras, the bytes it took."""
+    """The outcome of an optional exchange of statistics: one result per silo, the merged extras, and the bytes sent."""
 
     results: list[SiloResult]
     extras: Arrays = field(default_factory=dict)
@@ -60,7 +60,7 @@ def run_rounds(
     observers: Sequence[Observer] = (),
     save: Callable[[RunState], None] = lambda state: None,
 ) -> RunState:
-    """Runs the rounds that are left.
+    """Run the remaining rounds.
 
     Args:
         state: where to go on.
@@ -87,8 +87,8 @@ def run_rounds(
         usable = [result for result in results if rejected[result.silo] is None]
         if not usable:
             raise UserError(
-                f"Round {number + 1}: no silo's parameters could be used ({rejected[results[0].silo]}). "
-                "Lower train.learning_rate, or set train.clip_norm = 1.0, and train anew."
+                f"Round {number + 1}: all silo updates were rejected ({rejected[results[0].silo]}). "
+                "Lower train.learning_rate, or set train.clip_norm = 1.0, and train again."
             )
         server = replace(state.server, extras={**state.server.extras, **exchange.extras})
         server, remarks = next_server(server, [result.update for result in usable], federated)
@@ -116,7 +116,7 @@ def run_rounds(
 def next_server(
     server: ServerState, updates: Sequence[Message], federated: FederatedMethod
 ) -> tuple[ServerState, dict[str, str]]:
-    """Returns the server's next state, and what is said of silos whose updates look faulty."""
+    """Return the server's next state, and a remark on each silo whose update looks faulty."""
     origin = federated.origin(server)
     doubtful = suspicious_updates(origin, updates)
     kept, remarks = federated.aggregation.screened(origin, updates)
@@ -127,7 +127,7 @@ def next_server(
 
 
 def tasks_of(kind: TaskKind, silos: Sequence[int], state: RunState, federated: FederatedMethod) -> list[SiloTask]:
-    """Returns a task a silo: what it is sent in the round that comes next, and what it kept."""
+    """Return one task per silo, holding the next round's message and the state the silo kept."""
     return [
         SiloTask(kind, silo, federated.broadcast(state.server, silo, round=state.round), kept=state.silos.get(silo, {}))
         for silo in silos
@@ -189,12 +189,12 @@ def participants(settings: RoundSettings, round: int) -> list[int]:  # noqa: A00
 
 
 def round_half_up(value: float) -> int:
-    """Rounds to the nearest whole number, halves upwards."""
+    """Round to the nearest whole number, halves upwards."""
     return math.floor(value + 0.5)
 
 
 def refusal(result: SiloResult, server: ServerState) -> str | None:
-    """Returns why an update may not be used, or None: every number finite, every shape as it was sent down."""
+    """Return why an update may not be used, or None: every number finite, every shape as it was sent down."""
     for name, array in result.update.arrays().items():
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             return f"{name} holds NaN or infinite values"
@@ -214,7 +214,7 @@ def refusal(result: SiloResult, server: ServerState) -> str | None:
 def validation_scores(
     runner: Runner, federated: FederatedMethod, state: RunState, settings: RoundSettings
 ) -> list[Message]:
-    """Returns each silo's score of the model that it would deploy.
+    """Return each silo's validation score of the model that it would deploy.
 
     Every silo ranks its own training items for its own held-back queries; only the score, its chance level and the
     count leave it.
@@ -224,7 +224,7 @@ def validation_scores(
 
 
 def mean_score(scores: Sequence[Message]) -> float | None:
-    """Returns the silos' mean score, weighted by their validation queries; None if there are none."""
+    """Return the silos' mean score, weighted by their validation queries; None if there are none."""
     counted = [(message.scalars["score"], message.counts["queries"]) for message in scores]
     total = sum(queries for _, queries in counted)
     return sum(score * queries for score, queries in counted if queries) / total if total else None

@@ -24,7 +24,8 @@ class Run:
 
     Attributes:
         folder: holds ``config.toml``, ``environment.json``, ``partition.json``, ``rounds.jsonl``, ``results.csv``,
-                ``per_query.safetensors``, ``curves.json``, ``examples.json``, ``checkpoint/``, ``model/``, ``index/<silo>/``
+                ``per_query.safetensors``, ``curves.json``, ``examples.json``, ``checkpoint/``, ``model/``,
+                ``index/<silo>/``
             and ``report.html``, each as soon as it has been written.
         given: the config, if it is known already; None to read it from the folder.
     """

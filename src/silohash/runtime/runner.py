@@ -19,14 +19,14 @@ TASK_KINDS: dict[str, TaskKind] = {kind: kind for kind in get_args(TaskKind)}
 
 
 class Runner(Protocol):
-    """Runs silo tasks and yields their results in the order of the tasks."""
+    """Run silo tasks and yields their results in the order of the tasks."""
 
     def run(self, tasks: Sequence[SiloTask]) -> Iterable[SiloResult]:
-        """Runs tasks; the result of a ``validate`` task holds ``score`` and ``queries`` in its update."""
+        """Run tasks; the result of a ``validate`` task holds ``score`` and ``queries`` in its update."""
         ...
 
     def close(self) -> None:
-        """Ends workers, if there are any."""
+        """End workers, if there are any."""
         ...
 
 
@@ -39,13 +39,13 @@ class SiloWorker(Protocol):
 
 
 class InProcess:
-    """Trains silo after silo in this process."""
+    """Train silo after silo in this process."""
 
     def __init__(self, worker: SiloWorker) -> None:
         self.worker = worker
 
     def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
-        """Runs the tasks in order."""
+        """Run the tasks in order."""
         for task in tasks:
             yield self.worker.do(task)
 
@@ -99,7 +99,7 @@ def _exchange_task(task: SiloTask, exchange: Exchange) -> SiloResult:
 
 
 def encode_task(task: SiloTask) -> bytes:
-    """Returns a task as one message: the broadcast, with the silo's own state in its section."""
+    """Return a task as one message: the broadcast, with the silo's own state in its section."""
     broadcast = task.broadcast
     return replace(
         broadcast,
@@ -110,7 +110,7 @@ def encode_task(task: SiloTask) -> bytes:
 
 
 def decode_task(message: Message) -> SiloTask:
-    """Reads what `encode_task` made."""
+    """Read what `encode_task` made."""
     broadcast = replace(message, state={})
     return SiloTask(
         kind=TASK_KINDS[message.notes["task"]], silo=message.counts["silo"], broadcast=broadcast, kept=message.state
@@ -118,7 +118,7 @@ def decode_task(message: Message) -> SiloTask:
 
 
 def encode_result(result: SiloResult) -> bytes:
-    """Returns a result as one message: the update, with the silo's state and the record of its round."""
+    """Return a result as one message: the update, with the silo's state and the record of its round."""
     about = {
         "silo": result.silo,
         "loss": repr(result.loss),
@@ -131,7 +131,7 @@ def encode_result(result: SiloResult) -> bytes:
 
 
 def decode_result(message: Message) -> SiloResult:
-    """Reads what `encode_result` made.
+    """Read what `encode_result` made.
 
     Raises:
         UserError: if the worker reports something that the user can put right.

@@ -1,4 +1,4 @@
-"""One silo's round: the only place where a gradient is taken and an optimiser steps.
+"""One silo's round: the only place where a gradient is taken and an optimizer steps.
 
 The levels are round > silo > phase > epoch > batch > step. The methods say what each level holds; here they are walked.
 """
@@ -51,7 +51,7 @@ class SiloTask:
 
 @dataclass(frozen=True)
 class SiloResult:
-    """What comes back from a silo's round.
+    """The result of a silo's round.
 
     Attributes:
         silo: the silo's number.
@@ -80,18 +80,18 @@ class _Means:
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, value: Tensor) -> None:
-        """Adds one value of a term."""
+        """Add one value of a term."""
         value = value.detach()
         self.sums[name] = self.sums[name] + value if name in self.sums else value
         self.counts[name] = self.counts.get(name, 0) + 1
 
     def values(self) -> dict[str, float]:
-        """Returns the mean of each term."""
+        """Return the mean of each term."""
         return {name: float(total) / self.counts[name] for name, total in self.sums.items()}
 
 
 def train_silo(context: SiloContext, federated: FederatedMethod, config: RunConfig) -> SiloResult:
-    """Trains one silo for one round.
+    """Train one silo for one round.
 
     Args:
         context: the silo's model, data, state and the broadcast; its model and state are changed.
@@ -127,7 +127,7 @@ def train_silo(context: SiloContext, federated: FederatedMethod, config: RunConf
 
 
 def finish_silo(context: SiloContext, federated: FederatedMethod, config: RunConfig) -> SiloResult:
-    """Ends a round that waited for the silos' merged statistics, which now stand among the broadcast's extras.
+    """End a round that waited for the silos' merged statistics, which now stand among the broadcast's extras.
 
     Args:
         context: as for `train_silo`, its kept arrays those of the result that held the statistics.
@@ -150,7 +150,7 @@ def finish_silo(context: SiloContext, federated: FederatedMethod, config: RunCon
 
 
 def _statistics(context: SiloContext, statistics: Arrays) -> Message:
-    """Returns the message of an optional first exchange."""
+    """Return the message of an optional first exchange."""
     return Message(
         kind="statistics", sender=context.data.name, round=context.round, sums=statistics,
         counts={"items": len(context.data)},
@@ -158,7 +158,7 @@ def _statistics(context: SiloContext, statistics: Arrays) -> Message:
 
 
 def _trained(context: SiloContext) -> Arrays:
-    """Returns what `finish_silo` needs to know of the training, as arrays that the silo keeps until then."""
+    """Return what `finish_silo` needs to know of the training, as arrays that the silo keeps until then."""
     trained = {f"model/{name}": array for name, array in params_of(context.model).items()}
     trained |= {f"steps/{name}": np.asarray(count) for name, count in context.steps_taken.items()}
     trained["loss"] = np.asarray(context.mean_loss if math.isfinite(context.mean_loss) else 0.0)
@@ -212,7 +212,7 @@ def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainConfig,
 
 
 def batches(context: SiloContext, phase: Phase, config: RunConfig, epoch: int) -> Iterator[Tensor]:
-    """Yields the rows of each batch of one pass, shuffled; a last batch of at most a quarter joins the one before."""
+    """Yield the rows of each batch of one pass, shuffled; a last batch of at most a quarter joins the one before."""
     size = config.train.batch
     generator = seeds.numpy_generator(
         config.seed, f"batches/{phase.name}/{epoch}", silo=context.silo, round=context.round
@@ -241,7 +241,7 @@ def learning_rate(settings: TrainConfig, round: int, total_rounds: int) -> float
 
 
 def make_optimizer(parameters: list[nn.Parameter], settings: TrainConfig, rate: float) -> torch.optim.Optimizer:
-    """Makes the optimiser of some parameters, in its fused form."""
+    """Make the optimizer of some parameters, in its fused form."""
     if settings.optimizer == "sgd":
         return torch.optim.SGD(
             parameters, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay, fused=True
@@ -251,14 +251,14 @@ def make_optimizer(parameters: list[nn.Parameter], settings: TrainConfig, rate: 
 
 
 def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0) -> float:
-    """Returns by how many learning rates some steps of the optimiser move a parameter under a constant unit gradient.
+    """Return by how many learning rates some steps of the optimizer move a parameter under a constant unit gradient.
 
-    Measured by running the optimiser itself on one number: plain steps count 1 each, momentum lets later ones count
+    Measured by running the optimizer itself on one number: plain steps count 1 each, momentum lets later ones count
     more, a proximal term less. Adam's move depends on how its gradients vary: it counts 1 a step, as under a constant
     one.
 
     Args:
-        settings: the optimiser.
+        settings: the optimizer.
         steps: how many.
         pull: learning rate times the weight of a proximal term: the share of its way that a step takes back.
 
@@ -283,7 +283,7 @@ def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0) -> float:
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Returns the context in which the towers run: bfloat16 products with float32 weights, or nothing special."""
+    """Return the context in which the towers run: bfloat16 products with float32 weights, or nothing special."""
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device_type=device.type, dtype=torch.bfloat16)
@@ -294,7 +294,7 @@ def _moving(model: nn.Module, step: Step) -> list[nn.Parameter]:
 
 
 def silo_state(kept: Arrays, device: torch.device) -> SiloState:
-    """Returns a silo's state from the arrays that it kept."""
+    """Return a silo's state from the arrays that it kept."""
     return SiloState(kept={name: torch.from_numpy(np.array(array)).to(device) for name, array in kept.items()})
 
 

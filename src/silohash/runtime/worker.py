@@ -49,7 +49,7 @@ class Worker:
         self.data: dict[int, tuple[SiloData, SiloData]] = {}
 
     def do(self, task: SiloTask) -> SiloResult:
-        """Trains a silo, scores what it would deploy on its own validation queries, or returns that."""
+        """Train a silo, scores what it would deploy on its own validation queries, or returns that."""
         if task.silo not in self.data:
             self.data[task.silo] = self.prepared.silo(task.silo, self.device)
         train, validation = self.data[task.silo]
@@ -94,7 +94,7 @@ def _answer(context: SiloContext, message: Message) -> SiloResult:
 
 
 def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloData, bits: int) -> tuple[float, float]:
-    """Returns the mean over i2t and t2i of the expected mAP@all, and what random codes would reach.
+    """Return the mean over i2t and t2i of the expected mAP@all, and what random codes would reach.
 
     Over i2i or t2t for one modality; NaN, both, if there is none.
     """
@@ -125,7 +125,7 @@ def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloDa
 
 
 def set_threads(train: TrainConfig) -> None:
-    """Gives this process the threads that the config says: all cores shared among the workers by default."""
+    """Set this process the threads that the config says: all cores shared among the workers by default."""
     torch.set_num_threads(train.threads or max(1, available_cores() // train.workers))
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.models.towers import HashNet, conv, group_of
+from silohash.models.towers import HashNet, batch_of, conv, group_of, outputs_over, standardized
 from silohash.types import UserError
 from tests.runs import model_spec, silo_data
 
@@ -67,3 +67,25 @@ def test_inputs_are_scaled() -> None:
     batch, loud = data.batch(torch.arange(5)), louder(data.batch(torch.arange(5))).logit["text"]
     batch.text.mul_(3.0)
     assert torch.allclose(plain(batch).logit["text"], loud)
+
+
+def test_pixels_are_standardized_and_floats_are_not() -> None:
+    pixels = torch.tensor([[[[0, 255]]], [[[51, 102]]]], dtype=torch.uint8)
+    mean, deviation = torch.tensor([[[51.0]]]), torch.tensor([[[2.0]]])
+    batch = batch_of(pixels, "image", {"pixel_mean": mean, "pixel_deviation": deviation})
+    assert batch.image.flatten().tolist() == [-25.5, 102.0, 0.0, 25.5]
+    assert batch.text is None
+    assert batch.has_image.tolist() == [True, True]
+    assert batch.has_text.tolist() == [False, False]
+    floats = torch.tensor([[0.5, 2.0]])
+    assert standardized(floats, mean, deviation) is floats
+    assert batch_of(floats, "text", {}).text is floats
+
+
+def test_outputs_over_batches_are_those_of_all_rows_and_keep_the_mode() -> None:
+    model, data = HashNet(model_spec(dropout=0.5), 8).train(), silo_data(7)
+    parts = outputs_over(model, [data.batch(torch.arange(3)), data.batch(torch.arange(3, 7))], part="logit")
+    assert model.training
+    whole = model.eval()(data.batch(torch.arange(7))).logit
+    for modality in ("image", "text"):
+        torch.testing.assert_close(parts[modality], whole[modality])

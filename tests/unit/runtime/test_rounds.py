@@ -104,7 +104,7 @@ def test_a_round_in_which_no_silo_can_be_used_ends_the_run_with_advice() -> None
     saved = []
     inputs = prepared((10, 10), federated={"rounds": 1})
     worker = Worker(inputs, torch.device("cpu"))
-    with pytest.raises(UserError, match=r"Round 1: no silo's parameters could be used .*train\.learning_rate"):
+    with pytest.raises(UserError, match=r"Round 1: all silo updates were rejected .*train\.learning_rate"):
         run_rounds(
             first_state(inputs, worker), federated=inputs.resolved.federated,
             runner=InProcess(Spoiling(worker, {0, 1}, nan)),

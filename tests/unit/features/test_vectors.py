@@ -1,0 +1,23 @@
+"""Vectors of an archive's rows, and the statistics that standardize pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silohash.features import featuriser
+from silohash.features.base import add_statistics
+from silohash.features.vectors import pixel_statistics, vectors
+from tests.archives import made_up_archive
+
+
+def test_rows_without_the_modality_are_zero_and_none_means_all_have_it() -> None:
+    archive = made_up_archive(20)
+    unfitted = featuriser("image", archive.image, {})
+    fitted = unfitted.fitted(add_statistics([unfitted.statistics(archive.image, np.arange(20))]))
+    rows = np.array([7, 2, 11])
+    whole = vectors(archive, fitted, rows)
+    np.testing.assert_array_equal(whole, fitted.transform(archive.image, rows))
+    some = vectors(archive, fitted, rows, np.array([True, False, True]))
+    np.testing.assert_array_equal(some[[0, 2]], whole[[0, 2]])
+    assert (some[1] == 0).all()
+    assert pixel_statistics({"image": fitted}) == {}
