@@ -79,7 +79,7 @@ def _index(
     manifest = IndexManifest(
         format_version=FORMAT_VERSION, model_digest=encoder.digest, bits=encoder.bits, modality=modality, count=0
     )
-    images = archive.images() if "preview" in fields else None
+    images = archive.pictures() if "preview" in fields else None
     with Store.create(path, manifest) as store:
         for start in range(0, len(rows), BLOCK_ROWS):
             block = rows[start : start + BLOCK_ROWS]
