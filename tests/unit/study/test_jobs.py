@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,6 +90,16 @@ def test_as_many_at_a_time_as_asked_for(jobs: Any, pools: type[SlowPool]) -> Non
     assert display.most <= 2
 
 
+def test_duration_is_from_the_start_of_a_job_to_its_end(
+    jobs: Any, pools: type[SlowPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([100.0, 130.0, 200.0, 205.5])
+    monkeypatch.setattr("silohash.study.jobs.time", SimpleNamespace(monotonic=lambda: next(times)))
+    outcomes = run_jobs(map(single, jobs("a", "b")), 1, Recorder(), pools)
+    assert [outcome.seconds for outcome in outcomes] == [30.0, 5.5]
+    assert Outcome(outcomes[0].job, 0).seconds == 0.0
+
+
 def test_failures_stop_nothing(jobs: Any, pools: type[SlowPool]) -> None:
     outcomes = run_jobs(map(single, jobs("a fails", "b", "c fails")), 1, Recorder(), pools)
     assert [(outcome.job.name, outcome.code) for outcome in outcomes] == [("a fails", 2), ("b", 0), ("c fails", 2)]
@@ -153,6 +165,7 @@ def test_processes_share_the_cores(processes: int, threads: int, monkeypatch: py
     assert pool.pool.environment["OMP_NUM_THREADS"] == pool.pool.environment["NUMBA_NUM_THREADS"] == str(threads)
     assert pool.pool.renew_after == RUNS_PER_PROCESS == 24
     assert pool.pool.grace_seconds == GRACE_SECONDS + 2
+    assert pool.pool.stderr == subprocess.DEVNULL
     pool.close()
 
 
