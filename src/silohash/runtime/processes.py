@@ -207,8 +207,9 @@ def serve(prepare: Callable[[], Callable[[bytes], bytes]], *, grace_seconds: flo
     status = 0
     try:
         while (request := requests.get()) is not None:
-            write_frame(answers, answer(request))
-            idle.set()
+            result = answer(request)
+            idle.set()  # before the answer is sent: the next request, which clears it, may follow at once
+            write_frame(answers, result)
     except (KeyboardInterrupt, BrokenPipeError):
         status = INTERRUPTED
     with suppress(OSError, ValueError):
