@@ -179,7 +179,7 @@ def test_more_items_become_one_more_silo(run: Run, tmp_path: Path) -> None:
     more = read_folder(write_archive(tmp_path / "more", count=30, text="words", seed=5))
     assert index_run(run, more) == {"more": 25}
     same = read_folder(write_archive(tmp_path / run.partition.silos[0].name, count=30, text="words"))
-    with pytest.raises(UserError, match=r"as one of the run's silos is\. Rename its folder"):
+    with pytest.raises(UserError, match=r"which is the name of a silo of the run\. Rename its folder"):
         index_run(run, same)
 
 
