@@ -204,8 +204,11 @@ def outcome(change: Change, copies: queue.SimpleQueue[Path]) -> str:
     copy = copies.get()
     target, source = copy / "silohash" / change.module, PACKAGE / change.module
     try:
-        target.write_text(change.apply(source.read_text(encoding="utf-8")), encoding="utf-8")
-        return SURVIVED if exit_code(copy, change.module) == 0 else CAUGHT
+        text = source.read_text(encoding="utf-8")
+        target.write_text(change.apply(text), encoding="utf-8")
+        found = SURVIVED if exit_code(copy, change.module) == 0 else CAUGHT
+        print(f"{found}  {change.describe(text)}", file=sys.stderr, flush=True)
+        return found
     finally:
         shutil.copy2(source, target)
         copies.put(copy)

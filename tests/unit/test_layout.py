@@ -175,7 +175,7 @@ def test_every_part_has_its_place() -> None:
 
 
 def test_no_folder_holds_too_many_files() -> None:
-    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in FILES if path.name != "__init__.py")
+    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in FILES)
     assert {folder: count for folder, count in counts.items() if count > MOST_FILES_IN_A_FOLDER} == {}
 
 

@@ -11,13 +11,6 @@ from silohash.types import UserError
 from tests.runs import model_spec, silo_data
 
 
-def test_spec_round_trip() -> None:
-    spec = ModelSpec({"text": TowerSpec("mlp", (5,), 8, 0.2, 3.0), "image": TowerSpec("conv", (1, 32, 32))}, classes=7)
-    read = ModelSpec.from_json(spec.to_json())
-    assert read == spec
-    assert list(read.towers) == ["image", "text"]
-
-
 @pytest.mark.parametrize("shape", [(1, 32, 32), (3, 64, 48), (1, 16, 16), (3, 33, 17)])
 def test_conv_takes_small_pictures(shape: tuple[int, int, int]) -> None:
     network = conv(TowerSpec("conv", shape, hidden=12))
