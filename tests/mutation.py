@@ -202,15 +202,15 @@ def exit_code(copy: Path, module: str) -> int | None:
 def outcome(change: Change, copies: queue.SimpleQueue[Path]) -> str:
     """Return whether a module's own tests notice a change."""
     copy = copies.get()
-    target, source = copy / "silohash" / change.module, PACKAGE / change.module
+    target = copy / "silohash" / change.module
+    text = target.read_text(encoding="utf-8")
     try:
-        text = source.read_text(encoding="utf-8")
         target.write_text(change.apply(text), encoding="utf-8")
         found = SURVIVED if exit_code(copy, change.module) == 0 else CAUGHT
         print(f"{found}  {change.describe(text)}", file=sys.stderr, flush=True)
         return found
     finally:
-        shutil.copy2(source, target)
+        target.write_text(text, encoding="utf-8")
         copies.put(copy)
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.models.towers import HashNet, batch_of, conv, group_of, outputs_over, standardized
-from silohash.types import UserError
+from silohash.models.towers import Adapted, HashNet, batch_of, conv, group_of, outputs_over, standardized
+from silohash.types import Outputs, PairBatch, UserError
 from tests.runs import model_spec, silo_data
+
+MEAN, DEVIATION = torch.tensor([100.0]).reshape(1, 1, 1), torch.tensor([4.0]).reshape(1, 1, 1)
 
 
 @pytest.mark.parametrize("shape", [(1, 32, 32), (3, 64, 48), (1, 16, 16), (3, 33, 17)])
@@ -82,3 +88,76 @@ def test_outputs_over_batches_are_those_of_all_rows_and_keep_the_mode() -> None:
     whole = model.eval()(data.batch(torch.arange(7))).logit
     for modality in ("image", "text"):
         torch.testing.assert_close(parts[modality], whole[modality])
+
+
+class Doubling(nn.Module):
+    """Codes are twice the text and minus the image; remembers in which mode it ran."""
+
+    modalities = ("image", "text")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.modes: list[bool] = []
+
+    def forward(self, batch: PairBatch, modalities: object = None) -> Outputs:
+        self.modes.append(self.training)
+        code = {}
+        if batch.image is not None:
+            code["image"] = -batch.image
+        if batch.text is not None:
+            code["text"] = 2 * batch.text * self.weight
+        return Outputs(feature={}, logit={}, code=code)
+
+
+def test_integer_pixels_are_standardized_and_floats_are_not() -> None:
+    pixels = torch.tensor([[[[108, 96]]]], dtype=torch.uint8)
+    assert standardized(pixels, MEAN, DEVIATION).flatten().tolist() == [2.0, -1.0]
+    assert pixels.flatten().tolist() == [108, 96]
+    assert standardized(pixels, None, DEVIATION).flatten().tolist() == [108.0, 96.0]
+    assert standardized(pixels, MEAN, None).dtype == torch.float32
+    vectors = torch.tensor([[108.0]])
+    assert standardized(vectors, MEAN, DEVIATION) is vectors
+
+
+def test_batches_of_one_modality() -> None:
+    pixels = torch.tensor([[[[104]]], [[[100]]]], dtype=torch.uint8)
+    image = batch_of(pixels, "image", {"pixel_mean": MEAN, "pixel_deviation": DEVIATION})
+    assert image.image.flatten().tolist() == [1.0, 0.0]
+    assert (image.text, image.labels) == (None, None)
+    assert (image.row.tolist(), image.has_image.tolist(), image.has_text.tolist()) == ([0, 1], [True] * 2, [False] * 2)
+    words = torch.tensor([[1, 2, -1]], dtype=torch.int32)
+    text = batch_of(words, "text", {})
+    assert text.text is words
+    assert text.image is None
+    assert (text.has_image.tolist(), text.has_text.tolist()) == ([False], [True])
+
+
+def test_rows_without_a_modality_are_zero_and_the_mode_is_restored() -> None:
+    batches = [
+        PairBatch(
+            row=torch.arange(2), image=torch.ones(2, 1), text=torch.full((2, 1), 3.0), labels=None,
+            has_image=torch.tensor([True, False]), has_text=torch.tensor([False, True]),
+        )
+    ] * 2  # fmt: skip
+    for training in (True, False):
+        model = Doubling().train(training)
+        found = outputs_over(model, batches)
+        assert found["image"].flatten().tolist() == [-1.0, 0.0, -1.0, 0.0]
+        assert found["text"].flatten().tolist() == [0.0, 6.0, 0.0, 6.0]
+        assert not found["text"].requires_grad
+        assert model.modes == [False, False]
+        assert model.training is training
+    assert outputs_over(Doubling(), batches, part="logit") == {}
+
+
+@pytest.mark.parametrize(("adapts", "training", "shifted"), [(True, True, 1), (False, True, 0), (False, False, 1)])
+def test_outputs_are_adapted_in_search_and_on_request_in_training(adapts: bool, training: bool, shifted: int) -> None:
+    def shift(outputs: Outputs, extras: dict[str, torch.Tensor]) -> Outputs:
+        return Outputs(feature={}, logit={}, code={m: code + extras["by"] for m, code in outputs.code.items()})
+
+    method = SimpleNamespace(adapts_training=adapts, adapt_outputs=shift)
+    model = Adapted(Doubling(), method, {"by": np.array(1.0, np.float32)}).train(training)
+    assert model.modalities == ("image", "text")
+    found = model(batch_of(torch.ones(1, 1), "text", {})).code["text"]
+    assert found.item() == 2.0 + shifted
