@@ -20,7 +20,7 @@ from silohash.config.sections import FederatedConfig, LocalConfig, RunConfig, Se
 from silohash.features.network import NETWORK_FILES
 from silohash.federated import FEDERATED_METHODS
 from silohash.local import LOCAL_METHODS
-from silohash.registry import Registry, suggestion
+from silohash.registry import Registry, current_preset, suggestion
 from silohash.types import MODALITIES, MethodCard, UserError
 
 if TYPE_CHECKING:
@@ -213,19 +213,15 @@ def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _method(registry: Registry, section: str, config: LocalConfig | FederatedConfig) -> Any:  # noqa: ANN401  a class of the family
     kind = registry.resolve(config.name)
-    if config.preset == "reference" and "paper" in kind.presets:
-        code = ', or "authors_code" for those of its authors\' public code' if "authors_code" in kind.presets else ""
-        raise UserError(
-            f'{section}.preset: {config.name} has no preset "reference". Set "paper" for the values of the paper{code}.'
-        )
-    if config.preset not in kind.presets:
+    preset = current_preset(config.preset, kind.presets)
+    if preset not in kind.presets:
         raise UserError(
             f'{section}.preset: {config.name} has no preset "{config.preset}"{suggestion(config.preset, kind.presets)}. '
             f"Its presets are: {', '.join(kind.presets)}."
         )
     known = [*type(config).model_fields, *kind.Params.model_fields]
     try:
-        params = kind.Params(**{**kind.presets[config.preset], **(config.model_extra or {})})
+        params = kind.Params(**{**kind.presets[preset], **(config.model_extra or {})})
         for number, member in enumerate(getattr(params, "methods", ())):  # the members of a composition
             _method(registry, f"{section}.methods.{number}", member)
         return kind(params)

@@ -38,6 +38,7 @@ from silohash.federated.base import FederatedMethod, FederationInfo, ServerState
 from silohash.federated.composition_rules import check_members, combined_traits, deciders, overrides
 from silohash.local.base import MethodParams
 from silohash.models.parameters import params_of
+from silohash.registry import current_preset
 from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
 
 CARD = MethodCard(
@@ -102,7 +103,8 @@ def label_members(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
 def build_member(config: MemberConfig) -> FederatedMethod:
     """Return a member with its parameters."""
     kind = FEDERATED_METHODS.resolve(config.name)
-    method: FederatedMethod = kind(kind.Params(**{**kind.presets[config.preset], **(config.model_extra or {})}))
+    values = kind.presets[current_preset(config.preset, kind.presets)]
+    method: FederatedMethod = kind(kind.Params(**{**values, **(config.model_extra or {})}))
     return method
 
 

@@ -225,21 +225,14 @@ def test_one_table_by_itself() -> None:
         check_section(EvaluateConfig, {"measures": ["mPA"]}, where="evaluate")
 
 
-@pytest.mark.parametrize(
-    ("name", "remedy"),
-    [
-        ("fedhap", 'Set "paper" for the values of the paper.'),
-        (
-            "fedcafe",
-            'Set "paper" for the values of the paper, or "authors_code" for those of its authors\' public code.',
-        ),
-    ],
-)
-def test_the_former_name_of_the_faithful_preset_is_explained(tmp_path: Path, name: str, remedy: str) -> None:
-    for federated, section in (
-        ({"name": name, "preset": "reference"}, "federated"),
-        ({"name": "compose", "methods": [{"name": name, "preset": "reference"}]}, "federated.methods.0"),
-    ):
-        with pytest.raises(UserError) as error:
-            load_config({"data": {"name": "glyphs"}, "federated": federated})
-        assert str(error.value).endswith(f'{section}.preset: {name} has no preset "reference". {remedy}')
+@pytest.mark.parametrize(("name", "preset"), [("fedhap", "paper"), ("fedcafe", "authors_code"), ("fedavg", "paper")])
+def test_configs_of_earlier_versions_keep_their_preset(name: str, preset: str) -> None:
+    data = {"name": "glyphs"}
+    earlier = load_resolved({"data": data, "federated": {"name": name, "preset": "reference"}})
+    assert (
+        earlier.federated.params
+        == load_resolved({"data": data, "federated": {"name": name, "preset": preset}}).federated.params
+    )
+    assert earlier.config.federated.preset == "reference"
+    member = {"name": "compose", "methods": [{"name": name, "preset": "reference"}]}
+    assert load_resolved({"data": data, "federated": member}).config.federated.name == "compose"
