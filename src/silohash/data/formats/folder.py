@@ -11,22 +11,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.archive import Archive, ArchiveCard, Features, Texts, as_texts, multi_hot
-from silohash.data.formats.metadata import KNOWN, MetadataRow, find_metadata, read_metadata
+from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, multi_hot
+from silohash.data.formats.metadata import KNOWN, MetadataRow, read_metadata
 from silohash.data.pictures.checking import Verdict, check_pictures
 from silohash.data.pictures.packing import PictureFiles
 from silohash.data.splits import default_splits, splits_of
 from silohash.types import Modality, Rows, UserError
 
 MOST_LABELS = 4096
-Column = TypeVar("Column", PictureFiles, Texts)
+COUNTED = ("items without a picture", "items without a text", "texts that were cut")
 SPLIT_OF = {
     "query": "query",
     "test": "query",
@@ -48,31 +47,17 @@ class _Given:
 
 
 @dataclass(frozen=True)
-class _Item:
-    """A row of the metadata, and its place among all rows of the file."""
-
-    place: int
-    row: MetadataRow
-    id: str
-    has_image: bool
-    has_text: bool
-
-    @property
-    def file_name(self) -> str:
-        """Name of the picture, or an empty string."""
-        return self.row.values.get("file_name", "")
-
-
-@dataclass(frozen=True)
 class _Folder:
-    """What is read of a folder before its rows are judged."""
+    """What is read of a folder before its rows are judged: one entry per row of the metadata."""
 
     path: Path
-    metadata: Path
-    rows: list[MetadataRow]
+    rows: Sequence[MetadataRow]
+    ids: Sequence[str]
+    files: Sequence[str]
     given: Mapping[Modality, _Given]
-    allowed: tuple[str, ...] | None
+    has: Mapping[Modality, npt.NDArray[np.bool_]]
     verdicts: Mapping[str, Verdict]
+    allowed: tuple[str, ...] | None
 
 
 def read_folder(
@@ -90,21 +75,32 @@ def read_folder(
     Raises:
         UserError: if the metadata is missing or unreadable, given features do not fit it, or no row can be used.
     """
-    metadata = find_metadata(path)
-    rows = read_metadata(metadata)
+    metadata, rows = read_metadata(path)
     given: dict[Modality, _Given] = {}
-    files: tuple[tuple[Modality, str | None], ...] = (("image", image), ("text", text))
-    for modality, named in files:
+    has: dict[Modality, npt.NDArray[np.bool_]] = {}
+    options: tuple[tuple[Modality, str | None, str], ...] = (("image", image, "file_name"), ("text", text, "text"))
+    for modality, named, column in options:
         file = path / (named or f"{modality}.npy")
+        has[modality] = np.array([bool(row.values.get(column)) for row in rows])
         if named is not None or file.is_file():
             given[modality] = _given(file, metadata, len(rows))
-    names = [row.values["file_name"] for row in rows if row.values.get("file_name")]
-    verdicts = check_pictures(path, names) if "image" not in given else {}
-    folder = _Folder(path, metadata, rows, given, _allowed_labels(path, labels), verdicts)
-    items, skipped = _judged(folder)
-    if not items:
+            has[modality] = given[modality].present
+    files = [row.values.get("file_name", "") for row in rows]
+    verdicts = check_pictures(path, list(filter(None, files))) if "image" not in given else {}
+    folder = _Folder(path, rows, _ids(rows), files, given, has, verdicts, _allowed_labels(path, labels))
+    kept: list[int] = []
+    skipped: list[str] = []
+    seen: set[str] = set()
+    for place, row in enumerate(rows):
+        problem = next(_problems(folder, place, seen), "")
+        if problem:
+            skipped.append(f"{metadata.name}, row {row.number}: {problem}; left out")
+        else:
+            kept.append(place)
+            seen.add(folder.ids[place])
+    if not kept:
         raise UserError(f"None of the {len(rows):,} rows of {metadata} can be used. The first: {skipped[0]}.")
-    return _archive(folder, items, skipped)
+    return _archive(_taken(folder, kept), skipped)
 
 
 def _given(path: Path, metadata: Path, count: int) -> _Given:
@@ -144,75 +140,68 @@ def _allowed_labels(folder: Path, labels: Sequence[str] | None) -> tuple[str, ..
     return tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 
-def _judged(folder: _Folder) -> tuple[list[_Item], list[str]]:
-    """Return the items that can be used, and one sentence per row that cannot."""
-    items: list[_Item] = []
-    skipped: list[str] = []
-    seen: set[str] = set()
+def _ids(rows: Sequence[MetadataRow]) -> list[str]:
+    """Return the id of each row: its own, or the name of its picture, numbered from the second use on."""
     used: Counter[str] = Counter()
-    for place, row in enumerate(folder.rows):
-        item = _item(folder, place, row, used)
-        problem = next(_problems(folder, item, seen), "")
-        if problem:
-            skipped.append(f"{folder.metadata.name}, row {row.number}: {problem}; left out")
-        else:
-            items.append(item)
-            seen.add(item.id)
-    return items, skipped
+    ids = []
+    for row in rows:
+        identity = row.values.get("id", "")
+        if not identity:
+            identity = row.values.get("file_name") or f"row-{row.number}"
+            used[identity] += 1
+            identity += f"#{used[identity]}" if used[identity] > 1 else ""
+        ids.append(identity)
+    return ids
 
 
-def _item(folder: _Folder, place: int, row: MetadataRow, used: Counter[str]) -> _Item:
-    identity = row.values.get("id", "")
-    if not identity:
-        identity = row.values.get("file_name") or f"row-{row.number}"
-        used[identity] += 1
-        if used[identity] > 1:
-            identity = f"{identity}#{used[identity]}"
-
-    def has(modality: Modality, column: str) -> bool:
-        given = folder.given.get(modality)
-        return bool(row.values.get(column)) if given is None else bool(given.present[place])
-
-    return _Item(place, row, identity, has("image", "file_name"), has("text", "text"))
-
-
-def _problems(folder: _Folder, item: _Item, seen: set[str]) -> Iterator[str]:
-    """Yield the reasons why an item cannot be used."""
-    if item.row.problem:
-        yield item.row.problem
+def _problems(folder: _Folder, place: int, seen: set[str]) -> Iterator[str]:
+    """Yield the reasons why a row cannot be used."""
+    row, verdict = folder.rows[place], folder.verdicts.get(folder.files[place])
+    if row.problem:
+        yield row.problem
     for features in folder.given.values():
-        if features.broken[item.place]:
+        if features.broken[place]:
             yield f"{features.path.name} holds NaN or infinity in some of its features"
-    verdict = folder.verdicts.get(item.file_name)
-    if verdict is not None and verdict.problem:
+    if verdict and verdict.problem:
         yield verdict.problem
-    if not item.has_image and not item.has_text:
+    if not any(present[place] for present in folder.has.values()):
         yield "there is neither a picture nor a text"
-    yield from _problems_of_values(folder, item, seen)
+    if folder.ids[place] in seen:
+        yield f'the id "{folder.ids[place]}" occurs in an earlier row'
+    yield from _problems_of_values(row, folder.allowed)
 
 
-def _problems_of_values(folder: _Folder, item: _Item, seen: set[str]) -> Iterator[str]:
-    if item.id in seen:
-        yield f'the id "{item.id}" occurs in an earlier row'
-    split = item.row.values.get("split")
+def _problems_of_values(row: MetadataRow, allowed: tuple[str, ...] | None) -> Iterator[str]:
+    split = row.values.get("split")
     if split is not None and split.lower() not in SPLIT_OF:
         yield f'the split "{split}" is not one of {", ".join(SPLIT_OF)}'
-    if folder.allowed is not None:
-        yield from (f'the label "{label}" is not allowed' for label in item.row.labels if label not in folder.allowed)
+    if allowed is not None:
+        yield from (f'the label "{label}" is not allowed' for label in row.labels if label not in allowed)
 
 
-def _archive(folder: _Folder, items: Sequence[_Item], skipped: Sequence[str]) -> Archive:
-    has_image = np.array([item.has_image for item in items])
-    has_text = np.array([item.has_text for item in items])
-    words, cut = as_texts([item.row.values.get("text", "") for item in items])
-    image, text = _features(folder, "image", items), _features(folder, "text", items)
-    labels, names = _labels(folder, items)
-    splits, kind = _splits(items, has_image & has_text)
-    files = _files(folder, items)
+def _taken(folder: _Folder, kept: Sequence[int]) -> _Folder:
+    return replace(
+        folder,
+        rows=[folder.rows[place] for place in kept],
+        ids=[folder.ids[place] for place in kept],
+        files=[folder.files[place] for place in kept],
+        given={modality: replace(given, values=given.values[kept]) for modality, given in folder.given.items()},
+        has={modality: present[kept] for modality, present in folder.has.items()},
+    )
+
+
+def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
+    has_image, has_text = folder.has["image"], folder.has["text"]
+    image, text = folder.given.get("image"), folder.given.get("text")
+    words, cut = as_texts([row.values.get("text", "") for row in folder.rows])
+    pictures = _pictures(folder)
+    labels, names = _labels(folder)
+    splits, kind = _splits(folder)
+    counts = ((~has_image).sum(), (~has_text).sum(), cut)
     return Archive(
-        ids=np.array([item.id for item in items], dtype=np.str_),
-        image=_present(files, has_image) if image is None else image,
-        text=_present(words, has_text) if text is None else text,
+        ids=np.array(folder.ids, dtype=np.str_),
+        image=image.values if image else pictures if has_image.any() else None,
+        text=text.values if text else words if has_text.any() else None,
         labels=labels,
         label_names=names,
         splits=splits,
@@ -222,54 +211,41 @@ def _archive(folder: _Folder, items: Sequence[_Item], skipped: Sequence[str]) ->
             licence="the user's own",
             protocol=f"folder/{kind}-splits",
             skipped=tuple(skipped),
-            notes=_notes(has_image, has_text, cut),
+            notes={what: f"{count:,}" for what, count in zip(COUNTED, counts, strict=True) if count},
         ),
-        columns=_columns(items),
+        columns=_columns(folder.rows),
         has_image=has_image,
         has_text=has_text,
-        captions=None if text is None else words,
-        preview=None if image is None else _preview(files),
+        captions=words if text else None,
+        preview=_preview(pictures) if image else None,
     ).with_digest()
 
 
-def _present(column: Column, present: npt.NDArray[np.bool_]) -> Column | None:
-    return column if present.any() else None
+def _pictures(folder: _Folder) -> PictureFiles:
+    known = folder.verdicts
+    digests = None if "image" in folder.given else [known[file].digest if file else "" for file in folder.files]
+    return PictureFiles(folder.path, folder.files, digests)
 
 
-def _notes(has_image: npt.NDArray[np.bool_], has_text: npt.NDArray[np.bool_], cut: int) -> dict[str, str]:
-    counts = {
-        "items without a picture": int((~has_image).sum()),
-        "items without a text": int((~has_text).sum()),
-        "texts that were cut": cut,
-    }
-    return {what: f"{count:,}" for what, count in counts.items() if count}
-
-
-def _features(folder: _Folder, modality: Modality, items: Sequence[_Item]) -> Features | None:
-    given = folder.given.get(modality)
-    return None if given is None else given.values[[item.place for item in items]]
-
-
-def _files(folder: _Folder, items: Sequence[_Item]) -> PictureFiles:
-    digests = None
-    if "image" not in folder.given:
-        digests = [folder.verdicts[item.file_name].digest if item.file_name else "" for item in items]
-    return PictureFiles(folder.path, [item.file_name for item in items], digests)
+def _splits(folder: _Folder) -> tuple[dict[str, Rows], str]:
+    if any("split" in row.values for row in folder.rows):
+        return splits_of([SPLIT_OF[row.values.get("split", "database").lower()] for row in folder.rows]), "given"
+    keys = [file or identity for file, identity in zip(folder.files, folder.ids, strict=True)]
+    return default_splits(keys, folder.has["image"] & folder.has["text"]), "default"
 
 
 def _preview(files: PictureFiles) -> PictureFiles | None:
     """Return the pictures to look at beside given features, if every item has one that can be decoded."""
-    names = dict.fromkeys(files.names)
-    if "" in names or any(verdict.problem for verdict in check_pictures(files.folder, tuple(names)).values()):
+    if "" in files.names or any(verdict.problem for verdict in check_pictures(files.folder, files.names).values()):
         return None
     return files
 
 
-def _labels(folder: _Folder, items: Sequence[_Item]) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, ...]]:
-    of_item = [item.row.labels for item in items]
+def _labels(folder: _Folder) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, ...]]:
+    of_item = [row.labels for row in folder.rows]
     if not any(of_item):
         return None, ()
-    names = folder.allowed or tuple(sorted({label for labels in of_item for label in labels}))
+    names = folder.allowed or tuple(sorted(set().union(*of_item)))
     if len(names) > MOST_LABELS:
         raise UserError(
             f"{folder.path} has {len(names):,} different labels, more than {MOST_LABELS:,}. Labels are kinds that many "
@@ -278,12 +254,6 @@ def _labels(folder: _Folder, items: Sequence[_Item]) -> tuple[npt.NDArray[np.uin
     return multi_hot(of_item, names), names
 
 
-def _splits(items: Sequence[_Item], whole: npt.NDArray[np.bool_]) -> tuple[dict[str, Rows], str]:
-    if not any("split" in item.row.values for item in items):
-        return default_splits([item.file_name or item.id for item in items], whole), "default"
-    return splits_of([SPLIT_OF[item.row.values.get("split", "database").lower()] for item in items]), "given"
-
-
-def _columns(items: Sequence[_Item]) -> dict[str, npt.NDArray[np.str_]]:
-    names = dict.fromkeys(name for item in items for name in item.row.values if name not in KNOWN)
-    return {name: as_texts([item.row.values.get(name, "") for item in items])[0] for name in names}
+def _columns(rows: Sequence[MetadataRow]) -> dict[str, npt.NDArray[np.str_]]:
+    names = dict.fromkeys(name for row in rows for name in row.values if name not in KNOWN)
+    return {name: as_texts([row.values.get(name, "") for row in rows])[0] for name in names}

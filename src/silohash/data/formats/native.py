@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,9 @@ def write_native(folder: Path, archive: Archive) -> None:
             "version": VERSION,
             "items": len(archive),
             "image": _write_column(new, "image", archive.image, archive.has_image),
-            "text": _write_column(new, "text", archive.text, archive.has_text),
-            "captions": _write_column(new, "captions", archive.captions, archive.has_text),
-            "preview": _write_column(new, "preview", archive.preview, _has_preview(archive)),
+            "text": _write_column(new, "text", archive.text),
+            "captions": _write_column(new, "captions", archive.captions),
+            "preview": _write_column(new, "preview", archive.preview),
             "label_names": None if archive.labels is None else list(archive.label_names),
             "splits": list(archive.splits),
             "columns": [[name, column.dtype.str] for name, column in archive.columns.items()],
@@ -84,7 +85,12 @@ def write_native(folder: Path, archive: Archive) -> None:
         if archive.labels is not None:
             np.save(new / "label.npy", archive.labels, allow_pickle=False)
         np.save(new / "present.npy", np.stack([archive.has_image, archive.has_text], axis=1), allow_pickle=False)
-        write_json(new / MANIFEST, {**about, "files": _files(new)})
+        files = {
+            path.relative_to(new).as_posix(): {"bytes": path.stat().st_size, "digest": digest_file(path)}
+            for path in sorted(new.rglob("*"))
+            if path.is_file()
+        }
+        write_json(new / MANIFEST, {**about, "files": files})
 
 
 def read_native(path: Path, *, check: bool = False) -> Archive:
@@ -105,14 +111,8 @@ def read_native(path: Path, *, check: bool = False) -> Archive:
         raise UserError(f"{path / MANIFEST} is damaged: it lacks {error}. Import the data again.") from error
 
 
-def _has_preview(archive: Archive) -> npt.NDArray[np.bool_]:
-    if isinstance(archive.preview, PictureFiles):
-        return np.array([bool(name) for name in archive.preview.names], np.bool_)
-    return np.ones(len(archive), np.bool_)
-
-
 def _write_column(
-    folder: Path, name: str, column: Column | None, present: npt.NDArray[np.bool_]
+    folder: Path, name: str, column: Column | None, present: npt.NDArray[np.bool_] | None = None
 ) -> dict[str, Any] | None:
     """Write pictures, features or strings, and return the column's entry in the manifest."""
     if column is None:
@@ -121,7 +121,8 @@ def _write_column(
         np.save(folder / f"{name}.npy", column.pixels, allow_pickle=False)
         return {"kind": "grey", **_form(column.pixels), "digest": column.digest()}
     if not isinstance(column, np.ndarray):
-        _write_pictures(folder / name, column, present)
+        named = np.array(column.names) != "" if isinstance(column, PictureFiles) else np.ones(len(column), bool)
+        _write_pictures(folder / name, column, named if present is None else present)
         return {"kind": "pictures", "digest": column.digest()}
     if is_features(column):
         np.save(folder / f"{name}.npy", column, allow_pickle=False)
@@ -134,7 +135,7 @@ def _form(array: np.ndarray) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": array.dtype.str}
 
 
-def _write_lines(path: Path, values: Sequence[Any]) -> None:
+def _write_lines(path: Path, values: Iterable[object]) -> None:
     write_bytes(path, "".join(f"{json.dumps(value)}\n" for value in values).encode())
 
 
@@ -145,17 +146,11 @@ def _write_pictures(folder: Path, pictures: Pictures, present: npt.NDArray[np.bo
     for row, has_picture in enumerate(present.tolist()):
         contents.append(_content(pictures, row) if has_picture else b"")
         size += len(contents[-1])
-        if size >= SHARD_BYTES:
-            _write_shard(folder, shard, contents)
+        if size >= SHARD_BYTES or row == len(present) - 1:
+            offsets = np.cumsum([0, *map(len, contents)], dtype=np.int64)
+            data = np.frombuffer(b"".join(contents), np.uint8)
+            np.savez(folder / f"images-{shard:05d}.npz", data=data, offsets=offsets)
             contents, shard, size = [], shard + 1, 0
-    if contents or not shard:
-        _write_shard(folder, shard, contents)
-
-
-def _write_shard(folder: Path, shard: int, contents: Sequence[bytes]) -> None:
-    offsets = np.cumsum([0, *map(len, contents)], dtype=np.int64)
-    data = np.frombuffer(b"".join(contents), np.uint8)
-    np.savez(folder / f"images-{shard:05d}.npz", data=data, offsets=offsets)
 
 
 def _content(pictures: Pictures, row: int) -> bytes:
@@ -169,8 +164,9 @@ def _content(pictures: Pictures, row: int) -> bytes:
 
 def _write_lists(folder: Path, archive: Archive) -> None:
     ids = archive.ids.tolist()
-    _check_lines("id", ids, "\n\r")
-    _check_lines("split", list(archive.splits), "\n\r|")
+    for what, values, refused in (("id", ids, r"[\n\r]"), ("split", archive.splits, r"[\n\r|]")):
+        for value in filter(re.compile(refused).search, values):
+            raise UserError(f"The {what} {value!r} contains a line break or |, which separate entries. Rename it.")
     write_text(folder / "ids.txt", "".join(f"{name}\n" for name in ids))
     of_item: list[list[str]] = [[] for _ in ids]
     for name, rows in archive.splits.items():
@@ -178,22 +174,8 @@ def _write_lists(folder: Path, archive: Archive) -> None:
             of_item[row].append(name)
     write_text(folder / "split.txt", "".join(f"{'|'.join(names)}\n" for names in of_item))
     if archive.columns:
-        columns = [column.tolist() for column in archive.columns.values()]
-        _write_lines(folder / "columns.jsonl", list(zip(*columns, strict=True)))
-
-
-def _check_lines(what: str, values: Sequence[str], refused: str) -> None:
-    for value in values:
-        if any(character in value for character in refused):
-            raise UserError(f"The {what} {value!r} contains a line break or |, which separate entries. Rename it.")
-
-
-def _files(folder: Path) -> dict[str, dict[str, Any]]:
-    return {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "digest": digest_file(path)}
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+        columns = (column.tolist() for column in archive.columns.values())
+        _write_lines(folder / "columns.jsonl", zip(*columns, strict=True))
 
 
 def _manifest(path: Path) -> dict[str, Any]:
@@ -225,7 +207,7 @@ def _check_files(folder: Path, files: Mapping[str, Any], *, whole: bool) -> None
 
 def _archive(path: Path, about: Mapping[str, Any]) -> Archive:
     count = int(about["items"])
-    present = read_array(path / "present.npy")
+    has_image, has_text = read_array(path / "present.npy").T
     card = about["card"]
     names = about["label_names"]
     return Archive(
@@ -237,8 +219,8 @@ def _archive(path: Path, about: Mapping[str, Any]) -> Archive:
         splits=_splits(path / "split.txt", about["splits"], count),
         card=ArchiveCard(**{**card, "skipped": tuple(card["skipped"])}),
         columns=_columns(path / "columns.jsonl", about["columns"], count),
-        has_image=np.array(present[:, 0]),
-        has_text=np.array(present[:, 1]),
+        has_image=has_image.copy(),
+        has_text=has_text.copy(),
         captions=_column(path, "captions", about["captions"], count),
         preview=_column(path, "preview", about["preview"], count),
         query_in_database=bool(about.get("query_in_database", False)),
@@ -250,26 +232,28 @@ def _column(folder: Path, name: str, form: Mapping[str, Any] | None, count: int)
         return None
     if form["kind"] == "pictures":
         return PackedPictures(folder / name, form["digest"])
-    if form["kind"] == "grey":
-        return GreyPictures(read_array(folder / f"{name}.npy", mapped=True), form["digest"])
-    if form["kind"] == "features":
-        return read_array(folder / f"{name}.npy", mapped=True)
-    return np.array(_lines(folder / f"{name}.jsonl", count, as_json=True), dtype=form["dtype"])
+    if form["kind"] == "strings":
+        return np.array(_parsed_lines(folder / f"{name}.jsonl", count), dtype=form["dtype"])
+    array = read_array(folder / f"{name}.npy", mapped=True)
+    return GreyPictures(array, form["digest"]) if form["kind"] == "grey" else array
 
 
-def _lines(path: Path, count: int, *, as_json: bool = False) -> list[Any]:
+def _lines(path: Path, count: int) -> list[str]:
     with path.open(encoding="utf-8", newline="\n") as stream:
         lines = [line.removesuffix("\n") for line in stream]
     if len(lines) != count:
         raise UserError(f"{path} has {len(lines):,} lines and the manifest states {count:,} items. Restore the folder.")
-    return [_parsed(path, *line) for line in enumerate(lines, start=1)] if as_json else lines
+    return lines
 
 
-def _parsed(path: Path, number: int, line: str) -> Any:  # noqa: ANN401  any JSON value
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {number} is damaged ({error}). Restore the file.") from error
+def _parsed_lines(path: Path, count: int) -> list[Any]:
+    values: list[Any] = []
+    for number, line in enumerate(_lines(path, count), start=1):
+        try:
+            values.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path}, line {number} is damaged ({error}). Restore the file.") from error
+    return values
 
 
 def _splits(path: Path, names: Sequence[str], count: int) -> dict[str, Rows]:
@@ -283,5 +267,5 @@ def _splits(path: Path, names: Sequence[str], count: int) -> dict[str, Rows]:
 def _columns(path: Path, forms: Sequence[tuple[str, str]], count: int) -> dict[str, npt.NDArray[np.str_]]:
     if not forms:
         return {}
-    lines = _lines(path, count, as_json=True)
+    lines = _parsed_lines(path, count)
     return {name: np.array([line[place] for line in lines], dtype=kind) for place, (name, kind) in enumerate(forms)}

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, Features, Pictures, as_texts, multi_hot
-from silohash.data.pictures.packing import PackedPictures, PictureFiles, read_array, read_npz
+from silohash.data.pictures.packing import PackedPictures, PictureFiles, read_array
 from silohash.data.splits import default_splits, splits_of
 from silohash.registry import suggestion
 from silohash.types import Rows, UserError
@@ -144,8 +144,7 @@ class PackedSet:
         Raises:
             UserError: if the file is missing or damaged.
         """
-        path = self.file(name)
-        return read_npz(path, (key,))[key] if key else read_array(path)
+        return read_array(self.file(name), key)
 
     def _choice(self, option: str, value: object) -> str:
         known = self.options[option]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,7 @@ class Partition:
     seed: int
     silos: tuple[SiloRows, ...]
     disjoint: bool = True
-    archive: str = field(default="")
+    archive: str = ""
 
     def __len__(self) -> int:
         """Return the number of silos."""
@@ -108,29 +108,20 @@ class Partition:
         """Return a plain table of the silos: sizes by split, missing modalities and most common labels."""
         splits = [name for name in SPLITS if name in archive.splits]
         head = ["silo", "items", *splits, "lacks", "most common labels"]
-        lines = [
-            [
-                silo.name,
-                f"{len(silo.rows):,}",
-                *(f"{len(silo.split(archive, name)):,}" for name in splits),
-                _missing(silo) or "-",
-                _common_labels(archive, counts) or "-",
-            ]
-            for silo, counts in zip(self.silos, self.label_table(archive), strict=True)
-        ]
+        lines = []
+        for silo, counts in zip(self.silos, self.label_table(archive), strict=True):
+            sizes = [len(silo.rows), *(len(silo.split(archive, name)) for name in splits)]
+            lacks = [name for name, held in (("image", silo.has_image), ("text", silo.has_text)) if not held]
+            labels = _common_labels(archive, counts)
+            lines.append([silo.name, *(f"{size:,}" for size in sizes), " ".join(lacks) or "-", labels or "-"])
         overlap = "" if self.disjoint else ", silos overlap"
         title = f"partition {self.kind}, seed {self.seed}{overlap}, digest {self.digest()[:12]}"
         return "\n".join([title, *aligned([head, *lines], right=range(1, 2 + len(splits)))])
 
     def to_json(self) -> dict[str, Any]:
         """Return the partition as a JSON value, with rows as runs: ``"0-5 9 12-40"``."""
-        keys = ("name", "has_image", "has_text")
-        silos = [
-            {**{key: getattr(silo, key) for key in keys}, "items": len(silo.rows), "rows": _as_runs(silo.rows)}
-            for silo in self.silos
-        ]
-        about = {key: getattr(self, key) for key in ("kind", "seed", "disjoint", "archive")}
-        return {"schema": SCHEMA, **about, "params": dict(self.params), "silos": silos}
+        silos = [{**vars(silo), "items": len(silo.rows), "rows": _as_runs(silo.rows)} for silo in self.silos]
+        return {"schema": SCHEMA, **vars(self), "params": dict(self.params), "silos": silos}
 
     @classmethod
     def from_json(cls, value: object) -> Partition:
@@ -186,7 +177,13 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
     """
     if kind not in kinds():
         raise UserError(f'There is no partition "{kind}"{suggestion(kind, kinds())}. Available: {", ".join(kinds())}.')
-    settings = _settings(kind, params)
+    known = {**(NESTED_DEFAULTS if kind == NESTED else KINDS[kind].defaults), **SHARED_DEFAULTS}
+    for name in params:
+        if name not in known:
+            raise UserError(
+                f'[partition] kind "{kind}" takes no "{name}"{suggestion(name, known)}; it takes: {", ".join(known)}.'
+            )
+    settings = {**known, **params}
     names: tuple[str, ...] = ()
     if kind == NESTED:
         parts, settings["fractions"] = nested(archive, silos, settings["fractions"], seed)
@@ -198,20 +195,10 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
     return _without_modalities(Partition(kind, settings, seed, held, kind != NESTED, digest), archive)
 
 
-def _settings(kind: str, params: Mapping[str, object]) -> dict[str, Any]:
-    known = {**(NESTED_DEFAULTS if kind == NESTED else KINDS[kind].defaults), **SHARED_DEFAULTS}
-    for name in params:
-        if name not in known:
-            raise UserError(
-                f'[partition] kind "{kind}" takes no "{name}"{suggestion(name, known)}; it takes: {", ".join(known)}.'
-            )
-    return {**known, **params}
-
-
-def _minimum(settings: Mapping[str, Any], kind: Kind, items: int, silos: int) -> int:
+def _minimum(settings: Mapping[str, Any], kind: Kind, quarter: int) -> int:
     if settings["minimum"] is not None:
         return whole(settings, "minimum", 0)
-    return max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1
+    return max(1, min(DEFAULT_MINIMUM, quarter)) if kind.drawn else 1
 
 
 def _disjoint(
@@ -224,7 +211,7 @@ def _disjoint(
         check_count(requested, items)
     classes = kind.classes(archive, requested, settings, seed)
     silos = len(classes.silos) or check_count(requested, items)
-    minimum = _minimum(settings, kind, items, silos)
+    minimum = _minimum(settings, kind, items // (4 * silos))
     most = -1
     for draw in range(DRAWS if kind.drawn else 1):
         generator = numpy_generator(seed, f"partition {name}", round=draw)
@@ -233,19 +220,13 @@ def _disjoint(
         if smallest >= minimum:
             return [np.flatnonzero(silo_of == silo) for silo in range(silos)], classes.silos
         most = max(most, smallest)
-    if not kind.drawn:
-        found, remedy = "one silo has", "group the values by `groups`, use fewer silos"
-    else:
-        found = f"in the best of {DRAWS} draws, one silo has"
-        remedy = "raise beta, use fewer silos" if "beta" in settings else "use fewer silos"
+    found = f"in the best of {DRAWS} draws, one silo has" if kind.drawn else "one silo has"
+    remedies = {"beta": "raise beta, ", "groups": "group the values by `groups`, "}
+    remedy = next((remedies[setting] for setting in settings if setting in remedies), "")
     raise UserError(
-        f'[partition] kind "{name}": {found} {most} items to train on, and minimum is {minimum} '
-        f"({silos} silos, {items:,} items). To continue, {remedy}, or set minimum = {most}."
+        f'[partition] kind "{name}": {found} {most} items to train on, and minimum is {minimum} ({silos} silos, '
+        f"{items:,} items). To continue, {remedy}use fewer silos, or set minimum = {most}."
     )
-
-
-def _missing(silo: SiloRows) -> str:
-    return " ".join(name for name, held in (("image", silo.has_image), ("text", silo.has_text)) if not held)
 
 
 def _common_labels(archive: Archive, counts: npt.NDArray[np.int64]) -> str:
@@ -255,7 +236,8 @@ def _common_labels(archive: Archive, counts: npt.NDArray[np.int64]) -> str:
 
 def _without_modalities(made: Partition, archive: Archive) -> Partition:
     """Take the pictures from some silos and the texts from others, chosen at random."""
-    no_image, no_text = (_silos_without(made, name) for name in ("missing_image", "missing_text"))
+    parts = [share(made.params, name) for name in ("missing_image", "missing_text")]
+    no_image, no_text = (max(1, math.floor(part * len(made) + 0.5)) if part > 0 else 0 for part in parts)
     if no_image + no_text > len(made):
         raise UserError(
             f"[partition] missing_image takes the pictures of {no_image} silos and missing_text the texts of {no_text}, "
@@ -263,16 +245,9 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
         )
     order = numpy_generator(made.seed, "partition missing modality").permutation(len(made))
     silos = list(made.silos)
-    for place in order[:no_image]:
-        silos[place] = _keeping(silos[place], archive, "text")
-    for place in order[no_image : no_image + no_text]:
-        silos[place] = _keeping(silos[place], archive, "image")
+    for rank, place in enumerate(order[: no_image + no_text]):
+        silos[place] = _keeping(silos[place], archive, "text" if rank < no_image else "image")
     return replace(made, silos=tuple(silos))
-
-
-def _silos_without(made: Partition, name: str) -> int:
-    part = share(made.params, name)
-    return max(1, math.floor(part * len(made) + 0.5)) if part > 0 else 0
 
 
 def _keeping(silo: SiloRows, archive: Archive, kept: Modality) -> SiloRows:
@@ -286,17 +261,14 @@ def _keeping(silo: SiloRows, archive: Archive, kept: Modality) -> SiloRows:
 
 
 def _as_runs(rows: Rows) -> str:
-    if not len(rows):
-        return ""
-    breaks = np.flatnonzero(np.diff(rows) != 1)
-    firsts, lasts = rows[np.r_[0, breaks + 1]], rows[np.r_[breaks, len(rows) - 1]]
+    breaks = np.diff(rows) != 1
+    firsts, lasts = rows[np.r_[True, breaks][: len(rows)]], rows[np.r_[breaks, True][: len(rows)]]
     return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
 def _from_runs(text: str) -> Rows:
-    runs = [run.split("-") for run in text.split()]
-    parts = [np.arange(int(run[0]), int(run[-1]) + 1, dtype=np.int64) for run in runs]
-    rows = np.concatenate([np.zeros(0, np.int64), *parts])
+    runs = [[int(end) for end in run.split("-")] for run in text.split()]
+    rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(run[0], run[-1] + 1) for run in runs)])
     if (np.diff(rows) <= 0).any():
         raise ValueError("rows are not sorted")
     return rows

@@ -6,7 +6,6 @@ They only simulate silos. No method sees them.
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +39,13 @@ def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt
 
     Source: the partition of PT-FUCH's published code (k-means pseudo-classes on image features).
     """
-    kmeans, one_thread = _libraries()
+    try:
+        from sklearn.cluster import KMeans
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise UserError(
+            '[partition] kind = "pseudo" needs scikit-learn. Install it: pip install "silohash[train]".'
+        ) from error
     modality = _modality(archive, over)
     rows = np.flatnonzero(archive.has(modality))
     if len(rows) < clusters:
@@ -51,27 +56,14 @@ def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt
     fitted = rows
     if len(rows) > FITTED_ROWS:
         fitted = np.sort(numpy_generator(seed, "partition k-means rows").choice(rows, FITTED_ROWS, replace=False))
-    model = kmeans(clusters, n_init=1, max_iter=100, random_state=derive(seed, "partition k-means") % 2**32)
+    model = KMeans(clusters, n_init=1, max_iter=100, random_state=derive(seed, "partition k-means") % 2**32)
     found = np.full(len(archive), clusters, np.int64)
-    with one_thread(limits=1), warnings.catch_warnings():
+    with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fewer distinct items than clusters: some clusters stay empty
-        model.fit(_vectors(archive, modality, fitted))
-        for start in range(0, len(rows), BLOCK_ROWS):
-            block = rows[start : start + BLOCK_ROWS]
+        model.fit(_vectors(archive, modality, fitted))  # in one thread, so that its sums are reproducible
+        for block in np.split(rows, range(BLOCK_ROWS, len(rows), BLOCK_ROWS)):
             found[block] = model.predict(_vectors(archive, modality, block))
     return found
-
-
-def _libraries() -> tuple[Any, Any]:
-    """Return k-means, and the limit to one thread that makes its sums reproducible."""
-    try:
-        from sklearn.cluster import KMeans
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise UserError(
-            '[partition] kind = "pseudo" needs scikit-learn. Install it: pip install "silohash[train]".'
-        ) from error
-    return KMeans, threadpool_limits
 
 
 def _modality(archive: Archive, over: str) -> Modality:
@@ -87,7 +79,9 @@ def _modality(archive: Archive, over: str) -> Modality:
 def _vectors(archive: Archive, modality: Modality, rows: Rows) -> npt.NDArray[np.float32]:
     column = archive.values(modality)
     if isinstance(column, Pictures):
-        return _small_pictures(column, rows)
+        pictures = (column.picture(int(row)).convert("RGB") for row in rows)
+        small = [np.asarray(picture.resize((SIDE_PIXELS, SIDE_PIXELS)), np.float32) for picture in pictures]
+        return np.stack(small).reshape(len(rows), -1) / np.float32(255)
     if column is not None and is_features(column):
         given = np.nan_to_num(column[rows].astype(np.float32), posinf=0.0, neginf=0.0)
         length = np.linalg.norm(given, axis=1, keepdims=True)
@@ -97,11 +91,3 @@ def _vectors(archive: Archive, modality: Modality, rows: Rows) -> npt.NDArray[np
     texts = [] if column is None else [str(column[row]) for row in rows]
     vectorizer = HashingVectorizer(n_features=HASHED_WORDS, alternate_sign=False, dtype=np.float32)
     return np.asarray(vectorizer.transform(texts).toarray(), np.float32)
-
-
-def _small_pictures(pictures: Pictures, rows: Rows) -> npt.NDArray[np.float32]:
-    small = np.empty((len(rows), SIDE_PIXELS * SIDE_PIXELS * 3), np.float32)
-    for place, row in enumerate(rows):
-        picture = pictures.picture(int(row)).convert("RGB").resize((SIDE_PIXELS, SIDE_PIXELS))
-        small[place] = np.asarray(picture, np.float32).reshape(-1) / 255.0
-    return small

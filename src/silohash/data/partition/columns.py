@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain, count
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,8 @@ def silos_of_values(
     if groups is None:
         silo_names, silo_of = _by_size(names, sizes, silos, str(column))
     else:
-        silo_names, silo_of = _by_groups(names, _checked_groups(groups, silos), str(column))
+        checked = _checked_groups(groups, silos)
+        silo_names, silo_of = list(checked), _by_groups(names, checked, str(column))
     return folder_names(silo_names), silo_of[inverse.reshape(-1)]
 
 
@@ -59,49 +61,41 @@ def _by_size(
             f"Set silos = {len(values)} or fewer, or use another column."
         )
     order = np.argsort(-sizes, kind="stable")
-    silo_of = np.zeros(len(values), np.int64)
-    silo_of[order[:wanted]] = np.arange(wanted)
-    load = sizes[order[:wanted]].copy()
+    silo_of = np.argsort(order)
+    load = sizes[order[:wanted]]
     for value in order[wanted:]:
         silo_of[value] = load.argmin()
         load[silo_of[value]] += sizes[value]
     return [values[value] for value in order[:wanted]], silo_of
 
 
-def _checked_groups(groups: object, silos: int | None) -> Mapping[str, Sequence[str]]:
+def _checked_groups(groups: object, silos: int | None) -> dict[str, Sequence[str]]:
     if not isinstance(groups, Mapping) or not groups or any(isinstance(named, str) for named in groups.values()):
         raise UserError(
             '[partition] groups must name silos and lists of values, as groups = {north = ["no", "se"], rest = ["*"]}.'
         )
     if silos is not None and silos != len(groups):
         raise UserError(f"[partition] silos is {silos} and groups names {len(groups)}. Set silos = {len(groups)}.")
-    return groups
+    return {str(name): named for name, named in groups.items()}
 
 
-def _by_groups(
-    values: list[str], groups: Mapping[str, Sequence[str]], column: str
-) -> tuple[list[str], npt.NDArray[np.int64]]:
+def _by_groups(values: list[str], groups: Mapping[str, Sequence[str]], column: str) -> npt.NDArray[np.int64]:
     place: dict[str, int] = {}
-    for silo, value in _named_values(groups):
-        if value != REST and value not in values:
-            near = suggestion(str(value), values)
-            raise UserError(f'[partition] groups names "{value}"{near}, and column "{column}" has no such value.')
-        if value in place:
-            raise UserError(f'[partition] groups names "{value}" more than once. Give each value one silo.')
-        place[value] = silo
+    for silo, named in enumerate(groups.values()):
+        for value in named:
+            if value not in {*values, REST}:
+                near = suggestion(str(value), values)
+                raise UserError(f'[partition] groups names "{value}"{near}, and column "{column}" has no such value.')
+            if value in place:
+                raise UserError(f'[partition] groups names "{value}" more than once. Give each value one silo.')
+            place[value] = silo
     without = [value for value in values if value not in place]
     if without and REST not in place:
         raise UserError(
             f'[partition] groups leaves out {len(without)} values of column "{column}", "{without[0]}" among them. '
             f'Name them, or give one silo the value "{REST}" (all others).'
         )
-    silo_of = [place.get(value, place.get(REST, 0)) for value in values]
-    return [str(name) for name in groups], np.array(silo_of, np.int64)
-
-
-def _named_values(groups: Mapping[str, Sequence[str]]) -> Iterator[tuple[int, str]]:
-    for silo, values in enumerate(groups.values()):
-        yield from ((silo, value) for value in values)
+    return np.array([place.get(value, place.get(REST, 0)) for value in values], np.int64)
 
 
 def folder_names(names: Sequence[str]) -> list[str]:
@@ -115,10 +109,8 @@ def folder_names(names: Sequence[str]) -> list[str]:
     taken: set[str] = set()
     for name in names:
         stem = re.sub(r"[^\w .-]+", "-", name).strip(" .-")[:60] or "none"
-        candidate, number = stem, 1
-        while candidate.casefold() in taken:
-            number += 1
-            candidate = f"{stem}-{number}"
+        numbered = chain([stem], (f"{stem}-{number}" for number in count(2)))
+        candidate = next(name for name in numbered if name.casefold() not in taken)
         taken.add(candidate.casefold())
         found.append(candidate)
     return found

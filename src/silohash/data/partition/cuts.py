@@ -54,14 +54,12 @@ def cut(
 
     Each class within each stratum is cut at random by its shares. Every silo gets its share, rounded up or down.
     """
-    count = len(strata)
     key = strata * classes.count + classes.of_row
-    order = generator.permutation(count)
+    order = generator.permutation(len(strata))
     order = order[np.argsort(key[order], kind="stable")]
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
-    silo_of = np.empty(count, np.int64)
-    for start, stop in zip(starts, [*starts[1:], count], strict=True):
-        rows = order[start:stop]
+    silo_of = np.empty(len(strata), np.int64)
+    for rows in np.split(order, starts[1:]):
         row = shares[classes.of_row[rows[0]]]
         at = (np.arange(len(rows)) + generator.random()) / len(rows)
         places = np.searchsorted(np.cumsum(row) / row.sum(), at, side="right")
@@ -82,10 +80,8 @@ def nested(archive: Archive, silos: int | None, fractions: object, seed: int) ->
     strata = strata_of(archive)
     order = numpy_generator(seed, "partition nested").permutation(len(archive))
     groups = [order[strata[order] == stratum] for stratum in np.unique(strata)]
-    parts = [
-        np.sort(np.concatenate([rows[: math.ceil(share * len(rows) - 1e-9)] for rows in groups])) for share in shares
-    ]
-    return parts, shares
+    cuts = [[rows[: math.ceil(share * len(rows) - 1e-9)] for rows in groups] for share in shares]
+    return [np.sort(np.concatenate(rows)) for rows in cuts], shares
 
 
 def _checked_fractions(fractions: object, silos: int | None) -> list[float]:

@@ -110,15 +110,12 @@ class Drift:
         """Return each silo's distance from the pool, ``(S,)``; NaN for a silo without labels."""
         return DISTANCES[distance](self.shares, label_shares(self.pool))
 
-    def between(self, distance: str) -> Shares:
-        """Return the distances between all pairs of silos, ``(S, S)``."""
-        return DISTANCES[distance](self.shares[:, None], self.shares[None])
-
     def over_pairs(self, distance: str) -> tuple[float, float]:
         """Return the mean and maximum distance over pairs of silos that have labels; NaN if there are none."""
-        upper = self.between(distance)[np.triu_indices(len(self.silos), k=1)]
-        upper = upper[np.isfinite(upper)]
-        return (float(upper.mean()), float(upper.max())) if len(upper) else (float("nan"), float("nan"))
+        first, second = np.triu_indices(len(self.silos), k=1)
+        found = DISTANCES[distance](self.shares[first], self.shares[second])
+        found = found[np.isfinite(found)]
+        return (float(found.mean()), float(found.max())) if len(found) else (float("nan"), float("nan"))
 
     def to_json(self) -> dict[str, Any]:
         """Return all figures as a JSON value."""
@@ -142,23 +139,15 @@ class Drift:
         """Return the figures as a plain table: one line per silo, then mean and maximum over pairs of silos."""
         head = ["silo", "items", "labels in effect", *(f"{name} from all" for name in DISTANCES)]
         distances = np.stack([self.from_pool(name) for name in DISTANCES], axis=1)
+        columns = (self.silos, self.sizes.tolist(), self.effective_labels.tolist(), distances.tolist())
         lines = [
             [silo, f"{size:,}", _figure(labels, digits=1), *map(_figure, of_silo)]
-            for silo, size, labels, of_silo in zip(
-                self.silos, self.sizes.tolist(), self.effective_labels.tolist(), distances.tolist(), strict=True
-            )
+            for silo, size, labels, of_silo in zip(*columns, strict=True)
         ]
-        over_pairs = {name: self.over_pairs(name) for name in DISTANCES}
-        pairs = "; ".join(
-            f"{name} {_figure(mean)} (at most {_figure(most)})" for name, (mean, most) in over_pairs.items()
-        )
-        return "\n".join(
-            [
-                *aligned([head, *lines], right=range(1, len(head))),
-                f"between silos, mean of pairs: {pairs}",
-                f"labels in effect of all: {self.effective_labels_of_all:.1f}",
-            ]
-        )
+        pairs = ("{} {} (at most {})".format(name, *map(_figure, self.over_pairs(name))) for name in DISTANCES)
+        table = "\n".join(aligned([head, *lines], right=range(1, len(head))))
+        last = f"labels in effect of all: {self.effective_labels_of_all:.1f}"
+        return f"{table}\nbetween silos, mean of pairs: {'; '.join(pairs)}\n{last}"
 
 
 def drift_of(partition: Partition, archive: Archive) -> Drift:

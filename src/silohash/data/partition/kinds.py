@@ -91,17 +91,12 @@ def primary_labels(archive: Archive, silos: int | None, settings: Settings, seed
         )
     has = archive.labels > 0
     if choice(settings, "primary", ("uniform", "rarest")) == "rarest":
-        rank = np.empty(has.shape[1])
-        rank[np.argsort(has.sum(axis=0), kind="stable")] = np.arange(has.shape[1])
-        preference = np.where(has, -rank, -np.inf)
+        preference = -np.argsort(np.argsort(has.sum(axis=0), kind="stable")).astype(np.float64)
     else:
-        drawn = numpy_generator(seed, "partition primary label").random(has.shape)
-        preference = np.where(has, drawn, -np.inf)
-    of_row = np.full(len(archive), has.shape[1], np.int64)
-    labelled = has.any(axis=1)
-    if has.shape[1]:
-        of_row[labelled] = preference[labelled].argmax(axis=1)
-    return Classes(of_row, has.shape[1] + 1)
+        preference = numpy_generator(seed, "partition primary label").random(has.shape)
+    count = has.shape[1]
+    of_row = np.where(has, preference, -np.inf).argmax(axis=1) if count else np.zeros(len(archive), np.int64)
+    return Classes(np.where(has.any(axis=1), of_row, count), count + 1)
 
 
 def clusters(archive: Archive, silos: int | None, settings: Settings, seed: int) -> Classes:

@@ -7,20 +7,20 @@ import os
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from silohash.data.cache import cache_folder
-from silohash.data.pictures.decoding import check
+from silohash.data.pictures.decoding import decode
 from silohash.files import digest_bytes, digest_json, read_json, write_json
 from silohash.types import UserError
 
 VERDICT_VERSION = 1
 ENTRY_LENGTH = 4
+DECODED_PIXELS = 64
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Outcome of checking a picture file.
 
     Attributes:
@@ -52,39 +52,36 @@ def check_pictures(folder: Path, names: Sequence[str]) -> dict[str, Verdict]:
             verdicts[name] = Verdict("", problem)
             continue
         stamps[name] = stamp
-        known = before.get(name)
-        if known is not None and known[:2] == stamp:
-            verdicts[name] = Verdict(str(known[2]), str(known[3]))
+        size, time, digest, known_problem = before.get(name, (None, None, "", ""))
+        if [size, time] == stamp:
+            verdicts[name] = Verdict(str(digest), str(known_problem))
     fresh = [name for name in stamps if name not in verdicts]
     if fresh:
         with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             warnings.simplefilter("ignore")
             verdicts.update(zip(fresh, pool.map(lambda name: _verdict(folder / name), fresh), strict=True))
-        entries = {name: [*stamp, verdicts[name].digest, verdicts[name].problem] for name, stamp in stamps.items()}
         with contextlib.suppress(UserError, OSError):
-            write_json(cached_in, entries)
+            write_json(cached_in, {name: [*stamp, *verdicts[name]] for name, stamp in stamps.items()})
     return verdicts
 
 
 def _cached_entries(path: Path) -> dict[str, list[object]]:
     try:
-        entries = read_json(path)
-    except (UserError, OSError):
-        return {}
-    if not isinstance(entries, dict):
+        entries = dict(read_json(path))
+    except (UserError, OSError, TypeError, ValueError):
         return {}
     return {name: entry for name, entry in entries.items() if isinstance(entry, list) and len(entry) == ENTRY_LENGTH}
 
 
 def _stamp(folder: Path, name: str) -> tuple[str, list[int]]:
+    """Return why there is no such file, or its size and time."""
     if Path(name).is_absolute() or os.pardir in Path(os.path.normpath(name)).parts:
         return f'the picture "{name}" lies outside the folder', []
     try:
-        path = folder / name
-        stat = path.stat()
+        stat = (folder / name).stat()
     except (OSError, ValueError):
         return f'the picture "{name}" is missing', []
-    if not path.is_file():
+    if not (folder / name).is_file():
         return f'the picture "{name}" is not a file', []
     return "", [stat.st_size, stat.st_mtime_ns]
 
@@ -92,10 +89,9 @@ def _stamp(folder: Path, name: str) -> tuple[str, list[int]]:
 def _verdict(path: Path) -> Verdict:
     try:
         content = path.read_bytes()
+        decode(content, at_least_pixels=DECODED_PIXELS)
     except OSError as error:
         return Verdict("", f'the picture "{path.name}" cannot be read ({error.strerror})')
-    try:
-        check(content)
     except ValueError as error:
         return Verdict("", f'the picture "{path.name}" cannot be decoded ({error})')
     return Verdict(digest_bytes(content), "")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +11,6 @@ import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from silohash.files import digest_arrays
-
-WHITE = (255, 255, 255)
-CHECK_PIXELS = 64
 
 
 @dataclass(frozen=True)
@@ -53,28 +49,11 @@ def decode(content: bytes, *, at_least_pixels: int = 0) -> Image.Image:
     Raises:
         ValueError: if the file is not a picture, is truncated, or cannot be converted to RGB.
     """
-    with _explained(), Image.open(io.BytesIO(content)) as opened:
-        if at_least_pixels:
-            opened.draft(None, (at_least_pixels, at_least_pixels))
-        return _plain(opened)
-
-
-def check(content: bytes) -> None:
-    """Decode a picture file to its end, at a reduced size where its format allows.
-
-    Raises:
-        ValueError: if the file is not a picture, is truncated, or cannot be converted to RGB.
-    """
-    with _explained(), Image.open(io.BytesIO(content)) as opened:
-        opened.draft(None, (CHECK_PIXELS, CHECK_PIXELS))
-        _plain(opened)
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Turn the exceptions that decoders raise on damaged files into a ValueError."""
     try:
-        yield
+        with Image.open(io.BytesIO(content)) as opened:
+            if at_least_pixels:
+                opened.draft(None, (at_least_pixels, at_least_pixels))
+            return _plain(opened)
     except UnidentifiedImageError as error:
         raise ValueError("it is not a picture of a known format") from error
     except Exception as error:
@@ -83,21 +62,15 @@ def _explained() -> Iterator[None]:
 
 def _plain(opened: Image.Image) -> Image.Image:
     opened.load()
-    picture = _upright(opened)
+    picture = opened
+    with suppress(Exception):  # damaged EXIF data must not cost the whole picture
+        picture = ImageOps.exif_transpose(opened)
     if picture.mode in {"F", "I"} or picture.mode.startswith("I;16"):
         return _from_deep(picture)
     if picture.has_transparency_data:
-        picture = picture.convert("RGBA")
-        background = Image.new("RGBA", picture.size, (*WHITE, 255))
-        return Image.alpha_composite(background, picture).convert("RGB")
+        background = Image.new("RGBA", picture.size, "white")
+        return Image.alpha_composite(background, picture.convert("RGBA")).convert("RGB")
     return picture.convert("RGB")
-
-
-def _upright(opened: Image.Image) -> Image.Image:
-    try:
-        return ImageOps.exif_transpose(opened)
-    except Exception:  # damaged EXIF data must not cost the whole picture
-        return opened
 
 
 def _from_deep(picture: Image.Image) -> Image.Image:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -66,15 +67,14 @@ class PackedPictures(PictureContents):
         self._paths = sorted(folder.glob("images-*.npz"))
         if not self._paths:
             raise UserError(f"{folder / 'images-000.npz'} is missing. Restore the whole folder {folder.name}.")
-        self._offsets = [read_npz(path, ("offsets",))["offsets"] for path in self._paths]
-        counts = [len(offsets) - 1 for offsets in self._offsets]
-        self._starts = [0, *np.cumsum(counts).tolist()]
+        self._offsets = [read_array(path, "offsets") for path in self._paths]
+        self._starts = [0, *accumulate(len(offsets) - 1 for offsets in self._offsets)]
         self._data: dict[int, np.ndarray] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         """Return the number of pictures."""
-        return int(self._starts[-1])
+        return self._starts[-1]
 
     def content(self, row: int) -> bytes:
         """Return the bytes of one picture's file.
@@ -88,9 +88,8 @@ class PackedPictures(PictureContents):
         with self._lock:
             if shard not in self._data:
                 self._data[shard] = map_npz(self._paths[shard], "data")
-        offsets = self._offsets[shard]
-        position = row - self._starts[shard]
-        return self._data[shard][offsets[position] : offsets[position + 1]].tobytes()
+        start, stop = self._offsets[shard][row - self._starts[shard] :][:2]
+        return self._data[shard][start:stop].tobytes()
 
     def _unreadable(self, row: int, error: Exception) -> UserError:
         return UserError(f"Picture {row} of {self._paths[0].parent} is damaged ({error}). Restore the folder.")
@@ -149,31 +148,23 @@ class PictureFiles(PictureContents):
 
     def digest(self) -> str:
         """Return a digest of the content of all files."""
-        digests = self._digests
-        if digests is None:
-            of_name = {name: digest_file(self.folder / name) if name else "" for name in set(self.names)}
-            digests = [of_name[name] for name in self.names]
-        return digest_json(list(digests))
+        if self._digests is not None:
+            return digest_json(list(self._digests))
+        of_name = {name: digest_file(self.folder / name) if name else "" for name in set(self.names)}
+        return digest_json([of_name[name] for name in self.names])
 
 
-def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
-    """Read an ``.npy`` file, or map it into memory.
+def read_array(path: Path, key: str = "", *, mapped: bool = False) -> np.ndarray:
+    """Read the array ``key`` of an ``.npz`` file, or read an ``.npy`` file or map it into memory.
 
     Raises:
-        UserError: if the file is missing or damaged.
+        UserError: if the file is missing or damaged, or lacks the array.
     """
     with _explained(path):
-        return np.asarray(np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False))
-
-
-def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Read named arrays of an ``.npz`` file.
-
-    Raises:
-        UserError: if the file is missing or damaged, or lacks an array.
-    """
-    with _explained(path), np.load(path, allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in names}
+        if not key:
+            return np.asarray(np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False))
+        with np.load(path, allow_pickle=False) as arrays:
+            return np.asarray(arrays[key])
 
 
 def map_npz(path: Path, name: str) -> np.ndarray:
@@ -192,7 +183,7 @@ def map_npz(path: Path, name: str) -> np.ndarray:
                 shape, column_order, dtype = np.lib.format.read_array_header_1_0(stream)
                 if math.prod(shape) and not column_order and not dtype.hasobject:
                     return np.memmap(path, dtype, "r", stream.tell(), shape)
-    return read_npz(path, (name,))[name]
+    return read_array(path, name)
 
 
 @contextmanager

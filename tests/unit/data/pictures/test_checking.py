@@ -42,7 +42,7 @@ def test_pictures_are_read_through_once_and_again_when_they_change(tmp_path, mon
     write_csv(tmp_path, pictures(tmp_path, 4))
     first = read_folder(tmp_path)
     read: list[bytes] = []
-    monkeypatch.setattr(picture_check, "check", read.append)
+    monkeypatch.setattr(picture_check, "decode", lambda content, **_: read.append(content))
     assert read_folder(tmp_path).card.digest == first.card.digest
     assert read == []
     Image.new("RGB", (9, 9)).save(tmp_path / "pictures" / "2.png")
