@@ -34,13 +34,9 @@ ALIGNMENT = "order of rows"
 def agreement(first: np.ndarray, second: np.ndarray) -> float:
     """Compare the similarities of two columns' rows with those after shifting the rows of one.
 
-    Args:
-        first: ``(n, D)`` numbers.
-        second: ``(n, E)`` numbers of the same items.
-
     Returns:
-        The number of standard deviations by which the rows agree better than shifted ones; about 0 if one column is
-        shuffled.
+        The number of standard deviations by which the rows of ``(n, D)`` and ``(n, E)`` numbers agree better than shifted
+        ones; about 0 if one column is shuffled.
 
     Source: Gretton et al., Measuring statistical dependence with Hilbert-Schmidt norms, ALT 2005 (the statistic).
     """
@@ -63,15 +59,12 @@ def _sample(count: int) -> Rows:
 
 
 def check_aligned(columns: Mapping[str, np.ndarray], *, shuffled: str, least: int = LEAST_ROWS) -> dict[str, str]:
-    """Check that the rows of pictures, texts and labels are in the same order.
+    """Check that the rows of pictures, texts and labels are in the same order, and return a note.
 
     Args:
         columns: three columns ``(N, ...)`` by file and variable.
         shuffled: ``refuse`` or ``accept`` a column whose rows are shuffled.
         least: number of rows below which nothing is checked.
-
-    Returns:
-        A note on the finding.
 
     Raises:
         UserError: if one column is clearly shuffled, and that is not accepted.
@@ -117,15 +110,9 @@ def pair_notes(first: np.ndarray, second: np.ndarray) -> dict[str, str]:
 
 
 def look_turned(small: npt.NDArray[np.float64]) -> bool | None:
-    """Tell whether pictures lie on their side because height and width were swapped.
+    """Tell whether pictures ``(n, height, width, 3)`` lie on their side; None if it is not clear.
 
     Photographs differ more from top to bottom (sky and ground) than from left to right.
-
-    Args:
-        small: ``(n, height, width, 3)``.
-
-    Returns:
-        None if there are too few pictures, or the difference is too small.
     """
     if len(small) < LEAST_PICTURES:
         return None
@@ -139,11 +126,7 @@ def look_turned(small: npt.NDArray[np.float64]) -> bool | None:
 
 
 def thumbnails(pictures: MatPictures) -> tuple[Rows, npt.NDArray[np.float64]]:
-    """Read pictures from all over a file, reduced to 8 x 8 cells.
-
-    Returns:
-        Rows ``(n,)``, and colors ``(n, 8, 8, 3)``.
-    """
+    """Read pictures from all over a file, as rows ``(n,)`` and their colors in cells, ``(n, 8, 8, 3)``."""
     rows, small = [], []
     height, width = pictures.size
     down, across = (np.rint(np.linspace(0, size - 1, THUMBNAIL * CELL)).astype(np.int64) for size in (height, width))

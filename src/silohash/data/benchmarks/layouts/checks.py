@@ -1,4 +1,8 @@
-"""Checks of given arrays: labels of 0 and 1, finite features, matching numbers of rows, repeated queries."""
+"""Checks of given arrays: labels of 0 and 1, finite features, matching numbers of rows, repeated queries.
+
+A failed check raises a `UserError` that names the array by its argument ``where`` (file and variable) and its first wrong
+row.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +44,7 @@ def rest_searched(count: int, query: Rows) -> dict[str, Rows]:
 
 
 def common_rows(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Find the number of items: the one size that every array has on some axis.
-
-    Args:
-        shapes: the arrays' shapes by file and variable.
-
-    Raises:
-        UserError: if there is no such size, or there are several.
-    """
+    """Find the number of items: the one size that every array, given by its shape, has on some axis."""
     shared = set.intersection(*(set(shape) for shape in shapes.values()))
     candidates = {size for size in shared if size > 1} or shared
     listed = "; ".join(f"{what} is {as_shape(shape)}" for what, shape in shapes.items())
@@ -59,15 +56,7 @@ def common_rows(shapes: Mapping[str, tuple[int, ...]]) -> int:
 
 
 def as_labels(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.uint8], dict[str, str]]:
-    """Return labels as ``(N, C)`` uint8 of 0 and 1, and notes on unusual ones.
-
-    Args:
-        values: ``(N, C)`` numbers.
-        where: file and variable, for the error.
-
-    Raises:
-        UserError: if they are not a matrix of 0 and 1.
-    """
+    """Check ``(N, C)`` labels of 0 and 1, and return them as uint8 with notes on unusual ones."""
     if values.ndim != 2:
         raise UserError(f"{where} is {as_shape(values.shape)}; labels need one row per item and one column per class.")
     wrong = ~np.isin(values, (0, 1))
@@ -90,14 +79,9 @@ def as_labels(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.uint8], di
 
 
 def from_class_numbers(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.uint8], dict[str, str]]:
-    """Return class numbers from 0, or from 1 if no item has 0, as ``(N, C)`` uint8 of 0 and 1, with notes.
+    """Return ``(N,)`` or ``(N, 1)`` class numbers as ``(N, C)`` uint8 of 0 and 1, with notes.
 
-    Args:
-        values: ``(N,)`` or ``(N, 1)`` class numbers.
-        where: file and variable, for the error.
-
-    Raises:
-        UserError: if they are not whole, finite numbers.
+    The numbers start at 0, or at 1 if no item has 0.
     """
     numbers = np.asarray(values, dtype=np.float64).reshape(-1)
     if not np.isfinite(numbers).all():
@@ -117,15 +101,7 @@ def from_class_numbers(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.u
 
 
 def as_features(values: np.ndarray, where: str) -> Features:
-    """Return given features as ``(N, D)`` float32.
-
-    Args:
-        values: numbers, one row per item.
-        where: file and variable, for the error.
-
-    Raises:
-        UserError: if they are not a matrix, or some are NaN or infinite.
-    """
+    """Check that features are finite, and return them as ``(N, D)`` float32."""
     if values.ndim != 2 or not values.shape[1]:
         raise UserError(
             f"{where} is {as_shape(values.shape)}; features need one row per item and one column per feature."
@@ -164,9 +140,6 @@ def check_repeated(
 
     Returns:
         A note, if there are any.
-
-    Raises:
-        UserError: if there are many, and they are not accepted.
     """
     check_option("overlap", overlap, ("refuse", "accept"))
     query, database = splits["query"], splits["database"]

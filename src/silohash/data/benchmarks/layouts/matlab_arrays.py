@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from silohash.data.archive import Features, Pictures
 from silohash.data.benchmarks.layouts import alignment, checks, reading
 from silohash.data.benchmarks.layouts.base import Layout, Need
-from silohash.data.benchmarks.layouts.matlab_files import MatFolder, Named, Variable, axis_notes, find_file
+from silohash.data.benchmarks.layouts.matlab_files import MatFolder, Named, Variable, axis_notes, find_file, need_file
 from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
 from silohash.types import Rows, UserError
@@ -51,6 +52,11 @@ class ArrayFiles:
     names: Named | None = None
     items: tuple[int, ...] = ()
     classes: int = 0
+
+    @property
+    def columns(self) -> dict[str, Named]:
+        """The variables that every distribution has."""
+        return {"image": self.image, "text": self.text, "labels": self.labels}
 
 
 @dataclass(frozen=True)
@@ -99,9 +105,8 @@ def read_features(
     for what, named in (("text", files.text), ("labels", files.labels)):
         renamed = replace(named, file=f"{named.file}{end}.mat")
         variables[what] = folder.variable_beside(path, renamed, other_order=f"{named.file}{other}.mat")
-    names = path.parent / f"{files.names.file}{end}.mat" if files.names else None
-    if files.names and names and names.is_file():
-        variables["names"] = folder.variable_in(names, files.names.variables)
+    if files.names and (path.parent / f"{files.names.file}{end}.mat").is_file():
+        variables["names"] = folder.variable_beside(path, replace(files.names, file=f"{files.names.file}{end}.mat"))
     return _contents(variables, files, shuffled=shuffled)
 
 
@@ -123,15 +128,17 @@ def read_parts(files: PartFiles, root: Path, *, overlap: str = "refuse", shuffle
     """Read features, texts and labels of two parts: the first is searched and trained on, the second holds the queries."""
     folder = MatFolder(root)
     first = folder.variable(files.database.image).path
-    parts = [_part(folder, first, part) for part in (files.database, files.test)]
+    parts = [
+        {what: folder.variable_beside(first, named) for what, named in part.columns.items()}
+        for part in (files.database, files.test)
+    ]
     counts = [checks.common_rows({str(variable): variable.shape for variable in part.values()}) for part in parts]
     where = {what: str(variable) for what, variable in parts[0].items()}
     joined = {what: _join([part[what] for part in parts], counts) for what in where}
     image, text = (checks.as_features(joined[what], where[what]) for what in ("image", "text"))
     numbers = files.class_numbers and (joined["labels"].ndim == 1 or joined["labels"].shape[1] == 1)
-    labels, label_notes = (checks.from_class_numbers if numbers else checks.as_labels)(
-        joined["labels"], where["labels"]
-    )
+    as_labels = checks.from_class_numbers if numbers else checks.as_labels
+    labels, label_notes = as_labels(joined["labels"], where["labels"])
     stated = checks.rest_searched(sum(counts), np.arange(counts[0], sum(counts)))
     compared: dict[str, np.ndarray] = {where["image"]: image, where["text"]: text, where["labels"]: labels}
     notes = {
@@ -163,11 +170,6 @@ def _choose_order(root: Path, features: Sequence[str], rand: str) -> tuple[Path,
     return mixed, RAND, ""
 
 
-def _part(folder: MatFolder, first: Path, files: ArrayFiles) -> dict[str, Variable]:
-    named = {"image": files.image, "text": files.text, "labels": files.labels}
-    return {what: folder.variable_beside(first, one) for what, one in named.items()}
-
-
 def _join(variables: Sequence[Variable], counts: Sequence[int]) -> np.ndarray:
     arrays = [variable.array(count) for variable, count in zip(variables, counts, strict=True)]
     if arrays[0].shape[1:] != arrays[1].shape[1:]:
@@ -177,18 +179,13 @@ def _join(variables: Sequence[Variable], counts: Sequence[int]) -> np.ndarray:
 
 def _open(root: Path, files: ArrayFiles) -> dict[str, Variable]:
     folder = MatFolder(root)
-    image = folder.variable(files.image)
-    variables = {
-        "image": image,
-        "text": folder.variable(files.text, near=image.path),
-        "labels": folder.variable(files.labels, near=image.path),
-    }
-    names = folder.optional(files.names, near=image.path) if files.names else None
+    near = need_file(root, files.image.file)
+    variables = {what: folder.variable(named, near=near) for what, named in files.columns.items()}
+    names = folder.optional(files.names, near=near) if files.names else None
     return variables if names is None else {**variables, "names": names}
 
 
-@dataclass(frozen=True)
-class _Image:
+class _Image(NamedTuple):
     """The image column, and the rows and values by which it is compared with texts and labels."""
 
     column: Pictures | Features
@@ -237,8 +234,7 @@ def _ids(variable: Variable | None, rows: int) -> tuple[npt.NDArray[np.str_], di
             f"{variable.path}: {variable.name} holds several names per item. Use a file with one name per item."
         )
     ids = reading.unique_ids(names.tolist())
-    repeated = int((ids != names).sum())
-    return ids, {"repeated names": f"{repeated:,}"} if repeated else {}
+    return ids, reading.count_notes({"repeated names": int((ids != names).sum())})
 
 
 def _features(variable: Variable, rows: int) -> _Image:
@@ -291,12 +287,7 @@ def picture_layout(name: str, stem: str, *, items: tuple[int, ...], classes: int
 def feature_layout(name: str, stem: str, features: tuple[str, ...], *, items: tuple[int, ...], classes: int) -> Layout:
     """Return the layout of picture features with the tags and labels of the same folder, as UCCH distributes them.
 
-    Args:
-        name: the layout's name.
-        stem: beginning of the names of all files.
-        features: possible endings of the name of the file of features, the shortest last.
-        items: the published numbers of items.
-        classes: the published number of classes.
+    ``features`` are the possible endings of the name of the file of features, the shortest last.
     """
     files = ArrayFiles(
         image=Named("", ("XAll",)),

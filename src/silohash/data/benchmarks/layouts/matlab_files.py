@@ -1,9 +1,13 @@
-"""Variables of MATLAB and HDF5 files, located by the names of file and variable, with the items first."""
+"""Variables of MATLAB and HDF5 files, located by the names of file and variable, with the items first.
+
+A missing file or variable raises a `UserError` that names it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -51,22 +55,14 @@ class MatFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._files: dict[Path, MatFile] = {}
+        self._open = cache(open_mat)
 
     def variable(self, named: Named, *, near: Path | None = None) -> Variable:
-        """Open a variable of a file anywhere in the folder; ``near`` is preferred as in `find_file`.
-
-        Raises:
-            UserError: if the file or the variable is missing, or there are several such files.
-        """
+        """Open a variable of a file anywhere in the folder; ``near`` is preferred as in `find_file`."""
         return self.variable_in(need_file(self.root, named.file, near=near), named.variables)
 
     def variable_beside(self, path: Path, named: Named, *, other_order: str = "") -> Variable:
-        """Open a variable of a file in the same folder as another, as in `companion`.
-
-        Raises:
-            UserError: if the file or the variable is missing.
-        """
+        """Open a variable of a file in the same folder as another, as in `companion`."""
         return self.variable_in(companion(path, named.file, other_order), named.variables)
 
     def optional(self, named: Named, *, near: Path) -> Variable | None:
@@ -77,30 +73,15 @@ class MatFolder:
         return self.variable_in(path, named.variables)
 
     def variable_in(self, path: Path, names: tuple[str, ...]) -> Variable:
-        """Open the first of several variables that a file has.
-
-        Raises:
-            UserError: if it has none of them.
-        """
+        """Open the first of several variables that a file has."""
         file = self._open(path)
         return Variable(file, file.find(*names))
-
-    def _open(self, path: Path) -> MatFile:
-        if path not in self._files:
-            self._files[path] = open_mat(path)
-        return self._files[path]
 
 
 def find_file(root: Path, *names: str, near: Path | None = None) -> Path | None:
     """Find a file by the first of several names that occurs anywhere in a folder.
 
-    Args:
-        root: the folder.
-        names: file names, the preferred one first.
-        near: a file in whose folder it should be if there are several.
-
-    Raises:
-        UserError: if there are several, and not exactly one of them is near.
+    If there are several, exactly one of them must be in the folder of the file ``near``.
     """
     for name in names:
         found = sorted(path for path in root.rglob(name) if path.is_file())
@@ -115,11 +96,7 @@ def find_file(root: Path, *names: str, near: Path | None = None) -> Path | None:
 
 
 def need_file(root: Path, *names: str, near: Path | None = None) -> Path:
-    """Find a file as `find_file` does.
-
-    Raises:
-        UserError: if it is missing, or there are several.
-    """
+    """Find a file as `find_file` does; it must be present."""
     found = find_file(root, *names, near=near)
     if found is None:
         raise UserError(f"{' or '.join(names)} is missing in {root}. Add it beside the other files.")
@@ -129,13 +106,7 @@ def need_file(root: Path, *names: str, near: Path | None = None) -> Path:
 def companion(path: Path, name: str, other_order: str = "") -> Path:
     """Return a file from the same folder as another.
 
-    Args:
-        path: the file that it belongs to.
-        name: the companion's name.
-        other_order: its name in the other order of rows (plain or ``-rand``), which must not be used instead.
-
-    Raises:
-        UserError: if it is missing.
+    ``other_order`` is its name in the other order of rows (plain or ``-rand``), which must not be used instead.
     """
     found = path.parent / name
     if found.is_file():

@@ -59,12 +59,7 @@ def read_picture_lists(
 
 
 def picture_list_layout(published: Mapping[int, tuple[int, ...]], *, endings: tuple[str, ...] = ("",)) -> Layout:
-    """Return the layout of torchcmh's lists.
-
-    Args:
-        published: the published numbers of items by number of classes.
-        endings: endings that the names may have.
-    """
+    """Return the layout of torchcmh's lists; the arguments are those of `read_picture_lists`."""
     end = "" if endings == ("",) else "*"
     return Layout(
         name="torchcmh",

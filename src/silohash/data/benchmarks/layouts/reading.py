@@ -1,14 +1,17 @@
-"""Helpers of the readers: finding files, reading text and tables of 0 and 1, checking pictures, spreading captions."""
+"""Helpers of the readers: finding files, reading text and tables of 0 and 1, checking pictures, spreading captions.
+
+The functions that read raise a `UserError` that names the file and, if there is one, the damaged line.
+"""
 
 from __future__ import annotations
 
 import html
 import re
+import string
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,11 +40,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def check_option(option: str, value: object, allowed: Sequence[object]) -> None:
-    """Check an option's value.
-
-    Raises:
-        UserError: if it is not one of the allowed values.
-    """
+    """Raise a `UserError` that lists the allowed values unless the option's value is one of them."""
     if value not in allowed:
         names = [str(name) for name in allowed]
         raise UserError(f'{option} cannot be "{value}"{suggestion(str(value), names)}; it can be: {", ".join(names)}.')
@@ -53,11 +52,7 @@ def find(root: Path, pattern: str) -> list[Path]:
 
 
 def find_one(root: Path, pattern: str, what: str) -> Path:
-    """Return the match of a glob that is nearest to the root.
-
-    Raises:
-        UserError: if there is none; says what the file should hold.
-    """
+    """Return the match of a glob that is nearest to the root; ``what`` says in the error what it should hold."""
     found = find(root, pattern)
     if not found:
         raise UserError(f"{root} has no file {pattern} ({what}). Add it, or name the folder that holds it.")
@@ -73,11 +68,7 @@ def first_by(key: Callable[[Path], Key], paths: Iterable[Path]) -> dict[Key, Pat
 
 
 def read_text(path: Path) -> str:
-    """Read a text file as UTF-8, or as Latin-1 if it is not valid UTF-8, as in older collections.
-
-    Raises:
-        UserError: if it cannot be read.
-    """
+    """Read a text file as UTF-8, or as Latin-1 if it is not valid UTF-8, as in older collections."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -101,28 +92,24 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
+def damaged_line(path: Path, number: int, line: str, expected: str, remedy: str = RESTORE) -> UserError:
+    """Return the error for a line of a text file that is not what it should be."""
+    return UserError(f'{path}, line {number}: "{line[:SHOWN]}" is not {expected}. {remedy}')
+
+
 def plain_text(marked: str) -> str:
     """Return a text without its tags, with entities resolved and each run of white space replaced by one space."""
     return " ".join(html.unescape(TAG.sub(" ", DECLARATION.sub(" ", marked))).split())
 
 
 def read_numbers(path: Path, columns: int) -> npt.NDArray[np.int64]:
-    """Read whole numbers, the same count per line, ignoring empty lines.
-
-    Returns:
-        ``(lines, columns)``.
-
-    Raises:
-        UserError: if a line holds anything else; names the file and the line.
-    """
+    """Read whole numbers, the same count per line, ignoring empty lines, as ``(lines, columns)``."""
     rows: list[list[int]] = []
     for number, line in enumerate(read_lines(path), start=1):
         cells = line.replace(",", " ").split()
         if cells and (len(cells) != columns or not all(cell.lstrip("-").isdecimal() for cell in cells)):
-            raise UserError(
-                f'{path}, line {number}: "{line[:SHOWN]}" is not {columns} whole number{"s" if columns > 1 else ""}. '
-                "Correct the line, or restore the file."
-            )
+            expected = f"{columns} whole number{'s' if columns > 1 else ''}"
+            raise damaged_line(path, number, line, expected, "Correct the line, or restore the file.")
         rows += [[int(cell) for cell in cells]] if cells else []
     return np.array(rows, np.int64).reshape(len(rows), columns)
 
@@ -137,37 +124,36 @@ def read_zero_one(path: Path, kind: type[Number], *, columns: int | None = None)
 
     Returns:
         ``(lines, columns)``.
-
-    Raises:
-        UserError: if a line is empty, holds anything else or another number of values; names the file and the line.
     """
-    digits, empty = bytearray(), 0
+    table = np.empty((0, columns or 1), kind)
+    filled = empty = 0
     try:
         with path.open("rb") as stream:
+            lines = sum(1 for _ in stream)
+            stream.seek(0)
             for number, line in enumerate(stream, start=1):
-                cells = _digits(line)
-                if cells is None:
-                    shown = line.decode("latin-1").strip()[:SHOWN]
-                    raise UserError(f'{path}, line {number}: "{shown}" holds something other than 0 and 1. {RESTORE}')
+                cells = _zeros_and_ones(path, number, line)
                 if not cells:
                     empty = empty or number
                     continue
-                columns = columns or len(cells)
-                _check_line(path, number, empty, len(cells), columns)
-                digits += cells
+                if not filled:
+                    table = np.empty((lines, columns or len(cells)), kind)
+                _check_line(path, number, empty, len(cells), table.shape[1])
+                table[filled] = np.frombuffer(cells, np.uint8) & 1
+                filled += 1
     except OSError as error:
         raise unreadable(path, error) from error
-    values = np.frombuffer(bytes(digits), np.uint8).reshape(-1, columns or 1)
-    return np.equal(values, ord("1")).astype(kind)
+    return table[:filled]
 
 
-def _digits(line: bytes) -> bytes | None:
-    """Return the digits of a line of 0 and 1 with white space between them, or None for any other line."""
-    for cells in (line.strip(), b" ".join(line.split())):
-        digits, between = cells[::2], cells[1::2]
-        if not digits.strip(b"01") and not between.strip():
-            return digits
-    return None
+def _zeros_and_ones(path: Path, number: int, line: bytes) -> bytes:
+    """Return the digits of a line of 0 and 1 with white space between them."""
+    digits = line.translate(None, string.whitespace.encode())
+    adjacent = b"00" in line.replace(b"1", b"0")
+    if adjacent or digits.translate(None, b"01"):
+        shown = line.decode("latin-1").strip()[:SHOWN]
+        raise UserError(f'{path}, line {number}: "{shown}" holds something other than 0 and 1. {RESTORE}')
+    return digits
 
 
 def _check_line(path: Path, number: int, empty: int, found: int, columns: int) -> None:
@@ -183,13 +169,10 @@ def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tupl
     Args:
         folder: the folder that the names are relative to.
         names: one name per item, empty for an item without a picture.
-        remedy: what to do if no picture can be used.
+        remedy: what the error tells the user to do if no picture can be used.
 
     Returns:
         The pictures, with an empty name for each missing or damaged one, and a note on how many those are.
-
-    Raises:
-        UserError: if none can be used.
     """
     verdicts = {**check_pictures(folder, list(filter(None, names))), "": Verdict("", "")}
     digests = [verdicts[name].digest for name in names]
@@ -200,12 +183,9 @@ def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tupl
             f"None of the {len(names):,} pictures in {folder} can be used ({first or 'no names'}). {remedy}"
         )
     usable = [name if digest else "" for name, digest in zip(names, digests, strict=True)]
-    return PictureFiles(folder, usable, digests), _lacking_notes(len(lacking), first)
-
-
-def _lacking_notes(count: int, problem: str) -> dict[str, str]:
-    first = f", the first: {problem}" if problem else ""
-    return {"items whose picture is missing or damaged": f"{count:,}{first}"} if count else {}
+    note = f"{len(lacking):,}, the first: {first}" if first else f"{len(lacking):,}"
+    notes = {"items whose picture is missing or damaged": note} if lacking else {}
+    return PictureFiles(folder, usable, digests), notes
 
 
 def check_found_pictures(root: Path, paths: Sequence[Path | None], remedy: str) -> tuple[PictureFiles, dict[str, str]]:
@@ -243,15 +223,8 @@ def multi_hot(classes_of: Sequence[Sequence[int]], classes: int) -> npt.NDArray[
     return labels
 
 
-@dataclass(frozen=True)
-class Captioned:
-    """Items made of pictures with several captions each.
-
-    Attributes:
-        rows: each item's picture, ``(items,)`` int64.
-        ids: each item's id.
-        texts: each item's text, empty if its picture has no caption.
-    """
+class Captioned(NamedTuple):
+    """Items made of pictures with captions: each one's picture ``(items,)`` int64, its id, and its text, perhaps empty."""
 
     rows: Rows
     ids: list[str]
@@ -259,16 +232,7 @@ class Captioned:
 
 
 def spread_captions(pictures: Sequence[str], captions_of: Sequence[Sequence[str]], captions: str) -> Captioned:
-    """Make items of pictures with captions.
-
-    Args:
-        pictures: one id per picture.
-        captions_of: the captions of each picture.
-        captions: one of `CAPTIONS`.
-
-    Raises:
-        UserError: if ``captions`` is not one of them.
-    """
+    """Make items of pictures, given by their ids, with the captions of each, as one of `CAPTIONS` says."""
     check_option("captions", captions, CAPTIONS)
     if captions != "each":
         texts = [" ".join(texts if captions == "all" else texts[:1]) for texts in captions_of]

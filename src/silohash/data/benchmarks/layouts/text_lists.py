@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,6 @@ import numpy.typing as npt
 from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.base import Layout, Need
 from silohash.data.benchmarks.layouts.checks import numbered
-from silohash.data.pictures.packing import PictureFiles
 from silohash.data.protocols.contents import Contents
 from silohash.types import Rows, UserError
 
@@ -24,8 +23,7 @@ REQUIRED = ("database", "query")
 LINE = re.compile(r"(\S.*?)((?:\s+\d+)+)\s*")
 
 
-@dataclass(frozen=True)
-class _List:
+class _List(NamedTuple):
     """One list: its file, its pictures' names, and their labels ``(n, C)``."""
 
     path: Path
@@ -33,8 +31,7 @@ class _List:
     labels: npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     """One line of a list: its number, the picture, and the numbers behind it."""
 
     number: int
@@ -61,13 +58,18 @@ def read_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int 
     """
     paths = _present(root, ".txt")
     lines = {split: _parse_lines(path) for split, path in paths.items()}
-    single = {split: _width(paths[split], parsed) == 1 for split, parsed in lines.items()}
-    if any(single.values()):
-        labels = _single_labels(paths, lines, single, classes)
-    else:
+    several = [paths[split].name for split, parsed in lines.items() if _width(paths[split], parsed) > 1]
+    if len(several) == len(paths):
         labels = {split: _multi_labels(paths[split], parsed) for split, parsed in lines.items()}
-    lists = {split: _List(paths[split], [line.picture for line in lines[split]], labels[split]) for split in paths}
-    return _join_lists(root, lists, pictures, strip)
+    elif several:
+        raise UserError(
+            f"{root}: {', '.join(several)} has several numbers per line and the other lists have one. "
+            "Use lists of one kind."
+        )
+    else:
+        labels = _class_labels(paths, {split: [line.values for line in lines[split]] for split in paths}, classes)
+    lists = [_List(paths[split], [line.picture for line in lines[split]], labels[split]) for split in paths]
+    return _join_lists(root, dict(zip(paths, lists, strict=True)), pictures, strip)
 
 
 def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int = 0) -> Contents:
@@ -80,7 +82,7 @@ def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", cla
     """
     paths = _present(root, "_img.txt")
     names = {split: [line for line in reading.read_lines(path) if line] for split, path in paths.items()}
-    tables, sources = _companion_labels(root, tuple(paths), classes)
+    tables, sources = _companion_labels(root, paths, classes)
     for split, path in paths.items():
         if len(names[split]) != len(tables[split]):
             raise UserError(
@@ -91,31 +93,29 @@ def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", cla
     return _join_lists(root, lists, pictures, strip)
 
 
-def _present(root: Path, end: str) -> dict[str, Path]:
-    """Return the list of each split that is present.
+def _files(root: Path, splits: Iterable[str], end: str) -> tuple[dict[str, Path], list[str]]:
+    """Return the file of each split, and the names of those that are missing."""
+    paths = {split: root / f"{STEMS[split]}{end}" for split in splits}
+    return paths, [path.name for path in paths.values() if not path.is_file()]
 
-    Raises:
-        UserError: if the database or the queries are missing.
-    """
-    paths = _files(root, tuple(STEMS), end)
-    missing = [paths[split].name for split in REQUIRED if not paths[split].is_file()]
+
+def _present(root: Path, end: str) -> dict[str, Path]:
+    """Return the list of each split that is present; the database and the queries must be."""
+    missing = _files(root, REQUIRED, end)[1]
     if missing:
         raise UserError(f"{root} has no {' and no '.join(missing)}. Name the folder that holds the lists.")
-    return {split: path for split, path in paths.items() if path.is_file()}
+    return {split: path for split, path in _files(root, STEMS, end)[0].items() if path.is_file()}
 
 
 def _parse_lines(path: Path) -> list[_Line]:
     lines = []
     for number, line in enumerate(reading.read_lines(path), start=1):
-        if not line:
-            continue
         found = LINE.fullmatch(line)
-        if not found:
-            raise UserError(
-                f'{path}, line {number}: "{line[: reading.SHOWN]}" is not a path followed by whole numbers. '
-                "Correct the line, or restore the file."
-            )
-        lines.append(_Line(number, found[1], [int(cell) for cell in found[2].split()]))
+        if found:
+            lines.append(_Line(number, found[1], [int(cell) for cell in found[2].split()]))
+        elif line:
+            expected = "a path followed by whole numbers"
+            raise reading.damaged_line(path, number, line, expected, "Correct the line, or restore the file.")
     return lines
 
 
@@ -133,29 +133,18 @@ def _width(path: Path, lines: Sequence[_Line]) -> int:
     return width
 
 
-def _single_labels(
-    paths: Mapping[str, Path], lines: Mapping[str, Sequence[_Line]], single: Mapping[str, bool], classes: int
+def _class_labels(
+    paths: Mapping[str, Path], numbers: Mapping[str, Sequence[Sequence[int]]], classes: int
 ) -> dict[str, npt.NDArray[np.uint8]]:
-    mixed = [paths[split].name for split in paths if not single[split]]
-    if mixed:
-        raise UserError(
-            f"{paths['query'].parent}: {', '.join(mixed)} has several numbers per line and the other lists have one. "
-            "Use lists of one kind."
-        )
-    numbers = {split: [line.values[0] for line in parsed] for split, parsed in lines.items()}
-    count = classes or 1 + max(max(of_list) for of_list in numbers.values())
-    return {split: _class_labels(paths[split], [[n] for n in of_list], count) for split, of_list in numbers.items()}
-
-
-def _largest(classes_of: Sequence[Sequence[int]]) -> int:
-    return max((number for numbers in classes_of for number in numbers), default=0)
-
-
-def _class_labels(path: Path, classes_of: Sequence[Sequence[int]], classes: int) -> npt.NDArray[np.uint8]:
-    largest = _largest(classes_of)
-    if largest >= classes:
-        raise UserError(f"{path} names the class {largest}, but classes run from 0 to {classes - 1}. Set classes.")
-    return reading.multi_hot(classes_of, classes)
+    """Return labels from the class numbers of each line of each list."""
+    largest = {split: max((n for of_line in of_list for n in of_line), default=0) for split, of_list in numbers.items()}
+    count = classes or 1 + max(largest.values())
+    for split, number in largest.items():
+        if number >= count:
+            raise UserError(
+                f"{paths[split]} names the class {number}, but classes run from 0 to {count - 1}. Set classes."
+            )
+    return {split: reading.multi_hot(of_list, count) for split, of_list in numbers.items()}
 
 
 def _multi_labels(path: Path, lines: Sequence[_Line]) -> npt.NDArray[np.uint8]:
@@ -166,41 +155,27 @@ def _multi_labels(path: Path, lines: Sequence[_Line]) -> npt.NDArray[np.uint8]:
 
 
 def _companion_labels(
-    root: Path, splits: Sequence[str], classes: int
+    root: Path, splits: Iterable[str], classes: int
 ) -> tuple[dict[str, npt.NDArray[np.uint8]], dict[str, Path]]:
-    hot, plain = _files(root, splits, "_label_onehot.txt"), _files(root, splits, "_label.txt")
-    if not _missing(hot):
+    hot, missing_hot = _files(root, splits, "_label_onehot.txt")
+    if not missing_hot:
         return {split: reading.read_zero_one(path, np.uint8) for split, path in hot.items()}, hot
-    if _missing(plain):
+    plain, missing_plain = _files(root, splits, "_label.txt")
+    if missing_plain:
         raise UserError(
-            f"{root} has neither {', '.join(_missing(hot))} nor {', '.join(_missing(plain))}. "
+            f"{root} has neither {', '.join(missing_hot)} nor {', '.join(missing_plain)}. "
             "Add the labels beside the lists of pictures."
         )
-    numbers = {split: _read_class_numbers(path) for split, path in plain.items()}
-    count = classes or 1 + max(
-        number for of_list in numbers.values() for of_line in of_list for number in [0, *of_line]
-    )
-    return {split: _class_labels(plain[split], numbers[split], count) for split in splits}, plain
+    return _class_labels(plain, {split: _class_numbers(path) for split, path in plain.items()}, classes), plain
 
 
-def _files(root: Path, splits: Sequence[str], end: str) -> dict[str, Path]:
-    return {split: root / f"{STEMS[split]}{end}" for split in splits}
-
-
-def _missing(paths: Mapping[str, Path]) -> list[str]:
-    return [path.name for path in paths.values() if not path.is_file()]
-
-
-def _read_class_numbers(path: Path) -> list[list[int]]:
+def _class_numbers(path: Path) -> list[list[int]]:
     """Return the class numbers in each line."""
     numbers = []
     for number, line in enumerate(reading.read_lines(path), start=1):
         cells = line.replace(",", " ").split()
         if not all(cell.isdecimal() for cell in cells):
-            raise UserError(
-                f'{path}, line {number}: "{line[: reading.SHOWN]}" is not a list of class numbers from 0. '
-                f"{reading.RESTORE}"
-            )
+            raise reading.damaged_line(path, number, line, "a list of class numbers from 0")
         numbers.append([int(cell) for cell in cells])
     return numbers
 
@@ -210,17 +185,20 @@ def _join_lists(root: Path, lists: Mapping[str, _List], pictures: str, strip: st
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{name} has {width:,}" for name, width in widths.items())
         raise UserError(f"The lists in {root} have different numbers of classes: {listed}. Use lists of one release.")
-    row_of: dict[str, int] = {}
-    for found in lists.values():
-        for name in found.names:
-            row_of.setdefault(name, len(row_of))
+    names = list(dict.fromkeys(name for found in lists.values() for name in found.names))
+    row_of = {name: row for row, name in enumerate(names)}
     rows = {split: np.array([row_of[name] for name in found.names], np.int64) for split, found in lists.items()}
-    labels = _join_labels(lists, rows, (len(row_of), next(iter(widths.values()))))
+    labels = _join_labels(lists, rows, (len(names), next(iter(widths.values()))))
     stated = {split: np.unique(of_list) for split, of_list in rows.items()}
-    image, notes = _pictures(root / pictures, list(row_of), strip)
+    image, notes = reading.check_picture_files(
+        root / pictures,
+        [PurePosixPath(name.replace("\\", "/").removeprefix(strip)).as_posix() for name in names],
+        f'The first line names "{names[0]}". Set pictures to the folder that it is relative to, and strip to the prefix '
+        "to remove.",
+    )
     repeated = sum(len(rows[split]) - len(stated[split]) for split in lists)
     return Contents(
-        ids=np.array(list(row_of), np.str_),
+        ids=np.array(names, np.str_),
         image=image,
         text=None,
         labels=labels,
@@ -263,16 +241,6 @@ def _overlap_notes(stated: Mapping[str, Rows]) -> dict[str, str]:
         if both:
             notes[f"queries in the {what}"] = f"{both:,} of {len(query):,}"
     return notes
-
-
-def _pictures(folder: Path, names: Sequence[str], strip: str) -> tuple[PictureFiles, dict[str, str]]:
-    paths = [PurePosixPath(name.replace("\\", "/").removeprefix(strip)).as_posix() for name in names]
-    return reading.check_picture_files(
-        folder,
-        paths,
-        f'The first line names "{names[0]}". Set pictures to the folder that it is relative to, and strip to the prefix '
-        "to remove.",
-    )
 
 
 OPTIONS = {
