@@ -33,7 +33,7 @@ LAYOUTS = (
         name="ucch-h5py",
         summary=f"UCCH: {_UCCH_FILE}, features of which the last 5,000 rows are queries",
         needs=(Need(f"**/{_UCCH_FILE}", "XAll, YAll and LAll"),),
-        reader=partial(read_with_last_queries, _UCCH_ARRAYS, 5_000),
+        read=partial(read_with_last_queries, _UCCH_ARRAYS, 5_000),
         options=STATED_OPTIONS,
     ),
     picture_list_layout({CLASSES: ITEMS}),
@@ -47,7 +47,7 @@ LAYOUTS = (
             Need("**/captions_*20*.json", "captions", optional=True),
             Need("**/*20*/*.jpg", "the pictures, in train2014 and val2014, or train2017 and val2017", optional=True),
         ),
-        reader=read_annotations,
+        read=read_annotations,
         options={"year": "2014 or 2017", "captions": reading.CAPTIONS_OPTION},
     ),
     Layout(
@@ -58,7 +58,7 @@ LAYOUTS = (
             Need("**/instances_*2014.json", "pictures, categories and boxes, for labels = true", optional=True),
             Need("**/*2014/*.jpg", "the pictures, in train2014 and val2014", optional=True),
         ),
-        reader=partial(read_karpathy, "dataset_coco.json"),
+        read=partial(read_karpathy, "dataset_coco.json"),
         options={
             "captions": reading.CAPTIONS_OPTION,
             "restval": "whether to train on the part restval",

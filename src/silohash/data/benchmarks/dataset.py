@@ -59,19 +59,11 @@ class Dataset:
         return with_default(self.published)
 
     def protocol(self, name: str) -> Choice:
-        """Return a protocol by its name and suffixes; the usual protocol for an empty name.
-
-        Raises:
-            UserError: if there is no such protocol or suffix.
-        """
+        """Return a protocol by its name and suffixes; the usual protocol for an empty name."""
         return choose(self.protocols, name or self.default_protocol)
 
     def layout(self, name: str, folder: Path) -> Layout:
-        """Return a layout by name, or the first complete one for ``auto``.
-
-        Raises:
-            UserError: if there is no such layout, or its files are missing; names them.
-        """
+        """Return a layout whose files are present: by name, or the first complete one for ``auto``."""
         if name == AUTO:
             return complete_layout(self.key, folder, self.layouts)
         known = {layout.name: layout for layout in self.layouts}
@@ -130,11 +122,7 @@ class Dataset:
         return self.archive(self.read(root=root, layout=layout, choice=choice, **reader), choice, seed=seed)
 
     def archive(self, contents: Contents, choice: Choice, *, seed: int = 0) -> Archive:
-        """Make an archive of the files' contents under a protocol.
-
-        Raises:
-            UserError: if the items do not match the protocol.
-        """
+        """Make an archive of the files' contents under a protocol, which the items must match."""
         split = apply(contents, choice, seed)
         everything = len(split.rows) == len(contents)
         prefix = "as published, " if choice.scaled or choice.drawn else ""
@@ -162,12 +150,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class SelectedPictures:
-    """Some of a column's pictures.
-
-    Attributes:
-        column: the column.
-        rows: ``(n,)`` int64, its selected rows.
-    """
+    """Some of a column's pictures: those in the rows ``(n,)`` int64."""
 
     column: Pictures
     rows: Rows
@@ -186,8 +169,8 @@ class SelectedPictures:
 
 
 def _select(column: Pictures | Features | None, rows: Rows) -> Pictures | Features | None:
-    if column is None or isinstance(column, np.ndarray):
-        return None if column is None else column[rows]
+    if column is None:
+        return None
     if isinstance(column, PictureFiles):
         return column.taken(rows)
-    return SelectedPictures(column, rows)
+    return column[rows] if isinstance(column, np.ndarray) else SelectedPictures(column, rows)

@@ -117,7 +117,7 @@ def _layout(items: int, classes: Hierarchy, queries: int) -> Layout:
             Need("**/tag.mat", "Tag: words of the description"),
             Need("**/label.mat", f"Label: {classes.coarse} coarse and {classes.fine} fine classes"),
         ),
-        reader=partial(read_shdch, items, classes, queries),
+        read=partial(read_shdch, items, classes, queries),
         options={
             "labels": f"fine ({classes.fine} classes), coarse ({classes.coarse}) or both",
             "queries": "number of first rows that are queries",

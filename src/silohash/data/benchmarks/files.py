@@ -18,13 +18,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Found:
-    """A file that a layout needs, and the matching files.
-
-    Attributes:
-        need: the needed file.
-        paths: the matches, in alphabetical order.
-        size_bytes: their total size.
-    """
+    """A file that a layout needs, the matching files in alphabetical order, and their total size."""
 
     need: Need
     paths: tuple[Path, ...]
@@ -69,11 +63,7 @@ def find_layout_files(layout: Layout, folder: Path) -> LayoutFiles:
 
 
 def complete_layout(key: str, folder: Path, layouts: Sequence[Layout]) -> Layout:
-    """Return the first layout whose required files are all present.
-
-    Raises:
-        UserError: if there is none; lists each layout's required files and where they belong.
-    """
+    """Return the first layout whose required files are all present; the error lists what is missing."""
     for layout in layouts:
         if not layout.missing(folder):
             return layout

@@ -144,7 +144,7 @@ LAYOUTS = (
         name="ucch-mat",
         summary=f"UCCH: {_UCCH_FILE}, features of a database and a test part",
         needs=(Need(f"**/{_UCCH_FILE}", "VDatabase, YDatabase, databaseL, VTest, YTest and testL"),),
-        reader=partial(read_parts, _UCCH_PARTS),
+        read=partial(read_parts, _UCCH_PARTS),
         options=STATED_OPTIONS,
     ),
     picture_list_layout({CONCEPTS[0]: ITEMS}),
@@ -157,7 +157,7 @@ LAYOUTS = (
             Need("**/labels.txt", "picture, segment and label of each segment"),
             Need("**/wlist.txt", "the labels' names"),
         ),
-        reader=read_collectors_files,
+        read=read_collectors_files,
         options={
             "concepts": "255 (the labels that occur) or 275 (all of the list)",
             "fields": "the parts of an annotation that make up the text, joined with |",

@@ -127,7 +127,7 @@ LAYOUTS = (
         summary="DCMH and FedCAFE: FLICKR-25K.mat with pictures, tags and labels, in any of its three variants "
         "(by MATLAB, repacked by Python, with structs)",
         needs=(Need("**/FLICKR-25K.mat", "images, YAll and LAll"),),
-        reader=partial(read_pictures, _MERGED),
+        read=partial(read_pictures, _MERGED),
         options=PICTURE_OPTIONS,
     ),
     feature_layout("ucch-mat", KEY, ("iall-vgg",), items=ITEMS, classes=CLASSES),
@@ -141,7 +141,7 @@ LAYOUTS = (
             Need("**/mirflickr25k_annotations*/*.txt", "one file per concept, with the numbers of its pictures"),
             Need("**/tags/tags*.txt", "one file of tags per picture, one tag per line"),
         ),
-        reader=read_collectors_files,
+        read=read_collectors_files,
         options={"concepts": "24, or 38 with those that mark only the pictures in which the concept is prominent"},
     ),
 )

@@ -162,7 +162,7 @@ LAYOUTS = (
             Need("**/TagList1k.txt", "the 1,000 tags, for text = words", optional=True),
             Need("Flickr/*/*.jpg", "the pictures", optional=True),
         ),
-        reader=read_collectors_files,
+        read=read_collectors_files,
         options={
             "classes": "81, or the 21 or 10 with the most pictures",
             "text": "tags (1,000 columns of 0 and 1) or words",

@@ -68,7 +68,7 @@ LAYOUTS = (
             Need("**/dataset/*/*.jpg", "the pictures"),
             Need("**/sentence/*/*.txt", "five sentences per picture"),
         ),
-        reader=read_collectors_files,
+        read=read_collectors_files,
         options={"captions": reading.CAPTIONS_OPTION},
     ),
 )

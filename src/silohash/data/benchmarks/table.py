@@ -22,9 +22,5 @@ DATASETS: Mapping[str, Dataset] = {
 
 
 def protocol_of(key: str, name: str) -> Choice:
-    """Return a benchmark's protocol by its name and suffixes.
-
-    Raises:
-        UserError: if it has no such protocol, or there is no such suffix.
-    """
+    """Return a benchmark's protocol by its name and suffixes."""
     return DATASETS[key].protocol(name)

@@ -104,7 +104,7 @@ def read_dscmr(root: Path, *, overlap: str = "refuse", shuffled: str = "refuse")
 
 
 LAYOUTS = (
-    replace(DSCMR_LAYOUT, reader=read_dscmr),
+    replace(DSCMR_LAYOUT, read=read_dscmr),
     Layout(
         name="raw",
         summary="the collectors' release: two lists, texts/*.xml, images/<category>/*.jpg and categories.list",
@@ -115,7 +115,7 @@ LAYOUTS = (
             Need("**/images/**/*.jpg", "the pictures"),
             Need("**/categories.list", "the categories' names"),
         ),
-        reader=read_collectors_files,
+        read=read_collectors_files,
     ),
 )
 

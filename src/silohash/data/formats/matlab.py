@@ -6,6 +6,8 @@ Three kinds of file have the extensions ``.mat``, ``.h5`` and ``.h5py``, whichev
 - ``v7.3``: HDF5 written by MATLAB, which reverses the axes of every array;
 - ``hdf5``: HDF5 written by Python, in the natural order.
 
+A file that is missing, damaged or of another kind, a missing variable, and an ambiguous axis raise a `UserError`.
+
 Source: https://www.mathworks.com/help/matlab/import_export/mat-file-versions.html
 """
 
@@ -18,15 +20,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.data.formats import matlab_sources as sources
 from silohash.data.formats.matlab_pictures import Hdf5Array, MatPictures, find_picture_axes
-from silohash.data.formats.matlab_sources import (
-    Hdf5Source,
-    Matlab5Source,
-    Source,
-    Variable,
-    explaining_damage,
-    import_h5py,
-)
 from silohash.types import UserError
 
 Kind: TypeAlias = Literal["v5", "v7.3", "hdf5"]
@@ -50,11 +45,7 @@ def as_shape(shape: Sequence[int]) -> str:
 
 
 def find_kind(path: Path) -> Kind:
-    """Tell the kind of a file from its first bytes.
-
-    Raises:
-        UserError: if it is missing, or neither a MATLAB nor an HDF5 file.
-    """
+    """Tell the kind of a file from its first bytes."""
     try:
         with path.open("rb") as stream:
             head = stream.read(HDF5_OFFSETS[-1] + len(HDF5_MAGIC))
@@ -78,19 +69,17 @@ def find_kind(path: Path) -> Kind:
 
 def _has_matlab_classes(path: Path) -> bool:
     """Tell whether an HDF5 file without MATLAB's header has MATLAB's attributes."""
-    package = import_h5py()
-    with explaining_damage(path), package.File(path, "r", locking=False) as file:
+    package = sources.import_h5py()
+    with sources.explaining_damage(path), package.File(path, "r", locking=False) as file:
         return any("MATLAB_class" in file[name].attrs for name in file)
 
 
 def open_mat(path: Path) -> MatFile:
-    """Open a MATLAB or HDF5 file. Its content decides how it is read, not its name.
-
-    Raises:
-        UserError: if it is missing, damaged or of another kind, or the package that reads it is not installed.
-    """
+    """Open a MATLAB or HDF5 file. Its content decides how it is read, not its name."""
     kind = find_kind(path)
-    source: Source = Matlab5Source(path) if kind == "v5" else Hdf5Source(path, is_reversed=kind == "v7.3")
+    source: sources.Source = (
+        sources.Matlab5Source(path) if kind == "v5" else sources.Hdf5Source(path, is_reversed=kind == "v7.3")
+    )
     return MatFile(path, kind, source)
 
 
@@ -103,11 +92,11 @@ class MatFile:
         variables: its variables by name.
     """
 
-    def __init__(self, path: Path, kind: Kind, source: Source) -> None:
+    def __init__(self, path: Path, kind: Kind, source: sources.Source) -> None:
         self.path = path
         self.kind = kind
         self._source = source
-        self.variables: dict[str, Variable] = source.variables()
+        self.variables: dict[str, sources.Variable] = source.variables()
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the variables. A struct's fields are named with a slash, as ``images/IAll``."""
@@ -118,11 +107,7 @@ class MatFile:
         return any(self._matches(name) for name in wanted)
 
     def find(self, *wanted: str) -> str:
-        """Return the first of several variables that the file has, at the top level or in a struct.
-
-        Raises:
-            UserError: if there is none, or several match one name.
-        """
+        """Return the first of several variables that the file has, at the top level or in a struct."""
         for want in wanted:
             matches = self._matches(want)
             if len(matches) > 1:
@@ -145,11 +130,7 @@ class MatFile:
         return self.variables[self.find(name)].shape
 
     def row_axis(self, name: str, rows: int) -> int:
-        """Return the axis of the items in the shape that MATLAB shows.
-
-        Raises:
-            UserError: if no axis has that many rows, or several have.
-        """
+        """Return the one axis of the items in the shape that MATLAB shows."""
         name = self.find(name)
         shape = self.shape(name)
         axes = [axis for axis, size in enumerate(shape) if size == rows]
@@ -166,17 +147,9 @@ class MatFile:
         return axes[0]
 
     def array(self, name: str, *, rows: int | None = None) -> np.ndarray:
-        """Read an array of numbers with the items along the first axis; a sparse matrix becomes dense.
+        """Read an array of numbers as ``(rows, ...)``, in the type that the file has; a sparse matrix becomes dense.
 
-        Args:
-            name: name of the variable.
-            rows: number of items; None for the order of axes that MATLAB shows.
-
-        Returns:
-            ``(rows, ...)``, in the type that the file has.
-
-        Raises:
-            UserError: if the variable is missing or does not hold numbers, or its axis of items is ambiguous.
+        Without ``rows``, the axes are in the order that MATLAB shows.
         """
         name = self._find_of(name, "numbers")
         axis = 0 if rows is None else self.row_axis(name, rows)
@@ -186,19 +159,13 @@ class MatFile:
     def strings(self, name: str, *, rows: int | None = None) -> npt.NDArray[np.str_]:
         """Read strings from a cell array, a matrix of characters, or an array of names.
 
-        Args:
-            name: name of the variable.
-            rows: number of items, if known.
-
         Returns:
             ``(rows,)``, or ``(rows, k)`` if each item has several.
-
-        Raises:
-            UserError: if the variable is missing or does not hold strings, or its axis of items is ambiguous.
         """
         name = self._find_of(name, "strings")
         axis = 0 if rows is None else self.row_axis(name, rows)
-        values = np.moveaxis(self._source.strings(name), axis, 0) if axis else self._source.strings(name)
+        values = self._source.strings(name)
+        values = np.moveaxis(values, axis, 0) if axis else values
         return values.reshape(-1) if values.size == max(values.shape, default=0) else values
 
     def _find_of(self, name: str, holds: str) -> str:
@@ -215,14 +182,6 @@ class MatFile:
         The channels are the axis of size 3, next to the items' axis or at the opposite end. Height and width cannot be
         distinguished in square pictures: with ``swap="auto"`` they are swapped in HDF5 files that MATLAB wrote, and in
         natural order in others. A file that Python wrote with MATLAB's order of axes needs ``swap="yes"``.
-
-        Args:
-            name: name of a variable with four axes.
-            rows: number of items, if known.
-            swap: whether the first of a picture's two axes is its width.
-
-        Raises:
-            UserError: if the variable is missing, or its axes are ambiguous.
         """
         name = self._find_of(name, "numbers")
         if swap not in ("auto", "yes", "no"):

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,31 +36,10 @@ RUN_ROWS = 16
 DIGEST_VERSION = 1
 
 
-class Stored(Protocol):
-    """An array that can be read in parts: a NumPy array, or one in an HDF5 file."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return its shape."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Return its type."""
-        ...
-
-    def __getitem__(self, key: Any) -> np.ndarray:  # noqa: ANN401  any index
-        """Read a part."""
-        ...
-
-
 class Hdf5Array:
     """An array in an HDF5 file. Each process opens the file on its first read.
 
-    Attributes:
-        shape: the shape as stored.
-        dtype: the type of its values.
-        chunks: the shape of a stored chunk, or None if the array is stored contiguously.
+    ``chunks`` is the shape of a stored chunk, or None if the array is stored contiguously.
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -80,11 +59,7 @@ class Hdf5Array:
             return self._opened[1][self._name]
 
     def __getitem__(self, key: Any) -> np.ndarray:  # noqa: ANN401  any index
-        """Read a part.
-
-        Raises:
-            UserError: if the file is damaged there.
-        """
+        """Read a part, or raise a `UserError` if the file is damaged there."""
         dataset = self._dataset()
         with explaining_damage(self._path):
             values: np.ndarray = dataset[key]
@@ -99,10 +74,8 @@ class Hdf5Array:
 class PictureAxes:
     """The meaning of the axes of a stored array.
 
-    Attributes:
-        order: such as ``N3HW``; ``W`` comes before ``H`` if they are swapped.
-        row: the axis of the items.
-        pixels: the axes of height, width and channels.
+    ``order`` is such as ``N3HW``, where ``W`` comes before ``H`` if they are swapped; ``row`` is the axis of the items, and
+    ``pixels`` are the axes of height, width and channels.
     """
 
     order: str
@@ -111,16 +84,13 @@ class PictureAxes:
 
 
 def find_picture_axes(shape: tuple[int, ...], rows: int | None, *, swapped: bool, where: str) -> PictureAxes:
-    """Find the axes of items, channels, height and width.
+    """Find the axes of items, channels, height and width, of which exactly one order must fit.
 
     Args:
         shape: the shape as stored.
         rows: number of items, if known.
         swapped: whether the first of the two remaining axes is the width.
         where: file and variable, for the error.
-
-    Raises:
-        UserError: if no order of axes fits, or several do.
 
     Example:
         >>> find_picture_axes((20015, 3, 224, 224), 20015, swapped=True, where="IAll")
@@ -166,7 +136,9 @@ class MatPictures:
         name: the variable's name.
     """
 
-    def __init__(self, stored: Stored, axes: PictureAxes, *, path: Path | None = None, name: str = "") -> None:
+    def __init__(
+        self, stored: np.ndarray | Hdf5Array, axes: PictureAxes, *, path: Path | None = None, name: str = ""
+    ) -> None:
         self.axes = axes
         self._stored = stored
         self._path = path
@@ -175,6 +147,7 @@ class MatPictures:
         self._lock = threading.Lock()
         self._block_rows = self._choose_block_rows()
         self._scale: float | None = None
+        """Factor to values from 0 to 255, found when values other than uint8 are first read."""
 
     def __len__(self) -> int:
         """Return the number of pictures."""
@@ -186,44 +159,34 @@ class MatPictures:
         height, width, _ = self.axes.pixels
         return int(self._stored.shape[height]), int(self._stored.shape[width])
 
-    def _choose_block_rows(self) -> int:
+    def _row_bytes(self) -> int:
         height, width = self.size
-        row_bytes = max(1, height * width * CHANNELS * self._stored.dtype.itemsize)
+        return max(1, height * width * CHANNELS * self._stored.dtype.itemsize)
+
+    def _choose_block_rows(self) -> int:
         chunks = getattr(self._stored, "chunks", None)
         if chunks is not None:
-            return int(min(chunks[self.axes.row], max(1, PIECE_BYTES // row_bytes)))
-        return 1 if self.axes.row == 0 else max(1, BLOCK_BYTES // row_bytes)
+            return int(min(chunks[self.axes.row], max(1, PIECE_BYTES // self._row_bytes())))
+        return 1 if self.axes.row == 0 else max(1, BLOCK_BYTES // self._row_bytes())
 
     def read(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
-        """Read consecutive pictures without the cached blocks.
-
-        Returns:
-            ``(stop - start, height, width, 3)`` uint8.
-        """
-        key = [slice(None)] * PICTURE_AXES
-        key[self.axes.row] = slice(start, stop)
-        part = np.transpose(self._stored[tuple(key)], (self.axes.row, *self.axes.pixels))
+        """Read consecutive pictures, ``(stop - start, height, width, 3)`` uint8, without the cached blocks."""
+        part = np.transpose(self._rows(start, stop), (self.axes.row, *self.axes.pixels))
         if part.dtype == np.uint8:
             return np.ascontiguousarray(part)
         if self._scale is None:
-            self._scale = self._find_scale(part)
+            unit = part.dtype.kind == "f" and np.nanmax(self._rows(0, 1), initial=0) <= 1
+            self._scale = 255.0 if unit else 1.0
         scaled = np.rint(np.nan_to_num(part.astype(np.float32)) * self._scale)
         return np.ascontiguousarray(np.clip(scaled, 0, 255).astype(np.uint8))
 
-    def _find_scale(self, part: np.ndarray) -> float:
-        """Return 255 if the first picture's values lie between 0 and 1, else 1."""
-        if part.dtype.kind != "f":
-            return 1.0
-        key: list[slice] = [slice(None)] * PICTURE_AXES
-        key[self.axes.row] = slice(0, 1)
-        return 255.0 if np.nanmax(self._stored[tuple(key)], initial=0) <= 1 else 1.0
+    def _rows(self, start: int, stop: int) -> np.ndarray:
+        key = [slice(None)] * PICTURE_AXES
+        key[self.axes.row] = slice(start, stop)
+        return self._stored[tuple(key)]
 
     def pixels(self, row: int) -> npt.NDArray[np.uint8]:
-        """Return one picture's pixels, ``(height, width, 3)``.
-
-        Raises:
-            IndexError: if there is no such row.
-        """
+        """Return one picture's pixels, ``(height, width, 3)``."""
         if not 0 <= row < len(self):
             raise IndexError(f"picture {row} of {len(self)}")
         number, position = divmod(row, self._block_rows)
@@ -245,11 +208,8 @@ class MatPictures:
     def sample(self, most: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]]:
         """Yield pictures from all over the file, in runs of neighbors, each at most once and none cached.
 
-        Args:
-            most: the largest total number of pictures.
-
         Yields:
-            Rows ``(n,)`` and pixels ``(n, height, width, 3)`` uint8.
+            Rows ``(n,)`` and pixels ``(n, height, width, 3)`` uint8, at most ``most`` pictures in total.
         """
         run = max(1, min(RUN_ROWS, most, len(self)))
         seen = 0
@@ -259,8 +219,7 @@ class MatPictures:
 
     def blocks(self) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield all pictures in order, ``(n, height, width, 3)`` uint8 each, without caching them."""
-        height, width = self.size
-        rows = max(self._block_rows, BLOCK_BYTES // max(1, height * width * CHANNELS * self._stored.dtype.itemsize))
+        rows = max(self._block_rows, BLOCK_BYTES // self._row_bytes())
         rows -= rows % self._block_rows
         for start in range(0, len(self), rows):
             yield self.read(start, min(start + rows, len(self)))

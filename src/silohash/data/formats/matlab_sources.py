@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 Holds = Literal["numbers", "strings", "other"]
 
 MATLAB5_HOLDS: Mapping[str, Holds] = {
-    "cell": "strings",
-    "char": "strings",
-    "sparse": "numbers",
-    "logical": "numbers",
-    **dict.fromkeys(("double", "single", "int8", "int16", "int32", "int64"), "numbers"),
+    **dict.fromkeys(("cell", "char"), "strings"),
+    **dict.fromkeys(("sparse", "logical", "double", "single", "int8", "int16", "int32", "int64"), "numbers"),
     **dict.fromkeys(("uint8", "uint16", "uint32", "uint64"), "numbers"),
 }
 
@@ -37,10 +34,8 @@ MATLAB5_HOLDS: Mapping[str, Holds] = {
 class Variable:
     """A variable of a file.
 
-    Attributes:
-        name: its path; a struct's fields are named with a slash, as ``images/IAll``.
-        shape: as MATLAB shows it, without the length of strings.
-        holds: what it contains.
+    ``name`` is its path, in which a struct's fields are named with a slash, as ``images/IAll``. ``shape`` is as MATLAB shows
+    it, without the length of strings.
     """
 
     name: str
@@ -66,11 +61,7 @@ class Source(Protocol):
 
 @contextmanager
 def explaining_damage(path: Path) -> Iterator[None]:
-    """Replace the errors that the readers raise on damaged files by a `UserError`.
-
-    Raises:
-        UserError: instead of the reader's error.
-    """
+    """Replace the errors that the readers raise on damaged files by a `UserError`."""
     try:
         yield
     except FileNotFoundError as error:
@@ -83,11 +74,7 @@ def explaining_damage(path: Path) -> Iterator[None]:
 
 
 def import_h5py() -> Any:  # noqa: ANN401  the package has no types
-    """Import h5py.
-
-    Raises:
-        UserError: if it is not installed.
-    """
+    """Import h5py, or raise a `UserError` that says how to install it."""
     try:
         import h5py
     except ImportError as error:
@@ -177,12 +164,7 @@ def _plain_string(element: Any, path: Path, name: str) -> str:  # noqa: ANN401  
 
 
 class Hdf5Source:
-    """An HDF5 file, read by h5py.
-
-    Args:
-        path: the file.
-        is_reversed: whether MATLAB wrote it, so that its axes are reversed.
-    """
+    """An HDF5 file, read by h5py. ``is_reversed`` tells that MATLAB wrote it, so that its axes are reversed."""
 
     def __init__(self, path: Path, *, is_reversed: bool) -> None:
         self._path = path
@@ -215,13 +197,12 @@ class Hdf5Source:
                 self._walk(item, f"{name}/", found)
 
     def _variable(self, name: str, dataset: h5py.Dataset) -> Variable:
-        package = import_h5py()
         if dataset.attrs.get("MATLAB_empty", 0):
-            return Variable(name, tuple(int(size) for size in np.ravel(dataset[()])), "numbers")
+            return Variable(name, _empty_shape(dataset), "numbers")
         shape = tuple(dataset.shape[::-1] if self._is_reversed else dataset.shape)
         if _is_characters(dataset):
             return Variable(name, shape[:-1], "strings")
-        if package.check_ref_dtype(dataset.dtype) or dataset.dtype.kind in "OS":
+        if import_h5py().check_ref_dtype(dataset.dtype) or dataset.dtype.kind in "OS":
             return Variable(name, shape, "strings")
         return Variable(name, shape, "numbers" if dataset.dtype.kind in "biuf" else "other")
 
@@ -232,32 +213,28 @@ class Hdf5Source:
             if not hasattr(item, "shape"):
                 return _dense(item)
             if item.attrs.get("MATLAB_empty", 0):
-                return np.zeros(tuple(int(size) for size in np.ravel(item[()])))
+                return np.zeros(_empty_shape(item))
             values: np.ndarray = item[()]
             return values.T if self._is_reversed else values
 
     def strings(self, name: str) -> npt.NDArray[np.str_]:
         """Read a cell array of strings, a matrix of characters, or an array of names that Python wrote."""
-        package = import_h5py()
         with self._open() as file:
             dataset = file[name]
+            values = dataset[()].T if self._is_reversed else dataset[()]
             if _is_characters(dataset):
-                lines = dataset[()].T if self._is_reversed else dataset[()]
-                return np.array(["".join(map(chr, line)).strip() for line in lines], dtype=np.str_)
-            values = dataset[()]
-            if package.check_ref_dtype(dataset.dtype):
+                return np.array(["".join(map(chr, line)).strip() for line in values], dtype=np.str_)
+            if import_h5py().check_ref_dtype(dataset.dtype):
                 texts = [self._cell(file, reference, name) for reference in values.reshape(-1)]
             else:
                 texts = [_plain_string(value, self._path, name) for value in np.reshape(values, -1)]
-            shaped = np.array(texts, dtype=np.str_).reshape(values.shape)
-            return shaped.T if self._is_reversed else shaped
+            return np.array(texts, dtype=np.str_).reshape(values.shape)
 
     def _cell(self, file: h5py.File, reference: h5py.Reference, name: str) -> str:
-        package = import_h5py()
         target = file[reference]
         if target.attrs.get("MATLAB_empty", 0):
             return ""
-        if hasattr(target, "shape") and package.check_ref_dtype(target.dtype) and target.size == 1:
+        if hasattr(target, "shape") and import_h5py().check_ref_dtype(target.dtype) and target.size == 1:
             return self._cell(file, target[()].reshape(-1)[0], name)
         if not _is_characters(target):
             raise UserError(f'{self._path}: a cell of "{name}" does not hold a string. Use a file of names.')
@@ -268,6 +245,11 @@ def _is_characters(item: Any) -> bool:  # noqa: ANN401  a dataset or a group of 
     """Tell whether an HDF5 item is a MATLAB array of characters."""
     kind = item.attrs.get("MATLAB_class", b"")
     return hasattr(item, "shape") and kind in (b"char", "char") and item.dtype.kind == "u"
+
+
+def _empty_shape(dataset: h5py.Dataset) -> tuple[int, ...]:
+    """Return the shape of an empty array, which MATLAB stores as the values of a dataset."""
+    return tuple(int(size) for size in np.ravel(dataset[()]))
 
 
 def _dense(group: h5py.Group) -> np.ndarray:

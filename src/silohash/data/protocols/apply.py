@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from silohash.data.archive import Features, Texts
 from silohash.data.protocols.contents import Contents
 from silohash.data.protocols.population import Population, population_of
-from silohash.data.protocols.rule import SplitProtocol
+from silohash.data.protocols.rule import Searched, SplitProtocol
 from silohash.data.splits import default_splits
 from silohash.registry import suggestion
 from silohash.seeds import numpy_generator, published_permutation
@@ -136,24 +137,23 @@ def apply(contents: Contents, choice: Choice, seed: int = 0) -> Split:
     """
     protocol = choice.protocol
     population = population_of(contents, protocol, scaled=choice.scaled)
-    groups = _group(contents, population.rows)
     if protocol.draw == "free":
         return _collect(contents, choice, population, _free(contents, population.rows))
-    sizes = _sizes(choice, groups.count, len(contents))
+    groups = _group(contents, population.rows)
+    sizes = _sizes(choice, groups.size, len(contents))
     if protocol.draw == "stated" and not choice.drawn:
         splits = _stated(contents, choice, groups)
     else:
-        splits = groups.rows_of(_draw(choice, groups.count, sizes, seed))
+        splits = groups.rows_of(_draw(choice, groups.size, sizes, seed))
     return _collect(contents, choice, population, splits)
 
 
-@dataclass(frozen=True)
-class _Groups:
+class _Groups(NamedTuple):
     """The population's rows and the group of each: the items of one picture, or a single item."""
 
     rows: Rows
     group: Rows
-    count: int
+    size: int
 
     def rows_of(self, splits: Mapping[str, Rows]) -> dict[str, Rows]:
         """Return the rows of each split's groups, ascending."""
@@ -172,8 +172,7 @@ def _group(contents: Contents, rows: Rows) -> _Groups:
     return _Groups(rows, order[of_row], len(first))
 
 
-@dataclass(frozen=True)
-class _Sizes:
+class _Sizes(NamedTuple):
     """Numbers of queries, training items and searched items; None for all that remain."""
 
     query: int
@@ -190,7 +189,7 @@ def _sizes(choice: Choice, found: int, in_files: int) -> _Sizes:
             f"({protocol.rules()['population']}). Use the complete files, or set protocol = "
             f'"{choice.name}/{SCALED}" to split the available items in the same proportions, or protocol = "{DEFAULT}".'
         )
-    sizes = _scaled_sizes(protocol, _share(protocol, found)) if choice.scaled else _published_sizes(protocol)
+    sizes = _wanted_sizes(choice, found)
     if sizes.query + sizes.train > found:
         remedy = "Add more items" if choice.scaled else f'Set protocol = "{choice.name}/{SCALED}" or "{DEFAULT}"'
         raise UserError(
@@ -200,41 +199,35 @@ def _sizes(choice: Choice, found: int, in_files: int) -> _Sizes:
     return sizes
 
 
-def _published_sizes(protocol: SplitProtocol) -> _Sizes:
-    everything = protocol.used == protocol.items
-    return _Sizes(protocol.query, protocol.train, None if everything else protocol.database)
-
-
-def _scaled_sizes(protocol: SplitProtocol, share: float) -> _Sizes:
-    published = _published_sizes(protocol)
-    database = None if published.database is None else _at_least_one(published.database * share)
-    return _Sizes(_at_least_one(published.query * share), _at_least_one(published.train * share), database)
-
-
-def _at_least_one(size: float) -> int:
-    return max(1, round(size))
-
-
-def _share(protocol: SplitProtocol, found: int) -> float:
-    """Return the factor for the published sizes, at most 1 if the size of the population is not published."""
+def _wanted_sizes(choice: Choice, found: int) -> _Sizes:
+    """Return the published sizes, scaled to the items that were found if that is wanted."""
+    protocol = choice.protocol
+    published = _Sizes(protocol.query, protocol.train, None if protocol.used == protocol.items else protocol.database)
+    if not choice.scaled:
+        return published
     if protocol.items is not None:
-        return found / protocol.items
-    return min(1.0, found / max(1, protocol.query + protocol.train, protocol.used or 0))
+        share = found / protocol.items
+    else:
+        share = min(1.0, found / max(1, protocol.query + protocol.train, protocol.used or 0))
+    query, train = (max(1, round(size * share)) for size in (protocol.query, protocol.train))
+    database = published.database
+    return _Sizes(query, train, None if database is None else max(1, round(database * share)))
 
 
 def _draw(choice: Choice, count: int, sizes: _Sizes, seed: int) -> dict[str, Rows]:
     """Return the splits as positions among the population's groups."""
     order = _order(choice, count, sizes.query, seed)
-    query, rest = order[: sizes.query], order[sizes.query :]
-    train = rest[: sizes.train]
-    searched = {
-        "rest": rest,
-        "neither": rest[sizes.train :],
-        "train": train,
-        "query": query,
-        "not train": np.concatenate([query, rest[sizes.train :]]),
-    }[choice.protocol.searched]
-    return {"query": query, "database": searched[: sizes.database], "train": train}
+    query, train = order[: sizes.query], order[sizes.query :][: sizes.train]
+    return {"query": query, "database": _searched(choice, order, query, train)[: sizes.database], "train": train}
+
+
+def _searched(choice: Choice, rows: Rows, query: Rows, train: Rows) -> Rows:
+    """Return which of the rows, in their order, the protocol searches."""
+    left_out: dict[Searched, Rows] = {"rest": query, "neither": np.union1d(query, train), "not train": train}
+    rule = choice.protocol.searched
+    if rule in left_out:
+        return rows[~np.isin(rows, left_out[rule])]
+    return train if rule == "train" else query
 
 
 def _order(choice: Choice, count: int, queries: int, seed: int) -> Rows:
@@ -259,25 +252,14 @@ def _stated(contents: Contents, choice: Choice, groups: _Groups) -> dict[str, Ro
     none = groups.rows[:0]
     query = np.unique(np.concatenate([stated.get(name, none) for name in protocol.queries_of]))
     train = stated.get("train", stated.get("database", none))
-    splits = {"query": query, "database": _stated_database(stated, choice, groups.rows, query, train), "train": train}
+    database = _searched(choice, groups.rows, query, train)
+    if choice.protocol.searched not in {"train", "query"}:
+        database = stated.get("database", database)
+    splits = {"query": query, "database": database, "train": train}
     _check_overlap(choice, splits)
     if not choice.scaled:
         _check_stated(choice, groups, splits)
     return splits
-
-
-def _stated_database(stated: Mapping[str, Rows], choice: Choice, rows: Rows, query: Rows, train: Rows) -> Rows:
-    """Return the stated database, unless the protocol searches the training items or the queries."""
-    searched = choice.protocol.searched
-    if "database" in stated and searched not in {"train", "query"}:
-        return stated["database"]
-    return {
-        "rest": np.setdiff1d(rows, query),
-        "neither": np.setdiff1d(rows, np.union1d(query, train)),
-        "train": train,
-        "query": query,
-        "not train": np.setdiff1d(rows, train),
-    }[searched]
 
 
 def _check_overlap(choice: Choice, splits: Mapping[str, Rows]) -> None:

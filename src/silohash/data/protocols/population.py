@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +42,7 @@ class Population:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Labels:
+class _Labels(NamedTuple):
     """The kept labels of every row of the files, and a note on those that were dropped."""
 
     values: npt.NDArray[np.uint8] | None
@@ -75,7 +75,9 @@ def population_of(contents: Contents, protocol: SplitProtocol, *, scaled: bool) 
     if protocol.population in NEEDS_LABELS and not filtered:
         kept &= _require_labels(contents, protocol, labels.values).any(axis=1)
     if protocol.population in NEEDS_TAGS and not filtered:
-        text, counts, tag_notes = _frequent_tags(contents, protocol, _tag_threshold(protocol, least))
+        text, counts, tag_notes = _frequent_tags(
+            contents, protocol, least if protocol.population == "frequent tags" else 1
+        )
         kept &= counts >= (least if protocol.population == "many tags" else 1)
         notes |= tag_notes
     rows = np.flatnonzero(kept)
@@ -93,11 +95,6 @@ def _threshold(contents: Contents, protocol: SplitProtocol, *, scaled: bool) -> 
     if not (scaled and protocol.collected):
         return protocol.least
     return max(1, round(protocol.least * min(1.0, len(contents) / protocol.collected)))
-
-
-def _tag_threshold(protocol: SplitProtocol, least: int) -> int:
-    """Return on how many items a tag must occur."""
-    return least if protocol.population == "frequent tags" else 1
 
 
 def _require_labels(
@@ -129,12 +126,14 @@ def _choose_labels(
         return _Labels(None, (), {})
     names = contents.label_names
     wanted = protocol.classes or int(allowed.sum())
-    columns = _columns_by_rule(contents.labels, names, protocol, allowed)
+    columns = _columns_by_rule(contents.labels, names, protocol, np.flatnonzero(allowed))
     if len(columns) != wanted and not (scaled and len(columns) < wanted):
+        options = ", ".join(f"{name} = {value}" for name, value in protocol.reader.items())
+        advice = f"option {options}" if options else "see the reader's options"
         raise UserError(
             f'Protocol "{protocol.name}" of {protocol.dataset} has {wanted} labels, but the files hold {len(names)} '
             f"({', '.join(names[:SHOWN_LABELS])}, ...). Read the files with {wanted} labels "
-            f"({_reader_option(protocol)}), or choose another protocol."
+            f"({advice}), or choose another protocol."
         )
     dropped = len(names) - len(columns)
     notes = {"labels left out": f"{dropped} of {len(names)}"} if dropped else {}
@@ -142,26 +141,19 @@ def _choose_labels(
 
 
 def _columns_by_rule(
-    labels: npt.NDArray[np.uint8], names: tuple[str, ...], protocol: SplitProtocol, allowed: npt.NDArray[np.bool_]
+    labels: npt.NDArray[np.uint8], names: tuple[str, ...], protocol: SplitProtocol, columns: Rows
 ) -> npt.NDArray[np.int64]:
-    columns = np.flatnonzero(allowed)
     wanted = protocol.classes or len(columns)
     if protocol.labels == "without _r1":
-        plain = np.array([not name.endswith(PROMINENT) for name in names])
-        return np.asarray(columns[plain[columns]])
+        return np.array([column for column in columns if not names[column].endswith(PROMINENT)], np.int64)
     if len(columns) <= wanted:
         return columns
     if protocol.labels == "last":
         return columns[-wanted:]
     if protocol.labels == "most frequent":
         counts = labels[:, columns].sum(axis=0, dtype=np.int64)
-        columns = np.sort(columns[np.argsort(-counts, kind="stable")[:wanted]])
+        return np.sort(columns[np.argsort(-counts, kind="stable")[:wanted]])
     return columns
-
-
-def _reader_option(protocol: SplitProtocol) -> str:
-    options = ", ".join(f"{name} = {value}" for name, value in protocol.reader.items())
-    return f"option {options}" if options else "see the reader's options"
 
 
 def _frequent_tags(

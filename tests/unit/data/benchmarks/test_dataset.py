@@ -82,13 +82,13 @@ def test_an_option_of_another_layout_is_refused(tmp_path: Path) -> None:
 def test_a_protocol_hands_its_readers_options_on(monkeypatch) -> None:
     given = {}
 
-    def reader(self, root, **options):
+    def read(root, **options):
         given.update(options)
         return "read"
 
     layout = NUS_WIDE.layouts[-1]
     assert "classes" in layout.options
-    monkeypatch.setattr(type(layout), "read", reader)
+    monkeypatch.setitem(vars(layout), "read", read)
     monkeypatch.setattr(type(layout), "missing", lambda self, root: [])
     choice = NUS_WIDE.protocol("ucch")
     assert NUS_WIDE.read(layout="raw", choice=choice, text="words") == "read"

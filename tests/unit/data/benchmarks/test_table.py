@@ -28,5 +28,5 @@ EVERY = [(key, layout) for key, dataset in DATASETS.items() for layout in datase
 @pytest.mark.parametrize(("key", "layout"), EVERY, ids=[f"{key}/{layout.name}" for key, layout in EVERY])
 def test_every_layout_names_the_options_that_its_reader_takes(key: str, layout: Layout) -> None:
     assert any(not need.optional for need in layout.needs)
-    parameters = inspect.signature(layout.reader).parameters.values()
+    parameters = inspect.signature(layout.read).parameters.values()
     assert {one.name for one in parameters if one.kind is one.KEYWORD_ONLY} == set(layout.options)

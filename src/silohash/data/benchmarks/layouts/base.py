@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from silohash.data.protocols.contents import Contents
 
@@ -33,7 +32,7 @@ class Layout:
         name: the value of the option ``layout``, such as ``dcmh-mat``.
         summary: one line: who distributes the files and what they hold.
         needs: the files.
-        reader: called as ``reader(root, **options)``. It raises a `UserError` if a file is missing or damaged, or the
+        read: called as ``read(root, **options)``. It raises a `UserError` if a file is missing or damaged, or the
             files do not belong together.
         options: keyword options of the reader with their meaning.
     """
@@ -41,17 +40,9 @@ class Layout:
     name: str
     summary: str
     needs: tuple[Need, ...]
-    reader: Callable[..., Contents]
+    read: Callable[..., Contents]
     options: Mapping[str, str] = field(default_factory=dict)
 
     def missing(self, root: Path) -> list[Need]:
         """Return the required files that are not in the folder."""
         return [need for need in self.needs if not need.optional and not any(root.glob(need.pattern))]
-
-    def read(self, root: Path, **options: Any) -> Contents:  # noqa: ANN401  the reader's own options
-        """Read the files.
-
-        Raises:
-            UserError: if a file is missing or damaged, or the files do not belong together.
-        """
-        return self.reader(root, **options)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +40,7 @@ class _Instances:
     def read(self, path: Path, part: str) -> None:
         """Add the contents of a file."""
         for key, element in members(path):
-            try:
+            with _naming(path, f'an entry of "{key}"'):
                 if key == "images":
                     self.ids.append(int(element["id"]))
                     self.names.append(str(element["file_name"]))
@@ -48,8 +50,6 @@ class _Instances:
                     self.box_categories.append(int(element["category_id"]))
                 elif key == "categories":
                     self.categories[int(element["id"])] = str(element["name"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise UserError(f'{path}: an entry of "{key}" lacks {error}. Restore the file.') from error
 
     def label_names(self) -> tuple[str, ...]:
         """Return the names of the categories in the order of their numbers."""
@@ -179,28 +179,26 @@ def _read_instances(root: Path, year: int) -> _Instances:
 def _read_captions(root: Path, year: int, ids: Sequence[int]) -> tuple[list[list[str]], int]:
     """Return the captions of each picture, empty without files of captions, and the number of unlisted captions."""
     paths = [path for part in PARTS for path in reading.find(root, f"**/captions_{part}{year}.json")[:1]]
-    captions_of: dict[int, list[str]] = {number: [] for number in ids}
-    unlisted = 0
-    for picture, caption in (pair for path in paths for pair in _parse_captions(path)):
-        if picture in captions_of:
-            captions_of[picture].append(caption)
-        else:
-            unlisted += 1
+    captions_of: defaultdict[int, list[str]] = defaultdict(list)
+    for path in paths:
+        for key, element in members(path):
+            if key == "annotations":
+                with _naming(path, "a caption"):
+                    captions_of[int(element["image_id"])].append(" ".join(str(element["caption"]).split()))
+    unlisted = sum(len(captions_of[number]) for number in captions_of.keys() - set(ids))
     return [captions_of[number] for number in ids] if paths else [], unlisted
 
 
-def _parse_captions(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number of the picture and the text of each caption."""
-    for key, element in members(path):
-        if key == "annotations":
-            try:
-                yield int(element["image_id"]), " ".join(str(element["caption"]).split())
-            except (KeyError, TypeError, ValueError) as error:
-                raise UserError(f"{path}: a caption lacks {error}. Restore the file.") from error
+@contextmanager
+def _naming(path: Path, what: str) -> Iterator[None]:
+    """Replace the errors of an entry without a field by a `UserError` that names the file and the field."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: {what} lacks {error}. Restore the file.") from error
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """A picture of Karpathy's list."""
 
     picture: int
@@ -218,7 +216,7 @@ def _read_entries(path: Path) -> list[_Entry]:
 
 
 def _parse_entry(path: Path, element: Any) -> _Entry:  # noqa: ANN401  any JSON value
-    try:
+    with _naming(path, "a picture"):
         entry = _Entry(
             picture=int(element["cocoid"]),
             folder=str(element["filepath"]),
@@ -226,8 +224,6 @@ def _parse_entry(path: Path, element: Any) -> _Entry:  # noqa: ANN401  any JSON 
             part=str(element["split"]),
             captions=[" ".join(str(sentence["raw"]).split()) for sentence in element["sentences"]],
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: a picture lacks {error}. Restore the file.") from error
     if entry.part not in KARPATHY_PARTS:
         raise UserError(
             f'{path}: the picture {entry.picture} is in "{entry.part}", which is not one of '

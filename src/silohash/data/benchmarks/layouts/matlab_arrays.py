@@ -279,7 +279,7 @@ def picture_layout(name: str, stem: str, *, items: tuple[int, ...], classes: int
             Need(f"**/{stem}-lall.mat", "LAll: the labels, one row per item"),
             Need(f"**/{stem}-fall.mat", "FAll: the pictures' names", optional=True),
         ),
-        reader=partial(read_pictures, files),
+        read=partial(read_pictures, files),
         options=PICTURE_OPTIONS,
     )
 
@@ -306,7 +306,7 @@ def feature_layout(name: str, stem: str, features: tuple[str, ...], *, items: tu
             Need(f"**/{stem}-lall*.mat", "LAll: the labels, from the same folder"),
             Need(f"**/{stem}-fall*.mat", "FAll: the pictures' names, from the same folder", optional=True),
         ),
-        reader=partial(read_features, files, tuple(f"{stem}-{part}" for part in features)),
+        read=partial(read_features, files, tuple(f"{stem}-{part}" for part in features)),
         options=FEATURE_OPTIONS,
     )
 
@@ -331,7 +331,7 @@ DSCMR_LAYOUT = Layout(
         for part in ("train", "test")
         for column, meaning in DSCMR_COLUMNS.items()
     ),
-    reader=partial(read_parts, DSCMR),
+    read=partial(read_parts, DSCMR),
     options=STATED_OPTIONS,
 )
 """The layout of DSCMR's six files of features."""

@@ -69,6 +69,6 @@ def picture_list_layout(published: Mapping[int, tuple[int, ...]], *, endings: tu
             Need(f"**/tagList{end}.mat", "YAll or tags: the tags"),
             Need(f"**/labelList{end}.mat", "LAll or labels: the labels"),
         ),
-        reader=partial(read_picture_lists, published, endings),
+        read=partial(read_picture_lists, published, endings),
         options={"pictures": "the folder that the names are relative to, itself relative to the data set's folder"},
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,7 @@ SPLITS = {"train": "train", "dev": "validation", "test": "query"}
 BLOCK_PICTURES = 256
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """One part: its memory-mapped features ``(n, regions, width)``, each picture's captions, and the step between pictures.
 
     ``step`` is 5 if the features are repeated for every caption, else 1.
@@ -87,9 +86,8 @@ def _read_parts(root: Path, parts: Sequence[str]) -> list[_Part]:
 def _region_notes(parts: Sequence[_Part], regions: str) -> dict[str, str]:
     shape = " x ".join(str(size) for size in parts[0].features.shape[1:])
     repeated = ", ".join(part.name for part in parts if part.step > 1)
-    taken = "the mean over a picture's regions"
     untaken = f"{shape} per picture, not read; regions = mean reads their mean"
-    notes = {"regions": taken if regions == "mean" else untaken}
+    notes = {"regions": "the mean over a picture's regions" if regions == "mean" else untaken}
     return notes | ({"features repeated per caption": repeated} if repeated else {})
 
 
@@ -100,7 +98,10 @@ def _read_part(root: Path, name: str) -> _Part:
             present = ", ".join(file.name for file in reading.find(root, "*_ims.npy")) or "none"
             raise UserError(f"{needed} is missing; the arrays present are: {present}. Add it, or set parts.")
     features = _map_features(path)
-    lines = _read_captions(captions)
+    lines = reading.read_lines(captions)
+    if "" in lines:
+        number = lines.index("") + 1
+        raise UserError(f"{captions}, line {number} is empty, but each picture has five captions. {reading.RESTORE}")
     count, rest = divmod(len(lines), CAPTIONS_PER_PICTURE)
     if rest or len(features) not in {count, len(lines)}:
         raise UserError(
@@ -112,14 +113,6 @@ def _read_part(root: Path, name: str) -> _Part:
         _check_repeated_rows(path, features)
     starts = range(0, len(lines), CAPTIONS_PER_PICTURE)
     return _Part(name, features, [lines[start : start + CAPTIONS_PER_PICTURE] for start in starts], step)
-
-
-def _read_captions(path: Path) -> list[str]:
-    lines = reading.read_lines(path)
-    if "" in lines:
-        number = lines.index("") + 1
-        raise UserError(f"{path}, line {number} is empty, but each picture has five captions. {reading.RESTORE}")
-    return lines
 
 
 def _map_features(path: Path) -> np.ndarray:
@@ -166,7 +159,7 @@ REGION_ARRAYS = Layout(
         Need("dev_ims.npy", "the same for the validation pictures", optional=True),
         Need("dev_caps.txt", "their captions", optional=True),
     ),
-    reader=read_region_arrays,
+    read=read_region_arrays,
     options={
         "captions": reading.CAPTIONS_OPTION,
         "regions": "none, or mean (the mean over a picture's regions)",

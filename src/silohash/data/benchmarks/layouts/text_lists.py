@@ -258,7 +258,7 @@ LISTS = Layout(
         Need("train.txt", "the training pictures with their labels", optional=True),
         Need("**/*.jpg", "the pictures"),
     ),
-    reader=read_lists,
+    read=read_lists,
     options=OPTIONS,
 )
 
@@ -273,6 +273,6 @@ COMPANION_LISTS = Layout(
         Need("train_img.txt", "the training pictures", optional=True),
         Need("**/*.jpg", "the pictures"),
     ),
-    reader=read_companion_lists,
+    read=read_companion_lists,
     options=OPTIONS,
 )
