@@ -77,14 +77,7 @@ class Dataset:
     def read(self, *, root: str = "", layout: str = AUTO, choice: Choice | None = None, **reader: Option) -> Contents:
         """Read the files, before a protocol chooses among their items.
 
-        Args:
-            root: the folder of the files; see `folder_of`.
-            layout: a layout's name, or ``auto`` for the first complete one.
-            choice: the protocol that will be applied. Its options for the reader are the defaults.
-            reader: options of the layout's reader.
-
-        Raises:
-            UserError: if files are missing or damaged, or the reader has no such option.
+        The arguments are those of a call. The protocol ``choice`` has defaults for the options of the reader.
         """
         folder = folder_of(self.key, root)
         known = list(dict.fromkeys([*OPTIONS, *(option for one in self.layouts for option in one.options)]))

@@ -45,10 +45,7 @@ def read_shdch(
 ) -> Contents:
     """Read ``image.mat``, ``tag.mat`` and ``label.mat`` as SHDCH distributes them; the first rows are queries.
 
-    ``items`` and ``usual_queries`` are the published numbers; ``labels`` is ``fine``, ``coarse`` or ``both``.
-
-    Raises:
-        UserError: if a file is missing or damaged, or the arrays do not belong together.
+    ``items`` and ``usual_queries`` are the published numbers.
     """
     check_option("labels", labels, LEVELS)
     files = ArrayFiles(
@@ -98,11 +95,10 @@ def _hierarchy(labels: npt.NDArray[np.uint8], coarse: int) -> tuple[dict[str, np
     several = np.flatnonzero((parents > 0).sum(axis=1) > 1).tolist()
     if several:
         numbers = ", ".join(map(str, several))
-        notes["fine classes in several coarse ones"] = (
-            f"{len(several)}: {numbers}; check that the first columns are the coarse classes"
-        )
+        advice = "check that the first columns are the coarse classes"
+        notes["fine classes in several coarse ones"] = f"{len(several)}: {numbers}; {advice}"
     columns = {
-        level: np.array([f"{level} {number}" for number in part.argmax(axis=1)], dtype=np.str_)
+        level: np.array([f"{level} {number}" for number in part.argmax(axis=1)], np.str_)
         for level, part in levels.items()
     }
     return (columns if single.all() else {}), notes

@@ -31,33 +31,20 @@ def read_collectors_files(root: Path, *, concepts: int = 255, fields: str = "des
     An item has a concept if one of its segments has the label. ``concepts = 255`` keeps the labels that occur at least
     once, which are 255 of the list's 275 in the complete collection. ``concepts = 275`` keeps every label of
     ``wlist.txt``. The actual number is noted.
-
-    Args:
-        root: the folder with ``images/NN/NNNN.jpg``, ``annotations*/NN/NNNN.eng`` and, anywhere below it, ``wlist.txt``
-            and one or several ``labels.txt`` (picture, segment and label per line).
-        concepts: 255 or 275.
-        fields: the parts of an annotation that make up the text, joined with ``|``: title, description, notes, location,
-            date.
-
-    Raises:
-        UserError: if pictures, annotations or labels are missing, or a line of a label file is damaged.
     """
     reading.check_option("concepts", concepts, CONCEPTS)
     wanted = fields.split("|")
     for name in wanted:
         reading.check_option("fields", name, FIELDS)
     files = _by_number([*reading.find(root, "**/images/*/*.jpg"), *reading.find(root, "**/*/images/*.jpg")])
+    reading.find_one(root, "**/*.eng", "one annotation in English per picture")
     documents = _by_number(
         [*reading.find(root, "**/annotations_complete_eng/*/*.eng"), *reading.find(root, "**/*.eng")]
     )
-    if not documents:
-        reading.find_one(root, "**/*.eng", "one annotation in English per picture")
     numbers = sorted({*files, *documents})
     labels, names, unlisted = _read_labels(root, numbers, concepts)
-    paths = [files.get(number) for number in numbers]
-    image, picture_notes = reading.check_found_pictures(
-        root, paths, "Put the pictures into images/00, images/01, ... again."
-    )
+    remedy = "Put the pictures into images/00, images/01, ... again."
+    image, picture_notes = reading.check_found_pictures(root, [files.get(number) for number in numbers], remedy)
     text, text_notes = reading.text_column([_read_fields(documents.get(number), wanted) for number in numbers])
     counts = {
         "items without an annotation": len(numbers) - len(documents),
@@ -87,9 +74,8 @@ def _by_number(paths: list[Path]) -> dict[int, Path]:
 
 def _read_labels(root: Path, numbers: list[int], concepts: int) -> tuple[npt.NDArray[np.uint8], tuple[str, ...], int]:
     """Return the labels of the pictures, their names, and the number of segments of other pictures."""
-    names = _read_label_names(
-        reading.find_one(root, "**/wlist.txt", "the labels of the segments: number and word per line")
-    )
+    words = reading.find_one(root, "**/wlist.txt", "the labels of the segments: number and word per line")
+    names = _read_label_names(words)
     reading.find_one(root, "**/labels.txt", "picture, segment and label of each segment")
     known = np.array(sorted(names), np.int64)
     table = np.zeros((len(numbers), len(known)), np.uint8)
@@ -114,9 +100,7 @@ def _read_label_names(path: Path) -> dict[int, str]:
         if len(cells) == 2 and cells[0].isdecimal():
             names[int(cells[0])] = cells[1]
         elif cells:
-            raise UserError(
-                f'{path}, line {number}: "{line[: reading.SHOWN]}" is not a number and a word. Restore the file.'
-            )
+            raise reading.damaged_line(path, number, line, "a number and a word")
     return names
 
 
@@ -165,16 +149,8 @@ LAYOUTS = (
     ),
 )
 
-_protocol = partial(
-    sources.protocol,
-    dataset=KEY,
-    items=20_000,
-    classes=255,
-    query=2_000,
-    train=10_000,
-    database=18_000,
-    collected=20_000,
-)
+_sizes = {"items": 20_000, "query": 2_000, "train": 10_000, "database": 18_000, "collected": 20_000}
+_protocol = partial(sources.protocol, dataset=KEY, classes=255, **_sizes)
 
 # fmt: off
 PROTOCOLS = (

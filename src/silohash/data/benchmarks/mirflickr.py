@@ -11,15 +11,8 @@ import numpy.typing as npt
 
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
-from silohash.data.benchmarks.layouts import reading
+from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.base import Layout, Need
-from silohash.data.benchmarks.layouts.matlab_arrays import (
-    PICTURE_OPTIONS,
-    ArrayFiles,
-    feature_layout,
-    picture_layout,
-    read_pictures,
-)
 from silohash.data.benchmarks.layouts.matlab_files import Named
 from silohash.data.benchmarks.layouts.matlab_lists import picture_list_layout
 from silohash.data.benchmarks.layouts.text_lists import LISTS
@@ -36,15 +29,8 @@ CONCEPTS = (CLASSES, 38)
 def read_collectors_files(root: Path, *, concepts: int = CLASSES) -> Contents:
     """Read the collectors' release: pictures, tags, and one file of picture numbers per concept.
 
-    An item's text is its tags joined with spaces. Which tags are frequent enough to count is left to the protocol.
-
-    Args:
-        root: the folder; pictures, annotations and tags may be in folders below it.
-        concepts: 24 (the concepts visible in a picture) or 38 (with 14 more, named ``_r1``, which mark only the
-            pictures in which the concept is prominent).
-
-    Raises:
-        UserError: if pictures, annotations or tags are missing, or a line of an annotation is not a picture number.
+    An item's text is its tags joined with spaces. Which tags are frequent enough to count is left to the protocol. Of the 38
+    concepts, 24 mark the pictures in which they are visible, and 14, named ``_r1``, only those in which they are prominent.
     """
     reading.check_option("concepts", concepts, CONCEPTS)
     folder = reading.find_one(root, "**/im*.jpg", "the pictures im1.jpg, im2.jpg, ...").parent
@@ -106,12 +92,11 @@ def _read_concepts(root: Path, concepts: int) -> dict[str, npt.NDArray[np.int64]
 
 def _read_tags(path: Path | None) -> str:
     """Return the tags of a file, separated by spaces. Spaces within a tag are removed, as Flickr does."""
-    if path is None:
-        return ""
-    return " ".join("".join(line.split()) for line in reading.read_text(path).splitlines() if line.strip())
+    lines = reading.read_text(path).splitlines() if path else []
+    return " ".join("".join(line.split()) for line in lines if line.strip())
 
 
-_MERGED = ArrayFiles(
+_MERGED = matlab_arrays.ArrayFiles(
     image=Named("FLICKR-25K.mat", ("images", "IAll")),
     text=Named("FLICKR-25K.mat", ("YAll", "tags")),
     labels=Named("FLICKR-25K.mat", ("LAll", "labels")),
@@ -121,16 +106,16 @@ _MERGED = ArrayFiles(
 )
 
 LAYOUTS = (
-    picture_layout("dcmh-mat", KEY, items=ITEMS, classes=CLASSES),
+    matlab_arrays.picture_layout("dcmh-mat", KEY, items=ITEMS, classes=CLASSES),
     Layout(
         name="dcmh-merged",
         summary="DCMH and FedCAFE: FLICKR-25K.mat with pictures, tags and labels, in any of its three variants "
         "(by MATLAB, repacked by Python, with structs)",
         needs=(Need("**/FLICKR-25K.mat", "images, YAll and LAll"),),
-        read=partial(read_pictures, _MERGED),
-        options=PICTURE_OPTIONS,
+        read=partial(matlab_arrays.read_pictures, _MERGED),
+        options=matlab_arrays.PICTURE_OPTIONS,
     ),
-    feature_layout("ucch-mat", KEY, ("iall-vgg",), items=ITEMS, classes=CLASSES),
+    matlab_arrays.feature_layout("ucch-mat", KEY, ("iall-vgg",), items=ITEMS, classes=CLASSES),
     picture_list_layout({CLASSES: ITEMS}),
     LISTS,
     Layout(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -35,16 +35,9 @@ def read_collectors_files(
 ) -> Contents:
     """Read the collectors' release, all 269,648 items in the order of ``Imagelist.txt``.
 
-    Args:
-        root: the folder with ``Groundtruth``, ``NUS_WID_Tags`` and ``ImageList``.
-        classes: 81 (all), or the 21 or 10 concepts with the most pictures, counted over all items before any is left
-            out. In the complete collection the 21 are those with more than 5,000 pictures. In alphabetical order.
-        text: ``tags`` (``(N, 1000)`` of 0 and 1) or ``words`` (the tags as words, named by ``TagList1k.txt``).
-        pictures: the folder of pictures, relative to the root. By default it is looked for in `PICTURE_FOLDERS`, and
-            there are no pictures if it is not found.
-
-    Raises:
-        UserError: if a file is missing or has another number of lines than the list of names, or a line is damaged.
+    The 21 or 10 concepts are those with the most pictures, counted over all items before any is left out. In the
+    complete collection the 21 are those with more than 5,000 pictures. They are in alphabetical order. By default,
+    pictures are looked for in `PICTURE_FOLDERS`, and may be missing.
     """
     reading.check_option("classes", classes, CLASSES)
     reading.check_option("text", text, TEXTS)
@@ -121,26 +114,25 @@ def _read_splits(folder: Path, names: Sequence[str]) -> dict[str, Rows]:
     if not all(path.is_file() for path in lists.values()):
         return {}
     row_of = {name: row for row, name in enumerate(names)}
-    return {split: _rows(path, row_of) for split, path in lists.items()}
-
-
-def _rows(path: Path, row_of: Mapping[str, int]) -> Rows:
-    names = _read_names(path)
-    unknown = next((number for number, name in enumerate(names, start=1) if name not in row_of), 0)
-    if unknown:
-        raise UserError(f'{path}, line {unknown}: "{names[unknown - 1]}" is not in Imagelist.txt. Restore the lists.')
-    return np.unique(np.array([row_of[name] for name in names], np.int64))
+    stated = {}
+    for split, path in lists.items():
+        listed = _read_names(path)
+        for number, name in enumerate(listed, start=1):
+            if name not in row_of:
+                raise UserError(f'{path}, line {number}: "{name}" is not in Imagelist.txt. Restore the lists.')
+        stated[split] = np.unique(np.array([row_of[name] for name in listed], np.int64))
+    return stated
 
 
 def _find_pictures(root: Path, names: Sequence[str], folder: str | None) -> tuple[PictureFiles | None, dict[str, str]]:
+    if folder is None:
+        tops = {name.split("/")[0] for name in names}
+        present = (name for name in PICTURE_FOLDERS if any(path.name in tops for path in (root / name).glob("*")))
+        folder = next(present, None)
+    if folder is None:
+        return None, {"pictures": f"none found in {', '.join(name or 'the folder itself' for name in PICTURE_FOLDERS)}"}
     remedy = "Set pictures to the folder that the names in Imagelist.txt are relative to."
-    if folder is not None:
-        return reading.check_picture_files(root / folder, names, remedy)
-    tops = {name.split("/")[0] for name in names}
-    for candidate in PICTURE_FOLDERS:
-        if any(path.name in tops for path in (root / candidate).glob("*")):
-            return reading.check_picture_files(root / candidate, names, remedy)
-    return None, {"pictures": f"none found in {', '.join(name or 'the folder itself' for name in PICTURE_FOLDERS)}"}
+    return reading.check_picture_files(root / folder, names, remedy)
 
 
 LAYOUTS = (

@@ -17,16 +17,7 @@ KEY = "pascal-sentence"
 
 
 def read_collectors_files(root: Path, *, captions: str = "all") -> Contents:
-    """Read the collectors' release: one folder per class, with a picture and five sentences per item.
-
-    Args:
-        root: the folder with ``dataset/<class>/*.jpg`` and ``sentence/<class>/*.txt``.
-        captions: ``all`` (joined), ``first`` or ``each`` (one item per sentence; the column ``picture`` names the
-            picture).
-
-    Raises:
-        UserError: if there are no pictures or no sentences.
-    """
+    """Read the collectors' release: one folder per class, with a picture and five sentences per item."""
     sentence_files = _by_class(root, "**/sentence/*/*.txt", "sentences about a picture")
     files = _by_class(root, "**/dataset/*/*.jpg", "the pictures of a class")
     keys = sorted({*files, *sentence_files})

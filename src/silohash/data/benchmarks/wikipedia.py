@@ -16,7 +16,6 @@ from silohash.data.benchmarks.layouts.base import Layout, Need
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR as DSCMR_FILES
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT, read_parts
 from silohash.data.protocols.contents import Contents
-from silohash.types import UserError
 
 KEY = "wikipedia"
 RASIWASIA = "Rasiwasia et al., A New Approach to Cross-Modal Multimedia Retrieval, ACM Multimedia 2010"
@@ -29,24 +28,12 @@ def read_collectors_files(root: Path) -> Contents:
     """Read the collectors' release: the items of the training list, then those of the test list.
 
     The lists state the splits ``train`` and ``query``; the protocol decides which items are searched.
-
-    Args:
-        root: the folder with ``trainset_txt_img_cat.list``, ``testset_txt_img_cat.list``, ``texts/*.xml``,
-            ``images/<category>/*.jpg`` and ``categories.list``.
-
-    Raises:
-        UserError: if a file is missing, or a line of a list is damaged.
     """
-    train_list, test_list = (
-        reading.find_one(root, f"**/{part}set_txt_img_cat.list", "text, picture and category")
-        for part in ("train", "test")
-    )
-    names = [
-        line
-        for line in reading.read_lines(reading.find_one(root, "**/categories.list", "one category per line"))
-        if line
-    ]
-    train, test = (_read_list(path, len(names)) for path in (train_list, test_list))
+    what = "text, picture and category"
+    lists = [reading.find_one(root, f"**/{part}set_txt_img_cat.list", what) for part in ("train", "test")]
+    categories = reading.find_one(root, "**/categories.list", "one category per line")
+    names = [line for line in reading.read_lines(categories) if line]
+    train, test = (_read_list(path, len(names)) for path in lists)
     items = train + test
     pictures = reading.first_by(lambda path: path.stem, reading.find(root, "**/images/**/*.jpg"))
     articles = reading.first_by(lambda path: path.stem, reading.find(root, "**/texts/*.xml"))
@@ -73,10 +60,8 @@ def _read_list(path: Path, categories: int) -> list[tuple[str, str, int]]:
     for number, line in enumerate(reading.read_lines(path), start=1):
         cells = line.split()
         if len(cells) != LIST_COLUMNS or not cells[2].isdecimal() or not 1 <= int(cells[2]) <= categories:
-            raise UserError(
-                f'{path}, line {number}: "{line[: reading.SHOWN]}" is not a text, a picture and a category from 1 to '
-                f"{categories}. Restore the file."
-            )
+            expected = f"a text, a picture and a category from 1 to {categories}"
+            raise reading.damaged_line(path, number, line, expected)
         items.append((cells[0], cells[1], int(cells[2])))
     return items
 
@@ -90,10 +75,7 @@ def _read_article(path: Path | None) -> str:
 
 
 def read_dscmr(root: Path, *, overlap: str = "refuse", shuffled: str = "refuse") -> Contents:
-    """Read the features that DSCMR distributes; the first 231 of 693 test rows are for validation.
-
-    The options are those of `read_parts`.
-    """
+    """Read the features that DSCMR distributes; the first 231 of 693 test rows are for validation."""
     contents = read_parts(replace(DSCMR_FILES, items=ITEMS), root, overlap=overlap, shuffled=shuffled)
     query = contents.stated["query"]
     if len(query) != TEST:

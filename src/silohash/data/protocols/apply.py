@@ -60,15 +60,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Split:
-    """The items that a protocol selects, and their splits.
+    """The items that a protocol selects, with their labels, texts and further columns, and their splits.
 
     Attributes:
         rows: the selected rows of the files, ascending.
         splits: ``query``, ``database`` and ``train`` as sorted positions in ``rows``.
-        labels: ``(len(rows), C)`` uint8 multi-hot, or None.
-        label_names: C names.
-        text: the texts of ``rows`` without the tags that the protocol drops, or None.
-        columns: further columns of ``rows``.
         protocol: the protocol's name with the sizes, as recorded in every result.
         query_in_database: whether queries are searched as well.
         notes: what was left out, and what differs from the published protocol.

@@ -25,14 +25,9 @@ SHOWN_LABELS = 4
 
 @dataclass(frozen=True)
 class Population:
-    """The items that a protocol includes.
+    """The items that a protocol includes: their rows in the files, ascending, and what it keeps of them.
 
-    Attributes:
-        rows: their rows in the files, ascending.
-        labels: ``(len(rows), C)`` uint8 multi-hot, or None.
-        label_names: C names.
-        text: their texts without the tags that the protocol drops, or None.
-        notes: labels and tags that were dropped.
+    ``text`` lacks the tags that the protocol drops, and ``notes`` tells of dropped labels and tags.
     """
 
     rows: Rows
@@ -54,12 +49,8 @@ def population_of(contents: Contents, protocol: SplitProtocol, *, scaled: bool) 
     """Select the items and labels that a protocol includes.
 
     Files that hold exactly as many items as the population are used as they are. They were filtered before, and the
-    thresholds in the rules refer to the release that they were taken from.
-
-    Args:
-        contents: every item of the files.
-        protocol: its rules.
-        scaled: whether the thresholds shrink with the files, and fewer labels are acceptable.
+    thresholds in the rules refer to the release that they were taken from. With ``scaled``, the thresholds shrink with the
+    files, and fewer labels are acceptable.
 
     Raises:
         UserError: if the files have fewer labels than the protocol, or lack the texts or labels that its rule needs.

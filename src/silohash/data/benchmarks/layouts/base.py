@@ -1,4 +1,8 @@
-"""A layout: the files that one distributor provides for a data set, and the function that reads them."""
+"""A layout: the files that one distributor provides for a data set, and the function that reads them.
+
+A reader's options are described where its `Layout` is made. It raises a `UserError` if an option has no such value, a file
+is missing or damaged, or the files do not belong together.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +36,7 @@ class Layout:
         name: the value of the option ``layout``, such as ``dcmh-mat``.
         summary: one line: who distributes the files and what they hold.
         needs: the files.
-        read: called as ``read(root, **options)``. It raises a `UserError` if a file is missing or damaged, or the
-            files do not belong together.
+        read: called as ``read(root, **options)``.
         options: keyword options of the reader with their meaning.
     """
 

@@ -75,16 +75,8 @@ class _Instances:
 def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -> Contents:
     """Read files of instances and captions; the pictures of ``train`` come first, then those of ``val``.
 
-    Pictures without any category are kept with a row of zeros; the protocol decides on them.
-
-    Args:
-        root: the folder with ``annotations`` and, if the pictures are available, ``train2014`` and ``val2014``.
-        year: 2014 or 2017.
-        captions: ``first``, ``all`` (joined) or ``each`` (one item per caption; the column ``picture`` names the
-            picture). Texts are None if there is no ``captions_*.json``.
-
-    Raises:
-        UserError: if no file of that year is present, or one is damaged.
+    Pictures without any category are kept with a row of zeros; the protocol decides on them. Texts are None if there is no
+    ``captions_*.json``.
     """
     reading.check_option("year", year, YEARS)
     instances = _read_instances(root, year)
@@ -131,16 +123,6 @@ def read_karpathy(
 
     The stated splits are ``train`` (with ``restval`` if wanted), ``validation`` (``val``) and ``query`` (``test``). The
     column ``part`` keeps all four names.
-
-    Args:
-        file: name of the list.
-        root: the folder with the file and, if the pictures are available, ``train2014`` and ``val2014``.
-        captions: as for `read_annotations`.
-        restval: whether to train on the part ``restval``.
-        labels: whether to read the categories from ``instances_train2014.json`` and ``instances_val2014.json``.
-
-    Raises:
-        UserError: if a file is missing or damaged.
     """
     path = reading.find_one(root, f"**/{file}", "Karpathy's list of pictures with captions")
     entries = _read_entries(path)

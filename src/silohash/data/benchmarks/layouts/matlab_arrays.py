@@ -92,12 +92,8 @@ def read_features(
 ) -> Contents:
     """Read picture features with the tags, labels and names of the same folder and the same order of rows.
 
-    Args:
-        files: the names of files and variables, without the ending ``.mat``.
-        features: possible names of the file of picture features, without the ending ``.mat``.
-        root: the folder, or one above it.
-        rand: whether to use the shuffled files, named ``-rand``: ``auto`` (whichever are present), ``yes`` or ``no``.
-        shuffled: as for every reader here.
+    ``files`` and ``features``, the possible names of the file of picture features, lack the ending ``.mat``. With
+    ``rand = "auto"``, the files named ``-rand`` are used if they are the ones present.
     """
     path, end, other = _choose_order(root, features, rand)
     folder = MatFolder(root)

@@ -18,11 +18,8 @@ def read_picture_lists(
 ) -> Contents:
     """Read ``imgList.mat``, ``tagList.mat`` and ``labelList.mat``, all with the same ending, and check the pictures.
 
-    Args:
-        published: the published numbers of items by number of classes.
-        endings: endings that the names may have, such as ``21`` in ``imgList21.mat``; the first that is found is read.
-        root: the folder of the three files.
-        pictures: the folder that the listed names are relative to, itself relative to the root; empty for the root.
+    ``published`` holds the published numbers of items by number of classes. The first of the endings, such as ``21`` in
+    ``imgList21.mat``, that is found is read.
     """
     listed = need_file(root, *(f"imgList{ending}.mat" for ending in endings))
     end = listed.stem.removeprefix("imgList")

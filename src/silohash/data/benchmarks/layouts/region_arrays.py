@@ -41,18 +41,8 @@ def read_region_arrays(
     """Read ``{train,dev,test}_ims.npy`` (``(n, 36, 2048)``) with ``{train,dev,test}_caps.txt``, 5 captions per picture.
 
     Some releases repeat each picture's features for each of its captions. They are recognized by their number of rows,
-    and the repeated rows must be equal. No such release includes pictures, so ``image`` is None or the regions' means.
-
-    Args:
-        root: the folder of arrays.
-        captions: ``first``, ``all`` (joined) or ``each`` (one item per caption; the column ``picture`` names the
-            picture).
-        regions: ``none`` (no image column; the arrays stay on the disk for a reader of regions) or ``mean`` (the mean
-            over a picture's regions, ``(N, width)``, read a few hundred pictures at a time).
-        parts: which of train, dev and test to read, as a list or joined with ``|``.
-
-    Raises:
-        UserError: if a file is missing or damaged, or the features and captions of a part differ in length.
+    and the repeated rows must be equal. No such release includes pictures, so ``image`` is None or the regions' means. With
+    ``regions = "none"``, the arrays stay on the disk for a reader of regions.
     """
     reading.check_option("regions", regions, REGIONS)
     found = _read_parts(root, parts)

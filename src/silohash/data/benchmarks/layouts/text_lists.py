@@ -45,16 +45,6 @@ def read_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int 
     The splits are stated as the files have them, including overlaps. Some published lists hold their queries in the
     database as well, so each query counts as its own best answer. The note ``queries in the database`` counts them, and
     only a protocol that is named for the overlap accepts such lists.
-
-    Args:
-        root: the folder of the lists.
-        pictures: the folder that the paths are relative to, itself relative to the root; empty for the root.
-        strip: a prefix to remove from the paths, such as ``../data/``.
-        classes: number of classes, if lines hold class numbers; 0 for one more than the largest number.
-
-    Raises:
-        UserError: if a list is missing, a line is damaged, a picture has different labels in two lines, or no picture
-            can be used.
     """
     paths = _present(root, ".txt")
     lines = {split: _parse_lines(path) for split, path in paths.items()}
@@ -73,13 +63,7 @@ def read_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int 
 
 
 def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int = 0) -> Contents:
-    """Read ``{database,train,test}_img.txt`` with ``_label_onehot.txt`` or, if that is missing, ``_label.txt``.
-
-    The arguments are those of `read_lists`.
-
-    Raises:
-        UserError: as for `read_lists`, and if the files of one list differ in length.
-    """
+    """Read ``{database,train,test}_img.txt`` with ``_label_onehot.txt`` or, if that is missing, ``_label.txt``."""
     paths = _present(root, "_img.txt")
     names = {split: [line for line in reading.read_lines(path) if line] for split, path in paths.items()}
     tables, sources = _companion_labels(root, paths, classes)
