@@ -26,15 +26,12 @@ class Pictures(Protocol):
 
     def __len__(self) -> int:
         """Return the number of pictures."""
-        ...
 
     def picture(self, row: int) -> Image.Image:
         """Decode one picture (mode ``L`` or ``RGB``)."""
-        ...
 
     def digest(self) -> str:
         """Return a digest of the content of all pictures."""
-        ...
 
 
 Texts: TypeAlias = npt.NDArray[np.str_]
@@ -47,17 +44,14 @@ Column: TypeAlias = "Pictures | Texts | Features"
 
 
 def as_texts(values: Sequence[str]) -> tuple[Texts, int]:
-    """Return a text column, and the number of texts that were cut to keep it within memory.
+    """Return a text column, ``(N,)`` strings, and the number of texts that were cut to keep it within memory.
 
     A numpy string column is as wide as its longest text. Texts are cut to 256 characters, or to more as long as the
     column takes at most 2 GiB.
-
-    Returns:
-        ``(N,)`` strings, and the number of texts that were cut.
     """
     longest = max(256, TEXT_CELLS // max(1, len(values)))
-    cut = sum(len(value) > longest for value in values)
-    return np.array([value[:longest] for value in values] if cut else list(values), dtype=np.str_), cut
+    texts = [value[:longest] for value in values]
+    return np.array(texts, dtype=np.str_), sum(len(value) > longest for value in values)
 
 
 def is_features(column: object) -> bool:
@@ -165,10 +159,9 @@ class Archive:
         for name, rows in self.splits.items():
             if len(rows) and (rows.min() < 0 or rows.max() >= len(self)):
                 yield f'split "{name}" has rows outside 0 to {len(self) - 1}.'
-        if self.query_in_database or not {"query", "database"} <= set(self.splits):
-            return
-        both = np.intersect1d(self.splits["query"], self.splits["database"])
-        if len(both):
+        none = np.zeros(0, np.int64)
+        both = np.intersect1d(self.splits.get("query", none), self.splits.get("database", none))
+        if len(both) and not self.query_in_database:
             yield (
                 f'item "{self.ids[both[0]]}" (and {len(both) - 1} more) is both query and database, '
                 "so it would be found as its own answer. Put each item into one split."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -59,7 +59,9 @@ def open_archive(name: str | None, path: Path | None = None, *, options: Mapping
         given = "neither is set" if name is None else f'both name = "{name}" and path = "{path}" are set'
         raise UserError(f"An archive is opened by a name or by a path, and {given}. Set one of the two in [data].")
     if path is not None:
-        opener = _opener(_folder_reader(path))
+        from silohash.data.formats.native import is_native
+
+        opener = _opener(NATIVE if is_native(path) else FOLDER)
         return opener(path, **_checked("A folder", opener, options))
     if name is None or name not in ARCHIVES:
         raise UserError(
@@ -99,29 +101,16 @@ def _opener(target: str) -> Opener:
     return opener
 
 
-def _folder_reader(path: Path) -> str:
-    from silohash.data.formats.native import is_native
-
-    return NATIVE if is_native(path) else FOLDER
-
-
 def _checked(called: str, opener: Opener, options: Mapping[str, object] | None) -> dict[str, Any]:
     """Return the options, all of which the opener has."""
     given = dict(options or {})
-    known = _known_options(opener)
-    unknown = [option for option in given if known is not None and option not in known]
-    if known is not None and unknown:
+    parameters = inspect.signature(opener).parameters.values()
+    named = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    known = tuple(getattr(opener, "options", named))
+    kinds = {parameter.kind for parameter in parameters}
+    checks_itself = inspect.Parameter.VAR_KEYWORD in kinds and not hasattr(opener, "options")
+    unknown = [option for option in given if option not in known]
+    if unknown and not checks_itself:
         has = f"its options are: {', '.join(known)}" if known else "it has none"
         raise UserError(f'{called} has no option "{unknown[0]}"{suggestion(unknown[0], known)}; {has}.')
     return given
-
-
-def _known_options(opener: Opener) -> Sequence[str] | None:
-    """Return the names of an opener's options, or None where the opener checks them itself."""
-    named: Mapping[str, object] | None = getattr(opener, "options", None)
-    if named is not None:
-        return tuple(named)
-    parameters = inspect.signature(opener).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)

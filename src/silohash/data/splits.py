@@ -43,20 +43,15 @@ def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = No
     Returns:
         Rows of ``query``, ``database`` and ``train``.
     """
-    complete = whole.tolist() if whole is not None else [True] * len(keys)
-    groups: dict[str, list[int]] = {}
-    for row, key in enumerate(keys):
-        groups.setdefault(key, []).append(row)
-    wanted = min(MOST_QUERIES, max(1, round(QUERY_SHARE * len(keys)))) if len(groups) > 1 else 0
-
-    def order(key: str) -> tuple[bool, int]:
-        return not all(complete[row] for row in groups[key]), derive(0, f"default split/{key}")
-
-    query: list[int] = []
-    for key in sorted(groups, key=order)[:-1]:
-        if len(query) >= wanted:
-            break
-        query.extend(groups[key])
-    query_rows = np.sort(np.array(query, dtype=np.int64))
-    rest = np.setdiff1d(np.arange(len(keys), dtype=np.int64), query_rows)
-    return {"query": query_rows, "database": rest, "train": rest}
+    unique, group_of, sizes = np.unique(np.asarray(keys, dtype=object), return_inverse=True, return_counts=True)
+    lacking = np.zeros(len(unique), bool)
+    if whole is not None:
+        lacking[group_of[~whole]] = True
+    draws = np.array([derive(0, f"default split/{key}") for key in unique], np.int64)
+    order = np.lexsort((draws, lacking))
+    wanted = min(MOST_QUERIES, max(1, round(QUERY_SHARE * len(keys))))
+    before = np.cumsum(sizes[order]) - sizes[order]
+    chosen = order[:-1][before[:-1] < wanted]
+    is_query = np.isin(group_of, chosen)
+    rest = np.flatnonzero(~is_query)
+    return {"query": np.flatnonzero(is_query), "database": rest, "train": rest}

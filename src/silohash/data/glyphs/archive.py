@@ -50,9 +50,9 @@ def glyphs(*, faces: int = 9, limit: int | None = None) -> Archive:
     Raises:
         UserError: if an option is out of its range, or a font is missing.
     """
-    _check("faces", faces, len(FACES))
+    _check("faces", faces, f"from 1 to {len(FACES)}", len(FACES))
     if limit is not None:
-        _check("limit", limit, sys.maxsize)
+        _check("limit", limit, "above 0", sys.maxsize)
     drawn = [face_of(file) for _, file in FACES[:faces]]
     codepoints = np.concatenate([face.codepoints for face in drawn])
     face_of_item = np.repeat(np.arange(faces), [len(face.codepoints) for face in drawn])
@@ -64,9 +64,8 @@ def glyphs(*, faces: int = 9, limit: int | None = None) -> Archive:
     return _archive(codepoints, face_of_item, GreyPictures(pixels, digest))
 
 
-def _check(option: str, value: object, most: int) -> None:
+def _check(option: str, value: object, limits: str, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        limits = "above 0" if most == sys.maxsize else f"from 1 to {most}"
         raise UserError(f"glyphs: {option} is {value!r}. Set it to a whole number {limits}.")
 
 

@@ -6,15 +6,17 @@ A drawing is 32 x 32 grey pixels, black on white, fitted to the ink.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import PIL
-from PIL import Image, ImageDraw, ImageFont, features
+from PIL import Image, ImageDraw, ImageFont, ImageOps, ImageStat, features
 
 from silohash.data.cache import cache_folder
 from silohash.files import digest_arrays, digest_file, digest_json, read_arrays, write_arrays
@@ -77,15 +79,13 @@ def fit(ink: Image.Image) -> npt.NDArray[np.uint8]:
     part = ink.crop(box)
     scale = INK_PIXELS / max(part.size)
     size = (max(1, round(part.width * scale)), max(1, round(part.height * scale)))
-    return _centered(np.asarray(part.resize(size, Image.Resampling.LANCZOS)))
+    return _centered(part.resize(size, Image.Resampling.LANCZOS))
 
 
-def _centered(ink: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    paper = np.full((SIZE_PIXELS, SIZE_PIXELS), 255, dtype=np.uint8)
-    height, width = ink.shape
-    top, left = (SIZE_PIXELS - height) // 2, (SIZE_PIXELS - width) // 2
-    paper[top : top + height, left : left + width] -= ink
-    return paper
+def _centered(ink: Image.Image) -> npt.NDArray[np.uint8]:
+    paper = Image.new("L", (SIZE_PIXELS, SIZE_PIXELS), 255)
+    paper.paste(ImageOps.invert(ink), ((SIZE_PIXELS - ink.width) // 2, (SIZE_PIXELS - ink.height) // 2))
+    return np.array(paper)
 
 
 def _fonts() -> Path:
@@ -138,9 +138,12 @@ def _cached(path: Path) -> Face | None:
 def _drawn(path: Path) -> Face:
     from matplotlib.ft2font import FT2Font
 
-    sizes: dict[int, ImageFont.FreeTypeFont] = {}
+    @functools.cache
+    def sized(em_pixels: int) -> ImageFont.FreeTypeFont:
+        return ImageFont.truetype(str(path), em_pixels, layout_engine=ImageFont.Layout.BASIC)
+
     drawable = sorted(codepoint for codepoint in FT2Font(str(path)).get_charmap() if _is_drawable(chr(codepoint)))
-    drawings = {codepoint: _draw(chr(codepoint), path, sizes) for codepoint in drawable}
+    drawings = {codepoint: _draw(chr(codepoint), sized) for codepoint in drawable}
     drawn = {codepoint: drawing for codepoint, drawing in drawings.items() if drawing is not None}
     arrays: Arrays = {"codepoints": np.array(list(drawn), dtype=np.int32), "pixels": np.stack(list(drawn.values()))}
     return Face(arrays["codepoints"], arrays["pixels"], digest_arrays(arrays))
@@ -150,24 +153,14 @@ def _is_drawable(character: str) -> bool:
     return unicodedata.category(character)[0] not in "CMZ" and bool(unicodedata.name(character, ""))
 
 
-def _draw(character: str, path: Path, sizes: dict[int, ImageFont.FreeTypeFont]) -> npt.NDArray[np.uint8] | None:
+def _draw(character: str, sized: Callable[[int], ImageFont.FreeTypeFont]) -> npt.NDArray[np.uint8] | None:
     """Draw a character 28 pixels large, but at no more than 40 pixels per em, so that a full stop stays a dot."""
-
-    def _sized(em_pixels: int) -> ImageFont.FreeTypeFont:
-        if em_pixels not in sizes:
-            sizes[em_pixels] = ImageFont.truetype(str(path), em_pixels, layout_engine=ImageFont.Layout.BASIC)
-        return sizes[em_pixels]
-
-    left, top, right, bottom = _sized(LARGEST_EM_PIXELS).getbbox(character)
+    left, top, right, bottom = sized(LARGEST_EM_PIXELS).getbbox(character)
     largest = max(right - left, bottom - top)
     if largest <= 0:
         return None
-    font = _sized(max(1, int(LARGEST_EM_PIXELS * min(1, INK_PIXELS / largest))))
+    font = sized(max(1, int(LARGEST_EM_PIXELS * min(1, INK_PIXELS / largest))))
     left, top, right, bottom = font.getbbox(character)
     paper = Image.new("L", (int(right - left) + 4, int(bottom - top) + 4), 0)
     ImageDraw.Draw(paper).text((2 - left, 2 - top), character, fill=255, font=font)
-    ink = np.asarray(paper)
-    down, across = np.flatnonzero(ink.max(axis=1)), np.flatnonzero(ink.max(axis=0))
-    if len(down) == 0 or int(ink.sum()) < LEAST_INK:
-        return None
-    return _centered(ink[down[0] : down[-1] + 1, across[0] : across[-1] + 1])
+    return _centered(paper.crop(paper.getbbox())) if ImageStat.Stat(paper).sum[0] >= LEAST_INK else None

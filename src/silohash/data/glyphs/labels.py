@@ -158,18 +158,9 @@ KIND_OF_CODEPOINT = {
     for codepoint in range(first, last + 1)
 }
 
+_FROM_NAMES = (*WORDS_OF_ANY, *WORDS_OF_LETTERS, *WORDS_OF_SIGNS)
 KINDS: tuple[str, ...] = tuple(
-    dict.fromkeys(
-        (
-            *KIND_OF_SCRIPT.values(),
-            *KIND_OF_CATEGORY.values(),
-            *WORDS_OF_ANY,
-            *WORDS_OF_LETTERS,
-            *WORDS_OF_SIGNS,
-            *RANGES_OF_KIND,
-            REST,
-        )
-    )
+    dict.fromkeys((*KIND_OF_SCRIPT.values(), *KIND_OF_CATEGORY.values(), *_FROM_NAMES, *RANGES_OF_KIND, REST))
 )
 """Every kind, in the order of the label columns."""
 

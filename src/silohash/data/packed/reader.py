@@ -25,6 +25,7 @@ from silohash.types import Rows, UserError
 
 Row: TypeAlias = dict[str, Any]
 Choices: TypeAlias = Mapping[str, str]
+Labels: TypeAlias = npt.NDArray[np.uint8]
 Parts: TypeAlias = Sequence[tuple[str, str]]
 
 MOBILENET_STEP = 0.023528477
@@ -100,9 +101,7 @@ class PackedSet:
         Raises:
             UserError: if an option cannot have its value, or a file is missing or damaged.
         """
-        chosen = {
-            option: self._choice(option, options.get(option, values[0])) for option, values in self.options.items()
-        }
+        chosen = {name: self._choice(name, options.get(name, values[0])) for name, values in self.options.items()}
         try:
             rows = self.table(self.rows) if isinstance(self.rows, str) else self.rows(self, chosen)
             return self._archive(rows, chosen).with_digest()
@@ -117,10 +116,8 @@ class PackedSet:
         """
         path = data_root() / self.name / name
         if not path.exists():
-            raise UserError(
-                f"{path} is missing, and {self.name} needs it. Restore it, or set SILOHASH_DATA to the folder that holds "
-                f"{self.name}."
-            )
+            remedy = f"Restore it, or set SILOHASH_DATA to the folder that holds {self.name}."
+            raise UserError(f"{path} is missing, and {self.name} needs it. {remedy}")
         return path
 
     def table(self, name: str) -> list[Row]:
@@ -137,14 +134,6 @@ class PackedSet:
                 return list(csv.DictReader(stream, strict=True))
         except (UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
             raise UserError(f"{path} is damaged ({error}). Restore the file.") from error
-
-    def array(self, name: str, key: str) -> np.ndarray:
-        """Read an array of an ``.npz`` file, or of an ``.npy`` file where the key is empty.
-
-        Raises:
-            UserError: if the file is missing or damaged.
-        """
-        return read_array(self.file(name), key)
 
     def _choice(self, option: str, value: object) -> str:
         known = self.options[option]
@@ -177,13 +166,9 @@ class PackedSet:
     def _card(self, splits: Mapping[str, Rows], labelling: Labelling | None, chosen: Choices) -> ArchiveCard:
         counts = {name: len(rows) for name, rows in splits.items()}
         sizes = SIZES.get(chosen.get("database", ""), "{train}-{database}").format_map(counts)
-        return ArchiveCard(
-            name=self.name,
-            source=self.source,
-            licence=self.licence,
-            protocol=f"{self.name}/{self.protocol.format_map({**chosen, 'sizes': sizes})}",
-            notes={**({"relevant": labelling.relevant} if labelling else {}), **self.notes},
-        )
+        protocol = f"{self.name}/{self.protocol.format_map({**chosen, 'sizes': sizes})}"
+        notes = {**({"relevant": labelling.relevant} if labelling else {}), **self.notes}
+        return ArchiveCard(self.name, self.source, self.licence, protocol, notes=notes)
 
     def _features(self, modality: str, rows: list[Row], chosen: Choices) -> Features | None:
         """Return the features that were chosen, ``(N, D)`` float32; NaN where an item has none."""
@@ -191,7 +176,7 @@ class PackedSet:
         parts = self.given.get(modality) or FEATURES.get(option)
         if not parts:
             return None
-        held = np.concatenate([self.array(file, key) for file, key in parts])
+        held = np.concatenate([read_array(self.file(file), key) for file, key in parts])
         places = np.array([row.get(f"{modality}_row", place) for place, row in enumerate(rows)])
         there = places < len(held)
         values = np.full((len(rows), held.shape[1]), np.nan, np.float32)
@@ -206,13 +191,11 @@ class PackedSet:
             return None if path is None else PackedPictures(path.parent)
         return PictureFiles(path, [Path(row["file"]).name for row in rows])
 
-    def _labels(
-        self, rows: list[Row], labelling: Labelling | None
-    ) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, ...]]:
+    def _labels(self, rows: list[Row], labelling: Labelling | None) -> tuple[Labels | None, tuple[str, ...]]:
         if labelling is None:
             return None, ()
         of_item = [list(filter(None, labelling.labels.format_map(row).split("|"))) for row in rows]
-        names = self.label_names or tuple(sorted({label for labels in of_item for label in labels}))
+        names = self.label_names or tuple(sorted(set().union(*of_item)))
         if isinstance(names, str):
             names = tuple(row["name"] for row in self.table(names))
         return multi_hot(of_item, names), names

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from silohash.data.packed.reader import Choices, Labelling, PackedSet, Row
+from silohash.data.pictures.packing import read_array
 
 IMAGE = {"image": ("mobilenet", "jpeg")}
 TEXT = {"text": ("caption", "bow", "minilm")}
@@ -35,9 +36,8 @@ def _caption_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
 
 def _region_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
     """Return one row per caption, with the categories of its picture's regions joined with ``|``."""
-    regions = {
-        row["file"]: "|".join(one["category"] for one in row["regions"]) for row in packed.table("regions.jsonl")
-    }
+    table = packed.table("regions.jsonl")
+    regions = {row["file"]: "|".join(region["category"] for region in row["regions"]) for row in table}
     return [{**row, "categories": regions.get(row["file"], "")} for row in _caption_rows(packed, chosen)]
 
 
@@ -63,7 +63,7 @@ def _article_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
 def _sentence_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
     """Return one row per text; the first pair of each class is a query."""
     files = ("pairs100.npz", "text800.npz")[: 2 if chosen["texts"] == "all" else 1]
-    classes = np.concatenate([packed.array(file, "label") for file in files])
+    classes = np.concatenate([read_array(packed.file(file), "label") for file in files])
     queries = set(np.unique(classes, return_index=True)[1].tolist())
     return [
         {"number": place, "class": f"class {label}", "split": "query" if place in queries else "train"}

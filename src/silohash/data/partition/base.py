@@ -7,7 +7,7 @@ so that what a silo trains on, stores and queries follows one rule. Each cut is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from silohash.data.archive import SPLITS, Archive
 from silohash.data.partition.cuts import check_count, counted_rows, cut, nested, strata_of
 from silohash.data.partition.kinds import KINDS, Kind
 from silohash.data.partition.settings import share, whole
-from silohash.data.partition.table import aligned
 from silohash.files import digest_arrays, digest_json
 from silohash.registry import suggestion
 from silohash.seeds import numpy_generator
@@ -272,3 +271,19 @@ def _from_runs(text: str) -> Rows:
     if (np.diff(rows) <= 0).any():
         raise ValueError("rows are not sorted")
     return rows
+
+
+def aligned(lines: Sequence[Sequence[str]], *, right: Container[int]) -> list[str]:
+    """Return the lines of a table with aligned columns.
+
+    Args:
+        lines: cells of each line, the head first.
+        right: positions of the columns that are aligned to the right, as those of numbers.
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+    def padded(line: Sequence[str]) -> str:
+        cells = enumerate(zip(line, widths, strict=True))
+        return "  ".join(cell.rjust(width) if place in right else cell.ljust(width) for place, (cell, width) in cells)
+
+    return [padded(line).rstrip() for line in lines]

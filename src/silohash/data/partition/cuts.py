@@ -76,7 +76,7 @@ def nested(archive: Archive, silos: int | None, fractions: object, seed: int) ->
         shares = _checked_fractions(fractions, silos)
     else:
         count = check_count(silos, int(counted_rows(archive).sum()))
-        shares = [float(share) for share in np.linspace(NESTED_SMALLEST, 1.0, count).round(6)] if count > 1 else [1.0]
+        shares = np.linspace(1.0, NESTED_SMALLEST, count).round(6)[::-1].tolist()
     strata = strata_of(archive)
     order = numpy_generator(seed, "partition nested").permutation(len(archive))
     groups = [order[strata[order] == stratum] for stratum in np.unique(strata)]

@@ -25,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive
-from silohash.data.partition.base import Partition
-from silohash.data.partition.table import aligned
+from silohash.data.partition.base import Partition, aligned
 from silohash.types import UserError
 
 Shares = npt.NDArray[np.float64]
@@ -138,11 +137,10 @@ class Drift:
     def describe(self) -> str:
         """Return the figures as a plain table: one line per silo, then mean and maximum over pairs of silos."""
         head = ["silo", "items", "labels in effect", *(f"{name} from all" for name in DISTANCES)]
-        distances = np.stack([self.from_pool(name) for name in DISTANCES], axis=1)
-        columns = (self.silos, self.sizes.tolist(), self.effective_labels.tolist(), distances.tolist())
         lines = [
-            [silo, f"{size:,}", _figure(labels, digits=1), *map(_figure, of_silo)]
-            for silo, size, labels, of_silo in zip(*columns, strict=True)
+            [silo, f"{figures['items']:,}", _figure(figures["effective_labels"], digits=1)]
+            + [_figure(distance) for distance in figures["from_pool"].values()]
+            for silo, figures in self.to_json()["silos"].items()
         ]
         pairs = ("{} {} (at most {})".format(name, *map(_figure, self.over_pairs(name))) for name in DISTANCES)
         table = "\n".join(aligned([head, *lines], right=range(1, len(head))))

@@ -10,8 +10,8 @@ training items.
 
 from __future__ import annotations
 
-import heapq
 import math
+from bisect import insort
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -141,7 +141,7 @@ def shard_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.ran
         UserError: if there are fewer classes than a silo needs, or more than there are places for.
     """
     wanted = whole(settings, "classes", 1)
-    groups = [[int(c)] for c in np.flatnonzero(sizes)]
+    groups = np.flatnonzero(sizes)[:, None].tolist()
     if wanted > len(groups):
         raise UserError(
             f"[partition] classes is {wanted}, and the items have {len(groups)} classes. "
@@ -159,20 +159,17 @@ def shard_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.ran
     for silo in range(silos):
         order = np.lexsort((generator.random(len(groups)), held.sum(axis=1)))
         held[order[:wanted], silo] = 1.0
-    held /= held.sum(axis=1, keepdims=True)
     shares = even_shares(sizes, silos, settings, generator)
     for group, row in zip(groups, held, strict=True):
-        shares[group] = row
+        shares[group] = row / row.sum()
     return shares
 
 
 def _merged(groups: list[list[int]], sizes: Sizes, most: int) -> list[list[int]]:
-    heap = [(int(sizes[group].sum()), group) for group in groups]
-    heapq.heapify(heap)
+    heap = sorted((int(sizes[group].sum()), group) for group in groups)
     while len(heap) > most:
-        size, group = heapq.heappop(heap)
-        other_size, other = heapq.heappop(heap)
-        heapq.heappush(heap, (size + other_size, sorted(group + other)))
+        (size, group), (other_size, other), *heap = heap
+        insort(heap, (size + other_size, sorted(group + other)))
     return sorted(group for _, group in heap)
 
 
@@ -183,28 +180,17 @@ def pseudo_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.ra
     return rule(sizes, silos, settings, generator)
 
 
+DIRICHLET_DEFAULTS = {"beta": 0.5, "primary": "uniform"}
+SHARDS_DEFAULTS = {"classes": 3, "primary": "uniform", "leftover": "error"}
+COLUMN_DEFAULTS = {"column": None, "groups": None, "mixed": 0.0}
 KINDS: Mapping[str, Kind] = {
     "iid": Kind("evenly and at random", one_class, even_shares),
     "dirichlet": Kind(
-        "each label by proportions from Dirichlet(beta)",
-        primary_labels,
-        dirichlet_shares,
-        {"beta": 0.5, "primary": "uniform"},
+        "each label by proportions from Dirichlet(beta)", primary_labels, dirichlet_shares, DIRICHLET_DEFAULTS
     ),
-    "shards": Kind(
-        "a few labels per silo",
-        primary_labels,
-        shard_shares,
-        {"classes": 3, "primary": "uniform", "leftover": "error"},
-    ),
+    "shards": Kind("a few labels per silo", primary_labels, shard_shares, SHARDS_DEFAULTS),
     "quantity": Kind("unequal sizes from Dirichlet(beta)", one_class, dirichlet_shares, {"beta": 0.5}),
-    "column": Kind(
-        "by the values of a column",
-        values_of_column,
-        matching_shares,
-        {"column": None, "groups": None, "mixed": 0.0},
-        drawn=False,
-    ),
+    "column": Kind("by the values of a column", values_of_column, matching_shares, COLUMN_DEFAULTS, drawn=False),
     "pseudo": Kind(
         "as dirichlet or shards, with k-means clusters in place of labels",
         clusters,

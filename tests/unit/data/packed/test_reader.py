@@ -11,6 +11,7 @@ from PIL import Image
 
 from silohash.data.catalogue import open_archive
 from silohash.data.packed.reader import MOBILENET_STEP, Labelling, PackedSet, data_root
+from silohash.data.pictures.packing import read_array
 from silohash.types import UserError
 
 TOY = PackedSet(
@@ -137,7 +138,7 @@ def test_a_missing_column_or_a_damaged_file_is_named(folder: Path) -> None:
         TOY.table("items.csv")
     (folder / "features/image_mobilenetv2.npy").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"image_mobilenetv2\.npy is damaged or has another format"):
-        TOY.array("features/image_mobilenetv2.npy", "")
+        read_array(TOY.file("features/image_mobilenetv2.npy"))
     with pytest.raises(UserError, match=r"gone\.npy is missing, and toy needs it.*SILOHASH_DATA"):
         TOY.file("gone.npy")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.data.partition.base import DRAWS, Partition, SiloRows, partition
+from silohash.data.partition.base import DRAWS, Partition, SiloRows, aligned, partition
 from silohash.types import UserError
 from tests.archives import made_up_archive
 
@@ -161,3 +161,8 @@ def test_the_table_counts_each_split_and_names_what_is_missing_and_common():
         ["s", "2", "0", "1", "0", "-", "dog", "1"],
     ]
     assert "silos overlap" in Partition("nested", {}, 3, silos, disjoint=False).describe(archive)
+
+
+def test_columns_are_as_wide_as_their_widest_cell():
+    lines = [["silo", "items", "note"], ["a", "10,000", ""], ["long name", "7", "x"]]
+    assert aligned(lines, right={1}) == ["silo        items  note", "a          10,000", "long name       7  x"]
