@@ -117,25 +117,18 @@ def face_of(file: str) -> Face:
         "freetype": features.version("freetype2"),
     }
     path = cache_folder() / "glyphs" / f"{file}-{digest_json(made_of)}.safetensors"
-    face = _cached(path)
-    if face is None:
-        face = _drawn(font)
-        arrays: Arrays = {"codepoints": face.codepoints, "pixels": face.pixels}
-        with contextlib.suppress(UserError, OSError):
-            write_arrays(path, arrays, {"digest": face.digest})
-    return face
-
-
-def _cached(path: Path) -> Face | None:
-    try:
+    with contextlib.suppress(UserError, OSError, KeyError):
         arrays, about = read_arrays(path)
-        digest = digest_arrays(arrays)
-        return Face(arrays["codepoints"], arrays["pixels"], digest) if about.get("digest") == digest else None
-    except (UserError, OSError, KeyError):
-        return None
+        if about.get("digest") == digest_arrays(arrays):
+            return Face(arrays["codepoints"], arrays["pixels"], about["digest"])
+    arrays = _drawn(font)
+    digest = digest_arrays(arrays)
+    with contextlib.suppress(UserError, OSError):
+        write_arrays(path, arrays, {"digest": digest})
+    return Face(arrays["codepoints"], arrays["pixels"], digest)
 
 
-def _drawn(path: Path) -> Face:
+def _drawn(path: Path) -> Arrays:
     from matplotlib.ft2font import FT2Font
 
     @functools.cache
@@ -143,10 +136,9 @@ def _drawn(path: Path) -> Face:
         return ImageFont.truetype(str(path), em_pixels, layout_engine=ImageFont.Layout.BASIC)
 
     drawable = sorted(codepoint for codepoint in FT2Font(str(path)).get_charmap() if _is_drawable(chr(codepoint)))
-    drawings = {codepoint: _draw(chr(codepoint), sized) for codepoint in drawable}
-    drawn = {codepoint: drawing for codepoint, drawing in drawings.items() if drawing is not None}
-    arrays: Arrays = {"codepoints": np.array(list(drawn), dtype=np.int32), "pixels": np.stack(list(drawn.values()))}
-    return Face(arrays["codepoints"], arrays["pixels"], digest_arrays(arrays))
+    drawings = ((codepoint, _draw(chr(codepoint), sized)) for codepoint in drawable)
+    drawn = {codepoint: drawing for codepoint, drawing in drawings if drawing is not None}
+    return {"codepoints": np.array(list(drawn), dtype=np.int32), "pixels": np.stack(list(drawn.values()))}
 
 
 def _is_drawable(character: str) -> bool:

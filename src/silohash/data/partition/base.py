@@ -21,7 +21,7 @@ from silohash.data.partition.settings import share, whole
 from silohash.files import digest_arrays, digest_json
 from silohash.registry import suggestion
 from silohash.seeds import numpy_generator
-from silohash.types import Modality, Rows, UserError
+from silohash.types import Rows, UserError
 
 SCHEMA = 1
 MAKE_AGAIN = "Make it again with `silohash partition`."
@@ -245,18 +245,16 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
     order = numpy_generator(made.seed, "partition missing modality").permutation(len(made))
     silos = list(made.silos)
     for rank, place in enumerate(order[: no_image + no_text]):
-        silos[place] = _keeping(silos[place], archive, "text" if rank < no_image else "image")
+        silo = silos[place]
+        keeps_text = rank < no_image
+        if not archive.has("text" if keeps_text else "image")[silo.rows].any():
+            option, kept = ("missing_image", "a text") if keeps_text else ("missing_text", "a picture")
+            raise UserError(
+                f'[partition] {option} would leave silo "{silo.name}" without anything, because none of its items has '
+                f"{kept}. Set {option} = 0."
+            )
+        silos[place] = replace(silo, has_image=not keeps_text, has_text=keeps_text)
     return replace(made, silos=tuple(silos))
-
-
-def _keeping(silo: SiloRows, archive: Archive, kept: Modality) -> SiloRows:
-    if not archive.has(kept)[silo.rows].any():
-        option = "missing_image" if kept == "text" else "missing_text"
-        raise UserError(
-            f'[partition] {option} would leave silo "{silo.name}" without anything, because none of its items has '
-            f"{'a text' if kept == 'text' else 'a picture'}. Set {option} = 0."
-        )
-    return replace(silo, has_image=kept == "image", has_text=kept == "text")
 
 
 def _as_runs(rows: Rows) -> str:
@@ -282,8 +280,5 @@ def aligned(lines: Sequence[Sequence[str]], *, right: Container[int]) -> list[st
     """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
 
-    def padded(line: Sequence[str]) -> str:
-        cells = enumerate(zip(line, widths, strict=True))
-        return "  ".join(cell.rjust(width) if place in right else cell.ljust(width) for place, (cell, width) in cells)
-
-    return [padded(line).rstrip() for line in lines]
+    formats = [f"{{:{'>' if place in right else '<'}{width}}}" for place, width in enumerate(widths)]
+    return ["  ".join(formats).format(*line).rstrip() for line in lines]
