@@ -66,7 +66,7 @@ def test_photos_through_a_backbone_are_encoded_once(shared_data, tmp_path):
         )  # fmt: skip
 
     first = trained(config(), "--out", tmp_path / "first")
-    assert f"Encoding 80 pictures with {folder}, once" in first.err
+    assert f"Encoding 80 pictures with {folder}; the result is kept" in first.err
     second = trained(config(), "--out", tmp_path / "second")
     assert "Encoding" not in second.err
     assert figures(tmp_path / "first") == figures(tmp_path / "second")

@@ -71,7 +71,7 @@ def train_with(tmp_path: Path, archive: Path, *arguments: object, text: str = ""
         ("local.name=dcmg", ('did you mean "dcmh"',)),
         ("evaluate.ignore_labels=['parot']", ('no label "parot"', 'did you mean "parrot"')),
         ("partition.silos=4000", ("4000",)),
-        ("data.path=/nowhere", ("/nowhere is no folder", "metadata.csv")),
+        ("data.path=/nowhere", ("/nowhere is not a folder", "metadata.csv")),
         ("data.name=glyfs", ("set either name",)),
         ("nonsense", ("section.key=value",)),
     ],
@@ -82,7 +82,7 @@ def test_wrong_config(tmp_path: Path, archive: Path, override: str, parts: tuple
 
 def test_config_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
     missing = tmp_path / "none.toml"
-    assert_refused(silohash("train", missing), f'no config file "{missing}"', f"silohash new {missing}")
+    assert_refused(silohash("train", missing), f'The config file "{missing}" does not exist', f"silohash new {missing}")
     missing.write_text("[train\n")
     assert_refused(silohash("train", missing), "none.toml is not valid TOML", "line 1")
     assert not Path("runs/none").exists()
@@ -92,7 +92,7 @@ def test_config_by_that_name_is_there_already(tmp_path: Path) -> None:
     file = tmp_path / "new.toml"
     assert silohash("new", file).code == 0
     before = file.read_bytes()
-    assert_refused(silohash("new", file), "is there already", "another name")
+    assert_refused(silohash("new", file), "already exists", "another name")
     assert file.read_bytes() == before
 
 
@@ -195,7 +195,7 @@ def test_rows_that_do_not_match(tmp_path: Path) -> None:
     np.save(own / "image.npy", np.load(own / "image.npy")[:-1])
     assert_refused(train_with(tmp_path, own), "image.npy has 59 rows and", "metadata.csv has 60", "same order")
     (own / "image.npy").write_bytes(b"\x93NUMPY")
-    assert_refused(train_with(tmp_path, own), "image.npy is damaged or no plain numpy file")
+    assert_refused(train_with(tmp_path, own), "image.npy is damaged or not a plain numpy file")
 
 
 def test_archive_without_labels_or_queries(tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ def test_questions_that_cannot_be_asked(run: Run, tmp_path: Path) -> None:
 
 def test_measures_that_there_are_not(run: Run) -> None:
     assert_refused(silohash("evaluate", run.folder, "--measure", "mPA@all"), "mPA", "evaluate.measures")
-    assert_refused(silohash("evaluate", run.folder, "--evaluation", "GX"), '"GX" is none of GG')
-    assert_refused(silohash("evaluate", run.folder, "--task", "i2v"), '"i2v" is none of i2t')
+    assert_refused(silohash("evaluate", run.folder, "--evaluation", "GX"), '"GX" is not one of GG')
+    assert_refused(silohash("evaluate", run.folder, "--task", "i2v"), '"i2v" is not one of i2t')
     assert_refused(silohash("evaluate", run.folder, "--ignore-label", "parot"), 'did you mean "parrot"')
     assert not run.results_path.exists()
     assert_refused(silohash("list", "locals"), 'did you mean "local"')

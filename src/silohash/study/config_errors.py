@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from silohash.registry import suggestion
 
@@ -57,7 +56,7 @@ def _item(value: object, key: int | str) -> object:
     return value.get(key, {}) if isinstance(value, dict) else {}
 
 
-def _message(error: ErrorDetails, key: str) -> str:
+def _message(error: Mapping[str, Any], key: str) -> str:
     """Return pydantic's message with the key and the value seen."""
     message = error["msg"].removeprefix("Value error, ").rstrip(".")
     value = error.get("input")

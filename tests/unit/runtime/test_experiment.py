@@ -103,7 +103,7 @@ def test_folder_that_holds_a_run_is_left_alone(run: Run, archive: Path) -> None:
         ({"features": {"image": {"kind": "pixels"}}}, "image"),
         ({"features": {"text": {"bukets": 3}}}, "buckets"),
         ({"evaluate": {"ignore_labels": ["parot"]}}, 'no label "parot" \\(did you mean "parrot"'),
-        ({"train": {"device": "cuda:77"}}, r'train\.device = "cuda:77" is not there'),
+        ({"train": {"device": "cuda:77"}}, r'train\.device = "cuda:77" is not available'),
     ],
 )
 def test_what_must_be_put_right_first_leaves_no_run(archive: Path, tmp_path: Path, sections, part: str) -> None:
@@ -215,7 +215,7 @@ def test_validation_score_is_the_mean_over_both_tasks() -> None:
 def test_devices_and_threads(archive: Path) -> None:
     assert choose_device("cpu").type == "cpu"
     assert choose_device("auto").type in {"cpu", "cuda", "mps"}
-    with pytest.raises(UserError, match='"nonsense" is not there'):
+    with pytest.raises(UserError, match='"nonsense" is not available'):
         choose_device("nonsense")
     set_threads(TrainConfig(threads=1))
     assert torch.get_num_threads() == 1
