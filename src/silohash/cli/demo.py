@@ -167,13 +167,13 @@ def _search(run: Run, archive: Archive) -> None:
 
 def picture_query(archive: Archive, split: str, name: str, title: str) -> tuple[str, Value, Modality, Modality]:
     """Return a query with the picture of a named character in a split, or of the split's first character without it."""
-    from silohash.runtime.indexing import shown
+    from silohash.runtime.indexing import display_text
 
     rows = archive.split(split)
     row = int(next((row for row in rows if archive.caption(int(row)) == name), rows[0]))
     pictures = archive.pictures()
     assert pictures is not None  # noqa: S101  the archive consists of pictures
-    return f"{title}: {shown(archive, row)}", pictures.picture(row), "image", "text"
+    return f"{title}: {display_text(archive, row)}", pictures.picture(row), "image", "text"
 
 
 def _report(runs: list[Run], out: Path) -> Path:

@@ -27,7 +27,7 @@ from silohash.index.codes import Words
 from silohash.report.content import ExampleHit, ExampleItem, Examples, ExampleSearch
 from silohash.report.style import short
 from silohash.runtime.evaluation import Evaluator, measurable_tasks
-from silohash.runtime.indexing import shown
+from silohash.runtime.indexing import display_text
 from silohash.search.hits import Hits
 from silohash.search.merge import merge
 from silohash.search.order import question_key, tie_order
@@ -60,7 +60,7 @@ def draw_examples(evaluator: Evaluator) -> Examples:
     searches: list[ExampleSearch] = []
     tasks = _tasks(evaluator)
     for task in tasks:
-        queries = evaluator.asking(query_modality(task))
+        queries = evaluator.held_queries(query_modality(task))
         order = seeds.numpy_generator(evaluator.run.config.seed, f"examples/{task}").permutation(queries)
         searches += [_search(evaluator, int(row), task) for row in order[:SEARCHES_PER_TASK]]
     drawn = (
@@ -119,7 +119,7 @@ def _searched(evaluator: Evaluator, row: int, task: Task) -> Iterator[tuple[str,
     """Yield the name, the database rows and the ids of every silo that holds the searched modality."""
     for number, silo in enumerate(evaluator.run.partition.silos):
         rows = np.intersect1d(evaluator.rows_of(number, database_modality(task)), evaluator.database)
-        if not evaluator.meets_own_item(task):
+        if not evaluator.ranks_own_item(task):
             rows = rows[rows != row]
         if len(rows):
             yield silo.name, rows, [str(name) for name in evaluator.run.archive.ids[rows]]
@@ -160,7 +160,7 @@ def _relevant(evaluator: Evaluator, query: int, item: int) -> bool | None:
 def _item(archive: Archive, row: int, silo: str, modality: Modality, *, as_query: bool = False) -> ExampleItem:
     """Return an item as the query or a result of a modality. A text that serves as the query is shown as it was sent."""
     pictures = archive.pictures() if modality == "image" else None
-    text = archive.caption(row) if as_query and modality == "text" else shown(archive, row)
+    text = archive.caption(row) if as_query and modality == "text" else display_text(archive, row)
     return ExampleItem(
         item_id=str(archive.ids[row]),
         silo=silo,

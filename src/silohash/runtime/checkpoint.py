@@ -1,4 +1,4 @@
-"""Checkpoints: everything that an interrupted run needs to continue as if it had never stopped."""
+"""Save and load checkpoints, from which an interrupted run continues with the same results."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ SECTIONS = ("params", "extras", "private")
 
 @dataclass(frozen=True)
 class RunState:
-    """The state of a run between rounds. Random draws need none: they follow from (seed, purpose, silo, round).
+    """The state of a run between rounds.
+
+    It does not include random generators, because every draw depends only on seed, purpose, silo and round.
 
     Attributes:
-        round: rounds that are done.
+        round: number of completed rounds.
         server: the server's state.
-        silos: what each silo keeps, by its number.
-        best_score: the highest validation score so far, or None without validation.
-        best_round: the round it came from.
+        silos: the state that each silo keeps, by silo number.
+        best_score: the highest validation score so far; None without validation.
+        best_round: the round with that score; -1 without validation.
         best_server: the server's state after that round.
-        best_silos: what the silos kept then.
+        best_silos: the silos' state after that round.
     """
 
     round: int
@@ -38,25 +40,31 @@ class RunState:
     best_silos: Mapping[int, Arrays] = field(default_factory=dict)
 
     def chosen(self) -> tuple[ServerState, Mapping[int, Arrays], int]:
-        """Return server, silos and number of the round that validation picked; of the last without validation."""
+        """Return the server's state, the silos' state and the number of the best round.
+
+        Without validation this is the last round.
+        """
         if self.best_server is None:
             return self.server, self.silos, self.round - 1
         return self.best_server, self.best_silos, self.best_round
 
 
 def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
-    """Write the state in place of the one before; an interrupted write leaves the one before."""
-    before = read_json(folder / "state.json") if (folder / "state.json").exists() else {}
+    """Replace the checkpoint. If writing is interrupted, the previous checkpoint remains.
+
+    Files of the best round are linked from the previous checkpoint if that round has not changed.
+    """
+    previous = read_json(folder / "state.json") if (folder / "state.json").exists() else {}
     with folder_beside(folder) as new:
         digests = {
             "server": _write_server(new / "server.safetensors", state.server),
             "silos": _write_silos(new / "silos.safetensors", state.silos),
         }
         if state.best_server is not None:
-            if before.get("best_round") == state.best_round and "best_server" in before.get("digests", {}):
+            if previous.get("best_round") == state.best_round and "best_server" in previous.get("digests", {}):
                 for name in ("best_server", "best_silos"):
                     _link(folder / f"{name}.safetensors", new / f"{name}.safetensors")
-                    digests[name] = before["digests"][name]
+                    digests[name] = previous["digests"][name]
             else:
                 digests["best_server"] = _write_server(new / "best_server.safetensors", state.best_server)
                 digests["best_silos"] = _write_silos(new / "best_silos.safetensors", state.best_silos)
@@ -75,7 +83,7 @@ def load_checkpoint(folder: Path, config_digest: str) -> RunState:
     """Read a checkpoint.
 
     Raises:
-        UserError: if it is missing, damaged, of another config or of a newer silohash.
+        UserError: if it is missing, damaged, or was written for another config or by a newer version of silohash.
     """
     _recover(folder)
     about = read_json(folder / "state.json")
@@ -100,27 +108,27 @@ def load_checkpoint(folder: Path, config_digest: str) -> RunState:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Return whether there is something to resume from."""
+    """Return whether a folder holds a checkpoint, after restoring one from an interrupted write."""
     _recover(folder)
     return (folder / "state.json").exists()
 
 
 def _recover(folder: Path) -> None:
-    """Take the whole new checkpoint beside, if a kill fell between removing the old one and renaming."""
+    """Restore the new checkpoint if the process was killed between removing the old one and renaming it."""
     if folder.exists():
         return
-    for beside in sorted(folder.parent.glob(f".{folder.name}.*.part")):
-        if (beside / "state.json").exists():
-            shutil.move(str(beside), str(folder))
+    for candidate in sorted(folder.parent.glob(f".{folder.name}.*.part")):
+        if (candidate / "state.json").exists():
+            shutil.move(str(candidate), str(folder))
             return
 
 
-def _link(before: Path, path: Path) -> None:
-    """Puts a file of the checkpoint before into the new one; a copy where the disk knows no links."""
+def _link(source: Path, target: Path) -> None:
+    """Link a file of the previous checkpoint into the new one, or copy it if hard links are not supported."""
     try:
-        path.hardlink_to(before)
+        target.hardlink_to(source)
     except OSError:
-        shutil.copyfile(before, path)
+        shutil.copyfile(source, target)
 
 
 def _write_server(path: Path, server: ServerState) -> str:
@@ -140,7 +148,9 @@ def _write(path: Path, arrays: Arrays) -> str:
 def _read(path: Path, digest: str) -> Arrays:
     arrays, _ = read_arrays(path)
     if digest_arrays(arrays) != digest:
-        raise UserError(f"{path} is not the file that the checkpoint names: it was damaged or replaced. Train again.")
+        raise UserError(
+            f"{path} does not match the digest in the checkpoint: it was damaged or replaced. Train the run again."
+        )
     return arrays
 
 

@@ -1,32 +1,31 @@
-"""How good a run is: evaluation x task x measure.
+"""Compute a run's figures: one per evaluation, task and measure.
 
-========  ==========================  ===============  =====================================
-name      model                       queries          database
-========  ==========================  ===============  =====================================
-``GG``    global                      of all silos     of all silos
-``GL``    global                      a silo's own     its own; mean over silos
-``PL``    a silo's own                a silo's own     its own; mean over silos
-``PG``    a silo's own                of all silos     of all silos; mean over silos
-``XS``    query: one silo's, items:   of all silos     each silo's own, merged into one
-          each silo's own                              ranking; mean over the asking silos
-========  ==========================  ===============  =====================================
+========  ==========================  =================  ====================================================
+name      model                       queries            database
+========  ==========================  =================  ====================================================
+``GG``    global                      of all silos       of all silos
+``GL``    global                      of a silo          of the same silo; mean over silos
+``PL``    personal                    of a silo          of the same silo; mean over silos
+``PG``    personal                    of all silos       of all silos; mean over silos
+``XS``    queries: one silo's model,  of all silos       each silo's items, merged into one ranking; mean over
+          items: their silo's model                      the querying silos
+========  ==========================  =================  ====================================================
 
-GG and GL are only given for methods with a global model, PL and PG only for those with personal ones. XS is what a
-search across silos does where all silos deploy the global model, and then it is GG; with personal models it says how
-far one silo's code is understood by the others (a search asks each silo by its own model's code, and merges by rank).
-There an item that several silos hold counts once, by the code of the first.
+GG and GL require a method with a global model, PL and PG a method with personal models. If all silos deploy the global
+model, XS equals GG and measures a search across silos. With personal models, XS measures how well each silo's model
+understands the codes of the others. (An actual search encodes the query with each silo's own model and merges by rank.)
+In XS an item that several silos hold is included once, with the code of the first of these silos.
 
-Where a protocol has queries in the database, a query meets its own item. Across modalities that pair counts, as the
-protocol says; within one modality (i2i, t2t) the item would answer itself at distance 0, and is taken out of its own
-ranking unless ``own_item = "count"``. The column ``query_in_database`` of a row says whether the own item stood in the
-ranking.
+Some protocols include the queries in the database, so that a query can retrieve its own item. Between modalities (i2t,
+t2i) the own item stays in the ranking, as the protocol specifies. Within one modality (i2i, t2t) it would always have
+distance 0, so it is removed unless ``own_item = "count"``. The column ``query_in_database`` of a result states whether
+the own item was ranked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,10 +41,10 @@ from silohash.evaluate.measures import Measure, PerQuery, evaluate_all
 from silohash.evaluate.relevance import Relevance
 from silohash.evaluate.significance import bootstrap_interval
 from silohash.evaluate.ties import histogram
-from silohash.features.vectors import vectors
 from silohash.files import digest_json
 from silohash.index.codes import Words
 from silohash.registry import suggestion
+from silohash.runtime.codes import RunCodes
 from silohash.runtime.run import Run
 from silohash.types import (
     MODALITIES,
@@ -60,16 +59,24 @@ from silohash.types import (
 )
 
 SAME_QUERIES: tuple[Evaluation, ...] = ("GG", "PG", "XS")
-"""Evaluations in which every model is asked the same queries."""
+"""Evaluations in which all models are evaluated on the same queries."""
+
+OF_GLOBAL_MODEL: tuple[Evaluation, ...] = ("GG", "GL", "XS")
+OF_PERSONAL_MODELS: tuple[Evaluation, ...] = ("PL", "PG", "XS")
 
 DATABASE_CODE = "one view"
-"""An item's code is made of the modality that is searched; codes of both views together would hold the query's
-modality."""
+"""Items are encoded from the searched modality alone. A code of both modalities would contain the query's modality."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Precision and recall within each radius, ``(bits + 1,)``, the mean over queries; NaN where no item is within."""
+    """Mean precision and recall over queries within each Hamming radius, from 0 to the code length.
+
+    Attributes:
+        precision: ``(bits + 1,)`` float64, NaN where no item is within the radius.
+        recall: ``(bits + 1,)`` float64.
+        prior: share of relevant pairs among all pairs of a query and an item.
+    """
 
     task: Task
     precision: npt.NDArray[np.float64]
@@ -77,22 +84,22 @@ class Curve:
     prior: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the curve as a JSON value; NaN as null."""
+        """Return the curve as a JSON value, with null for NaN."""
         precision = [None if np.isnan(value) else float(value) for value in self.precision]
         return {"task": self.task, "precision": precision, "recall": self.recall.tolist(), "prior": self.prior}
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a run measures.
+    """The figures of a run.
 
     Attributes:
-        rows: a row a figure.
-        curves: a curve a task.
-        per_query: (evaluation, task, measure) -> ``(Q,)`` float64, a value for each item of the archive's split
-            "query" in its order, NaN for one that is not counted; of GG, PG and XS, where every part asks the same
-            queries.
-        queries: digest of the ids of those items: values of two runs may be set side by side where it is the same.
+        rows: one result per evaluation, task and measure.
+        curves: one curve per task.
+        per_query: (evaluation, task, measure) -> ``(Q,)`` float64 with one value per item of the archive's split
+            "query", in its order. NaN marks an item that was not counted. Only the evaluations in `SAME_QUERIES` have
+            values per query.
+        queries: digest of the ids of these items. The values of two runs can be compared if it is equal.
     """
 
     rows: list[ResultRow]
@@ -103,7 +110,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Part:
-    """Some queries' codes against a database's codes; a figure is the mean over its parts."""
+    """The codes of some queries and of the database that they search. A figure is the mean over its parts."""
 
     query_words: Words
     database_words: Words
@@ -111,14 +118,14 @@ class Part:
 
 
 def evaluate_run(run: Run, **instead: Sequence[str] | None) -> Figures:
-    """Measure a run.
+    """Compute the figures of a run.
 
     Args:
         run: a trained run.
-        instead: ``measures``, ``evaluations``, ``tasks``, ``ignore_labels`` in place of the config's.
+        instead: ``measures``, ``evaluations``, ``tasks`` or ``ignore_labels`` to use instead of the config's.
 
     Raises:
-        UserError: if the run has no model, or its archive no labels, queries or database.
+        UserError: if the run does not have a model, or its archive lacks labels, queries or a database.
     """
     given = {name: tuple(value) for name, value in instead.items() if value}
     settings = check_section(EvaluateConfig, {**run.config.evaluate.model_dump(), **given}, where="evaluate")
@@ -126,46 +133,40 @@ def evaluate_run(run: Run, **instead: Sequence[str] | None) -> Figures:
 
 
 def check_settings(archive: Archive, modalities: Sequence[Modality], settings: EvaluateConfig) -> None:
-    """Checks, before a training takes its time, that what is to be measured can be.
+    """Check before training that the configured figures can be computed after it.
 
     Raises:
-        UserError: if the archive has no labels or no such label, or the model will not have the modalities of any task.
+        UserError: if the archive lacks labels or a label in ``ignore_labels``, or the model cannot perform any task.
     """
-    if archive.labels is None:
-        raise UserError(
-            f'Archive "{archive.card.name}" has no labels, so nothing says which item is relevant and nothing could be '
-            'measured. Add a column "labels" to its metadata.'
-        )
+    _labels_of(archive)
     measurable_tasks(settings.tasks, modalities)
     for name in settings.ignore_labels:
         _label(name, archive.label_names)
 
 
 def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> list[Task]:
-    """Return the tasks for which a model has the modalities.
+    """Return the tasks whose modalities the model encodes.
 
     Raises:
-        UserError: if there is none.
+        UserError: if the model cannot perform any of the tasks.
     """
     found = [task for task in tasks if {query_modality(task), database_modality(task)} <= set(modalities)]
     if not found:
         raise UserError(
-            f"The model has {' and '.join(modalities)} only, so none of the tasks {', '.join(tasks)} can be measured. "
-            "Set evaluate.tasks."
+            f"The model encodes {' and '.join(modalities)} only, so none of the tasks {', '.join(tasks)} can be "
+            "measured. Set evaluate.tasks."
         )
     return found
 
 
 class Evaluator:
-    """One run's codes of all queries and database items, and the figures that follow."""
+    """Encode a run's queries and database items, and compute the figures."""
 
     def __init__(self, run: Run, settings: EvaluateConfig) -> None:
         archive = run.archive
-        if archive.labels is None:
-            raise UserError(f'Archive "{archive.card.name}" has no labels, so nothing says which item is relevant.')
         self.run = run
         self.settings = settings
-        self.labels = archive.labels
+        self.labels = _labels_of(archive)
         self.ignore = tuple(_label(name, archive.label_names) for name in settings.ignore_labels)
         counted = np.full(len(archive), fill_value=True)
         if self.ignore:
@@ -175,37 +176,47 @@ class Evaluator:
         )
         for name, rows in (("query", self.queries), ("database", self.database)):
             if not len(rows):
-                raise UserError(f'Archive "{archive.card.name}" has no item in "{name}" to evaluate with.')
+                raise UserError(
+                    f'Archive "{archive.card.name}" has no items in the split "{name}" to evaluate on. '
+                    "Assign items to it, or list fewer labels in evaluate.ignore_labels."
+                )
+        self._codes = RunCodes(run, np.union1d(self.queries, self.database))
+        # The first silo that holds a row's modality; -1 if no silo holds it.
         self.owner = {modality: np.full(len(archive), -1) for modality in MODALITIES}
         for number in reversed(range(len(run.partition.silos))):
             for modality in MODALITIES:
                 self.owner[modality][self.rows_of(number, modality)] = number
 
     def figures(self) -> Figures:
-        """Return every figure that the settings ask for and the method can give."""
+        """Return every configured figure for which the method has a model."""
         measures = [measure_of(text, self.settings) for text in self.settings.measures]
         rows: list[ResultRow] = []
-        curves: list[Curve] = []
+        curves: dict[Task, Curve] = {}
         per_query: dict[tuple[Evaluation, Task, str], npt.NDArray[np.float64]] = {}
+        for evaluation, task, parts in self._all_parts():
+            measured = _measured(parts, measures, self.bits)
+            rows += [self._row(evaluation, task, measure, measured[measure]) for measure in measures]
+            if evaluation in SAME_QUERIES:
+                for measure, found in measured.items():
+                    per_query[evaluation, task, str(measure)] = self._per_query(task, found)
+            if task not in curves:
+                curves[task] = _curve(task, parts, self.bits)
+        ids = self.run.archive.ids[self.run.archive.split("query")]
+        digest = digest_json([str(name) for name in ids])
+        return Figures(rows=rows, curves=list(curves.values()), per_query=per_query, queries=digest)
+
+    def _all_parts(self) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
+        """Yield every configured evaluation and task that has parts, with these parts."""
         tasks = measurable_tasks(self.settings.tasks, self.modalities)
         for evaluation in self.settings.evaluations:
             for task in tasks:
                 parts = list(self.parts(evaluation, task))
-                if not parts:
-                    continue
-                measured = [evaluate_all(measures, *_arguments(part), self.bits) for part in parts]
-                rows += [self._row(evaluation, task, m, [found[m] for found in measured]) for m in measures]
-                if evaluation in SAME_QUERIES:
-                    for m in measures:
-                        per_query[evaluation, task, str(m)] = self._per_query(task, [found[m] for found in measured])
-                if task not in {curve.task for curve in curves}:
-                    curves.append(_curve(task, parts, self.bits))
-        ids = self.run.archive.ids[self.run.archive.split("query")]
-        return Figures(rows=rows, curves=curves, per_query=per_query, queries=digest_json([str(name) for name in ids]))
+                if parts:
+                    yield evaluation, task, parts
 
     @property
     def bits(self) -> int:
-        """The codes' length."""
+        """The code length."""
         return self.run.config.local.bits
 
     @property
@@ -215,57 +226,64 @@ class Evaluator:
 
     @property
     def personal(self) -> list[str]:
-        """The silos that deploy a model of their own."""
+        """The silos that deploy a personal model."""
         return [name for name in self.run.model.weights if name != GLOBAL]
 
     def rows_of(self, number: int, modality: Modality) -> Rows:
-        """Return the archive rows of which a silo holds the modality."""
+        """Return the archive rows of a silo's items that have the modality."""
         silo = self.run.partition.silos[number]
         held = silo.has_image if modality == "image" else silo.has_text
         return silo.rows[self.run.archive.has(modality)[silo.rows] & held]
 
-    def asking(self, modality: Modality) -> Rows:
-        """Return the archive rows of the queries that a silo holds the modality of."""
-        return np.asarray(self.queries[self.owner[modality][self.queries] >= 0])
+    def held_queries(self, modality: Modality) -> Rows:
+        """Return the archive rows of the queries for which some silo holds the modality."""
+        return self.queries[self.owner[modality][self.queries] >= 0]
 
     def parts(self, evaluation: Evaluation, task: Task) -> Iterator[Part]:
-        """Yield the parts of an evaluation; none if the method has no such model."""
-        asking, asked = query_modality(task), database_modality(task)
-        queries = self.asking(asking)
-        database = self.database[self.owner[asked][self.database] >= 0]
-        if (evaluation in {"GG", "GL"} and self.personal) or (evaluation in {"PL", "PG"} and not self.personal):
+        """Yield the parts of an evaluation. There are none if the method does not have the model that it requires."""
+        if evaluation not in (OF_PERSONAL_MODELS if self.personal else OF_GLOBAL_MODEL):
             return
-        if evaluation in {"GG", "PG"}:
-            for name in self.personal or [GLOBAL]:
-                yield self._part(name, queries, self.words(name, asked, database), database, task)
-        elif evaluation == "XS":
-            stored = self._stored(asked, database)
-            for name in self.personal or [GLOBAL]:
-                yield self._part(name, queries, stored, database, task)
+        queries = self.held_queries(query_modality(task))
+        database = self.database[self.owner[database_modality(task)][self.database] >= 0]
+        if evaluation in SAME_QUERIES:
+            yield from self._parts_per_model(evaluation, queries, database, task)
         else:
-            for number, silo in enumerate(self.run.partition.silos):
-                own_queries = np.intersect1d(queries, self.rows_of(number, asking))
-                own_items = np.intersect1d(database, self.rows_of(number, asked))
-                if len(own_queries) and len(own_items):
-                    name = self.run.model.deployed_by(silo.name)
-                    yield self._part(name, own_queries, self.words(name, asked, own_items), own_items, task)
+            yield from self._parts_per_silo(queries, database, task)
 
-    def meets_own_item(self, task: Task) -> bool:
-        """Return whether a query's own item stands in the ranking that it is answered with."""
+    def _parts_per_model(self, evaluation: Evaluation, queries: Rows, database: Rows, task: Task) -> Iterator[Part]:
+        """Yield one part per model, with the queries and items of all silos."""
+        modality = database_modality(task)
+        stored = self._stored(modality, database) if evaluation == "XS" else None
+        for name in self.personal or [GLOBAL]:
+            words = self.words(name, modality, database) if stored is None else stored
+            yield self._part(name, queries, words, database, task)
+
+    def _parts_per_silo(self, queries: Rows, database: Rows, task: Task) -> Iterator[Part]:
+        """Yield one part per silo that has both queries and items, with only its own."""
+        for number, silo in enumerate(self.run.partition.silos):
+            silo_queries = np.intersect1d(queries, self.rows_of(number, query_modality(task)))
+            silo_items = np.intersect1d(database, self.rows_of(number, database_modality(task)))
+            if len(silo_queries) and len(silo_items):
+                name = self.run.model.deployed_by(silo.name)
+                words = self.words(name, database_modality(task), silo_items)
+                yield self._part(name, silo_queries, words, silo_items, task)
+
+    def ranks_own_item(self, task: Task) -> bool:
+        """Return whether the ranking of a query includes its own item."""
         across = query_modality(task) != database_modality(task)
         return self.run.archive.query_in_database and (across or self.settings.own_item == "count")
 
     def _part(self, name: str, queries: Rows, database_words: Words, database: Rows, task: Task) -> Part:
         own = None
-        if self.run.archive.query_in_database and not self.meets_own_item(task):
-            place = np.full(len(self.labels), -1)
-            place[database] = np.arange(len(database))
-            own = place[queries]
+        if self.run.archive.query_in_database and not self.ranks_own_item(task):
+            position = np.full(len(self.labels), -1)
+            position[database] = np.arange(len(database))
+            own = position[queries]
         relevance = Relevance(self.labels[queries], self.labels[database], self.ignore, own)
         return Part(self.words(name, query_modality(task), queries), database_words, relevance)
 
     def _stored(self, modality: Modality, rows: Rows) -> Words:
-        """Return the codes that the silos' own indexes hold: each item's by the model that its silo deploys."""
+        """Return the codes in the silos' indexes: each item is encoded by the model that its silo deploys."""
         names = [self.run.model.deployed_by(silo.name) for silo in self.run.partition.silos]
         words = self.words(names[0], modality, rows).copy()
         for number, name in enumerate(names):
@@ -274,52 +292,21 @@ class Evaluator:
         return words
 
     def words(self, name: str, modality: Modality, rows: Rows) -> Words:
-        """Return the codes of archive rows by one model, ``(n, W)``."""
-        return self._codes(name, modality)[self._place[rows]]
-
-    def _codes(self, name: str, modality: Modality) -> Words:
-        key = (name, modality)
-        if key not in self._made:
-            encoder = self.run.model.encoder(name)
-            self._made[key] = encoder.codes_of(
-                self._vectors[modality], modality, self.run.archive.ids[self._rows]
-            ).words
-        return self._made[key]
-
-    @cached_property
-    def _made(self) -> dict[tuple[str, Modality], Words]:
-        return {}
-
-    @cached_property
-    def _rows(self) -> Rows:
-        return np.union1d(self.queries, self.database)
-
-    @cached_property
-    def _place(self) -> Rows:
-        place = np.full(len(self.run.archive), -1, np.int64)
-        place[self._rows] = np.arange(len(self._rows))
-        return place
-
-    @cached_property
-    def _vectors(self) -> Mapping[Modality, npt.NDArray[np.generic]]:
-        archive = self.run.archive
-        return {
-            modality: vectors(archive, featuriser, self._rows, archive.has(modality)[self._rows])
-            for modality, featuriser in self.run.model.featurisers.items()
-        }
+        """Return one model's codes of archive rows, ``(n, W)``."""
+        return self._codes.words(name, modality, rows)
 
     def _per_query(self, task: Task, parts: Sequence[PerQuery]) -> npt.NDArray[np.float64]:
         rows = self.run.archive.split("query")
         values = np.full(len(rows), np.nan)
         counted = [np.where(part.counted, part.value, np.nan) for part in parts]
-        values[np.isin(rows, self.asking(query_modality(task)))] = np.mean(counted, axis=0)
+        values[np.isin(rows, self.held_queries(query_modality(task)))] = np.mean(counted, axis=0)
         return values
 
     def _row(self, evaluation: Evaluation, task: Task, measure: Measure, parts: Sequence[PerQuery]) -> ResultRow:
         config, archive = self.run.config, self.run.archive
         same_queries = evaluation in SAME_QUERIES
         values, best, worst = (
-            _together([getattr(part, name)[part.counted] for part in parts], same_queries=same_queries)
+            _combined([getattr(part, name)[part.counted] for part in parts], same_queries=same_queries)
             for name in ("value", "best", "worst")
         )
         low, high = bootstrap_interval(values, seed=config.seed)
@@ -348,14 +335,14 @@ class Evaluator:
             code_version=__version__,
             population=len(archive),
             no_hits=measure.empty,
-            query_in_database=self.meets_own_item(task),
+            query_in_database=self.ranks_own_item(task),
             database_code=DATABASE_CODE,
             round_by="validation" if config.evaluate.validation > 0 else "last",
         )
 
 
 def measure_of(text: str, settings: EvaluateConfig) -> Measure:
-    """Return the measure that a user typed; the settings decide about queries without relevant items if it does not."""
+    """Return the measure that a text names, with ``no_hits`` of the settings unless the text sets ``empty``."""
     measure = Measure.parse(text)
     return measure if "empty=" in text.replace(" ", "") else replace(measure, empty=settings.no_hits)
 
@@ -364,11 +351,17 @@ def _arguments(part: Part) -> tuple[Words, Words, Relevance]:
     return part.query_words, part.database_words, part.relevance
 
 
-def _together(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -> npt.NDArray[np.float64]:
-    """Return a value a query whose mean is the mean over parts.
+def _measured(parts: Sequence[Part], measures: Sequence[Measure], bits: int) -> dict[Measure, list[PerQuery]]:
+    """Return each measure's values, one entry per part."""
+    found = [evaluate_all(measures, *_arguments(part), bits) for part in parts]
+    return {measure: [values[measure] for values in found] for measure in measures}
 
-    Parts of the same queries are averaged query by query; parts of different queries are joined, each weighted so that
-    every silo counts the same however many queries it has.
+
+def _combined(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -> npt.NDArray[np.float64]:
+    """Return one value per query, weighted so that their mean equals the mean over parts.
+
+    Parts with the same queries are averaged per query. Parts with different queries are concatenated and weighted so
+    that every silo has the same influence, regardless of its number of queries.
     """
     if same_queries:
         return np.asarray(np.mean(parts, axis=0))
@@ -388,6 +381,15 @@ def _curve(task: Task, parts: Sequence[Part], bits: int) -> Curve:
         recall=np.mean([curve.recall for curve in found], axis=0),
         prior=float(prior),
     )
+
+
+def _labels_of(archive: Archive) -> npt.NDArray[np.uint8]:
+    if archive.labels is None:
+        raise UserError(
+            f'Archive "{archive.card.name}" has no labels, so it is unknown which items are relevant to a query. '
+            'Add a column "labels" to its metadata.'
+        )
+    return archive.labels
 
 
 def _label(name: str, names: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Events emitted during a run: the record of a round, and the observers that receive it."""
+"""Events emitted during a run: the record of each round, and the observers that receive it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from silohash.types import UserError
 
 @dataclass(frozen=True)
 class SiloRecord:
-    """One silo's part in a round; ``rejected`` says why its update was not used."""
+    """One silo's part in a round.
+
+    Attributes:
+        silo: the silo's name.
+        items: number of training items.
+        loss: mean loss of the local training; None if there is no finite loss.
+        seconds: duration of the local training.
+        rejected: the reason why the silo's update was not used; None if it was used.
+    """
 
     silo: str
     items: int
@@ -32,14 +40,16 @@ class RoundRecord:
     """One line of ``rounds.jsonl``.
 
     Attributes:
-        round: from 0.
-        seconds: wall time, aggregation and validation included.
-        loss: mean over silos, weighted by their items.
-        terms: likewise, a term of the loss.
-        validation: mean score of the silos' validation queries after the round, or None.
-        best: whether no earlier round scored higher.
-        uplink_bytes: what all silos sent.
-        downlink_bytes: what all silos were sent.
+        round: number of the round, from 0.
+        seconds: wall-clock time, including aggregation and validation.
+        loss: mean over silos, weighted by their numbers of items; None if no silo reports a finite loss.
+        terms: the same mean for each term of the loss.
+        validation: mean score on the silos' validation queries after the round; None without validation.
+        best: whether no earlier round has a higher score; True without validation.
+        silos: one record per silo that took part.
+        uplink_bytes: bytes that all silos sent.
+        downlink_bytes: bytes that all silos received.
+        warnings: messages for the user.
     """
 
     round: int
@@ -55,43 +65,43 @@ class RoundRecord:
 
 
 class Observer(Protocol):
-    """An observer of a run."""
+    """The interface of an object that receives the events of a run."""
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
-        """Called before the first round of this process."""
+        """Prepare for the first round of this process, which is later than round 0 in a resumed run."""
         ...
 
     def round(self, record: RoundRecord) -> None:
-        """Called after each round."""
+        """Receive the record of a completed round."""
         ...
 
     def finish(self) -> None:
-        """Called once at the end, whether it ended well or not."""
+        """Clean up. This is called once at the end, even if the run fails."""
         ...
 
 
 class JsonLines:
-    """Append every round to ``rounds.jsonl``; a resumed run drops lines of rounds that it runs again."""
+    """Append every round to ``rounds.jsonl``. A resumed run first removes the lines of rounds that it repeats."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
-        """Keep the lines of earlier rounds."""
+        """Keep only the lines of earlier rounds."""
         kept = [json.dumps(asdict(record)) for record in read_rounds(self.path) if record.round < first_round]
         write_text(self.path, "".join(line + "\n" for line in kept))
 
     def round(self, record: RoundRecord) -> None:
-        """Append a line."""
+        """Append one line."""
         with explaining_disk_errors(self.path), self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(asdict(record)) + "\n")
 
     def finish(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because no file stays open."""
 
 
 def read_rounds(path: Path) -> list[RoundRecord]:
-    """Read ``rounds.jsonl``; a last line that was cut off by a kill is dropped.
+    """Read ``rounds.jsonl``, without a damaged last line, which an interrupted run can leave.
 
     Raises:
         UserError: if any other line is damaged.
@@ -113,33 +123,37 @@ def read_rounds(path: Path) -> list[RoundRecord]:
 
 
 class ConsoleProgress:
-    """Show one progress bar in a terminal, and one line per round elsewhere; both on standard error."""
+    """Show a progress bar in a terminal, and print one line per round elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.progress: Progress | None = None
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
-        """Show the bar."""
+        """Show the progress bar."""
         self.name, self.total_rounds, self.started = name, total_rounds, time.perf_counter()
         if self.console.is_terminal:
             self.progress = Progress(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[said]}"),
-                TimeRemainingColumn(), console=self.console,
-            )  # fmt: skip
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[status]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
             self.progress.start()
-            self.task = self.progress.add_task(name, total=total_rounds, completed=first_round, said="")
+            self.task = self.progress.add_task(name, total=total_rounds, completed=first_round, status="")
 
     def round(self, record: RoundRecord) -> None:
-        """Show loss and validation score, and the updates that were rejected."""
+        """Show the loss, the validation score, rejected updates and warnings."""
         loss = "-" if record.loss is None else f"{record.loss:.4f}"
         validation = "" if record.validation is None else f"  validation {100 * record.validation:.1f}"
-        said = f"loss {loss}{validation}{' *' if record.best and validation else ''}"
+        status = f"loss {loss}{validation}{' *' if record.best and validation else ''}"
         if self.progress is not None:
-            self.progress.update(self.task, completed=record.round + 1, said=said)
+            self.progress.update(self.task, completed=record.round + 1, status=status)
         else:
             self.console.print(
-                f"{self.name}: round {record.round + 1}/{self.total_rounds}  {said}  {record.seconds:.1f} s",
+                f"{self.name}: round {record.round + 1}/{self.total_rounds}  {status}  {record.seconds:.1f} s",
                 highlight=False, markup=False,
             )  # fmt: skip
         for silo in record.silos:
@@ -149,17 +163,17 @@ class ConsoleProgress:
             self.console.print(f"  warning: {warning}", highlight=False, markup=False)
 
     def finish(self) -> None:
-        """Remove the bar."""
+        """Stop the progress bar."""
         if self.progress is not None:
             self.progress.stop()
             self.progress = None
 
 
 class TensorBoard:
-    """Write the curves for TensorBoard.
+    """Write the loss, its terms and the validation score for TensorBoard.
 
     Raises:
-        UserError: if tensorboard is not installed.
+        UserError: if TensorBoard is not installed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -173,12 +187,12 @@ class TensorBoard:
         """Do nothing."""
 
     def round(self, record: RoundRecord) -> None:
-        """Add a point to each curve."""
+        """Add one point to each curve."""
         values: dict[str, float | None] = {"loss": record.loss, "validation": record.validation, **record.terms}
         for name, value in values.items():
             if value is not None:
                 self.writer.add_scalar(name, value, record.round)
 
     def finish(self) -> None:
-        """Close the file."""
+        """Close the log file."""
         self.writer.close()

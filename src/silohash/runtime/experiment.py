@@ -1,4 +1,4 @@
-"""A whole training: archive, partition, vectors, rounds, and the model that results."""
+"""Train a run from config to model: read the archive, partition it, prepare inputs, run the rounds, save the model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from silohash.runtime.silo import SiloTask
 from silohash.runtime.worker import Worker, set_threads
 from silohash.types import MODALITIES, Modality, Notify, UserError
 
-PACKAGES = ("torch", "numpy", "numba", "safetensors", "pydantic")
+RECORDED_PACKAGES = ("torch", "numpy", "numba", "safetensors", "pydantic")
 
 
 def train(
@@ -44,15 +44,15 @@ def train(
 
     Args:
         resolved: the config with its methods.
-        folder: the folder of the run, which must not hold a run yet.
-        observers: receive every round's record, in addition to ``rounds.jsonl``.
-        notify: receives a line for everything that the archive's reader skipped.
+        folder: the folder of the new run. It must not hold a run yet.
+        observers: receive the record of each round, in addition to ``rounds.jsonl``.
+        notify: called with one line per skipped item or file of the archive.
 
     Returns:
-        The run, with its model.
+        The trained run.
 
     Raises:
-        UserError: if the config or the data must be corrected first. The folder then does not hold a run.
+        UserError: if the config or the data must be corrected. In this case no run is created.
     """
     config = resolved.config
     Run(folder).check_free()
@@ -71,7 +71,14 @@ def train(
 
 
 def resume(run: Run, *, observers: Sequence[Observer] = ()) -> Run:
-    """Continue an interrupted run and return it; the result equals that of an uninterrupted one.
+    """Continue an interrupted run. The result is identical to that of an uninterrupted run.
+
+    Args:
+        run: the run to continue.
+        observers: receive the record of each remaining round, in addition to ``rounds.jsonl``.
+
+    Returns:
+        The trained run.
 
     Raises:
         UserError: if the folder does not hold a run, its checkpoint is damaged, or the archive has changed.
@@ -84,7 +91,11 @@ def resume(run: Run, *, observers: Sequence[Observer] = ()) -> Run:
 def prepare_run(
     archive: Archive, parts: Partition, resolved: ResolvedConfig
 ) -> tuple[Prepared, dict[Modality, Featuriser]]:
-    """Return a run's training inputs and its fitted featurizers."""
+    """Return a run's training inputs and its fitted featurizers.
+
+    Raises:
+        UserError: if the archive does not fit the config or the methods.
+    """
     silos = training_silos(archive, parts, resolved)
     features = resolved.config.features
     options: Mapping[Modality, Mapping[str, object]] = {"image": features.image, "text": features.text}
@@ -94,7 +105,7 @@ def prepare_run(
         if column is not None:
             unfitted[modality] = featuriser(modality, column, options[modality])
     if not unfitted:
-        raise UserError(f'Archive "{archive.card.name}" has neither images nor texts. Give it a column of either.')
+        raise UserError(f'Archive "{archive.card.name}" has neither images nor texts. Add a column of either.')
     fitted = fit_featurisers(archive, silos, unfitted)
     return prepare(archive, silos, fitted, resolved), fitted
 
@@ -111,24 +122,24 @@ def _train(
         seed=config.seed,
         remarks=resolved.remarks,
     )
-    everyone = [JsonLines(run.rounds_path), *observers]
+    recipients = [JsonLines(run.rounds_path), *observers]
     with make_runner(run.folder / ".inputs", prepared) as (runner, worker):
         state = first_state(run, prepared, worker)
-        for observer in everyone:
+        for observer in recipients:
             observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
         try:
             state = run_rounds(
-                state, federated=resolved.federated, runner=runner, settings=settings, observers=everyone,
+                state, federated=resolved.federated, runner=runner, settings=settings, observers=recipients,
                 save=lambda state: save_checkpoint(run.checkpoint, state, config.digest()),
             )  # fmt: skip
         finally:
-            for observer in everyone:
+            for observer in recipients:
                 observer.finish()
         deploy(state, prepared, featurisers, runner).save(run.model_folder)
 
 
 def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
-    """Return the state that a run starts from: its checkpoint if it has one, else the server's initial state.
+    """Return the state that a run starts from: its checkpoint, or the server's initial state if it does not have one.
 
     Raises:
         UserError: if the checkpoint is damaged, or belongs to another config.
@@ -147,7 +158,7 @@ def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
 def deploy(
     state: RunState, prepared: Prepared, featurisers: Mapping[Modality, Featuriser], runner: Runner
 ) -> TrainedModel:
-    """Return the model that the silos deploy after the round that validation chose."""
+    """Return the trained model of the best round, with a personal model per silo if the method has them."""
     federated = prepared.resolved.federated
     server, kept, number = state.chosen()
     personal = {}
@@ -168,10 +179,10 @@ def deploy(
 
 @contextmanager
 def make_runner(inputs: Path, prepared: Prepared) -> Iterator[tuple[Runner, Worker]]:
-    """Yield the runner that the config asks for and a worker in this process; stop worker processes afterwards.
+    """Yield the configured runner and a worker in this process, and stop any worker processes afterwards.
 
     Args:
-        inputs: a folder that worker processes read the inputs from; it is removed afterwards.
+        inputs: the folder from which worker processes read the inputs. It is removed afterwards.
         prepared: the inputs.
     """
     train = prepared.config.train
@@ -195,11 +206,11 @@ def make_runner(inputs: Path, prepared: Prepared) -> Iterator[tuple[Runner, Work
 
 
 def environment(config: RunConfig) -> dict[str, object]:
-    """Return what the results depend on beside the config: versions and machine."""
+    """Return what the results depend on in addition to the config: software versions and machine."""
     return {
         "silohash": __version__,
         "python": sys.version.split()[0],
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": {name: version(name) for name in RECORDED_PACKAGES},
         "machine": platform.machine(),
         "system": platform.system(),
         "device": str(choose_device(config.train.device)),

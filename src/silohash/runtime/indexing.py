@@ -1,4 +1,4 @@
-"""Build the index of every silo's items, with the codes of the model that the silo deploys."""
+"""Build the index of each silo's items, with the codes of the model that the silo deploys."""
 
 from __future__ import annotations
 
@@ -27,24 +27,28 @@ def index_run(
     fields: Mapping[str, Collection[str]] | None = None,
     notify: Notify = lambda text: None,
 ) -> dict[str, int]:
-    """Build the indexes of a run, replacing earlier ones.
+    """Build the indexes of a run. Existing indexes of the same silos are replaced.
 
     Args:
         run: a trained run.
-        archive: items to index as one more silo, in addition to the silos of the run; None for the silos themselves.
-        model: name of the silo whose model encodes the archive, if silos use different models.
-        fields: per silo, the fields that are stored beside the codes, out of `FIELDS`. A silo that is not listed
-            stores all of them. Previews are stored once per item, in the index of the first modality.
+        archive: an archive to index as an additional silo; None to index the silos of the run.
+        model: name of the silo whose model encodes ``archive``. It is required if silos deploy personal models.
+        fields: for each silo, which of `FIELDS` are stored with the codes. A silo that is not listed stores all of
+            them. A preview is stored only once per item, in the index of its first modality.
         notify: called with one line per silo.
 
     Returns:
-        The number of items per silo.
+        The number of indexed items per silo.
 
     Raises:
-        UserError: if the run has no model, the model of the archive is ambiguous, or an item cannot be encoded.
+        UserError: if the run does not have a model, ``model`` is required or not allowed, the archive has the name of a
+            silo, or an item cannot be encoded.
     """
     if model is not None and archive is None:
-        raise UserError("--model selects the model that encodes an archive. Give the folder of the archive, too.")
+        raise UserError(
+            "--model selects the model that encodes an additional archive, and no archive is given. "
+            "Give its folder as well."
+        )
     counts: dict[str, int] = {}
     for name, items, rows in _parts(run, archive):
         deployed = run.model.deployed_by(name) if archive is None else model or run.model.shared_name()
@@ -65,7 +69,8 @@ def _parts(run: Run, archive: Archive | None) -> Iterator[tuple[str, Archive, Ro
     if archive is not None:
         if archive.card.name in {silo.name for silo in run.partition.silos}:
             raise UserError(
-                f'The archive has the name "{archive.card.name}", which is the name of a silo of the run. Rename its folder.'
+                f'The archive has the name "{archive.card.name}", which is also the name of a silo of the run. '
+                "Rename its folder."
             )
         yield archive.card.name, archive, archive.split("database")
         return
@@ -89,20 +94,20 @@ def _index(
 
 
 def payload_of(archive: Archive, row: int, fields: Collection[str] = FIELDS) -> str:
-    """Return what an index stores beside the code of an item, as JSON: its caption and labels if they are listed."""
-    payload = {"caption": shown(archive, row), "labels": archive.labels_of(row)}
+    """Return an item's payload as JSON, with its caption and labels if ``fields`` lists them."""
+    payload = {"caption": display_text(archive, row), "labels": archive.labels_of(row)}
     return json.dumps({name: value for name, value in payload.items() if name in fields}, ensure_ascii=False)
 
 
-def shown(archive: Archive, row: int) -> str:
-    """Return the text of an item for display. In an archive of characters, the character precedes its name."""
+def display_text(archive: Archive, row: int) -> str:
+    """Return an item's text for display. If the archive has characters, the item's character comes before its text."""
     character = archive.columns.get("character")
     caption = archive.caption(row)
     return f"{character[row]}  {caption}" if character is not None else caption
 
 
 def _preview(images: Pictures, row: int) -> bytes | None:
-    """Return the preview of an item; None if it has no picture, or its picture cannot be read."""
+    """Return an item's preview, or None if it does not have a picture or its picture cannot be read."""
     try:
         return make_preview(images.picture(row))
     except (UserError, OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The figures of a run for every query, stored in a file for paired comparisons of two runs."""
+"""Store a run's measures per query, for paired comparisons of two runs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from silohash.runtime.evaluation import Figures
 from silohash.types import Evaluation, Task, UserError
 
 Key = tuple[Evaluation, Task, str]
-"""(evaluation, task, measure)."""
+"""Evaluation, task and measure."""
 
 
 def write_per_query(path: Path, figures: Figures) -> None:
-    """Write ``per_query.safetensors``: an array ``evaluation/task/measure`` each, and which queries they are of."""
+    """Write ``per_query.safetensors``: one array ``evaluation/task/measure`` per figure, and a digest of the query ids."""
     arrays = {"/".join(key): values for key, values in figures.per_query.items()}
     write_arrays(path, arrays, {"queries": figures.queries})
 
 
 def read_per_query(path: Path) -> tuple[Mapping[Key, npt.NDArray[np.float64]], str]:
-    """Read what `write_per_query` wrote.
+    """Read a file that `write_per_query` wrote.
 
     Returns:
-        ``(Q,)`` float64 for each figure, NaN for a query that is not counted; and the digest of the queries' ids.
+        One ``(Q,)`` float64 array per figure, with NaN for queries that are not counted, and a digest of the query
+        ids.
 
     Raises:
         UserError: if the file is missing or damaged.
@@ -37,6 +38,8 @@ def read_per_query(path: Path) -> tuple[Mapping[Key, npt.NDArray[np.float64]], s
     for name, values in arrays.items():
         parts = name.split("/", 2)
         if len(parts) < 3 or values.ndim != 1:
-            raise UserError(f'{path} is damaged: it holds "{name}". Remove it and run "silohash evaluate" on the run.')
+            raise UserError(
+                f'{path} is damaged: it holds an array "{name}". Remove it and run "silohash evaluate" on the run.'
+            )
         found[cast(Key, tuple(parts))] = values
     return found, str(about.get("queries", ""))

@@ -1,4 +1,4 @@
-"""The inputs of a training: which items each silo trains on, and their vectors and labels in files that workers map."""
+"""Prepare the inputs of training: each silo's training items, with vectors and labels in files that workers map."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from silohash.types import MODALITIES, Arrays, Modality, Rows, UserError
 
 PUBLISHED = "published.safetensors"
 FEWEST_WITH_VALIDATION = 4
-"""A silo with fewer training items holds none back."""
+"""A silo with fewer training items than this does not hold any back for validation."""
 
 
 @dataclass(frozen=True)
 class TrainingSilo:
-    """The rows of the archive that one silo trains on, and those that it holds back for validation."""
+    """The archive rows that one silo trains on, and those that it holds back for validation."""
 
     name: str
     train: Rows
@@ -42,21 +42,21 @@ class TrainingSilo:
     has_text: bool = True
 
     def __len__(self) -> int:
-        """Return the number of rows, training and validation together."""
+        """Return the number of training and validation rows."""
         return len(self.train) + len(self.validation)
 
     def holds(self, modality: Modality) -> bool:
-        """Return whether the silo has the modality at all."""
+        """Return whether the silo has the modality."""
         return self.has_image if modality == "image" else self.has_text
 
 
 def training_silos(archive: Archive, partition: Partition, resolved: ResolvedConfig) -> list[TrainingSilo]:
-    """Split each silo's training items into those it trains on and those that choose the round.
+    """Split each silo's training items into items to train on and validation queries, which select the best round.
 
-    A pooled method gets one silo that trains on the same items as all silos of a federation together.
+    A pooled method gets one silo with the training and validation items of all silos.
 
     Raises:
-        UserError: if no silo has an item to train on.
+        UserError: if no silo has training items, or a pooled method is combined with silos that lack a modality.
     """
     config = resolved.config
     train = archive.split("train")
@@ -76,7 +76,7 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
         )
     if not any(len(silo.train) for silo in silos):
         raise UserError(
-            f'Archive "{archive.card.name}" has no items in the split "train". Give some of its items that split.'
+            f'Archive "{archive.card.name}" has no items in the split "train". Assign some of its items to that split.'
         )
     return [_pooled(silos)] if resolved.federated.pooled else silos
 
@@ -99,17 +99,21 @@ def _pooled(silos: list[TrainingSilo]) -> TrainingSilo:
 def fit_featurisers(
     archive: Archive, silos: list[TrainingSilo], unfitted: Mapping[Modality, Featuriser]
 ) -> dict[Modality, Featuriser]:
-    """Fit each modality's featurizer to sums over silos of the statistics of their training items."""
+    """Fit each modality's featurizer to the silos' training items, from the sums of the silos' statistics.
+
+    Raises:
+        UserError: if no silo has training items of a modality.
+    """
     fitted: dict[Modality, Featuriser] = {}
     for modality, featuriser in unfitted.items():
         column = archive.values(modality)
-        assert column is not None  # noqa: S101  a featuriser was made for it
+        assert column is not None  # noqa: S101  a featurizer exists only for columns of the archive
         held = [silo.train[archive.has(modality)[silo.train]] for silo in silos if silo.holds(modality)]
         parts = [featuriser.statistics(column, rows) for rows in held if len(rows)]
         if not parts:
             raise UserError(
-                f"No silo has a training item with {modality}, so the {modality} tower cannot learn. "
-                f"Set data.modality, or change the partition."
+                f"No silo has training items with {modality} data, so the {modality} tower cannot be trained. "
+                "Set data.modality, or change the partition."
             )
         fitted[modality] = featuriser.fitted(add_statistics(parts))
     return fitted
@@ -121,16 +125,16 @@ def input_scale(featuriser: Featuriser) -> float:
 
 
 def tower_spec(modality: Modality, featuriser: Featuriser, model: ModelConfig) -> TowerSpec:
-    """Return the tower that fits a modality's vectors.
+    """Return the specification of the tower for a modality's vectors.
 
     Raises:
-        UserError: if the vectors need a published network and none is set, or its files do not fit.
+        UserError: if the vectors require a published network and none is configured, or its files do not match.
     """
     shape = tuple(featuriser.shape)
     backbone = model.of(modality)
     if isinstance(featuriser, TokenFeatures) and not backbone:
         raise UserError(
-            'features.text kind "tokens" is for a text tower that is fine-tuned from a published network. Set '
+            'features.text kind "tokens" requires a text tower that is fine-tuned from a published network. Set '
             'model.text = { backbone = "huggingface", model = ... }, or another kind of features.'
         )
     return TowerSpec(
@@ -145,16 +149,17 @@ def tower_spec(modality: Modality, featuriser: Featuriser, model: ModelConfig) -
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that training needs, and nothing else of the archive.
+    """Everything that training needs from the config and the archive.
 
     Attributes:
         resolved: the config with its methods.
-        spec: the towers.
-        silos: for each silo its name and its numbers of training and validation items. A row of the archive may belong
+        spec: the structure of the model.
+        silos: name, number of training items and number of validation items of each silo. An archive row can belong
             to several silos.
-        arrays: ``image``, ``text``, ``labels``, ``has_image`` and ``has_text``: the training rows of silo 0, its
-            validation rows, those of silo 1, and so on; and ``pixel_mean`` and ``pixel_deviation`` for images.
-        published: the weights of published networks that towers start from, as ``modality/name``.
+        arrays: ``image``, ``text``, ``labels``, ``has_image`` and ``has_text``, each with the training rows of silo 0,
+            its validation rows, the training rows of silo 1, and so on. If images are given as pixels, also
+            ``pixel_mean`` and ``pixel_deviation``.
+        published: the initial weights of towers that are published networks, under ``modality/name``.
     """
 
     resolved: ResolvedConfig
@@ -169,7 +174,7 @@ class Prepared:
         return self.resolved.config
 
     def silo(self, number: int, device: torch.device) -> tuple[SiloData, SiloData]:
-        """Return a silo's training and validation items on the device."""
+        """Return a silo's training items and validation items on the device."""
         start = sum(train + validation for _, train, validation in self.silos[:number])
         name, train, validation = self.silos[number]
         return (
@@ -179,11 +184,11 @@ class Prepared:
 
     def _data(self, name: str, rows: slice, device: torch.device) -> SiloData:
         def tensor(key: str) -> torch.Tensor | None:
-            """Return the rows of an array, or None if there is no such array."""
+            """Return the silo's rows of an array, or None if the array does not exist."""
             return torch.from_numpy(np.array(self.arrays[key][rows])).to(device) if key in self.arrays else None
 
         def whole(key: str) -> torch.Tensor | None:
-            """Return a whole array, or None if there is no such array."""
+            """Return a whole array, or None if the array does not exist."""
             return torch.from_numpy(np.array(self.arrays[key])).to(device) if key in self.arrays else None
 
         has_image, has_text = tensor("has_image"), tensor("has_text")
@@ -201,7 +206,7 @@ class Prepared:
         )
 
     def save(self, folder: Path) -> None:
-        """Write the inputs as files that worker processes map."""
+        """Write the inputs as files that worker processes map into memory."""
         with explaining_disk_errors(folder):
             for name, array in self.arrays.items():
                 mapped = open_memmap(folder / f"{name}.npy", mode="w+", dtype=array.dtype, shape=array.shape)
@@ -213,7 +218,7 @@ class Prepared:
 
     @staticmethod
     def load(folder: Path) -> Prepared:
-        """Map the inputs that `save` wrote; processes share the pages."""
+        """Map the inputs that `save` wrote. Processes on one machine share the memory."""
         about = read_json(folder / "prepared.json")
         arrays: Arrays = {
             path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in sorted(folder.glob("*.npy"))
@@ -233,11 +238,11 @@ def prepare(
     featurisers: Mapping[Modality, Featuriser],
     resolved: ResolvedConfig,
 ) -> Prepared:
-    """Turn the silos' items into vectors, and describe the towers that fit them.
+    """Turn the silos' items into vectors, and specify the towers for them.
 
     Raises:
-        UserError: if the archive lacks labels or modalities that the methods need, or no silo holds back validation
-            queries that they need.
+        UserError: if the archive lacks labels or modalities that the methods require, or no silo holds back the
+            validation queries that they require.
     """
     check_methods(archive, silos, featurisers, resolved)
     rows = np.concatenate([part for silo in silos for part in (silo.train, silo.validation)])
@@ -270,14 +275,14 @@ def check_methods(
     featurisers: Mapping[Modality, Featuriser],
     resolved: ResolvedConfig,
 ) -> None:
-    """Check that the archive has what the methods need, and that silos hold back queries for methods that use scores.
+    """Check that the archive and the silos have what the methods require.
 
     Raises:
         UserError: if labels, modalities or validation queries are missing.
     """
     config, local, federated = resolved.config, resolved.local, resolved.federated
-    labelled = archive.labels is not None and bool(archive.labels.any())
-    if (local.needs_labels or federated.needs_labels) and not labelled:
+    labeled = archive.labels is not None and bool(archive.labels.any())
+    if (local.needs_labels or federated.needs_labels) and not labeled:
         needing = config.local.name if local.needs_labels else config.federated.name
         raise UserError(
             f'"{needing}" learns from labels, and archive "{archive.card.name}" has none. Add a column "labels" to its '
@@ -288,17 +293,17 @@ def check_methods(
             f'"{config.federated.name}" needs {federated.min_modalities} modalities, and archive '
             f'"{archive.card.name}" has {len(featurisers)}. Choose another federated method.'
         )
-    _check_validation(labelled=labelled and any(len(silo.validation) for silo in silos), resolved=resolved)
+    _check_validation(labeled=labeled and any(len(silo.validation) for silo in silos), resolved=resolved)
 
 
-def _check_validation(*, labelled: bool, resolved: ResolvedConfig) -> None:
-    """Check that there are labelled validation queries (``labelled``) if a method weights silos by their scores."""
+def _check_validation(*, labeled: bool, resolved: ResolvedConfig) -> None:
+    """Check that labeled validation queries exist if a method weights silos by their scores."""
     config, federated = resolved.config, resolved.federated
     members = getattr(federated, "members", {config.federated.name: federated})
     scoring = [label for label, member in members.items() if getattr(member, "needs_scores", False)]
-    if scoring and not labelled:
+    if scoring and not labeled:
         raise UserError(
-            f'"{scoring[0]}" weights silos by their scores on labelled queries held back from training, and no silo has any '
+            f'"{scoring[0]}" weights silos by their scores on labeled validation queries, and no silo has any '
             f"(evaluate.validation is {config.evaluate.validation:g}). Set evaluate.validation = 0.1, or the method's "
             'weighting = "examples".'
         )

@@ -1,4 +1,4 @@
-"""The folder of a run: its files, and what can be read from them."""
+"""The folder of a run: the paths of its files, and the objects read from them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from silohash.types import UserError
 
 @dataclass(frozen=True)
 class Run:
-    """One run. Config, archive, partition and model are read when they are first needed, and only once.
+    """One run. The config, archive, partition and model are read once, when they are first needed.
 
     Attributes:
-        folder: holds ``config.toml``, ``environment.json``, ``partition.json``, ``rounds.jsonl``, ``results.csv``,
-                ``per_query.safetensors``, ``curves.json``, ``examples.json``, ``checkpoint/``, ``model/``,
-                ``index/<silo>/``
-            and ``report.html``, each as soon as it has been written.
-        given: the config, if it is known already; None to read it from the folder.
+        folder: the folder with ``config.toml``, ``environment.json``, ``partition.json``, ``rounds.jsonl``,
+            ``results.csv``, ``per_query.safetensors``, ``curves.json``, ``examples.json``, ``checkpoint/``, ``model/``,
+            ``index/<silo>/``, ``onnx/`` and ``report.html``, each from the moment that it is written.
+        given: the resolved config; None to read it from the folder.
     """
 
     folder: Path
@@ -48,7 +47,16 @@ class Run:
     def create(
         cls, folder: Path, resolved: ResolvedConfig, partition: Partition, environment: dict[str, object]
     ) -> Run:
-        """Write what is known of a run before its first round.
+        """Create a run's folder, with the files that are known before the first round.
+
+        Args:
+            folder: the folder of the new run.
+            resolved: the config with its methods.
+            partition: how the archive is divided among silos.
+            environment: the content of ``environment.json``.
+
+        Returns:
+            The new run.
 
         Raises:
             UserError: if the folder already holds a run.
@@ -62,27 +70,27 @@ class Run:
 
     @property
     def config_path(self) -> Path:
-        """The run's config, with every value spelled out."""
+        """The config with all values, including defaults."""
         return self.folder / "config.toml"
 
     @property
     def checkpoint(self) -> Path:
-        """The state that an interrupted run resumes from."""
+        """The folder with the state from which an interrupted run resumes."""
         return self.folder / "checkpoint"
 
     @property
     def model_folder(self) -> Path:
-        """The trained model."""
+        """The folder of the trained model."""
         return self.folder / "model"
 
     @property
     def index_folder(self) -> Path:
-        """The indexes, one folder per silo."""
+        """The folder of the indexes, which holds one folder per silo."""
         return self.folder / "index"
 
     @property
     def onnx_folder(self) -> Path:
-        """The towers as ONNX files."""
+        """The folder of the towers as ONNX files."""
         return self.folder / "onnx"
 
     @property
@@ -92,32 +100,32 @@ class Run:
 
     @property
     def rounds_path(self) -> Path:
-        """The record of the rounds, one line per round."""
+        """The records of the rounds, one line per round."""
         return self.folder / "rounds.jsonl"
 
     @property
     def results_path(self) -> Path:
-        """The measured figures."""
+        """The measured figures, one row per evaluation, task and measure."""
         return self.folder / "results.csv"
 
     @property
     def per_query_path(self) -> Path:
-        """The value of each figure for every query."""
+        """The measures per query."""
         return self.folder / "per_query.safetensors"
 
     @property
     def curves_path(self) -> Path:
-        """Precision and recall by radius, one curve per task."""
+        """Precision and recall by Hamming radius, one curve per task."""
         return self.folder / "curves.json"
 
     @property
     def examples_path(self) -> Path:
-        """Example searches, with thumbnails of the items that they show."""
+        """Example searches, with thumbnails of their items."""
         return self.folder / "examples.json"
 
     @property
     def report_path(self) -> Path:
-        """The report, a web page."""
+        """The report, an HTML page."""
         return self.folder / "report.html"
 
     @property
@@ -129,7 +137,7 @@ class Run:
         """Check that the folder holds a run.
 
         Raises:
-            UserError: if it does not.
+            UserError: if it does not hold a run.
         """
         if not self.config_path.exists():
             raise UserError(
@@ -141,7 +149,7 @@ class Run:
         """Check that the folder does not hold a run.
 
         Raises:
-            UserError: if it does.
+            UserError: if it already holds a run.
         """
         if self.config_path.exists():
             raise UserError(
@@ -151,7 +159,7 @@ class Run:
 
     @cached_property
     def config(self) -> RunConfig:
-        """The config that the run was started with."""
+        """The config of the run."""
         if self.given is not None:
             return self.given.config
         self.check()
@@ -186,12 +194,16 @@ class Run:
         return TrainedModel.load(self.model_folder, self.resolved)
 
     def rounds(self) -> list[RoundRecord]:
-        """Return the record of every round."""
+        """Return the records of the completed rounds."""
         return read_rounds(self.rounds_path)
 
 
 def archive_of(config: RunConfig) -> Archive:
-    """Open the archive that a config names, or one modality of it."""
+    """Open the configured archive, or only one modality of it if the config says so.
+
+    Raises:
+        UserError: if the archive cannot be read, or does not have the modality.
+    """
     data = config.data
     protocol = {} if data.protocol is None else {"protocol": data.protocol}
     archive = open_archive(data.name, data.path, options={**data.options, **protocol})
@@ -199,7 +211,7 @@ def archive_of(config: RunConfig) -> Archive:
 
 
 def runs(folders: Sequence[Path]) -> list[Run]:
-    """Return the runs in some folders.
+    """Return the runs in the given folders.
 
     Raises:
         UserError: if a folder does not hold a run.

@@ -1,4 +1,4 @@
-"""Who trains the silos of a round: this process, or worker processes beside it. Results come in silo order."""
+"""Train the silos of a round, in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -19,27 +19,30 @@ TASK_KINDS: dict[str, TaskKind] = {kind: kind for kind in get_args(TaskKind)}
 
 
 class Runner(Protocol):
-    """Run silo tasks and yields their results in the order of the tasks."""
+    """The interface of an object that runs silo tasks."""
 
     def run(self, tasks: Sequence[SiloTask]) -> Iterable[SiloResult]:
-        """Run tasks; the result of a ``validate`` task holds ``score`` and ``queries`` in its update."""
+        """Run tasks and yield their results in the order of the tasks.
+
+        The update of a ``validate`` task holds the scalar ``score`` and the count ``queries``.
+        """
         ...
 
     def close(self) -> None:
-        """End workers, if there are any."""
+        """Stop any worker processes."""
         ...
 
 
 class SiloWorker(Protocol):
-    """Does one task after another."""
+    """The interface of an object that carries out one silo task at a time."""
 
     def do(self, task: SiloTask) -> SiloResult:
-        """Does a task."""
+        """Carry out a task and return its result."""
         ...
 
 
 class InProcess:
-    """Train silo after silo in this process."""
+    """Train one silo after another in this process."""
 
     def __init__(self, worker: SiloWorker) -> None:
         self.worker = worker
@@ -50,28 +53,29 @@ class InProcess:
             yield self.worker.do(task)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing, because there are no worker processes."""
 
 
 class WorkerProcesses:
     """Train several silos at a time, in worker processes that share the prepared inputs.
 
-    The inputs are files that every process maps, so they are in memory once. Tasks and results cross the pipes as
-    encoded messages; nothing is pickled.
+    Every process maps the files of the inputs, so they are in memory only once. Tasks and results are sent through
+    pipes as encoded messages. Nothing is pickled.
 
     Args:
-        folder: where `Prepared.save` put the inputs.
-        workers: number of processes.
+        folder: the folder that `Prepared.save` wrote.
+        workers: number of worker processes.
     """
 
     def __init__(self, folder: Path, workers: int) -> None:
         self.pool = ProcessPool([sys.executable, "-m", "silohash.runtime.worker", str(folder)], workers)
 
     def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
-        """Give each task to the next free worker process and yield the results in the order of the tasks.
+        """Send each task to the next free worker process, and yield the results in the order of the tasks.
 
         Raises:
-            UserError: if a worker process fails; with its message.
+            UserError: if a worker process ends, or reports an error that the user can correct.
+            RuntimeError: if a worker process reports any other error.
         """
         futures = [self.pool.submit(partial(_exchange_task, task)) for task in tasks]
         try:
@@ -92,14 +96,14 @@ def _exchange_task(task: SiloTask, exchange: Exchange) -> SiloResult:
         answer = exchange(encode_task(task))
     except ProcessEndedError as error:
         raise UserError(
-            f"A worker process ended while it trained silo {task.silo} (exit status {error.status}). If memory ran out, "
-            "lower train.workers or train.batch; then resume the run."
+            f"A worker process ended while it trained silo {task.silo} (exit status {error.status}). If memory ran "
+            "out, lower train.workers or train.batch; then resume the run."
         ) from error
     return decode_result(Message.decode(answer))
 
 
 def encode_task(task: SiloTask) -> bytes:
-    """Return a task as one message: the broadcast, with the silo's own state in its section."""
+    """Encode a task as one message: the broadcast, with the state that the silo kept."""
     broadcast = task.broadcast
     return replace(
         broadcast,
@@ -110,7 +114,7 @@ def encode_task(task: SiloTask) -> bytes:
 
 
 def decode_task(message: Message) -> SiloTask:
-    """Read what `encode_task` made."""
+    """Return the task that `encode_task` encoded."""
     broadcast = replace(message, state={})
     return SiloTask(
         kind=TASK_KINDS[message.notes["task"]], silo=message.counts["silo"], broadcast=broadcast, kept=message.state
@@ -118,7 +122,7 @@ def decode_task(message: Message) -> SiloTask:
 
 
 def encode_result(result: SiloResult) -> bytes:
-    """Return a result as one message: the update, with the silo's state and the record of its round."""
+    """Encode a result as one message: the update, with the state to keep and the record of the silo's round."""
     about = {
         "silo": result.silo,
         "loss": repr(result.loss),
@@ -131,11 +135,11 @@ def encode_result(result: SiloResult) -> bytes:
 
 
 def decode_result(message: Message) -> SiloResult:
-    """Read what `encode_result` made.
+    """Return the result that `encode_result` encoded.
 
     Raises:
-        UserError: if the worker reports something that the user can put right.
-        RuntimeError: if it reports anything else; with the worker's own traceback.
+        UserError: if the worker reports an error that the user can correct.
+        RuntimeError: if the worker reports any other error, with the worker's traceback.
     """
     if "crash" in message.notes:
         raise RuntimeError(f"A worker process failed:\n{message.notes['crash']}")

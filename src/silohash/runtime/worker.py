@@ -1,4 +1,4 @@
-"""Does silo tasks: within a process, or as a process of its own (``python -m silohash.runtime.worker FOLDER``)."""
+"""Carry out silo tasks, in this process or in a worker process (``python -m silohash.runtime.worker FOLDER``)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from silohash.types import Task, UserError, database_modality, query_modality
 
 
 class Worker:
-    """Holds one model and every silo's data that it has met.
+    """Carry out silo tasks with one model, and keep the data of each silo in memory once it has been loaded.
 
     Args:
-        prepared: the run's inputs.
-        device: where to train.
+        prepared: the inputs of the run.
+        device: the device to train on.
     """
 
     def __init__(self, prepared: Prepared, device: torch.device) -> None:
@@ -49,7 +49,7 @@ class Worker:
         self.data: dict[int, tuple[SiloData, SiloData]] = {}
 
     def do(self, task: SiloTask) -> SiloResult:
-        """Train a silo, scores what it would deploy on its own validation queries, or returns that."""
+        """Carry out a task: train a silo, finish its round, score the model that it deploys, or return that model."""
         if task.silo not in self.data:
             self.data[task.silo] = self.prepared.silo(task.silo, self.device)
         train, validation = self.data[task.silo]
@@ -71,12 +71,12 @@ class Worker:
         if task.kind == "validate":
             return self._validate(context, validation)
         model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
-        return _answer(context, model)
+        return _result(context, model)
 
     def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:
         score, chance = self._score(context, validation)
         queries = len(validation) if np.isfinite(score) else 0
-        return _answer(
+        return _result(
             context,
             Message(
                 kind="score", sender=context.data.name, round=context.round, scalars={"score": score, "chance": chance},
@@ -89,14 +89,20 @@ class Worker:
         return validation_score(model, context.data, validation, self.config.local.bits)
 
 
-def _answer(context: SiloContext, message: Message) -> SiloResult:
+def _result(context: SiloContext, message: Message) -> SiloResult:
     return SiloResult(silo=context.silo, update=message, kept={}, loss=float("nan"), terms={}, seconds=0.0)
 
 
 def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloData, bits: int) -> tuple[float, float]:
-    """Return the mean over i2t and t2i of the expected mAP@all, and what random codes would reach.
+    """Return the mean of the expected mAP@all over i2t and t2i, and the mAP@all expected of random codes.
 
-    Over i2i or t2t for one modality; NaN, both, if there is none.
+    With only one modality, the task is i2i or t2t. Both values are NaN if there are no labels or no pairs to rank.
+
+    Args:
+        model: encodes both the queries and the database.
+        database: the items that are searched.
+        queries: the items that serve as queries.
+        bits: code length.
     """
     if not len(queries) or not len(database) or queries.labels is None or database.labels is None:
         return float("nan"), float("nan")
@@ -106,16 +112,16 @@ def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloDa
     )
     scores, chances = [], []
     for task in tasks:
-        asking, asked = queries.has(query_modality(task)).cpu(), database.has(database_modality(task)).cpu()
-        if not asking.any() or not asked.any():
+        query_rows, item_rows = queries.has(query_modality(task)).cpu(), database.has(database_modality(task)).cpu()
+        if not query_rows.any() or not item_rows.any():
             continue
         relevance = Relevance(
-            query_labels=queries.labels.cpu()[asking].numpy().astype(np.uint8),
-            database_labels=database.labels.cpu()[asked].numpy().astype(np.uint8),
+            query_labels=queries.labels.cpu()[query_rows].numpy().astype(np.uint8),
+            database_labels=database.labels.cpu()[item_rows].numpy().astype(np.uint8),
         )
         counts = histogram(
-            pack(query_codes[query_modality(task)].cpu()[asking].numpy()),
-            pack(database_codes[database_modality(task)].cpu()[asked].numpy()),
+            pack(query_codes[query_modality(task)].cpu()[query_rows].numpy()),
+            pack(database_codes[database_modality(task)].cpu()[item_rows].numpy()),
             relevance,
             bits,
         )
@@ -125,23 +131,23 @@ def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloDa
 
 
 def set_threads(train: TrainConfig) -> None:
-    """Set this process the threads that the config says: all cores shared among the workers by default."""
+    """Set the number of threads of this process. By default the available cores are divided among the workers."""
     torch.set_num_threads(train.threads or max(1, available_cores() // train.workers))
 
 
 def main() -> None:
-    """Answer the tasks on standard input until it ends."""
+    """Carry out the tasks on standard input until it is closed."""
     serve(_prepare)
 
 
 def _prepare() -> Callable[[bytes], bytes]:
-    """Load the inputs in the folder that the command line names; return the function that answers a task."""
+    """Load the inputs from the folder given on the command line, and return the function that carries out a task."""
     prepared = Prepared.load(Path(sys.argv[1]))
     set_threads(prepared.config.train)
     worker = Worker(prepared, choose_device(prepared.config.train.device))
 
     def answer(request: bytes) -> bytes:
-        """Return the result of a task, or a message that tells why it failed."""
+        """Return the result of a task, or a message that describes why it failed."""
         try:
             return encode_result(worker.do(decode_task(Message.decode(request))))
         except Exception as error:

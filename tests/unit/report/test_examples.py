@@ -55,7 +55,7 @@ def test_results_equal_those_of_a_search_across_silos(trained: Run) -> None:
     found = evaluator(trained)
     for task in ("t2i", "i2t"):
         asked = query_modality(task)
-        for row in found.asking(asked)[:4]:
+        for row in found.held_queries(asked)[:4]:
             value = np.asarray(trained.archive.values(asked)[row])
             hits = ask_run(trained, value, asked, database_modality(task), k=7)
             assert hits.missing_silos == {}

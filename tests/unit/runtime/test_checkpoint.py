@@ -115,7 +115,7 @@ def test_truncated_missing_and_replaced_files(tmp_path: Path, name: str) -> None
     altered = bytearray(content)
     altered[-1] ^= 1
     path.write_bytes(bytes(altered))
-    with pytest.raises(UserError, match="not the file that the checkpoint names"):
+    with pytest.raises(UserError, match="does not match the digest in the checkpoint: it was damaged or replaced"):
         load_checkpoint(folder, DIGEST)
 
 

@@ -302,13 +302,15 @@ def test_refusals(shared: Run, folder) -> None:
         evaluate_run(shared, ignore_labels=["parot"])
     unlabelled = Run(shared.folder)
     unlabelled.__dict__["archive"] = replace(shared.archive, labels=None, label_names=())
-    with pytest.raises(UserError, match="has no labels, so nothing says which item is relevant"):
+    with pytest.raises(
+        UserError, match=r'has no labels, so it is unknown which items are relevant to a query\. Add a column "labels"'
+    ):
         evaluate_run(unlabelled)
     nobody = Run(shared.folder)
     nobody.__dict__["archive"] = replace(
         shared.archive, splits={**shared.archive.splits, "query": np.zeros(0, np.int64)}
     )
-    with pytest.raises(UserError, match='no item in "query"'):
+    with pytest.raises(UserError, match='no items in the split "query" to evaluate on'):
         evaluate_run(nobody)
     with pytest.raises(UserError, match="does not hold a run"):
         evaluate_run(Run(folder / "nowhere"))

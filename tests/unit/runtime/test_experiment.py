@@ -134,7 +134,9 @@ def test_folder_that_is_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("there", "task"), [("image", "i2i"), ("text", "t2t")])
 def test_one_modality_alone(tmp_path: Path, there: str, task: str) -> None:
     own = write_archive(tmp_path / "archive", count=60, **{"image": None, "text": None, there: "given"})
-    with pytest.raises(UserError, match=rf"has {there} only, so none of the tasks i2t, t2i .*Set evaluate\.tasks"):
+    with pytest.raises(
+        UserError, match=rf"The model encodes {there} only, so none of the tasks i2t, t2i .*Set evaluate\.tasks"
+    ):
         train(own, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     run = train(own, tmp_path / "run", evaluate={"tasks": [task, "i2t"]})
@@ -179,7 +181,7 @@ def test_more_items_become_one_more_silo(run: Run, tmp_path: Path) -> None:
     more = read_folder(write_archive(tmp_path / "more", count=30, text="words", seed=5))
     assert index_run(run, more) == {"more": 25}
     same = read_folder(write_archive(tmp_path / run.partition.silos[0].name, count=30, text="words"))
-    with pytest.raises(UserError, match=r"which is the name of a silo of the run\. Rename its folder"):
+    with pytest.raises(UserError, match=r"which is also the name of a silo of the run\. Rename its folder"):
         index_run(run, same)
 
 

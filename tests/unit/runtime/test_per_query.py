@@ -75,7 +75,7 @@ def test_damaged_file_is_named(tmp_path: Path, content: bytes | None) -> None:
 
 def test_foreign_array_is_named(tmp_path: Path) -> None:
     write_arrays(tmp_path / "per_query.safetensors", {"weights": np.zeros(3)})
-    with pytest.raises(UserError, match='holds "weights"'):
+    with pytest.raises(UserError, match='holds an array "weights"'):
         read_per_query(tmp_path / "per_query.safetensors")
 
 

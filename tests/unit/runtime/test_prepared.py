@@ -98,7 +98,9 @@ def test_featurisers_are_fitted_to_the_sums_of_what_silos_train_on(tmp_path) -> 
     fewer = fit_featurisers(archive, without, unfitted)["image"].transform(archive.image, np.arange(200))
     values = archive.image[others].astype(np.float64)
     assert np.allclose(fewer, (archive.image - values.mean(0)) / values.std(0), atol=1e-4)
-    with pytest.raises(UserError, match="No silo has a training item with image"):
+    with pytest.raises(
+        UserError, match="No silo has training items with image data, so the image tower cannot be trained"
+    ):
         fit_featurisers(archive, [replace(silo, has_image=False) for silo in silos], unfitted)
 
 
