@@ -237,7 +237,7 @@ class Evaluator:
 
     def held_queries(self, modality: Modality) -> Rows:
         """Return the archive rows of the queries for which some silo holds the modality."""
-        return self.queries[self.owner[modality][self.queries] >= 0]
+        return np.asarray(self.queries[self.owner[modality][self.queries] >= 0])
 
     def parts(self, evaluation: Evaluation, task: Task) -> Iterator[Part]:
         """Yield the parts of an evaluation. There are none if the method does not have the model that it requires."""

@@ -18,7 +18,7 @@ Key = tuple[Evaluation, Task, str]
 
 
 def write_per_query(path: Path, figures: Figures) -> None:
-    """Write ``per_query.safetensors``: one array ``evaluation/task/measure`` per figure, and a digest of the query ids."""
+    """Write ``per_query.safetensors``: one array ``evaluation/task/measure`` per figure, and the queries' digest."""
     arrays = {"/".join(key): values for key, values in figures.per_query.items()}
     write_arrays(path, arrays, {"queries": figures.queries})
 

@@ -55,40 +55,11 @@ def test_digest_changes_with_any_weight_and_with_what_comes_before_the_tower(run
     assert model.encoder().digest == TrainedModel.load(run.model_folder).encoder().digest
 
 
-@pytest.mark.parametrize("modality", MODALITIES)
-def test_one_query_is_coded_as_the_archive_is(run: Run, modality) -> None:
-    encoder = run.model.encoder()
-    rows = run.archive.split("query")[:4]
-    codes = encoder.codes(run.archive, rows, modality)
-    for place, row in enumerate(rows):
-        one = encoder.encode(run.archive.values(modality)[row], modality)
-        assert np.array_equal(one.words, codes.words[place : place + 1])
-        assert one.model_digest == codes.model_digest
-    none = encoder.codes(run.archive, rows[:0], modality)
-    assert none.words.shape == (0, codes.words.shape[1])
-
-
-def test_queries_of_the_wrong_kind(run: Run) -> None:
-    encoder = run.model.encoder()
-    with pytest.raises(UserError, match="16"):
-        encoder.encode(np.zeros(7, np.float32), "image")
-    with pytest.raises(UserError):
-        encoder.encode("words", "image")
-    with pytest.raises(UserError):
-        encoder.encode(np.zeros(16, np.float32), "text")
-
-
 def test_models_that_there_are_not(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'The run has no model "north"\. Its models are: global'):
         run.model.encoder("north")
     assert run.model.deployed_by("north") == "global"
     assert not run.model.personalized
-    spec = replace(run.model.spec, towers={"text": run.model.spec.towers["text"]})
-    params = {n: a for n, a in run.model.weights["global"].params.items() if n.startswith("text.")}
-    texts = {"text": run.model.featurisers["text"]}
-    only = replace(run.model, spec=spec, featurisers=texts, weights={"global": Weights(params, {})}).encoder()
-    with pytest.raises(UserError, match="trained without image data and encodes only text"):
-        only.encode(np.zeros(16, np.float32), "image")
     with pytest.raises(UserError, match=r"has no trained model yet\. Run: silohash resume"):
         TrainedModel.load(tmp_path / "model")
 

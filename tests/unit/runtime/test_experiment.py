@@ -17,7 +17,6 @@ from silohash.features.device import choose_device
 from silohash.federated.base import SiloContext
 from silohash.federated.methods.fedala import FedALA
 from silohash.files import read_json
-from silohash.index.store import Store
 from silohash.models.parameters import params_of
 from silohash.runtime import experiment
 from silohash.runtime.evaluation import evaluate_run
@@ -125,12 +124,6 @@ def test_archive_that_has_changed_since(archive: Path, tmp_path: Path) -> None:
         experiment.resume(Run.open(run.folder))
 
 
-def test_folder_that_is_no_run(tmp_path: Path) -> None:
-    for call in (Run.open, lambda folder: runs([folder]), lambda folder: Run(folder).config):
-        with pytest.raises(UserError, match=r"does not hold a run: it has no config\.toml\. Train one: silohash train"):
-            call(tmp_path)
-
-
 @pytest.mark.parametrize(("there", "task"), [("image", "i2i"), ("text", "t2t")])
 def test_one_modality_alone(tmp_path: Path, there: str, task: str) -> None:
     own = write_archive(tmp_path / "archive", count=60, **{"image": None, "text": None, there: "given"})
@@ -154,35 +147,6 @@ def test_skipped_rows_are_said(tmp_path: Path) -> None:
     experiment.train(resolve(tiny_config(own, federated={"rounds": 1})), tmp_path / "run", notify=said.append)
     assert len(said) == 1
     assert said[0].startswith("skipped: metadata.csv, row 9: image.npy holds NaN")
-
-
-def test_indexes_hold_every_silos_database(run: Run) -> None:
-    counts = index_run(run)
-    assert sum(counts.values()) == len(run.archive.split("database"))
-    for silo in run.partition.silos:
-        for modality in ("image", "text"):
-            with Store.open(run.index_folder / silo.name / f"{modality}.sqlite") as store:
-                items = silo.split(run.archive, "database")
-                assert len(store) == len(items)
-                assert store.manifest.model_digest == run.model.encoder().digest
-                every = np.arange(len(store))
-                key = store.item_ids(every).index(str(run.archive.ids[items[0]]))
-                (payload,) = store.payloads(every[[key]])
-                assert payload["labels"] == run.archive.labels_of(int(items[0]))
-                assert payload["caption"] == run.archive.caption(int(items[0]))
-    before = sorted(path.name for path in run.index_folder.iterdir())
-    index_run(run)
-    assert sorted(path.name for path in run.index_folder.iterdir()) == before
-
-
-def test_more_items_become_one_more_silo(run: Run, tmp_path: Path) -> None:
-    from silohash.data.formats.folder import read_folder
-
-    more = read_folder(write_archive(tmp_path / "more", count=30, text="words", seed=5))
-    assert index_run(run, more) == {"more": 25}
-    same = read_folder(write_archive(tmp_path / run.partition.silos[0].name, count=30, text="words"))
-    with pytest.raises(UserError, match=r"which is also the name of a silo of the run\. Rename its folder"):
-        index_run(run, same)
 
 
 def test_validation_score_is_the_mean_over_both_tasks() -> None:

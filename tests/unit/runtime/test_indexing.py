@@ -1,0 +1,252 @@
+"""Indexes of a run: every silo's items with the codes of the model that it deploys, and what is stored with them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from silohash.data.archive import Archive, ArchiveCard
+from silohash.data.formats.folder import read_folder
+from silohash.data.partition.base import SiloRows
+from silohash.index.store import Store
+from silohash.runtime import indexing
+from silohash.runtime.indexing import FIELDS, display_text, index_run, payload_of
+from silohash.runtime.run import Run
+from silohash.types import MODALITIES, Modality, UserError
+from tests.runs import train, write_archive
+
+COUNT = 48
+
+
+class Squares:
+    """One gray square per item. Every fifth picture cannot be read."""
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def picture(self, row: int) -> Image.Image:
+        if row % 5 == 0:
+            raise [UserError, OSError, ValueError][row // 5 % 3]("broken")
+        return Image.new("L", (2, 2), row)
+
+    def digest(self) -> str:
+        return "squares"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run whose silos deploy one model."""
+    folder = tmp_path_factory.mktemp("indexing")
+    archive = write_archive(folder / "archive", count=COUNT, text="words")
+    return train(archive, folder / "run", federated={"rounds": 1})
+
+
+@pytest.fixture(scope="module")
+def personal(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run in which every silo deploys a personal model."""
+    folder = tmp_path_factory.mktemp("personal")
+    archive = write_archive(folder / "archive", count=COUNT, text="words")
+    return train(archive, folder / "run", federated={"name": "local", "rounds": 1})
+
+
+@pytest.fixture
+def run(trained: Run, tmp_path: Path) -> Run:
+    """The run with an empty folder for indexes, and with pictures to show."""
+    return elsewhere(trained, tmp_path, archive=replace(trained.archive, preview=Squares()))
+
+
+def elsewhere(trained: Run, folder: Path, **changes: object) -> Run:
+    """Return a run in another folder, with the model, the partition and the archive of a trained run."""
+    run = Run(folder, trained.resolved)
+    known = {"model": trained.model, "partition": trained.partition, "archive": trained.archive}
+    run.__dict__.update(known | changes)
+    return run
+
+
+def stored(run: Run, silo: str, modality: Modality) -> tuple[list[str], list[list[int]], list[dict], dict[str, bytes]]:
+    """Return the ids, codes, payloads and previews of an index."""
+    with Store.open(run.index_folder / silo / f"{modality}.sqlite") as store:
+        index = store.load()
+        ids = store.item_ids(index.keys)
+        return ids, index.words(index.keys).tolist(), store.payloads(index.keys), store.previews(ids)
+
+
+def gray(preview: bytes) -> object:
+    return Image.open(io.BytesIO(preview)).getpixel((0, 0))
+
+
+@pytest.mark.parametrize("block", [1, 4, 50_000])
+def test_an_index_holds_its_silos_database(run: Run, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexing, "BLOCK_ROWS", block)
+    lines: list[str] = []
+    counts = index_run(run, notify=lines.append)
+    encoder, archive = run.model.encoder(), run.archive
+    for silo in run.partition.silos:
+        rows = silo.split(archive, "database")
+        assert counts[silo.name] == len(rows) > 4
+        for modality in MODALITIES:
+            ids, words, payloads, previews = stored(run, silo.name, modality)
+            codes = encoder.codes(archive, rows, modality)
+            assert ids == archive.ids[rows].tolist()
+            assert words == codes.words.tolist()
+            assert payloads == [{"caption": str(archive.text[r]), "labels": archive.labels_of(int(r))} for r in rows]
+            readable = {str(archive.ids[r]): int(r) for r in rows if r % 5} if modality == "image" else {}
+            assert {name: gray(content) for name, content in previews.items()} == readable
+            with Store.open(run.index_folder / silo.name / f"{modality}.sqlite") as store:
+                manifest = store.manifest
+            assert (manifest.model_digest, manifest.bits, manifest.modality) == (encoder.digest, encoder.bits, modality)
+    assert sum(counts.values()) == len(archive.split("database"))
+    assert lines == [f"{name}: {count} items" for name, count in counts.items()]
+
+
+def test_numbers_of_items_are_grouped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    many = np.zeros(12_345, np.int64)
+    monkeypatch.setattr(indexing, "_parts", lambda run, archive: iter([("north", run.archive, many)]))
+    monkeypatch.setattr(indexing, "_index", lambda *arguments: None)
+    assert index_run(run, notify=lines.append) == {"north": 12_345}
+    assert lines == ["north: 12,345 items"]
+
+
+def test_earlier_indexes_are_replaced(run: Run) -> None:
+    first, second, _ = (silo.name for silo in run.partition.silos)
+    index_run(run)
+    (run.index_folder / first / "left.over").touch()
+    before = stored(run, second, "image")
+    other = run.index_folder / "other"
+    other.mkdir()
+    index_run(run)
+    assert not (run.index_folder / first / "left.over").exists()
+    assert stored(run, second, "image") == before
+    assert other.is_dir()
+
+
+def test_each_silo_stores_the_fields_that_it_lists(run: Run) -> None:
+    names = [silo.name for silo in run.partition.silos]
+    fields: Mapping[str, Collection[str]] = {names[0]: (), names[1]: ("labels", "preview")}
+    index_run(run, fields=fields)
+    kept = {}
+    for name in names:
+        _, _, payloads, previews = stored(run, name, "image")
+        kept[name] = ({key for payload in payloads for key in payload}, bool(previews))
+        assert stored(run, name, "text")[3] == {}
+    assert kept == {
+        names[0]: (set(), False),
+        names[1]: ({"labels"}, True),
+        names[2]: ({"caption", "labels"}, True),
+    }
+
+
+def test_items_that_lack_a_modality_are_left_out_of_its_index(run: Run) -> None:
+    first = run.partition.silos[0]
+    rows = first.split(run.archive, "database")
+    has_text = run.archive.has_text.copy()
+    has_text[rows[1:]] = False
+    has_image = run.archive.has_image.copy()
+    has_image[rows] = False
+    run.__dict__["archive"] = replace(run.archive, has_text=has_text, has_image=has_image)
+    assert index_run(run)[first.name] == len(rows)
+    assert [path.name for path in (run.index_folder / first.name).iterdir()] == ["text.sqlite"]
+    ids, _, _, previews = stored(run, first.name, "text")
+    assert ids == run.archive.ids[rows[:1]].tolist()
+    assert list(previews) == [name for name, row in zip(ids, rows, strict=False) if row % 5]
+
+
+def test_an_archive_is_indexed_as_an_additional_silo(run: Run, tmp_path: Path) -> None:
+    more = read_folder(write_archive(tmp_path / "more", count=30, text="words", seed=5))
+    assert index_run(run, more) == {"more": 25}
+    assert [path.name for path in run.index_folder.iterdir()] == ["more"]
+    ids, words, _, _ = stored(run, "more", "text")
+    rows = more.split("database")
+    assert ids == more.ids[rows].tolist()
+    assert words == run.model.encoder().codes(more, rows, "text").words.tolist()
+
+
+def test_an_archive_must_not_have_the_name_of_a_silo(run: Run, tmp_path: Path) -> None:
+    for silo in (run.partition.silos[0], run.partition.silos[-1]):
+        same = read_folder(write_archive(tmp_path / silo.name, count=30, text="words"))
+        with pytest.raises(UserError, match=r"which is also the name of a silo of the run\. Rename its folder"):
+            index_run(run, same)
+    assert not run.index_folder.exists()
+
+
+def test_personal_models_encode_their_silos_items(personal: Run, tmp_path: Path) -> None:
+    run = elsewhere(personal, tmp_path)
+    index_run(run)
+    digests = set()
+    for silo in run.partition.silos:
+        encoder = run.model.encoder(silo.name)
+        rows = silo.split(run.archive, "database")
+        assert stored(run, silo.name, "image")[1] == encoder.codes(run.archive, rows, "image").words.tolist()
+        digests.add(encoder.digest)
+    assert len(digests) == 3
+
+
+def test_the_model_of_an_additional_archive(personal: Run, trained: Run, tmp_path: Path) -> None:
+    run = elsewhere(personal, tmp_path / "run")
+    more = read_folder(write_archive(tmp_path / "more", count=12, text="words", seed=5))
+    with pytest.raises(UserError, match="Name one with --model"):
+        index_run(run, more)
+    name = run.partition.silos[1].name
+    index_run(run, more, model=name)
+    codes = run.model.encoder(name).codes(more, more.split("database"), "image")
+    assert stored(run, "more", "image")[1] == codes.words.tolist()
+    with pytest.raises(UserError, match=r'The run has no model "north"'):
+        index_run(run, more, model="north")
+    for each in (run, elsewhere(trained, tmp_path / "trained")):
+        with pytest.raises(UserError, match=r"--model .* no archive is given\. Give its folder"):
+            index_run(each, model=name)
+
+
+def test_a_silo_without_items_gets_an_empty_folder(run: Run) -> None:
+    first, *rest = run.partition.silos
+    parts = replace(run.partition, silos=(SiloRows(first.name, first.rows[:0]), *rest))
+    run.__dict__["partition"] = parts
+    assert index_run(run)[first.name] == 0
+    assert list((run.index_folder / first.name).iterdir()) == []
+
+
+def toy(**columns: np.ndarray) -> Archive:
+    base = np.arange(3)
+    return Archive(
+        ids=np.array(["a", "b", "c"]), image=None, text=np.array(["LATIN A", "Über", ""]),
+        labels=np.array([[1, 1], [0, 1], [0, 0]], np.uint8), label_names=("cat", "dög"), columns=columns,
+        splits={"query": base[:0], "database": base, "train": base},
+        card=ArchiveCard(name="toy", source="this test", licence="CC0"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "fields", "expected"),
+    [
+        (0, FIELDS, {"caption": "LATIN A", "labels": ["cat", "dög"]}),
+        (1, ("caption",), {"caption": "Über"}),
+        (1, ("labels", "preview"), {"labels": ["dög"]}),
+        (2, FIELDS, {"caption": "", "labels": []}),
+        (0, (), {}),
+        (0, ("preview",), {}),
+    ],
+)
+def test_payloads(row: int, fields: Collection[str], expected: Mapping[str, object]) -> None:
+    text = payload_of(toy(), row, fields)
+    assert json.loads(text) == expected
+    assert "\\u" not in text
+
+
+def test_all_fields_are_in_a_payload_by_default() -> None:
+    assert json.loads(payload_of(toy(), 0)) == {"caption": "LATIN A", "labels": ["cat", "dög"]}
+
+
+def test_a_character_comes_before_its_text() -> None:
+    assert display_text(toy(), 1) == "Über"
+    characters = np.array(["A", "Ü", "?"])
+    assert [display_text(toy(character=characters), row) for row in range(3)] == ["A  LATIN A", "Ü  Über", "?  "]
+    assert display_text(toy(script=characters), 0) == "LATIN A"
+    assert json.loads(payload_of(toy(character=characters), 0))["caption"] == "A  LATIN A"
