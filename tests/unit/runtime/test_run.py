@@ -167,11 +167,11 @@ def test_options_and_protocol_are_given_to_the_reader(folder: Path, monkeypatch:
     calls: list[tuple[object, object, object]] = []
     monkeypatch.setattr(module, "open_archive", lambda name, path, *, options: calls.append((name, path, options)))
     archive_of(tiny_config(folder, data={"options": {"labels": "place"}}))
-    named = {"path": None, "name": "nus-wide", "options": {"root": "here"}}
+    named = {"path": None, "name": "nus-wide", "options": {"root": "/data"}}
     archive_of(tiny_config(folder, data={**named, "protocol": "fedcafe"}))
     archive_of(tiny_config(folder, data=named))
     assert calls == [
         (None, folder, {"labels": "place"}),
-        ("nus-wide", None, {"root": "here", "protocol": "fedcafe"}),
-        ("nus-wide", None, {"root": "here"}),
+        ("nus-wide", None, {"root": "/data", "protocol": "fedcafe"}),
+        ("nus-wide", None, {"root": "/data"}),
     ]
