@@ -75,19 +75,19 @@ def _archive(codepoints: npt.NDArray[np.int32], face_of_item: npt.NDArray[np.int
     slugs = np.array([name.replace(" ", "-") for name, _ in FACES])
     hexadecimal = np.array([f"u{codepoint:04x}-" for codepoint in unique])
 
-    def per_item(attribute: str) -> npt.NDArray[np.str_]:
+    def _per_item(attribute: str) -> npt.NDArray[np.str_]:
         return np.array([getattr(glyph, attribute) for glyph in known], dtype=np.str_)[character_of]
 
     return Archive(
         ids=np.strings.add(hexadecimal[character_of], slugs[face_of_item]),
         image=image,
-        text=per_item("name"),
+        text=_per_item("name"),
         labels=multi_hot([glyph.kinds for glyph in known], KINDS)[character_of],
         label_names=KINDS,
         splits=_splits(known, character_of),
         card=CARD,
         columns={
-            **{name: per_item(name) for name in ("library", "script", "block", "character")},
+            **{name: _per_item(name) for name in ("library", "script", "block", "character")},
             "face": np.array([name for name, _ in FACES])[face_of_item],
         },
     ).with_digest()

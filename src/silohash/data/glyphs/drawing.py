@@ -132,11 +132,11 @@ def _drawn(path: Path) -> Arrays:
     from matplotlib.ft2font import FT2Font
 
     @functools.cache
-    def sized(em_pixels: int) -> ImageFont.FreeTypeFont:
+    def _sized(em_pixels: int) -> ImageFont.FreeTypeFont:
         return ImageFont.truetype(str(path), em_pixels, layout_engine=ImageFont.Layout.BASIC)
 
     drawable = sorted(codepoint for codepoint in FT2Font(str(path)).get_charmap() if _is_drawable(chr(codepoint)))
-    drawings = ((codepoint, _draw(chr(codepoint), sized)) for codepoint in drawable)
+    drawings = ((codepoint, _draw(chr(codepoint), _sized)) for codepoint in drawable)
     drawn = {codepoint: drawing for codepoint, drawing in drawings if drawing is not None}
     return {"codepoints": np.array(list(drawn), dtype=np.int32), "pixels": np.stack(list(drawn.values()))}
 
