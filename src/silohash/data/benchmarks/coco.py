@@ -6,10 +6,8 @@ from functools import partial
 
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
-from silohash.data.benchmarks.layouts import reading
+from silohash.data.benchmarks.layouts import captioned_json, matlab_arrays, reading
 from silohash.data.benchmarks.layouts.base import Layout, Need
-from silohash.data.benchmarks.layouts.captioned_json import read_annotations, read_karpathy
-from silohash.data.benchmarks.layouts.matlab_arrays import STATED_OPTIONS, ArrayFiles, read_with_last_queries
 from silohash.data.benchmarks.layouts.matlab_files import Named
 from silohash.data.benchmarks.layouts.matlab_lists import picture_list_layout
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
@@ -20,7 +18,7 @@ ITEMS = (122_218, 123_287)
 CLASSES = 80
 
 _UCCH_FILE = "MSCOCO_deep_doc2vec_data_rand.h5py"
-_UCCH_ARRAYS = ArrayFiles(
+_UCCH_ARRAYS = matlab_arrays.ArrayFiles(
     image=Named(_UCCH_FILE, ("XAll",)),
     text=Named(_UCCH_FILE, ("YAll",)),
     labels=Named(_UCCH_FILE, ("LAll",)),
@@ -33,8 +31,8 @@ LAYOUTS = (
         name="ucch-h5py",
         summary=f"UCCH: {_UCCH_FILE}, features of which the last 5,000 rows are queries",
         needs=(Need(f"**/{_UCCH_FILE}", "XAll, YAll and LAll"),),
-        read=partial(read_with_last_queries, _UCCH_ARRAYS, 5_000),
-        options=STATED_OPTIONS,
+        read=partial(matlab_arrays.read_with_last_queries, _UCCH_ARRAYS, 5_000),
+        options=matlab_arrays.STATED_OPTIONS,
     ),
     picture_list_layout({CLASSES: ITEMS}),
     LISTS,
@@ -47,7 +45,7 @@ LAYOUTS = (
             Need("**/captions_*20*.json", "captions", optional=True),
             Need("**/*20*/*.jpg", "the pictures, in train2014 and val2014, or train2017 and val2017", optional=True),
         ),
-        read=read_annotations,
+        read=captioned_json.read_annotations,
         options={"year": "2014 or 2017", "captions": reading.CAPTIONS_OPTION},
     ),
     Layout(
@@ -58,7 +56,7 @@ LAYOUTS = (
             Need("**/instances_*2014.json", "pictures, categories and boxes, for labels = true", optional=True),
             Need("**/*2014/*.jpg", "the pictures, in train2014 and val2014", optional=True),
         ),
-        read=partial(read_karpathy, "dataset_coco.json"),
+        read=partial(captioned_json.read_karpathy, "dataset_coco.json"),
         options={
             "captions": reading.CAPTIONS_OPTION,
             "restval": "whether to train on the part restval",
@@ -67,27 +65,14 @@ LAYOUTS = (
     ),
 )
 
-_protocol = partial(
-    sources.protocol, dataset=KEY, items=122_218, classes=CLASSES, population="labelled", collected=123_287
-)
-_lists = partial(_protocol, query=5_000, train=10_000, draw="stated", measure=sources.MAP_AT_5000)
-_karpathy = partial(
-    _protocol,
-    source="FedBi-GNNs",
-    query=5_000,
-    train=113_287,
-    database=5_000,
-    items=123_287,
-    classes=0,
-    population="all",
-    draw="stated",
-    searched="query",
-    measure="Success@1",
-    round_by="validation",
-    reader={"captions": "each"},
-)
-
 # fmt: off
+_protocol = partial(sources.protocol, dataset=KEY, items=122_218, classes=CLASSES, population="labelled",
+    collected=123_287)
+_lists = partial(_protocol, query=5_000, train=10_000, draw="stated", measure=sources.MAP_AT_5000)
+_karpathy = partial(_protocol, source="FedBi-GNNs", query=5_000, train=113_287, database=5_000, items=123_287, classes=0,
+    population="all", draw="stated", searched="query", measure="Success@1", round_by="validation",
+    reader={"captions": "each"})
+
 PROTOCOLS = (
     _protocol(sources.FEDHAP, query=4_992, database=112_226,
         about="4,992 queries and 112,226 searched items add up to 117,218, which is the 122,218 labeled items without "

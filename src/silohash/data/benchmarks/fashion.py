@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
-from silohash.data.benchmarks.layouts import checks
+from silohash.data.benchmarks.layouts import checks, reading
 from silohash.data.benchmarks.layouts.base import Layout, Need
 from silohash.data.benchmarks.layouts.matlab_arrays import PICTURE_OPTIONS, ArrayFiles, read_pictures
 from silohash.data.benchmarks.layouts.matlab_files import Named
-from silohash.data.benchmarks.layouts.reading import check_option
 from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
 from silohash.types import UserError
@@ -24,8 +24,7 @@ LEVELS = ("fine", "coarse", "both")
 SHDCH = "Zhan et al., Supervised Hierarchical Deep Hashing, 2020 (github.com/SDU-MIMA/SHDCH)"
 
 
-@dataclass(frozen=True)
-class Hierarchy:
+class Hierarchy(NamedTuple):
     """The numbers of coarse and fine classes, whose columns follow each other in ``label.mat``."""
 
     coarse: int
@@ -47,7 +46,7 @@ def read_shdch(
 
     ``items`` and ``usual_queries`` are the published numbers.
     """
-    check_option("labels", labels, LEVELS)
+    reading.check_option("labels", labels, LEVELS)
     files = ArrayFiles(
         image=Named("image.mat", ("Image",)),
         text=Named("tag.mat", ("Tag",)),
@@ -128,30 +127,12 @@ _ABOUT = (
 )
 _SHDCH = {"name": "shdch", "source": SHDCH, "round_by": "queries"}
 _protocol = partial(sources.protocol, population="frequent labels", labels="last", draw="first rows", searched="train")
-_fashionvc = partial(
-    _protocol,
-    dataset="fashionvc",
-    items=19_862,
-    classes=27,
-    least=25,
-    query=3_000,
-    train=16_862,
-    database=16_862,
-    collected=20_726,
-    about=f"{_ABOUT} 8 coarse and 27 fine labels.",
-)
-_ssense = partial(
-    _protocol,
-    dataset="ssense",
-    items=15_696,
-    classes=28,
-    least=70,
-    query=2_000,
-    train=13_696,
-    database=13_696,
-    collected=25_947,
-    about=f"{_ABOUT} 4 coarse and 28 fine labels.",
-)
+# fmt: off
+_fashionvc = partial(_protocol, dataset="fashionvc", items=19_862, classes=27, least=25, query=3_000, train=16_862,
+    database=16_862, collected=20_726, about=f"{_ABOUT} 8 coarse and 27 fine labels.")
+_ssense = partial(_protocol, dataset="ssense", items=15_696, classes=28, least=70, query=2_000, train=13_696,
+    database=13_696, collected=25_947, about=f"{_ABOUT} 4 coarse and 28 fine labels.")
+# fmt: on
 
 FASHIONVC = Dataset(
     key="fashionvc",
@@ -160,10 +141,7 @@ FASHIONVC = Dataset(
     source="Song et al., NeuroStylist, ACM Multimedia 2017, as distributed by SHDCH (github.com/SDU-MIMA/SHDCH)",
     licence=sources.RESEARCH_ONLY,
     layouts=(_layout(19_862, Hierarchy(8, 27), 3_000),),
-    published=(
-        _fashionvc(sources.FEDCAFE, round_by="not stated"),
-        _fashionvc(_SHDCH),
-    ),
+    published=(_fashionvc(sources.FEDCAFE, round_by="not stated"), _fashionvc(_SHDCH)),
     default_protocol="fedcafe",
 )
 

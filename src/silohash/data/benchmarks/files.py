@@ -92,14 +92,7 @@ def digests(folder: Path, paths: Sequence[Path]) -> dict[str, str]:
 
 
 def compare_checksums(folder: Path, found: Mapping[str, str]) -> dict[str, str]:
-    """Compare digests with those in ``checksums.json``.
-
-    Returns:
-        File -> ``as noted``, ``differs`` or ``not noted``; empty if there is no ``checksums.json``.
-
-    Raises:
-        UserError: if ``checksums.json`` is damaged.
-    """
+    """Return whether each digest is ``as noted`` in ``checksums.json``, ``differs`` or is ``not noted``, if it exists."""
     path = folder / CHECKSUMS
     if not path.exists():
         return {}

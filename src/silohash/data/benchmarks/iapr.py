@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
-from silohash.data.benchmarks.layouts import reading
+from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.base import Layout, Need
-from silohash.data.benchmarks.layouts.matlab_arrays import STATED_OPTIONS, ArrayFiles, PartFiles, read_parts
 from silohash.data.benchmarks.layouts.matlab_files import Named
 from silohash.data.benchmarks.layouts.matlab_lists import picture_list_layout
 from silohash.data.protocols.contents import Contents
@@ -106,19 +105,16 @@ def _read_label_names(path: Path) -> dict[int, str]:
 
 def _read_fields(path: Path | None, wanted: list[str]) -> str:
     """Return the wanted elements of an annotation; the files are not valid XML, so only the tags are parsed."""
-    if path is None:
-        return ""
-    content = reading.read_text(path)
+    content = reading.read_text(path) if path else ""
     parts = [re.search(rf"<{name}>(.*?)</{name}>", content, re.DOTALL | re.IGNORECASE) for name in wanted]
     return " ".join(" ".join(reading.plain_text(part[1]) for part in parts if part).split())
 
 
 _UCCH_FILE = "iapr-tc12-rand.mat"
-_UCCH_PARTS = PartFiles(
-    database=ArrayFiles(
-        Named(_UCCH_FILE, ("VDatabase",)), Named(_UCCH_FILE, ("YDatabase",)), Named(_UCCH_FILE, ("databaseL",))
-    ),
-    test=ArrayFiles(Named(_UCCH_FILE, ("VTest",)), Named(_UCCH_FILE, ("YTest",)), Named(_UCCH_FILE, ("testL",))),
+_named = partial(Named, _UCCH_FILE)
+_UCCH_PARTS = matlab_arrays.PartFiles(
+    database=matlab_arrays.ArrayFiles(_named(("VDatabase",)), _named(("YDatabase",)), _named(("databaseL",))),
+    test=matlab_arrays.ArrayFiles(_named(("VTest",)), _named(("YTest",)), _named(("testL",))),
     items=ITEMS,
     queries=(2_000,),
 )
@@ -128,8 +124,8 @@ LAYOUTS = (
         name="ucch-mat",
         summary=f"UCCH: {_UCCH_FILE}, features of a database and a test part",
         needs=(Need(f"**/{_UCCH_FILE}", "VDatabase, YDatabase, databaseL, VTest, YTest and testL"),),
-        read=partial(read_parts, _UCCH_PARTS),
-        options=STATED_OPTIONS,
+        read=partial(matlab_arrays.read_parts, _UCCH_PARTS),
+        options=matlab_arrays.STATED_OPTIONS,
     ),
     picture_list_layout({CONCEPTS[0]: ITEMS}),
     Layout(

@@ -19,15 +19,11 @@ from silohash.types import UserError
 
 @dataclass(frozen=True)
 class Inspection:
-    """The findings about a layout's files.
+    """The findings about the files of the layout that was read, and the archive under the protocol that was chosen.
 
     Attributes:
-        layout: the layout that was read.
-        contents: every item of the files.
         overlaps: number of items that two stated splits share, by their names, such as ``query and database``.
         mismatches: protocol -> None if the files match it, else the reason why they do not.
-        protocol: the requested protocol, or the first one that matches.
-        archive: the archive under that protocol.
     """
 
     layout: str
@@ -59,12 +55,8 @@ def inspect(
 ) -> Inspection:
     """Read a data set's files and try every protocol on them.
 
-    Args:
-        dataset: the data set.
-        root: the folder of its files.
-        layout: a layout's name, or ``auto``.
-        protocol: the protocol that must match. If empty, the usual one or, if that does not match, the first that does.
-        reader: options of the layout's reader.
+    If ``protocol`` is empty, the usual one is chosen or, if that does not match, the first that does. The other arguments
+    are those of a call of the data set.
 
     Raises:
         UserError: if files are missing or damaged, do not belong together, or do not match the requested protocol.

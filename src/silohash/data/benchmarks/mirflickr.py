@@ -136,20 +136,12 @@ _TAGS_ABOUT = (
     "items or more. The paper says that items with fewer than 20 tags are removed, which cannot be meant: an item has "
     "about nine tags."
 )
-_protocol = partial(
-    sources.protocol,
-    dataset=KEY,
-    query=2_000,
-    items=20_015,
-    classes=CLASSES,
-    population="frequent tags",
-    least=20,
-    labels="without _r1",
-    collected=25_000,
-)
-_dcmh = partial(_protocol, train=10_000, database=18_015)
 
 # fmt: off
+_protocol = partial(sources.protocol, dataset=KEY, query=2_000, items=20_015, classes=CLASSES,
+    population="frequent tags", least=20, labels="without _r1", collected=25_000)
+_dcmh = partial(_protocol, train=10_000, database=18_015)
+
 PROTOCOLS = (
     _dcmh(sources.FEDCAFE,
         about=f"{_TAGS_ABOUT} The paper says that the queries are drawn at random. Its code takes the first 2,000 rows of "

@@ -163,21 +163,13 @@ LAYOUTS = (
     ),
 )
 
-_protocol = partial(
-    sources.protocol,
-    dataset=KEY,
-    items=195_834,
-    classes=21,
-    population="labelled",
-    labels="most frequent",
-    collected=269_648,
-    reader={"classes": 21},
-)
+# fmt: off
+_protocol = partial(sources.protocol, dataset=KEY, items=195_834, classes=21, population="labelled",
+    labels="most frequent", collected=269_648, reader={"classes": 21})
 _dcmh = partial(_protocol, query=2_100, train=10_500, database=193_734)
 _all_labels = partial(_protocol, classes=81, labels="as they are", items=None, reader={"classes": 81})
 _lists = partial(_all_labels, database=None, draw="stated", searched="neither", measure=sources.MAP_AT_5000)
 
-# fmt: off
 PROTOCOLS = (
     _dcmh(sources.FEDCAFE,
         about="The paper draws at random and publishes no code for this data set; the rows are those of DCMH's code. The "

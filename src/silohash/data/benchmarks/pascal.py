@@ -64,21 +64,15 @@ LAYOUTS = (
     ),
 )
 
+# fmt: off
 PROTOCOLS = (
-    sources.protocol(
-        sources.DSCMR,
-        dataset=KEY,
-        query=100,
-        train=800,
-        database=100,
-        items=1_000,
-        classes=20,
+    sources.protocol(sources.DSCMR, dataset=KEY, query=100, train=800, database=100, items=1_000, classes=20,
         collected=1_000,
         about="Of the 50 pairs per class, 40 are for training, 5 for validation and 5 for the test. The test pairs are both "
         "queries and database, so each finds its own pair among them. The best epoch is chosen on them too. If the files "
-        "state no splits, dscmr/drawn draws as many rows.",
-    ),
+        "state no splits, dscmr/drawn draws as many rows."),
 )
+# fmt: on
 
 PASCAL_SENTENCE = Dataset(
     key=KEY,

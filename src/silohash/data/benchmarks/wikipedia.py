@@ -11,10 +11,8 @@ import numpy as np
 
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
-from silohash.data.benchmarks.layouts import reading
+from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.base import Layout, Need
-from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR as DSCMR_FILES
-from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT, read_parts
 from silohash.data.protocols.contents import Contents
 
 KEY = "wikipedia"
@@ -76,7 +74,9 @@ def _read_article(path: Path | None) -> str:
 
 def read_dscmr(root: Path, *, overlap: str = "refuse", shuffled: str = "refuse") -> Contents:
     """Read the features that DSCMR distributes; the first 231 of 693 test rows are for validation."""
-    contents = read_parts(replace(DSCMR_FILES, items=ITEMS), root, overlap=overlap, shuffled=shuffled)
+    contents = matlab_arrays.read_parts(
+        replace(matlab_arrays.DSCMR, items=ITEMS), root, overlap=overlap, shuffled=shuffled
+    )
     query = contents.stated["query"]
     if len(query) != TEST:
         return contents
@@ -86,7 +86,7 @@ def read_dscmr(root: Path, *, overlap: str = "refuse", shuffled: str = "refuse")
 
 
 LAYOUTS = (
-    replace(DSCMR_LAYOUT, read=read_dscmr),
+    replace(matlab_arrays.DSCMR_LAYOUT, read=read_dscmr),
     Layout(
         name="raw",
         summary="the collectors' release: two lists, texts/*.xml, images/<category>/*.jpg and categories.list",

@@ -84,23 +84,13 @@ def open_mat(path: Path) -> MatFile:
 
 
 class MatFile:
-    """A MATLAB or HDF5 file whose variables are read one at a time.
-
-    Attributes:
-        path: the file.
-        kind: ``v5``, ``v7.3`` or ``hdf5``.
-        variables: its variables by name.
-    """
+    """A MATLAB or HDF5 file of a kind, whose variables are read one at a time."""
 
     def __init__(self, path: Path, kind: Kind, source: sources.Source) -> None:
         self.path = path
         self.kind = kind
         self._source = source
         self.variables: dict[str, sources.Variable] = source.variables()
-
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the variables. A struct's fields are named with a slash, as ``images/IAll``."""
-        return tuple(self.variables)
 
     def has(self, *wanted: str) -> bool:
         """Tell whether the file has one of the variables."""
@@ -159,8 +149,7 @@ class MatFile:
     def strings(self, name: str, *, rows: int | None = None) -> npt.NDArray[np.str_]:
         """Read strings from a cell array, a matrix of characters, or an array of names.
 
-        Returns:
-            ``(rows,)``, or ``(rows, k)`` if each item has several.
+        They are returned as ``(rows,)``, or ``(rows, k)`` if each item has several.
         """
         name = self._find_of(name, "strings")
         axis = 0 if rows is None else self.row_axis(name, rows)

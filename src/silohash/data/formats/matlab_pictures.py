@@ -37,10 +37,7 @@ DIGEST_VERSION = 1
 
 
 class Hdf5Array:
-    """An array in an HDF5 file. Each process opens the file on its first read.
-
-    ``chunks`` is the shape of a stored chunk, or None if the array is stored contiguously.
-    """
+    """An array in an HDF5 file, which each process opens on its first read; ``chunks`` is a stored chunk's shape."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._path = path
@@ -84,13 +81,9 @@ class PictureAxes:
 
 
 def find_picture_axes(shape: tuple[int, ...], rows: int | None, *, swapped: bool, where: str) -> PictureAxes:
-    """Find the axes of items, channels, height and width, of which exactly one order must fit.
+    """Find the axes of items, channels, height and width in a shape as stored; exactly one order must fit.
 
-    Args:
-        shape: the shape as stored.
-        rows: number of items, if known.
-        swapped: whether the first of the two remaining axes is the width.
-        where: file and variable, for the error.
+    With ``swapped``, the first of the two remaining axes is the width. The error names the array by ``where``.
 
     Example:
         >>> find_picture_axes((20015, 3, 224, 224), 20015, swapped=True, where="IAll")
@@ -127,13 +120,8 @@ class MatPictures:
     """Color pictures in one array, of which a few blocks are kept in memory; safe for several threads.
 
     A block holds the rows of one stored chunk (up to `PIECE_BYTES`), so that a compressed chunk is decompressed once for all
-    of them. In a contiguous array it is one row, or `BLOCK_BYTES` if the items are along the last axis.
-
-    Args:
-        stored: the array.
-        axes: the meaning of its axes.
-        path: its file, whose size and time identify the cached digest; None for an array in memory.
-        name: the variable's name.
+    of them. In a contiguous array it is one row, or `BLOCK_BYTES` if the items are along the last axis. The size and time of
+    the file ``path`` identify the cached digest; it is None for an array in memory.
     """
 
     def __init__(
@@ -206,10 +194,9 @@ class MatPictures:
         return Image.fromarray(self.pixels(row))
 
     def sample(self, most: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]]:
-        """Yield pictures from all over the file, in runs of neighbors, each at most once and none cached.
+        """Yield rows ``(n,)`` and pixels ``(n, height, width, 3)`` uint8 from all over the file, none cached.
 
-        Yields:
-            Rows ``(n,)`` and pixels ``(n, height, width, 3)`` uint8, at most ``most`` pictures in total.
+        They are at most ``most`` pictures in total, in runs of neighbors, each at most once.
         """
         run = max(1, min(RUN_ROWS, most, len(self)))
         seen = 0

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,22 +41,6 @@ class Variable:
     name: str
     shape: tuple[int, ...]
     holds: Holds
-
-
-class Source(Protocol):
-    """A reader of one kind of file."""
-
-    def variables(self) -> dict[str, Variable]:
-        """Return the file's variables by name."""
-        ...
-
-    def numbers(self, name: str) -> np.ndarray:
-        """Read an array of numbers, dense or sparse, in MATLAB's order of axes."""
-        ...
-
-    def strings(self, name: str) -> npt.NDArray[np.str_]:
-        """Read a cell array of strings, a matrix of characters or an array of names."""
-        ...
 
 
 @contextmanager
@@ -178,23 +162,20 @@ class Hdf5Source:
 
     def variables(self) -> dict[str, Variable]:
         """Return the file's variables; groups are structs."""
-        found: dict[str, Variable] = {}
         with self._open() as file:
-            self._walk(file, "", found)
-        return found
+            return {variable.name: variable for variable in self._walk(file, "")}
 
-    def _walk(self, group: h5py.Group, prefix: str, found: dict[str, Variable]) -> None:
+    def _walk(self, group: h5py.Group, prefix: str) -> Iterator[Variable]:
         for key in group:
-            item = group[key]
-            name = prefix + key
+            item, name = group[key], prefix + key
             if key.startswith("#"):
                 continue
             if hasattr(item, "shape"):
-                found[name] = self._variable(name, item)
+                yield self._variable(name, item)
             elif "MATLAB_sparse" in item.attrs:
-                found[name] = Variable(name, (int(item.attrs["MATLAB_sparse"]), len(item["jc"]) - 1), "numbers")
+                yield Variable(name, (int(item.attrs["MATLAB_sparse"]), len(item["jc"]) - 1), "numbers")
             else:
-                self._walk(item, f"{name}/", found)
+                yield from self._walk(item, f"{name}/")
 
     def _variable(self, name: str, dataset: h5py.Dataset) -> Variable:
         if dataset.attrs.get("MATLAB_empty", 0):
@@ -239,6 +220,10 @@ class Hdf5Source:
         if not _is_characters(target):
             raise UserError(f'{self._path}: a cell of "{name}" does not hold a string. Use a file of names.')
         return "".join(map(chr, target[()].reshape(-1))).strip()
+
+
+Source: TypeAlias = Matlab5Source | Hdf5Source
+"""A reader of one kind of file."""
 
 
 def _is_characters(item: Any) -> bool:  # noqa: ANN401  a dataset or a group of h5py

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.archive import Features, Texts
 from silohash.data.protocols.contents import Contents
 from silohash.data.protocols.population import Population, population_of
 from silohash.data.protocols.rule import Searched, SplitProtocol
@@ -35,11 +34,7 @@ PICTURE = "picture"
 class Choice:
     """A protocol and the suffixes that the user gave it.
 
-    Attributes:
-        protocol: the protocol.
-        scaled: whether files of another size are split in the same proportions.
-        drawn: whether rows are chosen by the seed although the protocol chooses them otherwise.
-        overlapping: names of the data set's protocols that search the queries as well, for an error's advice.
+    ``overlapping`` names the data set's protocols that search the queries as well, for an error's advice.
     """
 
     protocol: SplitProtocol
@@ -59,26 +54,20 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Split:
-    """The items that a protocol selects, with their labels, texts and further columns, and their splits.
+class Split(Population):
+    """The items that a protocol selects, what it keeps of them, and their splits.
 
     Attributes:
-        rows: the selected rows of the files, ascending.
         splits: ``query``, ``database`` and ``train`` as sorted positions in ``rows``.
+        columns: further columns of ``rows``.
         protocol: the protocol's name with the sizes, as recorded in every result.
         query_in_database: whether queries are searched as well.
-        notes: what was left out, and what differs from the published protocol.
     """
 
-    rows: Rows
     splits: Mapping[str, Rows]
-    labels: npt.NDArray[np.uint8] | None
-    label_names: tuple[str, ...]
-    text: Texts | Features | None
     columns: Mapping[str, npt.NDArray[np.str_]]
     protocol: str
     query_in_database: bool
-    notes: Mapping[str, str]
 
 
 def with_default(protocols: Iterable[SplitProtocol]) -> dict[str, SplitProtocol]:
@@ -98,11 +87,7 @@ def with_default(protocols: Iterable[SplitProtocol]) -> dict[str, SplitProtocol]
 
 
 def choose(protocols: Mapping[str, SplitProtocol], name: str) -> Choice:
-    """Return a data set's protocol by the name that a user gave, with its suffixes.
-
-    Raises:
-        UserError: if there is no such protocol or suffix; suggests the nearest name.
-    """
+    """Return a data set's protocol by the name that a user gave, with its suffixes; an error suggests the nearest."""
     first, *suffixes = name.split("/")
     if first not in protocols:
         dataset = next(iter(protocols.values())).dataset
@@ -121,12 +106,9 @@ def choose(protocols: Mapping[str, SplitProtocol], name: str) -> Choice:
 
 
 def apply(contents: Contents, choice: Choice, seed: int = 0) -> Split:
-    """Select a protocol's items and labels, and split them.
+    """Select a protocol's items and labels among the contents of files, and split them.
 
-    Args:
-        contents: every item of the files.
-        choice: the protocol.
-        seed: seed for drawn rows. The default 0 gives the same split to everyone.
+    The seed is for drawn rows. The default 0 gives the same split to everyone.
 
     Raises:
         UserError: if the files' size or labels do not match the protocol, or the files do not state what it needs.
@@ -198,15 +180,12 @@ def _sizes(choice: Choice, found: int, in_files: int) -> _Sizes:
 def _wanted_sizes(choice: Choice, found: int) -> _Sizes:
     """Return the published sizes, scaled to the items that were found if that is wanted."""
     protocol = choice.protocol
-    published = _Sizes(protocol.query, protocol.train, None if protocol.used == protocol.items else protocol.database)
+    database = None if protocol.used == protocol.items else protocol.database
     if not choice.scaled:
-        return published
-    if protocol.items is not None:
-        share = found / protocol.items
-    else:
-        share = min(1.0, found / max(1, protocol.query + protocol.train, protocol.used or 0))
+        return _Sizes(protocol.query, protocol.train, database)
+    at_most = max(1, protocol.query + protocol.train, protocol.used or 0)
+    share = min(1.0, found / at_most) if protocol.items is None else found / protocol.items
     query, train = (max(1, round(size * share)) for size in (protocol.query, protocol.train))
-    database = published.database
     return _Sizes(query, train, None if database is None else max(1, round(database * share)))
 
 

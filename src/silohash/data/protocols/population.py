@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,16 +25,21 @@ SHOWN_LABELS = 4
 
 @dataclass(frozen=True)
 class Population:
-    """The items that a protocol includes: their rows in the files, ascending, and what it keeps of them.
+    """Some items of the files, and what a protocol keeps of them.
 
-    ``text`` lacks the tags that the protocol drops, and ``notes`` tells of dropped labels and tags.
+    Attributes:
+        rows: their rows in the files, ascending.
+        labels: ``(len(rows), C)`` uint8 multi-hot, or None.
+        label_names: C names.
+        text: their texts without the tags that the protocol drops, or None.
+        notes: what was left out, and what differs from the published protocol.
     """
 
     rows: Rows
     labels: npt.NDArray[np.uint8] | None
     label_names: tuple[str, ...]
     text: Texts | Features | None
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str]
 
 
 class _Labels(NamedTuple):

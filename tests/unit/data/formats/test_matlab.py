@@ -33,7 +33,7 @@ def write(kind, path, variables):
 @pytest.mark.parametrize("name", ["a.mat", "a.h5py", "a"])
 def test_content_and_not_the_name_tells_the_kind(tmp_path, kind, name):
     file = write(kind, tmp_path / name, {"YAll": TAGS})
-    assert (file.kind, file.names()) == (kind, ("YAll",))
+    assert (file.kind, tuple(file.variables)) == (kind, ("YAll",))
     assert np.array_equal(file.array("YAll", rows=5), TAGS)
     assert np.array_equal(file.array("YAll"), TAGS)
 
@@ -68,7 +68,7 @@ def test_fields_of_structs_are_found_by_their_name(tmp_path, kind):
     file = write(
         kind, tmp_path / "a.mat", {"tags": {"YAll": TAGS}, "names": {"FAll": cell(NAMES)}, "labels": TAGS[:, :2]}
     )
-    assert set(file.names()) == {"tags/YAll", "names/FAll", "labels"}
+    assert set(file.variables) == {"tags/YAll", "names/FAll", "labels"}
     assert file.find("tags") == file.find("YAll") == file.find("nothing", "yall") == "tags/YAll"
     assert np.array_equal(file.array("YAll", rows=5), TAGS)
     assert file.strings("FAll", rows=5).tolist() == NAMES

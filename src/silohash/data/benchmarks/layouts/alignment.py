@@ -32,11 +32,10 @@ ALIGNMENT = "order of rows"
 
 
 def agreement(first: np.ndarray, second: np.ndarray) -> float:
-    """Compare the similarities of two columns' rows with those after shifting the rows of one.
+    """Return by how many standard deviations the rows of two columns agree better than shifted ones.
 
-    Returns:
-        The number of standard deviations by which the rows of ``(n, D)`` and ``(n, E)`` numbers agree better than shifted
-        ones; about 0 if one column is shuffled.
+    The columns ``(n, D)`` and ``(n, E)`` are compared by the similarities of their rows. The result is about 0 if one of
+    them is shuffled.
 
     Source: Gretton et al., Measuring statistical dependence with Hilbert-Schmidt norms, ALT 2005 (the statistic).
     """
@@ -61,13 +60,10 @@ def _sample(count: int) -> Rows:
 def check_aligned(columns: Mapping[str, np.ndarray], *, shuffled: str, least: int = LEAST_ROWS) -> dict[str, str]:
     """Check that the rows of pictures, texts and labels are in the same order, and return a note.
 
-    Args:
-        columns: three columns ``(N, ...)`` by file and variable.
-        shuffled: ``refuse`` or ``accept`` a column whose rows are shuffled.
-        least: number of rows below which nothing is checked.
+    The three columns ``(N, ...)`` are given by file and variable. Fewer than ``least`` rows are not checked.
 
     Raises:
-        UserError: if one column is clearly shuffled, and that is not accepted.
+        UserError: if one column is clearly shuffled, unless ``shuffled`` is ``accept``.
     """
     check_option("shuffled", shuffled, ("refuse", "accept"))
     count = min(len(column) for column in columns.values())

@@ -15,13 +15,7 @@ from silohash.data.protocols.contents import Contents
 
 @dataclass(frozen=True)
 class Need:
-    """A file that a layout needs.
-
-    Attributes:
-        pattern: glob relative to the data set's folder; one match is enough.
-        what: what the file holds.
-        optional: whether the layout can be read without it.
-    """
+    """A file that a layout needs: a glob relative to the data set's folder, and what the file holds. One match is enough."""
 
     pattern: str
     what: str

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Features
-from silohash.data.benchmarks.layouts.reading import check_option
+from silohash.data.benchmarks.layouts.reading import check_option, count_notes
 from silohash.data.formats.matlab import as_shape
 from silohash.types import Rows, UserError
 
@@ -68,21 +68,13 @@ def as_labels(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.uint8], di
             "Use the file of labels, not of features or class numbers, and replace -1 by 0."
         )
     labels = values.astype(np.uint8)
-    notes = {}
     empty = np.flatnonzero(~labels.any(axis=0))
-    if len(empty):
-        notes["classes without an item"] = f"{len(empty)}: columns {_first_of(empty)}"
-    bare = int((~labels.any(axis=1)).sum())
-    if bare:
-        notes["items without a label"] = f"{bare:,}"
-    return labels, notes
+    notes = {"classes without an item": f"{len(empty)}: columns {_first_of(empty)}"} if len(empty) else {}
+    return labels, notes | count_notes({"items without a label": int((~labels.any(axis=1)).sum())})
 
 
 def from_class_numbers(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.uint8], dict[str, str]]:
-    """Return ``(N,)`` or ``(N, 1)`` class numbers as ``(N, C)`` uint8 of 0 and 1, with notes.
-
-    The numbers start at 0, or at 1 if no item has 0.
-    """
+    """Return ``(N,)`` class numbers from 0, or from 1 if no item has 0, as ``(N, C)`` uint8 of 0 and 1, with notes."""
     numbers = np.asarray(values, dtype=np.float64).reshape(-1)
     if not np.isfinite(numbers).all():
         raise UserError(f"{where} holds NaN or infinity among the class numbers. Download the files again.")
@@ -130,16 +122,10 @@ def size_notes(found: int, published: Sequence[int], what: str = "items") -> dic
 def check_repeated(
     parts: Sequence[np.ndarray], splits: Mapping[str, Rows], *, overlap: str, where: str
 ) -> dict[str, str]:
-    """Look for queries that occur in the database as well, equal in every modality.
+    """Return a note on queries that occur in the database as well, equal in all parts ``(N, D)``.
 
-    Args:
-        parts: ``(N, D)`` features, all of which must be equal.
-        splits: rows of ``query`` and ``database``.
-        overlap: ``refuse`` or ``accept`` more than 1 % of repeated queries.
-        where: the files, for the error.
-
-    Returns:
-        A note, if there are any.
+    Raises:
+        UserError: if they are more than 1 % of the queries, unless ``overlap`` is ``accept``.
     """
     check_option("overlap", overlap, ("refuse", "accept"))
     query, database = splits["query"], splits["database"]

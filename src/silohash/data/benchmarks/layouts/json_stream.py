@@ -21,9 +21,7 @@ AFTER_VALUE = re.compile(r"[\s,:\]}]")
 def members(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the members of a JSON object: each element of a list with the list's key, any other value with its key.
 
-    Args:
-        path: a file such as ``{"images": [{...}, {...}], "info": {...}}``, which yields ``("images", {...})`` twice and
-            ``("info", {...})``.
+    ``{"images": [{...}, {...}], "info": {...}}`` yields ``("images", {...})`` twice and ``("info", {...})``.
 
     Raises:
         UserError: if the file is missing, damaged, or not a JSON object.

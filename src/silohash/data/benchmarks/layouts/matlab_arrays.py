@@ -35,15 +35,10 @@ STATED_OPTIONS = {"overlap": "refuse or accept stated splits that share many ite
 
 @dataclass(frozen=True)
 class ArrayFiles:
-    """The variables of a data set's arrays, and its published sizes.
+    """The variables of a data set's arrays: pictures or their features, tags or features of texts, labels, and names.
 
-    Attributes:
-        image: pictures or their features.
-        text: tags or features of texts.
-        labels: labels of 0 and 1.
-        names: the pictures' names, if the distribution may have them.
-        items: the published numbers of items; empty if none are published.
-        classes: the published number of classes; 0 if none is published.
+    ``items`` are the published numbers of items and ``classes`` the published number of classes, empty or 0 if there is
+    none.
     """
 
     image: Named
@@ -63,12 +58,8 @@ class ArrayFiles:
 class PartFiles:
     """The variables of a distribution in two parts: items to search and train on, and queries.
 
-    Attributes:
-        database: variables of the first part.
-        test: variables of the second part.
-        items: the published numbers of items in both parts together.
-        queries: the published number of queries.
-        class_numbers: whether labels may be class numbers instead of columns of 0 and 1.
+    ``items`` are the published numbers of items in both parts together, and ``queries`` those of queries. Labels may be
+    ``class_numbers`` instead of columns of 0 and 1.
     """
 
     database: ArrayFiles
@@ -116,18 +107,15 @@ def read_with_last_queries(
         return contents
     stated = checks.rest_searched(len(contents), np.arange(len(contents) - queries, len(contents)))
     columns = [column for column in (contents.image, contents.text) if isinstance(column, np.ndarray)]
-    repeated = checks.check_repeated(columns, stated, overlap=overlap, where=str(variables["image"].path))
+    repeated = checks.check_repeated(columns, stated, overlap=overlap, where=str(variables["image"].file.path))
     return replace(contents, stated=stated, notes={**contents.notes, **repeated})
 
 
 def read_parts(files: PartFiles, root: Path, *, overlap: str = "refuse", shuffled: str = "refuse") -> Contents:
     """Read features, texts and labels of two parts: the first is searched and trained on, the second holds the queries."""
     folder = MatFolder(root)
-    first = folder.variable(files.database.image).path
-    parts = [
-        {what: folder.variable_beside(first, named) for what, named in part.columns.items()}
-        for part in (files.database, files.test)
-    ]
+    first = folder.variable(files.database.image).file.path
+    parts = [_part(folder, first, part) for part in (files.database, files.test)]
     counts = [checks.common_rows({str(variable): variable.shape for variable in part.values()}) for part in parts]
     where = {what: str(variable) for what, variable in parts[0].items()}
     joined = {what: _join([part[what] for part in parts], counts) for what in where}
@@ -166,6 +154,10 @@ def _choose_order(root: Path, features: Sequence[str], rand: str) -> tuple[Path,
     return mixed, RAND, ""
 
 
+def _part(folder: MatFolder, first: Path, files: ArrayFiles) -> dict[str, Variable]:
+    return {what: folder.variable_beside(first, named) for what, named in files.columns.items()}
+
+
 def _join(variables: Sequence[Variable], counts: Sequence[int]) -> np.ndarray:
     arrays = [variable.array(count) for variable, count in zip(variables, counts, strict=True)]
     if arrays[0].shape[1:] != arrays[1].shape[1:]:
@@ -201,11 +193,8 @@ def _contents(
     text = checks.as_features(variables["text"].array(rows), where["text"])
     ids, id_notes = _ids(variables.get("names"), rows)
     image = _features(variables["image"], rows) if swap is None else _pictures(variables["image"], rows, swap)
-    compared: dict[str, np.ndarray] = {
-        where["image"]: image.values,
-        where["text"]: text[image.rows],
-        where["labels"]: labels[image.rows],
-    }
+    texts, classes = text[image.rows], labels[image.rows]
+    compared: dict[str, np.ndarray] = {where["image"]: image.values, where["text"]: texts, where["labels"]: classes}
     notes = {
         **axis_notes(variables, rows),
         **checks.size_notes(rows, files.items),
@@ -227,7 +216,7 @@ def _ids(variable: Variable | None, rows: int) -> tuple[npt.NDArray[np.str_], di
     names = variable.file.strings(variable.name, rows=rows)
     if names.ndim != 1:
         raise UserError(
-            f"{variable.path}: {variable.name} holds several names per item. Use a file with one name per item."
+            f"{variable.file.path}: {variable.name} holds several names per item. Use a file with one name per item."
         )
     ids = reading.unique_ids(names.tolist())
     return ids, reading.count_notes({"repeated names": int((ids != names).sum())})
@@ -256,16 +245,15 @@ def _pictures(variable: Variable, rows: int, swap: Swap) -> _Image:
     return _Image(pictures, sampled, small, alignment.LEAST_PICTURES, notes)
 
 
+def _stem_files(stem: str, end: str, image: Named, items: tuple[int, ...], classes: int) -> ArrayFiles:
+    """Return the variables of files whose names begin and end alike."""
+    text, labels, names = (Named(f"{stem}-{name.lower()}{end}", (name,)) for name in ("YAll", "LAll", "FAll"))
+    return ArrayFiles(image, text, labels, names, items, classes)
+
+
 def picture_layout(name: str, stem: str, *, items: tuple[int, ...], classes: int) -> Layout:
     """Return the layout of DCMH's four files of one stem: pictures, tags, labels and names."""
-    files = ArrayFiles(
-        image=Named(f"{stem}-iall.mat", ("IAll",)),
-        text=Named(f"{stem}-yall.mat", ("YAll",)),
-        labels=Named(f"{stem}-lall.mat", ("LAll",)),
-        names=Named(f"{stem}-fall.mat", ("FAll",)),
-        items=items,
-        classes=classes,
-    )
+    files = _stem_files(stem, ".mat", Named(f"{stem}-iall.mat", ("IAll",)), items, classes)
     return Layout(
         name=name,
         summary=f"DCMH: {stem}-iall.mat (pictures), -yall.mat (tags), -lall.mat (labels), -fall.mat (names)",
@@ -285,14 +273,7 @@ def feature_layout(name: str, stem: str, features: tuple[str, ...], *, items: tu
 
     ``features`` are the possible endings of the name of the file of features, the shortest last.
     """
-    files = ArrayFiles(
-        image=Named("", ("XAll",)),
-        text=Named(f"{stem}-yall", ("YAll",)),
-        labels=Named(f"{stem}-lall", ("LAll",)),
-        names=Named(f"{stem}-fall", ("FAll",)),
-        items=items,
-        classes=classes,
-    )
+    files = _stem_files(stem, "", Named("", ("XAll",)), items, classes)
     return Layout(
         name=name,
         summary=f"UCCH: {stem}-{features[-1]}*.mat (picture features) with -yall.mat and -lall.mat of the same folder",

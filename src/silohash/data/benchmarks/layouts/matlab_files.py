@@ -36,11 +36,6 @@ class Variable:
         return f"{self.file.path.name}: {self.name}"
 
     @property
-    def path(self) -> Path:
-        """The path of its file."""
-        return self.file.path
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """Its shape as MATLAB shows it."""
         return self.file.shape(self.name)

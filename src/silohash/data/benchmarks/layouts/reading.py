@@ -115,15 +115,9 @@ def read_numbers(path: Path, columns: int) -> npt.NDArray[np.int64]:
 
 
 def read_zero_one(path: Path, kind: type[Number], *, columns: int | None = None) -> npt.NDArray[Number]:
-    """Read a table of 0 and 1 separated by white space.
+    """Read a table of 0 and 1 separated by white space, as ``(lines, columns)`` uint8 or float32.
 
-    Args:
-        path: the file.
-        kind: the type of the result, ``numpy.uint8`` or ``numpy.float32``.
-        columns: number of values per line; None for as many as in the first line.
-
-    Returns:
-        ``(lines, columns)``.
+    Without ``columns``, there must be as many values per line as in the first one.
     """
     table = np.empty((0, columns or 1), kind)
     filled = empty = 0
@@ -138,7 +132,13 @@ def read_zero_one(path: Path, kind: type[Number], *, columns: int | None = None)
                     continue
                 if not filled:
                     table = np.empty((lines, columns or len(cells)), kind)
-                _check_line(path, number, empty, len(cells), table.shape[1])
+                if empty:
+                    raise UserError(
+                        f"{path}, line {empty} is empty, so all later lines would belong to other items. {RESTORE}"
+                    )
+                if len(cells) != table.shape[1]:
+                    expected = f"{len(cells):,} columns where {table.shape[1]:,} were expected"
+                    raise UserError(f"{path}, line {number} has {expected}. {RESTORE}")
                 table[filled] = np.frombuffer(cells, np.uint8) & 1
                 filled += 1
     except OSError as error:
@@ -156,23 +156,11 @@ def _zeros_and_ones(path: Path, number: int, line: bytes) -> bytes:
     return digits
 
 
-def _check_line(path: Path, number: int, empty: int, found: int, columns: int) -> None:
-    if empty:
-        raise UserError(f"{path}, line {empty} is empty, so all later lines would belong to other items. {RESTORE}")
-    if found != columns:
-        raise UserError(f"{path}, line {number} has {found:,} columns where {columns:,} were expected. {RESTORE}")
-
-
 def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tuple[PictureFiles, dict[str, str]]:
     """Decode every picture file once (the verdicts are cached), and leave out the unusable ones.
 
-    Args:
-        folder: the folder that the names are relative to.
-        names: one name per item, empty for an item without a picture.
-        remedy: what the error tells the user to do if no picture can be used.
-
-    Returns:
-        The pictures, with an empty name for each missing or damaged one, and a note on how many those are.
+    Names are relative to the folder, and empty for items without a picture, as they become for missing and damaged
+    pictures. A note counts those. If none can be used, an error gives ``remedy``.
     """
     verdicts = {**check_pictures(folder, list(filter(None, names))), "": Verdict("", "")}
     digests = [verdicts[name].digest for name in names]
@@ -183,9 +171,12 @@ def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tupl
             f"None of the {len(names):,} pictures in {folder} can be used ({first or 'no names'}). {remedy}"
         )
     usable = [name if digest else "" for name, digest in zip(names, digests, strict=True)]
-    note = f"{len(lacking):,}, the first: {first}" if first else f"{len(lacking):,}"
-    notes = {"items whose picture is missing or damaged": note} if lacking else {}
-    return PictureFiles(folder, usable, digests), notes
+    return PictureFiles(folder, usable, digests), _lacking_notes(len(lacking), first)
+
+
+def _lacking_notes(count: int, problem: str) -> dict[str, str]:
+    first = f", the first: {problem}" if problem else ""
+    return {"items whose picture is missing or damaged": f"{count:,}{first}"} if count else {}
 
 
 def check_found_pictures(root: Path, paths: Sequence[Path | None], remedy: str) -> tuple[PictureFiles, dict[str, str]]:

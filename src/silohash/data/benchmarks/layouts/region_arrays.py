@@ -88,10 +88,7 @@ def _read_part(root: Path, name: str) -> _Part:
             present = ", ".join(file.name for file in reading.find(root, "*_ims.npy")) or "none"
             raise UserError(f"{needed} is missing; the arrays present are: {present}. Add it, or set parts.")
     features = _map_features(path)
-    lines = reading.read_lines(captions)
-    if "" in lines:
-        number = lines.index("") + 1
-        raise UserError(f"{captions}, line {number} is empty, but each picture has five captions. {reading.RESTORE}")
+    lines = _read_captions(captions)
     count, rest = divmod(len(lines), CAPTIONS_PER_PICTURE)
     if rest or len(features) not in {count, len(lines)}:
         raise UserError(
@@ -103,6 +100,14 @@ def _read_part(root: Path, name: str) -> _Part:
         _check_repeated_rows(path, features)
     starts = range(0, len(lines), CAPTIONS_PER_PICTURE)
     return _Part(name, features, [lines[start : start + CAPTIONS_PER_PICTURE] for start in starts], step)
+
+
+def _read_captions(path: Path) -> list[str]:
+    lines = reading.read_lines(path)
+    if "" in lines:
+        number = lines.index("") + 1
+        raise UserError(f"{path}, line {number} is empty, but each picture has five captions. {reading.RESTORE}")
+    return lines
 
 
 def _map_features(path: Path) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -169,7 +170,7 @@ def _join_lists(root: Path, lists: Mapping[str, _List], pictures: str, strip: st
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{name} has {width:,}" for name, width in widths.items())
         raise UserError(f"The lists in {root} have different numbers of classes: {listed}. Use lists of one release.")
-    names = list(dict.fromkeys(name for found in lists.values() for name in found.names))
+    names = list(dict.fromkeys(chain.from_iterable(found.names for found in lists.values())))
     row_of = {name: row for row, name in enumerate(names)}
     rows = {split: np.array([row_of[name] for name in found.names], np.int64) for split, found in lists.items()}
     labels = _join_labels(lists, rows, (len(names), next(iter(widths.values()))))
