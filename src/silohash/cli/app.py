@@ -31,6 +31,7 @@ app = typer.Typer(
 
 
 def _version(wanted: bool) -> None:
+    """Print the version and exit, if the option is set."""
     if wanted:
         typer.echo(__version__)
         raise typer.Exit
@@ -42,7 +43,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    """Accept the options that precede the name of a command."""
 
 
 demo.register(app)
@@ -68,7 +69,7 @@ def main() -> None:
         print_status(INTERRUPTION)
         sys.exit(INTERRUPTED)
     except SystemExit as end:
-        if end.code == INTERRUPTED:  # typer's own exit after Ctrl-C, which prints nothing
+        if end.code == INTERRUPTED:  # typer exits by itself after Ctrl-C and prints nothing
             print_status(INTERRUPTION)
         raise
     except BrokenPipeError:

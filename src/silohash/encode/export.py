@@ -31,7 +31,7 @@ from silohash.files import write_bytes, write_json
 from silohash.types import Modality, Rows, UserError
 
 TOLERANCE = 1e-5
-"""The largest difference from torch with which a file is written."""
+"""Largest difference from torch's outputs that is accepted. A file that differs more is not written."""
 
 BLOCK_ROWS = 256
 MOST_BYTES = 2**31 - 1
@@ -42,14 +42,14 @@ CODE = "bit j of the code is 1 where output j is at least 0"
 
 @dataclass(frozen=True)
 class Parity:
-    """How the file's outputs stand to torch's, on the run's own queries.
+    """Comparison of an exported network with torch, on the queries of the run.
 
     Attributes:
-        items: how many were compared.
-        largest_difference: of any output.
-        largest_output: of any output, in size: what the difference is to be seen against.
-        equal_codes: items whose codes are equal.
-        ties: items whose codes differ only in bits where torch's output is nearer to 0 than the tolerance.
+        items: number of items that were compared.
+        largest_difference: largest absolute difference between two outputs.
+        largest_output: largest absolute output of torch, as a scale for the difference.
+        equal_codes: number of items whose codes are equal.
+        ties: number of items whose codes differ only in bits where torch's output is closer to 0 than the tolerance.
     """
 
     items: int
@@ -60,7 +60,7 @@ class Parity:
 
     @property
     def equal_share(self) -> float:
-        """The share of equal codes, ties left out."""
+        """Share of items with equal codes, not counting ties."""
         counted = self.items - self.ties
         return self.equal_codes / counted if counted else 1.0
 
@@ -249,7 +249,7 @@ def refuse_difference(modality: Modality, parity: Parity) -> None:
     """Check that a file may be written.
 
     Raises:
-        UserError: if an output differs by more than the tolerance (or is no number), or a code differs.
+        UserError: if an output differs by more than the tolerance (or is not a number), or a code differs.
     """
     if not parity.largest_difference <= TOLERANCE or parity.equal_share < 1:
         raise UserError(

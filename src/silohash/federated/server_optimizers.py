@@ -57,23 +57,23 @@ class ServerOptimizer:
             if not np.issubdtype(averaged.dtype, np.floating):
                 params[name] = averaged
                 continue
-            move = averaged - before.params[name]
-            params[name] = (before.params[name] + self._scaled(name, move, private)).astype(averaged.dtype)
+            update = averaged - before.params[name]
+            params[name] = (before.params[name] + self._scaled(name, update, private)).astype(averaged.dtype)
         return replace(after, params=params, private=private)
 
-    def _scaled(self, name: str, move: np.ndarray, private: Arrays) -> np.ndarray:
+    def _scaled(self, name: str, update: np.ndarray, private: Arrays) -> np.ndarray:
         """Return the change of one parameter array, and store its running means in ``private``."""
         rate = self.learning_rate or (1.0 if self.optimizer == "fedavgm" else 0.01)
-        last = private.get(MEAN + name, np.zeros_like(move))
+        last = private.get(MEAN + name, np.zeros_like(update))
         if self.optimizer == "fedavgm":
-            mean = self.momentum * last + move
-            private[MEAN + name] = mean.astype(move.dtype)
+            mean = self.momentum * last + update
+            private[MEAN + name] = mean.astype(update.dtype)
             return np.asarray(rate * mean)
-        mean = self.momentum * last + (1 - self.momentum) * move
-        square = private.get(SQUARE + name, np.full_like(move, self.floor**2))
+        mean = self.momentum * last + (1 - self.momentum) * update
+        square = private.get(SQUARE + name, np.full_like(update, self.floor**2))
         if self.optimizer == "fedadam":
-            square = self.square_decay * square + (1 - self.square_decay) * move**2
+            square = self.square_decay * square + (1 - self.square_decay) * update**2
         else:
-            square = square - (1 - self.square_decay) * move**2 * np.sign(square - move**2)
-        private[MEAN + name], private[SQUARE + name] = mean.astype(move.dtype), square.astype(move.dtype)
+            square = square - (1 - self.square_decay) * update**2 * np.sign(square - update**2)
+        private[MEAN + name], private[SQUARE + name] = mean.astype(update.dtype), square.astype(update.dtype)
         return np.asarray(rate * mean / (np.sqrt(square) + self.floor))

@@ -22,15 +22,15 @@ from silohash.types import Arrays, UserError
 
 @dataclass(frozen=True)
 class RoundSettings:
-    """How many rounds there are, which silos take part, and how the best round is chosen.
+    """The number of rounds, the participating silos, and the choice of the best round.
 
     Attributes:
-        rounds: in total.
-        fraction: share of the silos that take part in a round.
-        silos: their names, in order.
-        validate: whether the silos score every round's model on queries held back from training.
-        seed: of the choice of participants.
-        remarks: what is said of the run once, in the record of its first round.
+        rounds: total number of rounds.
+        silos: names of the silos, in order.
+        fraction: fraction of the silos that take part in each round.
+        validate: whether the silos score the model of every round on queries held back from training.
+        seed: seed for the choice of participants.
+        remarks: remarks on the whole run, which are reported in the record of the first round.
     """
 
     rounds: int
@@ -43,7 +43,14 @@ class RoundSettings:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The outcome of an optional exchange of statistics: one result per silo, the merged extras, and the bytes sent."""
+    """The outcome of the optional exchange of statistics.
+
+    Attributes:
+        results: one result per silo.
+        extras: the merged statistics; empty if there was no exchange.
+        uplink_bytes: number of bytes that the silos sent for the exchange.
+        downlink_bytes: number of bytes that the server sent for the exchange.
+    """
 
     results: list[SiloResult]
     extras: Arrays = field(default_factory=dict)
@@ -63,19 +70,19 @@ def run_rounds(
     """Run the remaining rounds.
 
     Args:
-        state: where to go on.
+        state: the state to continue from.
         federated: the federated method.
-        runner: trains silos, here or in worker processes.
-        settings: how many rounds and who takes part.
-        observers: who is told of each round.
-        save: called with the state after each round, behind the observers: a round that is saved has been recorded. An
-            interruption loses at most one round.
+        runner: trains the silos, in this process or in worker processes.
+        settings: the number of rounds and the participating silos.
+        observers: receive the record of each round.
+        save: called with the state after each round, after the observers, so that every saved round has been recorded.
+            An interruption loses at most one round.
 
     Returns:
         The state after the last round.
 
     Raises:
-        UserError: if no silo returned a usable update in a round.
+        UserError: if all updates of a round were rejected.
     """
     for number in range(state.round, settings.rounds):
         started = time.perf_counter()
@@ -84,12 +91,7 @@ def run_rounds(
         exchange = exchange_statistics(trained, tasks, state.server, federated=federated, runner=runner)
         results = exchange.results
         rejected = {result.silo: refusal(result, state.server) for result in results}
-        usable = [result for result in results if rejected[result.silo] is None]
-        if not usable:
-            raise UserError(
-                f"Round {number + 1}: all silo updates were rejected ({rejected[results[0].silo]}). "
-                "Lower train.learning_rate, or set train.clip_norm = 1.0, and train again."
-            )
+        usable = _usable_results(results, rejected, number)
         server = replace(state.server, extras={**state.server.extras, **exchange.extras})
         server, remarks = next_server(server, [result.update for result in usable], federated)
         state = replace(
@@ -105,25 +107,40 @@ def run_rounds(
             state = replace(
                 state, best_score=score, best_round=number, best_server=state.server, best_silos=dict(state.silos)
             )
-        said = [*remarks.items(), *({} if federated.personalized else mislabeled_silos(scores)).items()]
-        record = _record(number, started, tasks, exchange, rejected, said, score, settings, best=best)
+        all_remarks = [*remarks.items(), *({} if federated.personalized else mislabeled_silos(scores)).items()]
+        record = _record(number, started, tasks, exchange, rejected, all_remarks, score, settings, best=best)
         for observer in observers:
             observer.round(record)
         save(state)
     return state
 
 
+def _usable_results(results: Sequence[SiloResult], rejected: Mapping[int, str | None], number: int) -> list[SiloResult]:
+    """Return the results whose updates were not rejected.
+
+    Raises:
+        UserError: if all updates were rejected.
+    """
+    usable = [result for result in results if rejected[result.silo] is None]
+    if not usable:
+        raise UserError(
+            f"Round {number + 1}: all silo updates were rejected ({rejected[results[0].silo]}). "
+            "Lower train.learning_rate, or set train.clip_norm = 1.0, and train again."
+        )
+    return usable
+
+
 def next_server(
     server: ServerState, updates: Sequence[Message], federated: FederatedMethod
 ) -> tuple[ServerState, dict[str, str]]:
-    """Return the server's next state, and a remark on each silo whose update looks faulty."""
+    """Return the next server state, and a remark on each silo whose update looks faulty."""
     origin = federated.origin(server)
-    doubtful = suspicious_updates(origin, updates)
+    suspicious = suspicious_updates(origin, updates)
     kept, remarks = federated.aggregation.screened(origin, updates)
     after = federated.aggregate(server, kept)
     if federated.server_optimizer is not None:
         after = federated.server_optimizer.step(server, after)
-    return after, doubtful | remarks
+    return after, suspicious | remarks
 
 
 def tasks_of(kind: TaskKind, silos: Sequence[int], state: RunState, federated: FederatedMethod) -> list[SiloTask]:
@@ -142,45 +159,52 @@ def exchange_statistics(
     federated: FederatedMethod,
     runner: Runner,
 ) -> Exchange:
-    """Let silos that sent statistics end their round with what the server makes of the sums over silos.
+    """Sum the silos' statistics, merge them, and let the silos that sent them finish their round.
 
     Args:
-        results: results of the training, in silo order. Those of kind ``statistics`` wait; the others are done.
-        tasks: the tasks of the training, one per result.
+        results: results of the training, in silo order. A silo whose update is of the kind ``statistics`` waits for
+            the merged statistics. The other silos have finished.
+        tasks: the training tasks, one per result.
         server: the server's state.
         federated: the federated method.
-        runner: ends the round, in this process or in worker processes.
+        runner: finishes the round, in this process or in worker processes.
 
     Returns:
-        One result per silo, and the merged extras. Nothing is merged if no silo waits.
+        One result per silo, the merged statistics, and the number of bytes transferred. Nothing is merged if no silo
+        waits.
     """
-    asked = {task.silo: task.broadcast for task in tasks}
+    sent = {task.silo: task.broadcast for task in tasks}
     waiting = [r for r in results if r.update.kind == "statistics" and refusal(r, server) is None]
     if not waiting:
         return Exchange(results)
-    sums: Arrays = {}
-    for result in waiting:
-        for name, array in result.update.sums.items():
-            sums[name] = sums[name] + array if name in sums else array
-    extras = federated.merge_statistics(server, sums)
-    ends = [
-        SiloTask("finish", r.silo, replace(asked[r.silo], extras={**asked[r.silo].extras, **extras}), r.kept)
+    extras = federated.merge_statistics(server, _summed_statistics(waiting))
+    finish_tasks = [
+        SiloTask("finish", r.silo, replace(sent[r.silo], extras={**sent[r.silo].extras, **extras}), r.kept)
         for r in waiting
     ]
-    ended = {
+    finished = {
         first.silo: replace(first, update=last.update, kept=last.kept, seconds=first.seconds + last.seconds)
-        for first, last in zip(waiting, runner.run(ends), strict=True)
+        for first, last in zip(waiting, runner.run(finish_tasks), strict=True)
     }
     return Exchange(
-        results=[ended.get(result.silo, result) for result in results],
+        results=[finished.get(result.silo, result) for result in results],
         extras=extras,
         uplink_bytes=sum(result.update.size_bytes() for result in waiting),
         downlink_bytes=sum(array.nbytes for array in extras.values()) * len(waiting),
     )
 
 
+def _summed_statistics(results: Sequence[SiloResult]) -> Arrays:
+    """Return the sums over silos of the named arrays that the silos sent."""
+    sums: Arrays = {}
+    for result in results:
+        for name, array in result.update.sums.items():
+            sums[name] = sums[name] + array if name in sums else array
+    return sums
+
+
 def participants(settings: RoundSettings, round: int) -> list[int]:  # noqa: A002  the field's word
-    """Returns the silos of a round, in order; at least one."""
+    """Return the numbers of the silos that take part in a round, at least one, in ascending order."""
     count = max(1, round_half_up(settings.fraction * len(settings.silos)))
     if count >= len(settings.silos):
         return list(range(len(settings.silos)))
@@ -189,42 +213,46 @@ def participants(settings: RoundSettings, round: int) -> list[int]:  # noqa: A00
 
 
 def round_half_up(value: float) -> int:
-    """Round to the nearest whole number, halves upwards."""
+    """Round to the nearest whole number. Halves are rounded up."""
     return math.floor(value + 0.5)
 
 
 def refusal(result: SiloResult, server: ServerState) -> str | None:
-    """Return why an update may not be used, or None: every number finite, every shape as it was sent down."""
+    """Return why an update is rejected, or None if it can be used.
+
+    All numbers must be finite, every parameter must be one of the global model and have its shape, and no weight may be
+    negative.
+    """
     for name, array in result.update.arrays().items():
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             return f"{name} holds NaN or infinite values"
     for name, array in result.update.params.items():
         if name not in server.params:
-            return f"{name} is no parameter of the global model"
+            return f"{name} is not a parameter of the global model"
         if array.shape != server.params[name].shape:
-            return f"{name} has shape {array.shape}, the global model {server.params[name].shape}"
+            return f"{name} has shape {array.shape}, but {server.params[name].shape} in the global model"
     if any(not math.isfinite(weight) or weight < 0 for weight in result.update.weights.values()):
         return f"its weights are {dict(result.update.weights)}"
     for name, array in result.kept.items():
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            return f"its own {name} holds NaN or infinite values"
+            return f"its stored {name} holds NaN or infinite values"
     return None
 
 
 def validation_scores(
     runner: Runner, federated: FederatedMethod, state: RunState, settings: RoundSettings
 ) -> list[Message]:
-    """Return each silo's validation score of the model that it would deploy.
+    """Return each silo's validation score for the model that it would deploy.
 
-    Every silo ranks its own training items for its own held-back queries; only the score, its chance level and the
-    count leave it.
+    Each silo searches its own training items with its own held-back queries. It sends only the score, the score of random
+    codes, and the number of queries.
     """
     tasks = tasks_of("validate", range(len(settings.silos)), state, federated)
     return [result.update for result in runner.run(tasks)]
 
 
 def mean_score(scores: Sequence[Message]) -> float | None:
-    """Return the silos' mean score, weighted by their validation queries; None if there are none."""
+    """Return the mean score, weighted by the silos' numbers of validation queries; None without queries."""
     counted = [(message.scalars["score"], message.counts["queries"]) for message in scores]
     total = sum(queries for _, queries in counted)
     return sum(score * queries for score, queries in counted if queries) / total if total else None
@@ -242,13 +270,9 @@ def _record(
     *,
     best: bool,
 ) -> RoundRecord:
+    """Return the record of a round."""
     results = exchange.results
-    terms: dict[str, list[tuple[float, int]]] = {}
-    for result in results:
-        for name, value in {**result.terms, "loss": result.loss}.items():
-            if math.isfinite(value):
-                terms.setdefault(name, []).append((value, result.update.counts["items"]))
-    means = {name: _mean(values) for name, values in terms.items()}
+    means = _term_means(results)
     return RoundRecord(
         round=number,
         seconds=time.perf_counter() - started,
@@ -256,16 +280,7 @@ def _record(
         terms=means,
         validation=score,
         best=best or score is None,
-        silos=[
-            SiloRecord(
-                silo=settings.silos[result.silo],
-                items=result.update.counts["items"],
-                loss=result.loss if math.isfinite(result.loss) else None,
-                seconds=result.seconds,
-                rejected=rejected[result.silo],
-            )
-            for result in results
-        ],
+        silos=[_silo_record(settings.silos[result.silo], result, rejected[result.silo]) for result in results],
         uplink_bytes=exchange.uplink_bytes + sum(result.update.size_bytes() for result in results),
         downlink_bytes=exchange.downlink_bytes + sum(task.broadcast.size_bytes() for task in tasks),
         warnings=[
@@ -276,6 +291,31 @@ def _record(
     )
 
 
+def _silo_record(name: str, result: SiloResult, rejected: str | None) -> SiloRecord:
+    """Return one silo's part of the record of a round."""
+    return SiloRecord(
+        silo=name,
+        items=result.update.counts["items"],
+        loss=result.loss if math.isfinite(result.loss) else None,
+        seconds=result.seconds,
+        rejected=rejected,
+    )
+
+
+def _term_means(results: Sequence[SiloResult]) -> dict[str, float]:
+    """Return the means over silos of the loss and of each term, weighted by items.
+
+    Values that are not finite are left out.
+    """
+    terms: dict[str, list[tuple[float, int]]] = {}
+    for result in results:
+        for name, value in {**result.terms, "loss": result.loss}.items():
+            if math.isfinite(value):
+                terms.setdefault(name, []).append((value, result.update.counts["items"]))
+    return {name: _mean(values) for name, values in terms.items()}
+
+
 def _mean(values: Sequence[tuple[float, int]]) -> float:
+    """Return the mean of (value, weight) pairs; NaN if the total weight is 0."""
     total = sum(weight for _, weight in values)
     return sum(value * weight for value, weight in values) / total if total else float("nan")

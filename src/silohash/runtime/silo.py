@@ -1,6 +1,7 @@
-"""One silo's round: the only place where a gradient is taken and an optimizer steps.
+"""One silo's round: the only module that computes gradients of a training loss and takes optimizer steps.
 
-The levels are round > silo > phase > epoch > batch > step. The methods say what each level holds; here they are walked.
+The levels of training are round > silo > phase > epoch > batch > step. The methods define what each level contains.
+This module iterates over them.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from silohash.types import Arrays, Phase, Step, Terms
 TaskKind = Literal["train", "finish", "validate", "deploy"]
 
 TRAINED = "trained"
-"""Prefix of what a silo keeps while it waits for merged statistics."""
+"""Prefix of the arrays that a silo stores while it waits for the merged statistics."""
 
 
 @dataclass(frozen=True)
 class SiloTask:
-    """What a silo is asked to do.
+    """A request to a silo.
 
     Attributes:
-        kind: ``train`` for a round, ``finish`` for a round that waited for merged statistics, ``validate`` to score
-            the model that the silo would deploy on its validation queries, or ``deploy`` to return that model.
-        silo: the silo's number, from 0.
+        kind: ``train`` to train for one round, ``finish`` to end a round once the statistics are merged, ``validate``
+            to score the model that the silo would deploy on its validation queries, or ``deploy`` to return that model.
+        silo: index of the silo, starting at 0.
         broadcast: the server's message.
-        kept: what the silo kept from its last round.
+        kept: arrays that the silo stored in its last round.
     """
 
     kind: TaskKind
@@ -51,16 +52,16 @@ class SiloTask:
 
 @dataclass(frozen=True)
 class SiloResult:
-    """The result of a silo's round.
+    """The result of a silo's task.
 
     Attributes:
-        silo: the silo's number.
-        update: what goes to the server.
-        kept: what the silo keeps for its next round.
+        silo: index of the silo, starting at 0.
+        update: the message to the server.
+        kept: arrays that the silo stores for its next round.
         loss: mean loss of the last epoch.
-        terms: the mean of each term in the last epoch, unweighted.
-        seconds: time that the round took.
-        warnings: what looked wrong, as sentences.
+        terms: mean of each loss term in the last epoch, before weighting.
+        seconds: duration of the task in seconds.
+        warnings: warnings about the training, as sentences.
     """
 
     silo: int
@@ -74,7 +75,7 @@ class SiloResult:
 
 @dataclass
 class _Means:
-    """Running sums of an epoch's terms, on the device: reading a value back would stall the loop."""
+    """Running sums of the loss terms of an epoch. They stay on the device, because reading a value would block the loop."""
 
     sums: dict[str, Tensor] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
@@ -94,12 +95,12 @@ def train_silo(context: SiloContext, federated: FederatedMethod, config: RunConf
     """Train one silo for one round.
 
     Args:
-        context: the silo's model, data, state and the broadcast; its model and state are changed.
+        context: the silo's model, data, state and broadcast. The model and the state are changed in place.
         federated: the federated method.
         config: the config of the run.
 
     Returns:
-        The update for the server and a record of the round.
+        The update for the server and the figures of the round.
     """
     started = time.perf_counter()
     with seeds.torch_globally(config.seed, "training", silo=context.silo, round=context.round):
@@ -127,15 +128,15 @@ def train_silo(context: SiloContext, federated: FederatedMethod, config: RunConf
 
 
 def finish_silo(context: SiloContext, federated: FederatedMethod, config: RunConfig) -> SiloResult:
-    """End a round that waited for the silos' merged statistics, which now stand among the broadcast's extras.
+    """Finish a round after the silos' statistics were merged. The extras of the broadcast hold the merged statistics.
 
     Args:
-        context: as for `train_silo`, its kept arrays those of the result that held the statistics.
+        context: as for `train_silo`, with the arrays that the silo stored when it sent its statistics.
         federated: the federated method.
         config: as for `train_silo`.
 
     Returns:
-        The update for the server and what the silo keeps; the record is that of the first result.
+        The update for the server and the arrays that the silo stores. Terms and warnings are those of the first result.
     """
     started = time.perf_counter()
     trained = context.kept(TRAINED)
@@ -150,7 +151,7 @@ def finish_silo(context: SiloContext, federated: FederatedMethod, config: RunCon
 
 
 def _statistics(context: SiloContext, statistics: Arrays) -> Message:
-    """Return the message of an optional first exchange."""
+    """Return the message with the silo's statistics, for the optional first exchange."""
     return Message(
         kind="statistics", sender=context.data.name, round=context.round, sums=statistics,
         counts={"items": len(context.data)},
@@ -158,7 +159,7 @@ def _statistics(context: SiloContext, statistics: Arrays) -> Message:
 
 
 def _trained(context: SiloContext) -> Arrays:
-    """Return what `finish_silo` needs to know of the training, as arrays that the silo keeps until then."""
+    """Return the results of the training that `finish_silo` needs, as arrays that the silo stores until then."""
     trained = {f"model/{name}": array for name, array in params_of(context.model).items()}
     trained |= {f"steps/{name}": np.asarray(count) for name, count in context.steps_taken.items()}
     trained["loss"] = np.asarray(context.mean_loss if math.isfinite(context.mean_loss) else 0.0)
@@ -166,6 +167,7 @@ def _trained(context: SiloContext) -> Arrays:
 
 
 def _run_phase(phase: Phase, context: SiloContext, federated: FederatedMethod, config: RunConfig) -> dict[str, float]:
+    """Train one phase, and return the means of the loss and its terms in the last epoch."""
     settings = config.train
     model = phase.model.train()
     steps = context.local.steps(model)
@@ -200,6 +202,7 @@ def _run_phase(phase: Phase, context: SiloContext, federated: FederatedMethod, c
 
 
 def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainConfig, means: _Means) -> None:
+    """Take one optimizer step on the weighted sum of the terms, and add the values to ``means``."""
     loss = torch.stack([weight * value for weight, value in terms.values()]).sum()
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
@@ -212,7 +215,10 @@ def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainConfig,
 
 
 def batches(context: SiloContext, phase: Phase, config: RunConfig, epoch: int) -> Iterator[Tensor]:
-    """Yield the rows of each batch of one pass, shuffled; a last batch of at most a quarter joins the one before."""
+    """Yield the rows of each batch of one epoch, in random order.
+
+    If at most a quarter of a batch is left over, those rows are added to the last full batch.
+    """
     size = config.train.batch
     generator = seeds.numpy_generator(
         config.seed, f"batches/{phase.name}/{epoch}", silo=context.silo, round=context.round
@@ -226,7 +232,7 @@ def batches(context: SiloContext, phase: Phase, config: RunConfig, epoch: int) -
 
 
 def learning_rate(settings: TrainConfig, round: int, total_rounds: int) -> float:  # noqa: A002  the field's word
-    """Returns a round's learning rate: a half cosine from the first round's to a tenth of it.
+    """Return the learning rate of a round. With decay, it follows a half cosine down to a tenth of the first round's.
 
     Example:
         >>> learning_rate(TrainConfig(learning_rate=1.0, decay=True), 0, 10)
@@ -241,7 +247,7 @@ def learning_rate(settings: TrainConfig, round: int, total_rounds: int) -> float
 
 
 def make_optimizer(parameters: list[nn.Parameter], settings: TrainConfig, rate: float) -> torch.optim.Optimizer:
-    """Make the optimizer of some parameters, in its fused form."""
+    """Return a fused optimizer for the parameters."""
     if settings.optimizer == "sgd":
         return torch.optim.SGD(
             parameters, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay, fused=True
@@ -251,20 +257,20 @@ def make_optimizer(parameters: list[nn.Parameter], settings: TrainConfig, rate: 
 
 
 def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0) -> float:
-    """Return by how many learning rates some steps of the optimizer move a parameter under a constant unit gradient.
+    """Return how far optimizer steps move a parameter under a constant gradient of 1, in units of the learning rate.
 
-    Measured by running the optimizer itself on one number: plain steps count 1 each, momentum lets later ones count
-    more, a proximal term less. Adam's move depends on how its gradients vary: it counts 1 a step, as under a constant
-    one.
+    The value is measured by running the optimizer on a single number. Each step of plain SGD counts 1. With momentum,
+    later steps count more; with a proximal term, they count less. Adam's step length depends on how the gradients vary.
+    Each of its steps counts 1, as under a constant gradient.
 
     Args:
-        settings: the optimizer.
-        steps: how many.
-        pull: learning rate times the weight of a proximal term: the share of its way that a step takes back.
+        settings: the settings of the optimizer.
+        steps: number of steps.
+        pull: the learning rate times the weight of a proximal term, which is the share of the distance that each step
+            moves back.
 
-    Source: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", the
-        norm of
-    a_i.
+    Source: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", the norm
+        of a_i.
 
     Example:
         >>> round(step_norm(TrainConfig(optimizer="sgd"), 7), 4)
@@ -283,18 +289,19 @@ def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0) -> float:
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Return the context in which the towers run: bfloat16 products with float32 weights, or nothing special."""
+    """Return the context manager for forward passes: autocast to bfloat16, or one that changes nothing for ``float32``."""
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device_type=device.type, dtype=torch.bfloat16)
 
 
 def _moving(model: nn.Module, step: Step) -> list[nn.Parameter]:
+    """Return the parameters that a step trains."""
     return [p for name, p in model.named_parameters() if p.requires_grad and name.startswith(step.parameters)]
 
 
 def silo_state(kept: Arrays, device: torch.device) -> SiloState:
-    """Return a silo's state from the arrays that it kept."""
+    """Return the state of a silo, given the arrays that it stored."""
     return SiloState(kept={name: torch.from_numpy(np.array(array)).to(device) for name, array in kept.items()})
 
 
@@ -308,16 +315,16 @@ def make_context(
     initial: Arrays | None = None,
     validation_score: Callable[[], float] = lambda: float("nan"),
 ) -> SiloContext:
-    """Return what the hooks of one silo see during one round.
+    """Return the context that the method's hooks receive for one silo in one round.
 
     Args:
-        task: the silo, the server's message, and what the silo kept.
+        task: the silo, the server's message, and the arrays that the silo stored.
         config: the config of the run.
         model: the network, which is trained in place.
         local: the local method.
         data: the silo's training pairs.
-        initial: the initial parameters that all silos have in common; None for those of the model.
-        validation_score: returns the validation score of the model in its present state.
+        initial: the initial parameters that all silos share. By default, those of the model.
+        validation_score: a function that returns the current validation score of the model.
     """
     broadcast, total_rounds = task.broadcast, config.federated.rounds
     rate = learning_rate(config.train, broadcast.round, total_rounds)

@@ -140,10 +140,12 @@ class Hits:
         return (self._hit(position) for position in range(len(self)))
 
     @overload
-    def __getitem__(self, position: int) -> Hit: ...
+    def __getitem__(self, position: int) -> Hit:
+        """Return one hit."""
 
     @overload
-    def __getitem__(self, position: slice) -> list[Hit]: ...
+    def __getitem__(self, position: slice) -> list[Hit]:
+        """Return the hits of a slice."""
 
     def __getitem__(self, position: int | slice) -> Hit | list[Hit]:
         """Return one hit, or a list of hits for a slice."""

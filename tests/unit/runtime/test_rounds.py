@@ -69,11 +69,11 @@ def sums(result):
 REFUSALS = [
     (nan, "params/image.hash.weight holds NaN or infinite values"),
     (infinite, "params/text.hash.bias holds NaN or infinite values"),
-    (shape, "image.hash.weight has shape (2, 2), the global model (16, 16)"),
-    (stranger, "audio.hash.weight is no parameter of the global model"),
+    (shape, "image.hash.weight has shape (2, 2), but (16, 16) in the global model"),
+    (stranger, "audio.hash.weight is not a parameter of the global model"),
     (negative, "its weights are {'image': -1.0, 'text': 3.0}"),
     (endless, "its weights are {'image': nan, 'text': 3.0}"),
-    (own, "its own model/x holds NaN or infinite values"),
+    (own, "its stored model/x holds NaN or infinite values"),
     (sums, "sums/count holds NaN or infinite values"),
 ]
 

@@ -28,6 +28,7 @@ CARD = MethodCard(
     summary="Train one model on the pooled data of all silos, as the upper bound for federated methods.",
     supervised=False,
     sends=("all data",),
+    differs_from_paper=(),
 )
 
 

@@ -56,7 +56,7 @@ CARD = MethodCard(
     sends=("parameters", "number of items", "one direction per class, or per-class sums and counts"),
     differs_from_paper=(
         "Memory rows are seeded with class means, so that row c belongs to class c, as the equations assume.",
-        "The class loss is the finite direction of the divergence, as in the authors' code. The other is infinite.",
+        "The class loss uses the finite direction of the divergence, as the authors' code does.",
         "Weights are likelihoods divided by their sum, as in the authors' code; the printed softmax overflows.",
         "No weight exceeds three times the mean, except in the presets paper and authors_code.",
         "The class loss is divided by the number of classes, except in the preset paper.",

@@ -42,7 +42,7 @@ CARD = MethodCard(
     venue="SIGIR",
     year=2021,
     link="https://doi.org/10.1145/3404835.3462989",
-    summary="Share only the hash layers, weighted by size, classes and loss; each silo then improves its own model.",
+    summary="Share only the hash layers, weighted by size, classes and loss. Each silo then fine-tunes its model.",
     supervised=True,
     sends=("parameters of the hash layers", "numbers of items and classes", "training loss"),
     keeps=("all parameters before the hash layers",),
@@ -69,11 +69,11 @@ class FedCMRParams(MethodParams):
     """Reduction of the losses over batches: `mean`, or `sum` as in the authors' code, which puts silos with many
     batches at a disadvantage."""
     residual: float = Field(default=0.5, ge=-1, le=1)
-    """Part of the silo's previous update that is added to the shared layer (gamma in the paper), between -1 and 1.
+    """Fraction of the silo's previous update that is added to the shared layer (gamma in the paper), between -1 and 1.
     At 0 none is added."""
     enhance_fraction: float = Field(default=0.2, ge=0, lt=1)
     """Share of the silo's pairs held out to improve the silo's own model after its update, from 0 to below 1. At 0
-    there is no such phase."""
+    this phase is skipped."""
     share: Literal["hash", "all"] = "hash"
     """Shared parameters: the hash layers (`hash`) or all parameters (`all`)."""
 
@@ -139,8 +139,8 @@ class FedCMR(FederatedMethod):
         shared = dict(context.payload.params)
         for name in shared.keys() & start.keys() & end.keys():
             if np.issubdtype(shared[name].dtype, np.floating):
-                move = self.params.residual * (end[name] - start[name])
-                shared[name] = (shared[name] + move).astype(shared[name].dtype)
+                change = self.params.residual * (end[name] - start[name])
+                shared[name] = (shared[name] + change).astype(shared[name].dtype)
         install(context.model, {**(own or context.initial), **shared})
 
     def _remember(self, context: SiloContext) -> None:

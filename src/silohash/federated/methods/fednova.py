@@ -44,7 +44,7 @@ CARD = MethodCard(
     sends=("normalized updates of the parameters", "number of items", "number of local steps"),
     differs_from_paper=(
         "The length of an update is measured by running the silo's optimizer on a scalar, separately for each tower.",
-        "The paper gives no length for Adam; the number of steps is used, and the first round's record says so.",
+        "The paper gives no length for Adam; the number of steps is used, and the record of the first round states this.",
         "A proximal term cannot be combined with momentum, because no length is known for both.",
         "The authors' code uses the mean number of steps as the effective number of steps if there is a proximal term.",
     ),

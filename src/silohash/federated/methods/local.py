@@ -25,6 +25,7 @@ CARD = MethodCard(
     summary="Train one model per silo, from common initial parameters. Nothing is sent.",
     supervised=False,
     keeps=("its model",),
+    differs_from_paper=(),
 )
 
 

@@ -55,10 +55,10 @@ CARD = MethodCard(
     link="https://arxiv.org/abs/2210.15678",
     summary="Mix a model for each silo on the server, layer by layer, and share mean outputs per class.",
     supervised=True,
-    sends=("parameters, visible for each silo", "sums and counts of outputs per class"),
+    sends=("parameters, which the server sees silo by silo", "sums and counts of outputs per class"),
     differs_from_paper=(
         "The equations are those of the authors' code, because the paper itself was not available.",
-        "The mixing moves towards the silos' updates, all at once. The authors' code moves away, silo by silo.",
+        "The mixing moves towards the updates of all silos at once. The authors' code moves away, silo by silo.",
         "Silos train in parallel. In the authors' code, later silos train on mixtures of earlier silos' new models.",
         "A silo is mixed in only for towers that it has trained.",
         "Losses are means over items and classes or bits. In the presets paper and authors_code they have the scale of"
@@ -76,10 +76,10 @@ class PLFedCMHParams(PrototypeParams):
     """Parameters of PLFedCMH."""
 
     class_code_weight: float = Field(default=0.5, ge=0)
-    """Weight of the loss that makes items agree with the prototypes of their own labels only (beta), at least 0. At
-    0 it is off."""
+    """Weight of the loss that makes items agree with the prototypes of their own labels only (beta in the paper), at
+    least 0. At 0 it is off."""
     prototype_weight: float = Field(default=1.0, ge=0)
-    """Weight of the distance to the prototypes of an item's labels (eta_p), at least 0. At 0 it is off."""
+    """Weight of the distance to the prototypes of an item's labels (eta_p in the paper), at least 0. At 0 it is off."""
     prototype_weighting: Literal["examples", "uniform"] = "uniform"
     """`uniform`: a prototype is the mean of the silos' means. `examples`: it is the mean over the items of all
     silos."""

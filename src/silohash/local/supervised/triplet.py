@@ -36,13 +36,13 @@ CARD = MethodCard(
     venue="CVPR",
     year=2015,
     link="https://arxiv.org/abs/1504.03410",
-    summary="Place items that share a label closer, by a margin, than items that share none; the local loss of FedHAP.",
+    summary="Place items that share a label closer together than other items, by a margin. FedHAP's local loss.",
     supervised=True,
     differs_from_paper=(
         "The network is that of the run, and distances are cosine distances, as in FedHAP.",
         "The loss is the mean over all triplets of a batch that violate the margin. The papers state no selection.",
         "With two modalities, the loss is averaged over pairs of modalities.",
-        "The margin is ours; the papers do not state one.",
+        "The papers do not state the margin. The default of 0.5 is our choice.",
     ),
 )
 
