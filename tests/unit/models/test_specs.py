@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from silohash.models.specs import ModelSpec, TowerSpec
 
 
@@ -24,3 +26,31 @@ def test_one_modality_and_defaults() -> None:
     value = {"towers": {"text": {"kind": "mlp", "shape": [9]}}, "classes": 2}
     read = ModelSpec.from_json(value)
     assert read == ModelSpec({"text": TowerSpec("mlp", (9,), 512, 0.0, 1.0, {})}, 2, class_head=False)
+
+
+def test_settings_of_a_tower_are_kept_as_they_are() -> None:
+    settings = {"kind": "huggingface", "freeze": True, "layers": [1, 2], "model": None}
+    spec = ModelSpec({"text": TowerSpec("network", (32,), settings=settings)}, classes=3)
+    value = spec.to_json()
+    assert value["towers"]["text"]["settings"] == settings
+    assert ModelSpec.from_json(json.loads(json.dumps(value))).towers["text"].settings == settings
+
+
+def test_values_of_other_types_and_names() -> None:
+    towers = {"audio": {"kind": "mlp", "shape": [4]}, "image": {"kind": "conv", "shape": [1, 8, 8], "scale": 0.5}}
+    read = ModelSpec.from_json({"towers": towers, "classes": 4.0, "class_head": 1})
+    assert list(read.towers) == ["image"]
+    assert read.towers["image"] == TowerSpec("conv", (1, 8, 8), scale=0.5)
+    assert (read.classes, read.class_head) == (4, True)
+    with pytest.raises(TypeError, match="widht"):
+        ModelSpec.from_json({"towers": {"text": {"kind": "mlp", "shape": [9], "widht": 3}}, "classes": 2})
+
+
+def test_specs_are_frozen_and_towers_do_not_share_settings() -> None:
+    first, second = TowerSpec("mlp", (9,)), TowerSpec("mlp", (9,))
+    assert first.settings == {}
+    assert first.settings is not second.settings
+    with pytest.raises(AttributeError):
+        first.hidden = 1024  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        ModelSpec({"text": first}, 2).classes = 3  # type: ignore[misc]
