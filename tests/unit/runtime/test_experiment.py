@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,6 @@ import pytest
 import torch
 
 from silohash.config.load import load_config, resolve
-from silohash.config.sections import TrainConfig
-from silohash.features.device import choose_device
 from silohash.federated.base import SiloContext
 from silohash.federated.methods.fedala import FedALA
 from silohash.files import read_json
@@ -22,9 +19,8 @@ from silohash.runtime import experiment
 from silohash.runtime.evaluation import evaluate_run
 from silohash.runtime.indexing import index_run
 from silohash.runtime.run import Run, runs
-from silohash.runtime.worker import set_threads, validation_score
 from silohash.types import UserError
-from tests.runs import Records, silo_data, tiny_config, train, write_archive
+from tests.runs import Records, tiny_config, train, write_archive
 
 
 @pytest.fixture(scope="module")
@@ -147,48 +143,6 @@ def test_skipped_rows_are_said(tmp_path: Path) -> None:
     experiment.train(resolve(tiny_config(own, federated={"rounds": 1})), tmp_path / "run", notify=said.append)
     assert len(said) == 1
     assert said[0].startswith("skipped: metadata.csv, row 9: image.npy holds NaN")
-
-
-def test_validation_score_is_the_mean_over_both_tasks() -> None:
-    from silohash.evaluate.measures import Measure, evaluate_all
-    from silohash.evaluate.relevance import Relevance
-    from silohash.index.codes import pack
-    from silohash.local import LOCAL_METHODS
-    from silohash.local.base import outputs_of
-    from tests.runs import model_spec
-
-    kind = LOCAL_METHODS.resolve("dcmh")
-    torch.manual_seed(0)
-    model = kind(kind.Params()).build(model_spec(), 16)
-    database, queries = silo_data(40), silo_data(10, seed=1)
-    words = [{m: pack(v.numpy()) for m, v in outputs_of(model, data).items()} for data in (queries, database)]
-    measure = Measure.parse("mAP@all")
-    relevance = Relevance(*(data.labels.numpy().astype(np.uint8) for data in (queries, database)))
-    chance = (queries.labels @ database.labels.T > 0).double().mean().item()
-    scores = [
-        evaluate_all([measure], words[0][a], words[1][b], relevance, 16)[measure].value.mean()
-        for a, b in (("image", "text"), ("text", "image"))
-    ]
-    assert validation_score(model, database, queries, 16) == pytest.approx((np.mean(scores), chance))
-    nobody = silo_data(1)
-    none = {n: getattr(nobody, n)[:0] for n in ("image", "text", "labels", "has_image", "has_text")}
-    from dataclasses import replace
-
-    assert np.isnan(validation_score(model, database, replace(nobody, **none), 16)).all()
-    assert np.isnan(validation_score(model, database, replace(queries, labels=None), 16)).all()
-
-
-def test_devices_and_threads(archive: Path) -> None:
-    assert choose_device("cpu").type == "cpu"
-    assert choose_device("auto").type in {"cpu", "cuda", "mps"}
-    with pytest.raises(UserError, match='"nonsense" is not available'):
-        choose_device("nonsense")
-    set_threads(TrainConfig(threads=1))
-    assert torch.get_num_threads() == 1
-    cores = len(os.sched_getaffinity(0))
-    set_threads(TrainConfig(threads=0, workers=2))
-    assert torch.get_num_threads() == max(1, cores // 2)
-    set_threads(TrainConfig(threads=1))
 
 
 def test_checkpoint_tells_the_round(run: Run) -> None:
