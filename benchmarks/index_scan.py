@@ -24,7 +24,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-from silohash.index.base import Neighbours
+from silohash.index.base import Neighbors
 from silohash.index.codes import Words, to_bytes, word_count, word_type
 from silohash.index.flat import FlatIndex
 from silohash.seeds import numpy_generator
@@ -111,7 +111,7 @@ def flat_index(codes: Words, bits: int) -> FlatIndex:
     return index
 
 
-def verify(found: Neighbours, codes: Words, queries: Words) -> None:
+def verify(found: Neighbors, codes: Words, queries: Words) -> None:
     """Check the result of the first query with numpy."""
     distances = np.bitwise_count(codes ^ queries[0]).sum(axis=1)
     depth = found.keys.shape[1]

@@ -83,7 +83,7 @@ class Offsets:
         return self.of(node.lineno, node.col_offset), self.of(node.end_lineno or 0, node.end_col_offset or 0)
 
 
-def neighbours(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+def neighbors(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield the operands on both sides of each operator of an expression."""
     if isinstance(node, ast.BinOp):
         yield node.left, node.right
@@ -130,7 +130,7 @@ def changes_of(module: str, source: str) -> list[Change]:
     for node in ast.walk(tree):
         if node in without:
             continue
-        for left, right in neighbours(node):
+        for left, right in neighbors(node):
             start, end = offsets.span(left)[1], offsets.span(right)[0]
             match = OPERATOR.search(source, start, end)
             if match and (text := SWAPPED.get(" ".join(match.group().split()))):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from silohash.api.runs import open_run as open  # noqa: A004  silohash.open, as in gzip.open
     from silohash.data.archive import Archive
     from silohash.data.partition.base import Partition
-    from silohash.index.base import Neighbours
+    from silohash.index.base import Neighbors
     from silohash.index.codes import Codes
     from silohash.search.hits import Hit, Hits
     from silohash.types import MethodCard, UserError
@@ -29,7 +29,7 @@ __all__ = [
     "Hit",
     "Hits",
     "MethodCard",
-    "Neighbours",
+    "Neighbors",
     "Partition",
     "Score",
     "TrainedRun",
@@ -50,7 +50,7 @@ _DEFINED_IN = {
     "Hit": "silohash.search.hits:Hit",
     "Hits": "silohash.search.hits:Hits",
     "MethodCard": "silohash.types:MethodCard",
-    "Neighbours": "silohash.index.base:Neighbours",
+    "Neighbors": "silohash.index.base:Neighbors",
     "Partition": "silohash.data.partition.base:Partition",
     "Score": "silohash.api.codes:Score",
     "TrainedRun": "silohash.api.runs:TrainedRun",

@@ -98,7 +98,7 @@ def test_constraints_pin_exactly_and_name_no_host() -> None:
 
 PUBLIC = {
     *("open", "train", "TrainedRun", "load_archive", "Archive", "partition", "Partition", "list_methods", "MethodCard"),
-    *("evaluate_codes", "Score", "nearest", "Neighbours", "Codes", "Hits", "Hit", "UserError", "__version__"),
+    *("evaluate_codes", "Score", "nearest", "Neighbors", "Codes", "Hits", "Hit", "UserError", "__version__"),
 }
 IMPORT = """
 import sys

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.index.base import IndexManifest, Neighbours
+from silohash.index.base import IndexManifest, Neighbors
 from silohash.index.codes import Codes, Words, pack
 from silohash.types import Rows, UserError
 
@@ -124,7 +124,7 @@ def nearest(
     allowed: Allowed | None = None,
     engine: Engine = "flat",
     threads: int = 1,
-) -> Neighbours:
+) -> Neighbors:
     """Find the nearest codes of each query by Hamming distance, exactly.
 
     Args:
@@ -136,7 +136,7 @@ def nearest(
         threads: number of threads that divide the queries among them ("flat" only).
 
     Returns:
-        Neighbours whose keys are rows of the database, ordered by (distance, row).
+        Neighbors whose keys are rows of the database, ordered by (distance, row).
 
     Raises:
         UserError: if the codes are not comparable, or the engine is not installed.

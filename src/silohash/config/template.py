@@ -56,7 +56,7 @@ def config_template(file: Path, *, local: str, federated: str, data: str) -> str
 
 
 def _tables() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield name and model of every table of a config."""
+    """Yield the name and the model of each table of a config."""
     for name, about in RunConfig.model_fields.items():
         if isinstance(about.annotation, type) and issubclass(about.annotation, BaseModel):
             yield name, about.annotation

@@ -1,4 +1,6 @@
-"""Towers as ONNX files, for programs that have neither torch nor silohash; written only if they give the same codes.
+"""Export of towers as ONNX files, for programs without torch and silohash.
+
+Files are written only if they give the same codes as torch.
 
 A file takes a featurizer's vectors (the featurizer's state is written beside it) and returns the outputs whose signs
 are the code. It includes the standardization of pixels and the federated method's adaptation of the outputs.
@@ -67,7 +69,7 @@ class Parity:
 
 @dataclass(frozen=True)
 class ExportedTower:
-    """One exported file: its modality, and how well it agrees with torch."""
+    """One exported file: its modality, its path, and its agreement with torch."""
 
     modality: Modality
     path: Path
@@ -75,7 +77,7 @@ class ExportedTower:
 
 
 class ExportedOutputs(nn.Module):
-    """From what the featuriser gives for one modality to the outputs, by the code that the encoder runs."""
+    """A network from the featurizer's vectors of one modality to the outputs. It runs the code of the encoder."""
 
     def __init__(self, encoder: Encoder, modality: Modality) -> None:
         super().__init__()
@@ -99,14 +101,14 @@ def export_onnx(
         archive: items on which the files are compared with torch.
         folder: the folder of the files; existing files of the same names are replaced.
         run: the name of the run, which the files record.
-        name: whose model; None for the one that every silo deploys.
+        name: name of the silo whose model is exported. By default, the model that every silo deploys.
 
     Returns:
-        What was written, with the agreement measured.
+        One entry per file, with its agreement with torch.
 
     Raises:
-        UserError: if a package is missing, the run has no such model, or a file does not agree with torch: then
-            nothing is written.
+        UserError: if a package is missing, the run has no such model, or an exported network does not agree with
+            torch. Nothing is written in these cases.
     """
     check_packages()
     encoder = trained.encoder(trained.shared_name() if name is None else name)
@@ -129,10 +131,10 @@ def export_onnx(
 
 
 def check_packages() -> None:
-    """Check that what writes and runs ONNX is installed.
+    """Check that the packages that write and run ONNX files are installed.
 
     Raises:
-        UserError: if it is not.
+        UserError: if one is missing.
     """
     try:
         import onnx  # noqa: F401
@@ -143,7 +145,9 @@ def check_packages() -> None:
 
 
 def compared_rows(archive: Archive, modality: Modality) -> Rows:
-    """Return the rows on which the file is compared with torch: the queries, or the database where nobody asks.
+    """Return the rows on which the file is compared with torch.
+
+    These are the queries, or the database if no query has the modality.
 
     Raises:
         UserError: if no item has the modality.
@@ -153,11 +157,14 @@ def compared_rows(archive: Archive, modality: Modality) -> Rows:
         rows = rows[archive.has(modality)[rows]]
         if len(rows):
             return rows
-    raise UserError(f'Archive "{archive.card.name}" has no item with {modality} by which the export could be checked.')
+    raise UserError(
+        f'Archive "{archive.card.name}" has no item with {modality}, so the export cannot be checked. '
+        "Write codes instead: silohash encode"
+    )
 
 
 def description(encoder: Encoder, modality: Modality, given: npt.NDArray[np.generic]) -> dict[str, str]:
-    """Return what stands in the file about itself, every value a text."""
+    """Return the metadata that is stored in the file, as strings."""
     about = plain_settings(encoder.featurisers[modality])
     return {
         "silohash": __version__,
@@ -171,7 +178,7 @@ def description(encoder: Encoder, modality: Modality, given: npt.NDArray[np.gene
 
 
 def plain_settings(featuriser: Featuriser) -> dict[str, Any]:
-    """Return a featuriser's settings for others to read: a network's own among them, its files by name alone."""
+    """Return a featurizer's settings for other programs, including those of its network. Files are given by name."""
     _, about = featuriser.state()
     flat = {**about, **about.get("options", {})}
     flat.pop("options", None)
@@ -184,20 +191,20 @@ def onnx_bytes(tower: nn.Module, given: npt.NDArray[np.generic], about: Mapping[
     Args:
         tower: ``(n, *shape) -> (n, bits)``.
         given: some inputs, at least one.
-        about: written into the file.
+        about: metadata to write into the file.
 
     Raises:
         UserError: if the file would be larger than ONNX allows.
     """
     import onnx
 
-    example = torch.from_numpy(np.resize(given[:2], (2, *given.shape[1:])))  # of one item, torch would fix the number
+    example = torch.from_numpy(np.resize(given[:2], (2, *given.shape[1:])))  # with one item, torch would fix the number
     with _quiet():
         program = torch.onnx.export(
             tower, (example,), dynamo=True, input_names=[INPUT], output_names=[OUTPUT], verbose=False,
             dynamic_shapes=({0: torch.export.Dim("items")},),
         )  # fmt: skip
-    assert program is not None  # noqa: S101  the exporter that is asked for returns one
+    assert program is not None  # noqa: S101  this exporter always returns one
     model = program.model_proto
     if model.ByteSize() > MOST_BYTES:
         raise UserError(f"The tower takes {model.ByteSize():,} bytes; one ONNX file holds at most {MOST_BYTES:,}.")
@@ -222,7 +229,7 @@ def _quiet() -> Iterator[None]:
 
 
 def compare(encoder: Encoder, modality: Modality, content: bytes, given: npt.NDArray[np.generic]) -> Parity:
-    """Run the file and the encoder on the same vectors, ``(n, *shape)``."""
+    """Compare the outputs of the file and of the encoder for the same vectors, ``(n, *shape)``."""
     session = _session(content)
     difference, size, equal, ties = 0.0, 0.0, 0, 0
     for _, rows in blocks(np.arange(len(given)), BLOCK_ROWS):
@@ -246,7 +253,7 @@ def _session(content: bytes) -> Any:  # noqa: ANN401  a class of onnxruntime, wh
 
 
 def refuse_difference(modality: Modality, parity: Parity) -> None:
-    """Check that a file may be written.
+    """Check that an exported network agrees with torch.
 
     Raises:
         UserError: if an output differs by more than the tolerance (or is not a number), or a code differs.

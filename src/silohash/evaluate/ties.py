@@ -119,7 +119,7 @@ class Histogram:
 
     @cached_property
     def harmonic(self) -> Precise:
-        """The harmonic numbers from 0 to the number of items; extended precision, since their differences lose digits."""
+        """Harmonic numbers from 0 to the number of items, in extended precision, because their differences lose digits."""
         return np.concatenate([[0], np.cumsum(1 / np.arange(1, self.database + 1, dtype=np.longdouble))])
 
     def groups(self, cutoff: int | None) -> Groups:

@@ -1,1 +1,1 @@
-"""What crosses the wire between silos and server."""
+"""Messages between the silos and the server."""

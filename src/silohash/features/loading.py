@@ -64,7 +64,7 @@ def progress(what: str, total: int, notify: Notify) -> Iterator[Callable[[int], 
     """Yield a function to call with the number of items that were completed since the last call.
 
     After two seconds a terminal shows a progress bar, which is removed at the end. Without a terminal ``notify`` is called
-    with a line from time to time.
+    with a line at intervals.
     """
     started = last = time.monotonic()
     done = 0

@@ -34,7 +34,7 @@ class PicturePreparation:
             empty for no resizing.
         crop: ``(height, width)`` of the center crop, or empty for no crop.
         resample: Pillow's number of the resampling filter.
-        rescale: Factor of the pixels.
+        rescale: Factor by which the pixel values are multiplied.
         mean: Mean per channel, which is subtracted after rescaling.
         deviation: Standard deviation per channel, by which the result is divided.
     """

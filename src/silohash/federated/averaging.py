@@ -101,6 +101,6 @@ class Aggregation:
         """Return the updates to aggregate and the remarks of all screens."""
         kept, remarks = list(updates), dict[str, str]()
         for screen in self.screens:
-            kept, said = screen(current, kept)
-            remarks |= said
+            kept, found = screen(current, kept)
+            remarks |= found
         return kept, remarks

@@ -89,7 +89,7 @@ class SiloContext:
         payload: Broadcast message of this round.
         generator: Random generator of this silo and round.
         step_norm: Function of a number of steps and the weight of a proximal term. It returns how far the run's
-            optimizer moves a parameter under a constant unit gradient, in learning rates.
+            optimizer moves a parameter under a constant gradient of 1, in units of the learning rate.
         auxiliary: Networks of the federated method (such as a discriminator), trained with Adam by the terms of
             `auxiliary_step`.
         steps_taken: Number of optimizer steps of this round, by step name.

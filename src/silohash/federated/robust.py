@@ -220,7 +220,8 @@ def mislabeled_silos(scores: Sequence[Message]) -> dict[str, str]:
 def _inner_products(current: Arrays, updates: Sequence[Message]) -> npt.NDArray[np.float64]:
     """Return the inner products of all updates, ``(n, n)``.
 
-    It is computed every round, so only some evenly spaced values of large arrays are used, and the result is scaled up.
+    They are computed in every round. Large arrays are therefore reduced to some evenly spaced values, and the results are
+    scaled up.
     """
     products = np.zeros((len(updates), len(updates)))
     for name, before in current.items():

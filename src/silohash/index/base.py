@@ -85,7 +85,7 @@ class IndexManifest:
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbors:
     """Hold the nearest items of each query, ordered by (distance, key).
 
     Attributes:
@@ -129,11 +129,11 @@ class Index(Protocol):
         """Remove keys, and return how many of them existed."""
         ...
 
-    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbours:
+    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
         """Return the ``k`` nearest items of each query, given as ``(Q, W)`` words."""
         ...
 
-    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbours]:
+    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
         """Return all items within a distance of each query: one result per query, with arrays ``(1, hits)``."""
         ...
 
@@ -158,13 +158,13 @@ def check_keys(keys: Keys, count: int) -> Keys:
 
 
 def check_k(k: int) -> None:
-    """Check that at least one neighbour is requested.
+    """Check that at least one neighbor is requested.
 
     Raises:
         UserError: if ``k`` is less than 1.
     """
     if k < 1:
-        raise UserError(f"k = {k} requests no neighbour. Use k of at least 1.")
+        raise UserError(f"k = {k} requests no neighbor. Use k of at least 1.")
 
 
 def check_radius(radius_bits: int) -> None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from silohash.index.base import (
     Allowed,
     Keys,
-    Neighbours,
+    Neighbors,
     allowed_keys,
     check_k,
     check_keys,
@@ -63,12 +63,12 @@ class FaissIndex:
         there = given[positions(self.keys, given)[1]] if len(self) else given[:0]
         return int(self._index.remove_ids(there)) if there.size else 0
 
-    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbours:
+    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
         """Return the k nearest items of each query, ordered by (distance, key). See `FlatIndex.search`."""
         check_k(k)
         padded = self._pad(words)
         shape = (len(padded), k)
-        answer = Neighbours(np.full(shape, -1, np.int64), np.full(shape, -1, np.int32), np.zeros(len(padded), np.int64))
+        answer = Neighbors(np.full(shape, -1, np.int64), np.full(shape, -1, np.int32), np.zeros(len(padded), np.int64))
         selector, live = self._selected(allowed)
         depth = min(k, live)
         for row in range(len(padded) if depth else 0):
@@ -79,7 +79,7 @@ class FaissIndex:
             answer.ties_at_cut[row] = len(keys) - depth
         return answer
 
-    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbours]:
+    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
         """Return all items within a distance of each query. See `FlatIndex.search_radius`."""
         check_radius(radius_bits)
         padded = self._pad(words)
@@ -89,7 +89,7 @@ class FaissIndex:
             distances, keys = np.empty(0, np.int32), np.empty(0, np.int64)
             if live:
                 distances, keys = self._within(padded[row : row + 1], radius_bits, selector)
-            answers.append(Neighbours(keys[None], distances[None], np.zeros(1, np.int64)))
+            answers.append(Neighbors(keys[None], distances[None], np.zeros(1, np.int64)))
         return answers
 
     def _pad(self, words: Words) -> CodeBytes:

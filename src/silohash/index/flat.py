@@ -15,7 +15,7 @@ from silohash.index import kernels
 from silohash.index.base import (
     Allowed,
     Keys,
-    Neighbours,
+    Neighbors,
     allowed_keys,
     check_k,
     check_keys,
@@ -134,7 +134,7 @@ class FlatIndex:
             live = np.flatnonzero(self._alive[: self._used])
             self._rebuild(self._slot_keys[live], self._read(live))
 
-    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbours:
+    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
         """Return the k nearest items of each query, ordered by (distance, key).
 
         Args:
@@ -149,7 +149,7 @@ class FlatIndex:
         queries = np.ascontiguousarray(to_bytes(words, self.bits))
         blocks, slot_keys, alive = self._scanned(allowed)
         depth = min(k, len(slot_keys))
-        answer = Neighbours(
+        answer = Neighbors(
             np.full((len(queries), k), -1, np.int64),
             np.full((len(queries), k), -1, np.int32),
             np.zeros(len(queries), np.int64),
@@ -176,7 +176,7 @@ class FlatIndex:
                 list(pool.map(fill, starts))
         return answer
 
-    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbours]:
+    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
         """Return all items within a distance of each query, ordered by (distance, key).
 
         Args:
@@ -200,7 +200,7 @@ class FlatIndex:
                 hits = hits[alive[hits] != 0]
             hits = hits[np.argsort(measured[hits], kind="stable")]
             answers.append(
-                Neighbours(slot_keys[hits][None], measured[hits].astype(np.int32)[None], np.zeros(1, np.int64))
+                Neighbors(slot_keys[hits][None], measured[hits].astype(np.int32)[None], np.zeros(1, np.int64))
             )
         return answers
 

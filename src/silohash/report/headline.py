@@ -29,7 +29,7 @@ OTHER_MODEL = "One silo's model for all items"
 CHANCE = "Random codes"
 
 SCOPES: tuple[tuple[Evaluation, Evaluation], ...] = (("XS", "GG"), ("PG", "GG"), ("PL", "GL"))
-"""Evaluations that rank the same items; the first one that a run has counts. The first scope that all runs have is used."""
+"""Evaluations that rank the same items, in order of preference. The first scope that all runs have is used."""
 
 MOST_NAMED = 3
 """Up to this number of runs, the sentence names each."""
@@ -56,7 +56,7 @@ class BarGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """What stands at the top of a report.
+    """The top of a report.
 
     Attributes:
         sentence: the result in one sentence.
@@ -265,7 +265,7 @@ def _apart(together: Standing, other: Standing, words: str) -> str:
 
 
 def _other_model(rows: Sequence[ResultRow], standings: Sequence[Standing]) -> str:
-    """Return how well one silo's own model does over all items, where silos alone were searched with different models."""
+    """Return a sentence on how well one silo's model does over all items; empty without separately trained silos."""
     found = [row for each in standings if each.role == "alone" for row in _encoded_by_one(rows, each).values()]
     if not found:
         return ""

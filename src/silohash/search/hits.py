@@ -102,7 +102,7 @@ class Hit:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Hits:
-    """Hold items in order, and what the result leaves out. Results of one silo and of many have the same form.
+    """Search results in order, with what they leave out. Results of one silo and of several silos have the same form.
 
     Items are ordered by distance, or by rank if silos use different models. A result can be iterated over and indexed, which
     gives `Hit` objects. It prints as a table, and a notebook shows it with its previews.

@@ -1,4 +1,4 @@
-"""What a study's runs cost: transferred data and time per round, from the records of the rounds."""
+"""The costs of a study's runs: transferred data and time per round, from the records of the rounds."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ def best_validation(folder: Path, config: RunConfig) -> float | None:
 
 
 def _resumed(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> optuna.Trial:
-    """Return a trial that was started before, with the values that it was given."""
+    """Return a trial that was started earlier, with its values."""
     known: optuna.Trial = _optuna().trial.Trial(study, trial._trial_id)
     return known
 

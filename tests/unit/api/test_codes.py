@@ -1,4 +1,4 @@
-"""Codes from any source: scores and neighbours computed by hand."""
+"""Codes from any source: scores and neighbors computed by hand."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_labels_in_every_form_give_the_same_score():
     assert evaluate_codes(at(0), at(1), ["cat"], [[]])["mAP@all"].queries_without_relevant == 1
 
 
-def test_codes_in_every_form_give_the_same_neighbours():
+def test_codes_in_every_form_give_the_same_neighbors():
     signs = at(0, 3, 5)
     bits = (signs > 0).astype(int)
     for form in (signs, 0.3 * signs, bits, bits.astype(bool), codes(signs, ["a", "b", "c"])):
@@ -83,7 +83,7 @@ def test_real_zeros_count_as_plus_one():
     assert nearest(np.zeros((1, 8)), at(8, 0), 1).keys.tolist() == [[0]]
 
 
-def test_neighbours_with_filters_threads_and_engines():
+def test_neighbors_with_filters_threads_and_engines():
     database, queries = at(*[n % 9 for n in range(100)]), at(*[n % 9 for n in range(70)])
     one = nearest(queries, database, 3)
     two = nearest(queries, database, 3, threads=2)
@@ -111,7 +111,7 @@ def test_what_does_not_fit_together_is_refused(arguments, options, says):
         evaluate_codes(*arguments, **options)
 
 
-def test_neighbours_of_other_models_are_refused():
+def test_neighbors_of_other_models_are_refused():
     with pytest.raises(UserError, match="different models"):
         nearest(codes(at(0), ["a"], "m"), codes(at(0), ["a"], "n"))
     with pytest.raises(UserError, match="8 bits and the database has 16"):

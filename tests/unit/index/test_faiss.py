@@ -23,7 +23,7 @@ def index_at(*distances, bits=16):
     return index
 
 
-def test_neighbours_computed_by_hand():
+def test_neighbors_computed_by_hand():
     found = index_at(3, 1, 2, 1, 3, 3).search(ZERO, 4)
     assert found.keys.tolist() == [[10, 30, 20, 0]]
     assert found.distances.tolist() == [[1, 1, 2, 3]]

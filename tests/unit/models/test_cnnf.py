@@ -68,8 +68,8 @@ def by_loops(maps: np.ndarray) -> np.ndarray:
     normalised = np.zeros_like(maps)
     for item in range(maps.shape[0]):
         for number in range(maps.shape[1]):
-            neighbours = maps[item, max(0, number - 2) : number + 3]
-            normalised[item, number] = maps[item, number] / (2 + 1e-4 * np.square(neighbours).sum(0)) ** 0.75
+            neighbors = maps[item, max(0, number - 2) : number + 3]
+            normalised[item, number] = maps[item, number] / (2 + 1e-4 * np.square(neighbors).sum(0)) ** 0.75
     return normalised
 
 

@@ -236,10 +236,10 @@ class PLFedCMH(FederatedMethod):
 
     def _trained(self, server: ServerState, updates: Sequence[Message]) -> Arrays:
         """Return which silos have trained each tower so far, ``(silos,)`` bool each."""
-        marks = {name: mark.copy() for name, mark in server.private.items() if name.startswith(f"{TRAINED}/")}
-        for name, mark in marks.items():
-            mark[[int(u.records["silo"]) for u in updates if u.weights.get(name.removeprefix(f"{TRAINED}/"))]] = True
-        return marks
+        trained = {name: flags.copy() for name, flags in server.private.items() if name.startswith(f"{TRAINED}/")}
+        for name, flags in trained.items():
+            flags[[int(u.records["silo"]) for u in updates if u.weights.get(name.removeprefix(f"{TRAINED}/"))]] = True
+        return trained
 
     def _learnt(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Return the state with mixers updated from the silos' updates, and with the silos' models in the bank."""
