@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.benchmarks.layouts import reading
-from silohash.data.benchmarks.layouts.json_stream import members
+from silohash.data.benchmarks.layouts.json_stream import elements
 from silohash.data.pictures.packing import PictureFiles
 from silohash.data.protocols.contents import Contents
 from silohash.types import UserError
@@ -39,17 +39,26 @@ class _Instances:
 
     def read(self, path: Path, part: str) -> None:
         """Add the contents of a file."""
-        for key, element in members(path):
-            with _naming(path, f'an entry of "{key}"'):
-                if key == "images":
-                    self.ids.append(int(element["id"]))
-                    self.names.append(str(element["file_name"]))
-                    self.parts.append(part)
-                elif key == "annotations":
-                    self.box_pictures.append(int(element["image_id"]))
-                    self.box_categories.append(int(element["category_id"]))
-                elif key == "categories":
-                    self.categories[int(element["id"])] = str(element["name"])
+        for key, add in (
+            ("images", self._add_image),
+            ("annotations", self._add_box),
+            ("categories", self._add_category),
+        ):
+            for element in elements(path, key):
+                with _naming(path, f'an entry of "{key}"'):
+                    add(element)
+        self.parts += [part] * (len(self.ids) - len(self.parts))
+
+    def _add_image(self, image: Any) -> None:  # noqa: ANN401  any JSON value
+        self.ids.append(int(image["id"]))
+        self.names.append(str(image["file_name"]))
+
+    def _add_box(self, box: Any) -> None:  # noqa: ANN401
+        self.box_pictures.append(int(box["image_id"]))
+        self.box_categories.append(int(box["category_id"]))
+
+    def _add_category(self, category: Any) -> None:  # noqa: ANN401
+        self.categories[int(category["id"])] = str(category["name"])
 
     def label_names(self) -> tuple[str, ...]:
         """Return the names of the categories in the order of their numbers."""
@@ -163,10 +172,9 @@ def _read_captions(root: Path, year: int, ids: Sequence[int]) -> tuple[list[list
     paths = [path for part in PARTS for path in reading.find(root, f"**/captions_{part}{year}.json")[:1]]
     captions_of: defaultdict[int, list[str]] = defaultdict(list)
     for path in paths:
-        for key, element in members(path):
-            if key == "annotations":
-                with _naming(path, "a caption"):
-                    captions_of[int(element["image_id"])].append(" ".join(str(element["caption"]).split()))
+        for element in elements(path, "annotations"):
+            with _naming(path, "a caption"):
+                captions_of[int(element["image_id"])].append(" ".join(str(element["caption"]).split()))
     unlisted = sum(len(captions_of[number]) for number in captions_of.keys() - set(ids))
     return [captions_of[number] for number in ids] if paths else [], unlisted
 
@@ -191,7 +199,7 @@ class _Entry(NamedTuple):
 
 
 def _read_entries(path: Path) -> list[_Entry]:
-    entries = [_parse_entry(path, element) for key, element in members(path) if key == "images"]
+    entries = [_parse_entry(path, element) for element in elements(path, "images")]
     if not entries:
         raise UserError(f'{path} lists no "images". Restore the file.')
     return entries
