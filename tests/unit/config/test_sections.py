@@ -240,11 +240,52 @@ def _lists(value: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     return value | inner
 
 
-def test_none_is_left_out() -> None:
-    value = RunConfig.model_validate({"data": {"name": "glyphs"}}).to_json()
-    assert value["data"] == {"name": "glyphs", "options": {}}
-    assert "robust" not in value["federated"]
-    assert "server" not in value["federated"]
+def test_defaults_without_none_values() -> None:
+    assert RunConfig.model_validate({"data": {"name": "glyphs"}}).to_json() == {
+        "seed": 0,
+        "data": {"name": "glyphs", "options": {}},
+        "features": {"image": {}, "text": {}},
+        "model": {"hidden": 512, "dropout": 0.5, "image": {}, "text": {}},
+        "partition": {"kind": "iid", "silos": 5},
+        "local": {"name": "dcmh", "bits": 64, "preset": "recommended"},
+        "federated": {
+            "name": "fedavg",
+            "preset": "recommended",
+            "rounds": 20,
+            "local_epochs": 2,
+            "fraction": 1.0,
+            "weight_cap": 1.0,
+        },
+        "train": {
+            "batch": 128,
+            "optimizer": "adam",
+            "momentum": 0.9,
+            "learning_rate": 0.001,
+            "decay": False,
+            "weight_decay": 0.0001,
+            "clip_norm": 0.0,
+            "device": "auto",
+            "precision": "float32",
+            "workers": 1,
+            "threads": 0,
+        },
+        "evaluate": {
+            "measures": ["mAP@all"],
+            "evaluations": ["GG", "PG", "XS"],
+            "tasks": ["i2t", "t2i"],
+            "ignore_labels": [],
+            "validation": 0.1,
+            "no_hits": "zero",
+            "own_item": "exclude",
+        },
+    }
+    assert RobustConfig(rule="clip").model_dump() == {"rule": "clip", "faulty": 0.3, "clip_factor": 1.0}
+    assert ServerConfig(optimizer="fedadam").model_dump(exclude_none=True) == {
+        "optimizer": "fedadam",
+        "momentum": 0.9,
+        "square_decay": 0.99,
+        "floor": 0.001,
+    }
 
 
 def test_digest_covers_all_but_three_keys() -> None:
