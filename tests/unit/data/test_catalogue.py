@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.data.catalogue import ARCHIVES, FOLDER, open_archive
+from silohash.data.catalogue import ARCHIVES, FOLDER, open_archive, summary_of
 from silohash.types import UserError
 
 
@@ -38,3 +38,12 @@ def test_by_name_with_options():
 def test_mistakes_are_named(arguments, words):
     with pytest.raises(UserError, match=words):
         open_archive(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "summary"), [("glyphs", "characters"), ("coco18", "12,000 photos"), ("pascal-sentence", "1,000 photos")]
+)
+def test_every_archive_has_one_summary_line(name, summary):
+    text = summary_of(name)
+    assert summary in text
+    assert "\n" not in text

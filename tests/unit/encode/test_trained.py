@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from silohash.encode.trained import TrainedModel, Weights
 from silohash.files import read_arrays, write_arrays
@@ -98,3 +99,17 @@ def test_weights_of_another_shape_are_not_installed(run: Run, tmp_path: Path) ->
     write_arrays(folder / "weights-000.safetensors", {**arrays, "params/image.hash.bias": np.zeros(5, np.float32)})
     with pytest.raises(RuntimeError, match="size"):
         TrainedModel.load(folder).encoder()
+
+
+def test_weights_are_found_by_the_digest_of_their_codes(run: Run) -> None:
+    changed = {name: array + 1 for name, array in run.model.weights["global"].params.items()}
+    both = replace(run.model, weights={**run.model.weights, "silo-0": Weights(params=changed, extras={})})
+    for name in ("global", "silo-0"):
+        assert both.name_of(both.encoder(name).digest) == name
+    with pytest.raises(UserError, match="nonsense, which the run does not have"):
+        both.name_of("nonsense")
+
+
+def test_an_encoder_runs_on_the_device_that_is_asked_for(run: Run) -> None:
+    assert run.model.encoder().device == torch.device("cpu")
+    assert run.model.encoder(device=torch.device("cpu", 0)).device == torch.device("cpu", 0)

@@ -104,3 +104,10 @@ def test_blocks_do_not_show(monkeypatch):
 def test_transforming_needs_the_fit():
     with pytest.raises(RuntimeError, match="not fitted"):
         GivenFeatures("image", 6).transform(vectors(), ALL)
+
+
+@pytest.mark.parametrize("column", [drawn_pictures(3), np.array(["a", "b"]), np.zeros(4, np.float32)])
+def test_only_vectors_are_taken(column) -> None:
+    with pytest.raises(UserError, match=r'kind "given" needs feature vectors'):
+        GivenFeatures.make("given", "image", column, {})
+    assert GivenFeatures.make("given", "image", vectors(), {}).shape == (6,)

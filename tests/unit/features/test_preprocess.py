@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.features.preprocess import preparation_of, read_preparation
+from silohash.features.preprocess import _channels, preparation_of, read_preparation
 from silohash.files import write_json
 from silohash.types import UserError
 
@@ -82,3 +82,9 @@ def test_what_is_not_done_is_refused(settings, message):
 def test_a_folder_without_settings(tmp_path):
     with pytest.raises(UserError, match=r"preprocessor_config\.json is missing"):
         read_preparation(tmp_path)
+
+
+def test_one_number_stands_for_all_three_channels() -> None:
+    assert _channels(0.5) == (0.5, 0.5, 0.5)
+    assert _channels(2) == (2.0, 2.0, 2.0)
+    assert _channels([1, 2.5]) == (1.0, 2.5)

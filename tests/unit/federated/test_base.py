@@ -278,3 +278,12 @@ def test_weights_are_items_with_the_modality_of_the_group() -> None:
     context.data = replace(context.data, has_text=torch.arange(10) < 3)
     method = FederatedMethod(None)
     assert [method.weight(context, group) for group in ("image", "text", "elsewhere")] == [10.0, 3.0, 10.0]
+
+
+def test_traits_of_federated_averaging() -> None:
+    traits = {
+        "needs_labels": False, "min_modalities": 1, "uniform_broadcast": True, "uplink": "sum", "shares_parameters": True,
+        "personalized": False, "codes_comparable": True, "class_head": False, "encode_extras": (), "pooled": False,
+        "averages": True,
+    }  # fmt: skip
+    assert {name: getattr(FederatedMethod, name) for name in traits} == traits

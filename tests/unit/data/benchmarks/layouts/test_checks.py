@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.data.benchmarks.layouts.checks import common_rows
 from silohash.types import UserError
 from tests.unit.data.benchmarks.arrays import dcmh, items, read, save, ucch
 from tests.unit.data.formats.matlab_files import cell
@@ -49,3 +50,11 @@ def test_classes_without_items_and_items_without_classes_are_noted(tmp_path):
     raw = read(tmp_path, "mirflickr25k", "ucch-mat")
     assert raw.notes["classes without an item"] == "2: columns 4, 5"
     assert raw.notes["items without a label"] == "1"
+
+
+def test_the_number_of_items_is_the_only_size_that_all_arrays_have():
+    assert common_rows({"a": (30, 4), "b": (1, 30)}) == 30
+    assert common_rows({"a": (1, 30), "b": (1, 7, 30)}) == 30  # a size of 1 is an axis without meaning
+    assert common_rows({"a": (1, 4), "b": (1, 5)}) == 1
+    with pytest.raises(UserError, match="ambiguous: a is 30 x 4; b is 4 x 30"):
+        common_rows({"a": (30, 4), "b": (4, 30)})
