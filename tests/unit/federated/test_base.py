@@ -287,3 +287,12 @@ def test_traits_of_federated_averaging() -> None:
         "averages": True,
     }  # fmt: skip
     assert {name: getattr(FederatedMethod, name) for name in traits} == traits
+
+
+def test_years_of_the_papers() -> None:
+    years = {name: FEDERATED_METHODS.card(name).year for name in METHODS}
+    assert years == {
+        "local": 2026, "fedavg": 2017, "centralized": 2026, "fedprox": 2020, "moon": 2021, "fednova": 2020, "fedproto": 2022,
+        "fedproc": 2023, "fedala": 2023, "fedcmr": 2021, "plfedcmh": 2023, "fedcafe": 2024, "fedhap": 2022,
+        "fedbignns": 2025, "compose": 2026,
+    }  # fmt: skip

@@ -23,6 +23,9 @@ def test_three_panels_a_column_a_silo():
         partition_figure(figure, DRIFT, table, (1.0, label_map_height(table), 2.0))
         sizes, cells, distances = figure.axes
         assert [bar.get_height() for bar in sizes.patches] == [5, 4, 1]
+        assert [bar.get_center()[0] for bar in sizes.patches] == pytest.approx([0.5, 1.5, 2.5])
+        assert [text.get_position()[0] for text in sizes.texts] == pytest.approx([0.5, 1.5, 2.5])
+        assert distances.get_ylim() == (-0.04, 1.04)
         assert [text.get_text() for text in cells.texts] == [str(n) for n in COUNTS[:, table.shown()].ravel()]
         assert [text.get_text() for text in cells.get_xticklabels()] == ["north", "south", "empty"]
         marks = [line for line in distances.lines if line.get_marker() != "None"]

@@ -97,3 +97,16 @@ def test_tensorboard_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UserError, match=r"pip install 'silohash\[tensorboard\]'"):
         TensorBoard(tmp_path)
+
+
+def test_names_and_warnings_are_printed_as_they_are_without_colors() -> None:
+    stream = io.StringIO()
+    progress = ConsoleProgress(Console(file=stream, width=200, color_system="standard", highlight=True))
+    progress.start(name="[bold]fedavg[/bold]", total_rounds=5, first_round=0)
+    strange = SiloRecord("[red]north[/red]", 27, None, 0.1, rejected="7 NaN")
+    progress.round(replace(record(1), silos=[strange], warnings=["[b]3 items[/b]"]))
+    assert stream.getvalue().splitlines() == [
+        "[bold]fedavg[/bold]: round 2/5  loss 0.6000  validation 50.0  0.5 s",
+        "  [red]north[/red]: update rejected: 7 NaN",
+        "  warning: [b]3 items[/b]",
+    ]

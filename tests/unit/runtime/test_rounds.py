@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.runtime.rounds import RoundSettings, participants, refusal, round_half_up, run_rounds
+from silohash.exchange.message import Message
+from silohash.runtime.rounds import RoundSettings, _summed_statistics, participants, refusal, round_half_up, run_rounds
 from silohash.runtime.runner import InProcess
+from silohash.runtime.silo import SiloResult
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
 from tests.runs import Records, first_state, prepared, run_loop, same_arrays
@@ -219,3 +221,14 @@ def test_a_round_is_recorded_before_it_is_saved() -> None:
         save=lambda state: order.append(("save", state.round - 1)),
     )  # fmt: skip
     assert order == [("record", 0), ("save", 0), ("record", 1), ("save", 1)]
+
+
+def test_statistics_are_summed_by_name() -> None:
+    def result(silo: int, **sums: list[float]) -> SiloResult:
+        message = Message(
+            kind="statistics", sender=f"silo-{silo}", round=0, sums={n: np.array(s) for n, s in sums.items()}
+        )
+        return SiloResult(silo=silo, update=message, kept={}, loss=0.0, terms={}, seconds=0.0)
+
+    merged = _summed_statistics([result(0, a=[1.0, 2.0]), result(1, a=[10.0, -5.0], b=[3.0]), result(2, b=[0.5])])
+    assert {name: array.tolist() for name, array in merged.items()} == {"a": [11.0, -3.0], "b": [3.5]}

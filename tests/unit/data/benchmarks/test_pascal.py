@@ -31,3 +31,9 @@ def test_the_collectors_release(tmp_path: Path) -> None:
         path.write_bytes(b"")
     with pytest.raises(UserError, match="None of the 3 pictures"):
         RAW.read(tmp_path)
+
+
+def test_the_published_protocol() -> None:
+    (rule,) = PASCAL_SENTENCE.published
+    assert (rule.query, rule.train, rule.database) == (100, 800, 100)
+    assert (rule.items, rule.classes, rule.collected) == (1_000, 20, 1_000)
