@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any
 
 import jinja2
 import numpy as np
@@ -65,7 +64,6 @@ def card_text(run: Run) -> str:
         round=f"The model is from round {trained.round + 1} of {len(run.rounds())}.",
         left=what_left(run, measured.cards),
         kept=[line for card in measured.cards for line in card.keeps],
-        privacy=privacy(run.config.to_json().get("exchange", {})),
         limits=limits(run, measured.cards),
         origin=origin(run, known),
     )
@@ -146,14 +144,6 @@ def what_left(run: Run, cards: Sequence[MethodCard]) -> list[str]:
         *lines,
         f"in {len(rounds):,} rounds: {up:,.2f} MB from the silos, {down:,.2f} MB to them, summed over all silos",
     ]
-
-
-def privacy(exchange: Mapping[str, Any]) -> str:
-    """Return the privacy that the run's ``[exchange]`` settings promise."""
-    settings = exchange.get("privacy")
-    if not settings:
-        return "none; no noise was added to what the silos sent"
-    return f"as set: {', '.join(f'{name} {value}' for name, value in settings.items())}"
 
 
 def limits(run: Run, cards: Sequence[MethodCard]) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.report.card import card_text, input_words, privacy
+from silohash.report.card import card_text, input_words
 from silohash.report.finish import finish_run
 from silohash.report.tables import number, read_results
 from silohash.runtime.run import Run
@@ -164,11 +164,6 @@ def test_a_network_is_told_without_the_folder_of_its_weights() -> None:
 
     words = input_words(Network())  # type: ignore[arg-type]
     assert words == 'kind "cnnf" (width 4096, weights imagenet-vgg-f.mat, lrn matconvnet)'
-
-
-def test_privacy_is_only_what_the_settings_promise() -> None:
-    assert privacy({}).startswith("none; no noise was added")
-    assert privacy({"privacy": {"epsilon": 8.0}}) == "as set: epsilon 8.0"
 
 
 def test_a_run_without_figures_has_no_card(tmp_path: Path) -> None:
