@@ -12,7 +12,7 @@ from silohash.types import UserError
 
 if TYPE_CHECKING:
     from silohash.data.archive import Archive
-    from silohash.data.benchmarks.inspection import Inspection
+    from silohash.data.benchmarks.dataset import Inspection
 
 
 Root = Annotated[
@@ -172,8 +172,8 @@ def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bo
         UserError: if files are missing, unless quiet.
     """
     from silohash.cli.data_files import describe_files, files_as_json
+    from silohash.data.benchmarks.dataset import files_of, first_complete, inspect
     from silohash.data.benchmarks.files import missing_files
-    from silohash.data.benchmarks.inspection import files_of, first_complete, inspect
     from silohash.data.benchmarks.table import DATASETS
 
     dataset = DATASETS[key]

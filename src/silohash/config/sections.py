@@ -53,7 +53,7 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _known_protocol(self) -> DataConfig:
-        from silohash.data.benchmarks.table import DATASETS, protocol_of
+        from silohash.data.benchmarks.table import DATASETS
         from silohash.data.catalogue import ARCHIVES
 
         if self.protocol is None or self.name is None or self.name not in ARCHIVES:
@@ -61,7 +61,7 @@ class DataConfig(Section):
         if self.name not in DATASETS:
             raise ValueError(f"{self.name} has splits of its own. Protocols exist for {', '.join(DATASETS)}")
         try:
-            protocol_of(self.name, self.protocol)
+            DATASETS[self.name].protocol(self.protocol)
         except UserError as error:
             raise ValueError(str(error)) from error
         return self

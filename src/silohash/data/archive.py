@@ -1,4 +1,4 @@
-"""The central data type: an archive of items with a picture, a text, labels and splits."""
+"""The central data type: an archive of items with a picture, a text, labels and splits; and how items are split."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ from silohash.types import Modality, Rows, UserError
 if TYPE_CHECKING:
     from PIL import Image
 
+
+from silohash.seeds import derive
+
 SPLITS = ("query", "database", "train")
 TEXT_CELLS = 1 << 29
+
+QUERY_SHARE = 0.1
+MOST_QUERIES = 2000
 
 
 @runtime_checkable
@@ -242,3 +248,46 @@ class Archive:
                 parts[name] = column.digest()
         digest = digest_json({**parts, "arrays": digest_arrays(arrays)})
         return replace(self, card=replace(self.card, digest=digest))
+
+
+def splits_of(parts: Sequence[str] | npt.NDArray[np.str_], *, search_training: bool = True) -> dict[str, Rows]:
+    """Return the rows of ``query``, ``database`` and ``train``.
+
+    Args:
+        parts: ``query``, ``database`` or ``train`` for each item; an item with another word is in no split.
+        search_training: whether items to train on are in the database as well.
+    """
+    part = np.asarray(parts, dtype=np.str_)
+    database = ("database", "train") if search_training else ("database",)
+    return {
+        "query": np.flatnonzero(part == "query"),
+        "database": np.flatnonzero(np.isin(part, database)),
+        "train": np.flatnonzero(part == "train"),
+    }
+
+
+def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = None) -> dict[str, Rows]:
+    """Split items into queries (a tenth, at least 1, at most 2,000) and a database that is also trained on.
+
+    Which items become queries depends on their keys alone, not on their order. Items with the same key stay together, so
+    that no picture with five captions is both query and database.
+
+    Args:
+        keys: one key per item: the name of its picture, or its id.
+        whole: ``(N,)`` bool, items with both modalities. Other items become queries only if these are too few.
+
+    Returns:
+        Rows of ``query``, ``database`` and ``train``.
+    """
+    unique, group_of, sizes = np.unique(np.asarray(keys, dtype=object), return_inverse=True, return_counts=True)
+    lacking = np.zeros(len(unique), bool)
+    if whole is not None:
+        lacking[group_of[~whole]] = True
+    draws = np.array([derive(0, f"default split/{key}") for key in unique], np.int64)
+    order = np.lexsort((draws, lacking))
+    wanted = min(MOST_QUERIES, max(1, round(QUERY_SHARE * len(keys))))
+    before = np.cumsum(sizes[order]) - sizes[order]
+    chosen = order[:-1][before[:-1] < wanted]
+    is_query = np.isin(group_of, chosen)
+    rest = np.flatnonzero(~is_query)
+    return {"query": np.flatnonzero(is_query), "database": rest, "train": rest}

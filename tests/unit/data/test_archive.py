@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, is_features
+from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, default_splits, is_features, splits_of
 from silohash.data.catalogue import open_archive
 from silohash.types import UserError
 
@@ -164,3 +164,48 @@ def test_an_archives_digest_follows_its_content():
 def test_rows_that_do_not_exist_are_named_before_rows_in_both_splits() -> None:
     with pytest.raises(UserError, match='split "query" has rows outside 0 to 3'):
         archive(splits={"query": np.array([9]), "database": np.array([9])})
+
+
+@pytest.mark.parametrize(("count", "queries"), [(2, 1), (20, 2), (1000, 100), (30_000, 2000)])
+def test_default_splits_ask_with_a_tenth(count, queries):
+    splits = default_splits([f"item {number}" for number in range(count)])
+    assert len(splits["query"]) == queries
+    assert np.array_equal(splits["train"], splits["database"])
+    assert sorted([*splits["query"], *splits["database"]]) == list(range(count))
+
+
+def test_default_splits_follow_the_keys_and_not_their_order():
+    keys = [f"item {number}" for number in range(200)]
+    first = {keys[row] for row in default_splits(keys)["query"]}
+    turned = keys[::-1]
+    assert {turned[row] for row in default_splits(turned)["query"]} == first
+
+
+def test_items_of_one_picture_stay_on_one_side():
+    keys = [f"picture {number // 5}" for number in range(500)]
+    splits = default_splits(keys)
+    asked = {keys[row] for row in splits["query"]}
+    assert asked.isdisjoint(keys[row] for row in splits["database"])
+    assert len(splits["query"]) == 50
+
+
+def test_items_with_both_modalities_ask_first():
+    whole = np.arange(100) % 2 == 0
+    splits = default_splits([str(number) for number in range(100)], whole)
+    assert whole[splits["query"]].all()
+
+
+def test_items_to_train_on_are_searched_unless_told_otherwise():
+    parts = ["train", "query", "database", "held out", "train"]
+    every = splits_of(parts)
+    assert {name: rows.tolist() for name, rows in every.items()} == {
+        "query": [1],
+        "database": [0, 2, 4],
+        "train": [0, 4],
+    }
+    assert splits_of(parts, search_training=False)["database"].tolist() == [2]
+
+
+def test_a_single_key_asks_nothing():
+    assert len(default_splits(["one", "one"])["query"]) == 0
+    assert default_splits(["one", "one"])["database"].tolist() == [0, 1]

@@ -1,10 +1,11 @@
-"""A benchmark: its facts, reading its files, and opening it as an archive under a protocol."""
+"""A benchmark: its facts, reading its files, opening it as an archive under a protocol, and inspecting its files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,10 +13,11 @@ import numpy as np
 from PIL import Image
 
 from silohash.data.archive import Archive, ArchiveCard, Features, Pictures
-from silohash.data.benchmarks.files import AUTO, complete_layout, folder_of, missing_files
-from silohash.data.benchmarks.layouts.base import Layout
+from silohash.data.benchmarks import files
+from silohash.data.benchmarks.files import AUTO, LayoutFiles
+from silohash.data.benchmarks.layouts.reading import Layout
 from silohash.data.pictures.packing import PictureFiles
-from silohash.data.protocols.apply import Choice, apply, choose, with_default
+from silohash.data.protocols.apply import DEFAULT, Choice, apply, choose, with_default
 from silohash.data.protocols.contents import Contents
 from silohash.data.protocols.rule import SplitProtocol
 from silohash.files import digest_arrays, digest_json
@@ -65,13 +67,13 @@ class Dataset:
     def layout(self, name: str, folder: Path) -> Layout:
         """Return a layout whose files are present: by name, or the first complete one for ``auto``."""
         if name == AUTO:
-            return complete_layout(self.key, folder, self.layouts)
+            return files.complete_layout(self.key, folder, self.layouts)
         known = {layout.name: layout for layout in self.layouts}
         if name not in known:
             near = suggestion(name, [*known, AUTO])
             raise UserError(f'{self.key} has no layout "{name}"{near}; it has: {", ".join(known)}, or {AUTO}.')
         if known[name].missing(folder):
-            raise UserError(missing_files(self.key, folder, [known[name]]))
+            raise UserError(files.missing_files(self.key, folder, [known[name]]))
         return known[name]
 
     def read(self, *, root: str = "", layout: str = AUTO, choice: Choice | None = None, **reader: Option) -> Contents:
@@ -79,7 +81,7 @@ class Dataset:
 
         The arguments are those of a call. The protocol ``choice`` has defaults for the options of the reader.
         """
-        folder = folder_of(self.key, root)
+        folder = files.folder_of(self.key, root)
         known = list(dict.fromkeys([*OPTIONS, *(option for one in self.layouts for option in one.options)]))
         for option in reader:
             if option not in known:
@@ -167,3 +169,79 @@ def _select(column: Pictures | Features | None, rows: Rows) -> Pictures | Featur
     if isinstance(column, PictureFiles):
         return column.taken(rows)
     return column[rows] if isinstance(column, np.ndarray) else SelectedPictures(column, rows)
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The findings about the files of the layout that was read, and the archive under the protocol that was chosen.
+
+    Attributes:
+        overlaps: number of items that two stated splits share, by their names, such as ``query and database``.
+        mismatches: protocol -> None if the files match it, else the reason why they do not.
+    """
+
+    layout: str
+    contents: Contents
+    overlaps: Mapping[str, int]
+    mismatches: Mapping[str, str | None]
+    protocol: str
+    archive: Archive
+
+
+def files_of(dataset: Dataset, root: str = "") -> tuple[Path, tuple[LayoutFiles, ...]]:
+    """Return the folder of a data set's files, and the files of each layout that are present."""
+    folder = files.folder_of(dataset.key, root)
+    return folder, tuple(files.find_layout_files(layout, folder) for layout in dataset.layouts)
+
+
+def first_complete(states: tuple[LayoutFiles, ...]) -> str:
+    """Return the name of the first complete layout, or an empty string."""
+    return next((state.layout.name for state in states if state.complete), "")
+
+
+def inspect(
+    dataset: Dataset,
+    *,
+    root: str = "",
+    layout: str = AUTO,
+    protocol: str = "",
+    reader: Mapping[str, Option] | None = None,
+) -> Inspection:
+    """Read a data set's files and try every protocol on them.
+
+    If ``protocol`` is empty, the usual one is chosen or, if that does not match, the first that does. The other arguments
+    are those of a call of the data set.
+
+    Raises:
+        UserError: if files are missing or damaged, do not belong together, or do not match the requested protocol.
+    """
+    choice = dataset.protocol(protocol)
+    contents = dataset.read(root=root, layout=layout, choice=choice, **(reader or {}))
+    mismatches = {name: _mismatch(dataset, name, contents) for name in dataset.protocols}
+    if not protocol and mismatches[choice.name] is not None:
+        choice = dataset.protocol(next((name for name, reason in mismatches.items() if reason is None), DEFAULT))
+    return Inspection(
+        layout=dataset.layout(layout, files.folder_of(dataset.key, root)).name,
+        contents=contents,
+        overlaps=_overlaps(contents),
+        mismatches=mismatches,
+        protocol=choice.name,
+        archive=dataset.archive(contents, choice),
+    )
+
+
+def _mismatch(dataset: Dataset, name: str, contents: Contents) -> str | None:
+    try:
+        apply(contents, dataset.protocol(name))
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _overlaps(contents: Contents) -> dict[str, int]:
+    found = {}
+    for one, other in combinations(contents.stated, 2):
+        both = len(np.intersect1d(contents.stated[one], contents.stated[other]))
+        if both and {one, other} != {"train", "database"}:
+            found[f"{one} and {other}"] = both
+    return found

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import checks, reading
-from silohash.data.benchmarks.layouts.base import Layout, Need
 from silohash.data.benchmarks.layouts.matlab_arrays import PICTURE_OPTIONS, ArrayFiles, read_pictures
 from silohash.data.benchmarks.layouts.matlab_files import Named
+from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
 from silohash.types import UserError

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from silohash.data.benchmarks.layouts.base import Layout, Need
+from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.files import digest_file, read_json, write_json
 from silohash.types import UserError
 

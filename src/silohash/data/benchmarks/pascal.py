@@ -9,8 +9,8 @@ import numpy as np
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import reading
-from silohash.data.benchmarks.layouts.base import Layout, Need
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT
+from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.protocols.contents import Contents
 
 KEY = "pascal-sentence"
@@ -55,10 +55,7 @@ LAYOUTS = (
     Layout(
         name="raw",
         summary="the collectors' release: dataset/<class>/*.jpg and sentence/<class>/*.txt with five sentences each",
-        needs=(
-            Need("**/dataset/*/*.jpg", "the pictures"),
-            Need("**/sentence/*/*.txt", "five sentences per picture"),
-        ),
+        needs=(Need("**/dataset/*/*.jpg", "the pictures"), Need("**/sentence/*/*.txt", "five sentences per picture")),
         read=read_collectors_files,
         options={"captions": reading.CAPTIONS_OPTION},
     ),

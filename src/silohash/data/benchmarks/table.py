@@ -12,15 +12,9 @@ from silohash.data.benchmarks.mirflickr import MIRFLICKR25K
 from silohash.data.benchmarks.nus_wide import NUS_WIDE
 from silohash.data.benchmarks.pascal import PASCAL_SENTENCE
 from silohash.data.benchmarks.wikipedia import WIKIPEDIA
-from silohash.data.protocols.apply import Choice
 
 DATASETS: Mapping[str, Dataset] = {
     dataset.key: dataset
     for dataset in (MIRFLICKR25K, NUS_WIDE, IAPR_TC12, COCO, WIKIPEDIA, FASHIONVC, SSENSE, PASCAL_SENTENCE)
 }
 """The benchmarks by key."""
-
-
-def protocol_of(key: str, name: str) -> Choice:
-    """Return a benchmark's protocol by its name and suffixes."""
-    return DATASETS[key].protocol(name)

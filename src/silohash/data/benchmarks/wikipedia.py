@@ -12,7 +12,7 @@ import numpy as np
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
-from silohash.data.benchmarks.layouts.base import Layout, Need
+from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.protocols.contents import Contents
 
 KEY = "wikipedia"

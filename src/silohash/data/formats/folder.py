@@ -17,22 +17,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, multi_hot
+from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, default_splits, multi_hot, splits_of
 from silohash.data.formats.metadata import KNOWN, MetadataRow, read_metadata
 from silohash.data.pictures.checking import Verdict, check_pictures
 from silohash.data.pictures.packing import PictureFiles
-from silohash.data.splits import default_splits, splits_of
 from silohash.types import Modality, Rows, UserError
 
 MOST_LABELS = 4096
 COUNTED = ("items without a picture", "items without a text", "texts that were cut")
-SPLIT_OF = {
-    "query": "query",
-    "test": "query",
-    "database": "database",
-    "validation": "database",
-    "train": "train",
-}
+SPLIT_OF = {"query": "query", "test": "query", "database": "database", "validation": "database", "train": "train"}
 """Values of the column ``split``, and the split that each means. Items to train on are searched as well."""
 
 

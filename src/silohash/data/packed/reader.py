@@ -17,9 +17,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.archive import Archive, ArchiveCard, Features, Pictures, as_texts, multi_hot
+from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, default_splits, multi_hot, splits_of
 from silohash.data.pictures.packing import PackedPictures, PictureFiles, read_array
-from silohash.data.splits import default_splits, splits_of
 from silohash.registry import suggestion
 from silohash.types import Rows, UserError
 
@@ -170,7 +169,7 @@ class PackedSet:
         notes = {**({"relevant": labelling.relevant} if labelling else {}), **self.notes}
         return ArchiveCard(self.name, self.source, self.licence, protocol, notes=notes)
 
-    def _features(self, modality: str, rows: list[Row], chosen: Choices) -> Features | None:
+    def _features(self, modality: str, rows: list[Row], chosen: Choices) -> npt.NDArray[np.float32] | None:
         """Return the features that were chosen, ``(N, D)`` float32; NaN where an item has none."""
         option = chosen.get(modality, "")
         parts = self.given.get(modality) or FEATURES.get(option)

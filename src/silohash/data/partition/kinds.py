@@ -1,7 +1,7 @@
 """The kinds of partition: the class of each item, and the share of each class that each silo gets.
 
 Every kind but ``nested`` is two functions. ``classes`` gives each item one class: a label, the value of a column, a
-cluster, or the same class for all. ``shares`` gives each class one proportion per silo. `silohash.data.partition.cuts`
+cluster, or the same class for all. ``shares`` gives each class one proportion per silo. `silohash.data.partition.base`
 then cuts each class within each split by its proportions, so that a silo's queries follow the same proportions as its
 training items.
 """
@@ -11,25 +11,75 @@ training items.
 from __future__ import annotations
 
 import math
+import warnings
 from bisect import insort
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.archive import Archive
+from silohash.data.archive import Archive, Pictures, is_features
 from silohash.data.partition.columns import silos_of_values
-from silohash.data.partition.settings import Settings, choice, positive, share, whole
-from silohash.seeds import numpy_generator
-from silohash.types import UserError
+from silohash.registry import suggestion
+from silohash.seeds import derive, numpy_generator
+from silohash.types import Modality, Rows, UserError
+
+Settings: TypeAlias = Mapping[str, Any]
 
 Shares: TypeAlias = npt.NDArray[np.float64]
 """``(C, S)`` proportions of each class over the silos; each row sums to 1."""
 
 Sizes: TypeAlias = npt.NDArray[np.int64]
 """``(C,)`` number of items per class."""
+
+FITTED_ROWS = 5_000
+"""K-means is fitted on at most this many rows, drawn at random. The others go to the nearest center."""
+
+BLOCK_ROWS = 4_096
+SIDE_PIXELS = 8
+HASHED_WORDS = 256
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a finite number; True and False are not numbers."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def positive(settings: Settings, name: str) -> float:
+    """Return a setting that must be a number above zero."""
+    value = settings[name]
+    if not is_number(value) or value <= 0:
+        raise UserError(
+            f'[partition] {name} is {value!r}; it must be a number above 0, as 0.5. For an even spread use kind = "iid".'
+        )
+    return float(value)
+
+
+def share(settings: Settings, name: str) -> float:
+    """Return a setting that must be a number between 0 and 1."""
+    value = settings[name]
+    if not is_number(value) or not 0 <= value <= 1:
+        raise UserError(f"[partition] {name} is {value!r}; it must be a number between 0 and 1.")
+    return float(value)
+
+
+def whole(settings: Settings, name: str, least: int) -> int:
+    """Return a setting that must be a whole number of at least ``least``."""
+    value = settings[name]
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UserError(f"[partition] {name} is {value!r}; it must be a whole number of at least {least}.")
+    return value
+
+
+def choice(settings: Settings, name: str, known: tuple[str, ...]) -> str:
+    """Return a setting that must be one of some words."""
+    value = settings[name]
+    if value not in known:
+        near = suggestion(str(value), known)
+        raise UserError(f"[partition] {name} is {value!r}{near}; it must be one of: {', '.join(known)}.")
+    return str(value)
 
 
 @dataclass(frozen=True)
@@ -100,9 +150,7 @@ def primary_labels(archive: Archive, silos: int | None, settings: Settings, seed
 
 
 def clusters(archive: Archive, silos: int | None, settings: Settings, seed: int) -> Classes:
-    """Give each item a k-means cluster in place of a label (see `silohash.data.partition.clusters`)."""
-    from silohash.data.partition.clusters import pseudo_classes
-
+    """Give each item a k-means cluster in place of a label."""
     count = whole(settings, "clusters", 2)
     over = choice(settings, "over", ("auto", "image", "text"))
     return Classes(pseudo_classes(archive, count, over, seed), count + 1)
@@ -199,3 +247,76 @@ KINDS: Mapping[str, Kind] = {
     ),
 }
 """Every kind with disjoint silos. ``nested`` is in `silohash.data.partition.base`."""
+
+
+def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt.NDArray[np.int64]:
+    """Cluster the items by k-means over given features, small pictures or hashed words.
+
+    The clusters take the place of labels, so that an archive without labels can be spread unevenly. No method sees them.
+
+    Args:
+        archive: the items.
+        clusters: number of clusters.
+        over: ``"image"``, ``"text"``, or ``"auto"`` for the pictures if there are any.
+        seed: seed of the partition.
+
+    Returns:
+        ``(N,)`` int64, the cluster of each item. Items that lack the modality get the number ``clusters``.
+
+    Raises:
+        UserError: if the archive lacks the modality, has fewer such items than clusters, or scikit-learn is missing.
+
+    Source: the partition of PT-FUCH's published code (k-means pseudo-classes on image features).
+    """
+    try:
+        from sklearn.cluster import KMeans
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise UserError(
+            '[partition] kind = "pseudo" needs scikit-learn. Install it: pip install "silohash[train]".'
+        ) from error
+    modality = _modality(archive, over)
+    rows = np.flatnonzero(archive.has(modality))
+    if len(rows) < clusters:
+        raise UserError(
+            f"[partition] clusters is {clusters}, and {len(rows)} items have a {modality}. "
+            f"Set clusters = {max(len(rows), 1)} or fewer."
+        )
+    fitted = rows
+    if len(rows) > FITTED_ROWS:
+        fitted = np.sort(numpy_generator(seed, "partition k-means rows").choice(rows, FITTED_ROWS, replace=False))
+    model = KMeans(clusters, n_init=1, max_iter=100, random_state=derive(seed, "partition k-means") % 2**32)
+    found = np.full(len(archive), clusters, np.int64)
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fewer distinct items than clusters: some clusters stay empty
+        model.fit(_vectors(archive, modality, fitted))  # in one thread, so that its sums are reproducible
+        for block in np.split(rows, range(BLOCK_ROWS, len(rows), BLOCK_ROWS)):
+            found[block] = model.predict(_vectors(archive, modality, block))
+    return found
+
+
+def _modality(archive: Archive, over: str) -> Modality:
+    if over == "auto":
+        return "image" if archive.has_image.any() else "text"
+    modality: Modality = "image" if over == "image" else "text"
+    if not archive.has(modality).any():
+        other = "text" if modality == "image" else "image"
+        raise UserError(f'[partition] over is "{over}", and no item has a {modality}. Set over = "{other}".')
+    return modality
+
+
+def _vectors(archive: Archive, modality: Modality, rows: Rows) -> npt.NDArray[np.float32]:
+    column = archive.values(modality)
+    if isinstance(column, Pictures):
+        pictures = (column.picture(int(row)).convert("RGB") for row in rows)
+        small = [np.asarray(picture.resize((SIDE_PIXELS, SIDE_PIXELS)), np.float32) for picture in pictures]
+        return np.stack(small).reshape(len(rows), -1) / np.float32(255)
+    if column is not None and is_features(column):
+        given = np.nan_to_num(column[rows].astype(np.float32), posinf=0.0, neginf=0.0)
+        length = np.linalg.norm(given, axis=1, keepdims=True)
+        return np.asarray(given / np.maximum(length, np.finfo(np.float32).tiny), np.float32)
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    texts = [] if column is None else [str(column[row]) for row in rows]
+    vectorizer = HashingVectorizer(n_features=HASHED_WORDS, alternate_sign=False, dtype=np.float32)
+    return np.asarray(vectorizer.transform(texts).toarray(), np.float32)

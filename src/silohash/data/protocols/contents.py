@@ -1,18 +1,28 @@
-"""The contents of a data set's files, before a protocol chooses among the items."""
+"""The contents of a data set's files, and a protocol's population: its items, labels and tags."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.archive import Features, Pictures, Texts, is_features
+from silohash.data.archive import Features, Pictures, Texts, as_texts, is_features
 from silohash.data.pictures.packing import PictureFiles
-from silohash.types import Modality, Rows
+from silohash.data.protocols.rule import SplitProtocol
+from silohash.types import Modality, Rows, UserError
 
 BLOCK_ROWS = 4096
+
+PROMINENT = "_r1"
+"""Ending of labels that mark only the pictures in which a concept is prominent."""
+
+NEEDS_LABELS = frozenset({"labelled", "tagged", "frequent tags", "many tags"})
+NEEDS_TAGS = frozenset({"tagged", "frequent tags", "many tags"})
+SHOWN_LABELS = 4
 
 
 @dataclass(frozen=True)
@@ -62,3 +72,165 @@ class Contents:
         for start in range(0, len(self), BLOCK_ROWS):
             present[start : start + BLOCK_ROWS] = np.isfinite(column[start : start + BLOCK_ROWS]).any(axis=1)
         return present
+
+
+@dataclass(frozen=True)
+class Population:
+    """Some items of the files, and what a protocol keeps of them.
+
+    Attributes:
+        rows: their rows in the files, ascending.
+        labels: ``(len(rows), C)`` uint8 multi-hot, or None.
+        label_names: C names.
+        text: their texts without the tags that the protocol drops, or None.
+        notes: what was left out, and what differs from the published protocol.
+    """
+
+    rows: Rows
+    labels: npt.NDArray[np.uint8] | None
+    label_names: tuple[str, ...]
+    text: Texts | Features | None
+    notes: Mapping[str, str]
+
+
+class _Labels(NamedTuple):
+    """The kept labels of every row of the files, and a note on those that were dropped."""
+
+    values: npt.NDArray[np.uint8] | None
+    names: tuple[str, ...]
+    notes: Mapping[str, str]
+
+
+def population_of(contents: Contents, protocol: SplitProtocol, *, scaled: bool) -> Population:
+    """Select the items and labels that a protocol includes.
+
+    Files that hold exactly as many items as the population are used as they are. They were filtered before, and the
+    thresholds in the rules refer to the release that they were taken from. With ``scaled``, the thresholds shrink with the
+    files, and fewer labels are acceptable.
+
+    Raises:
+        UserError: if the files have fewer labels than the protocol, or lack the texts or labels that its rule needs.
+    """
+    filtered = len(contents) == protocol.items
+    least = _threshold(contents, protocol, scaled=scaled)
+    kept = np.full(len(contents), fill_value=True)
+    columns = np.full(len(contents.label_names), fill_value=True)
+    if protocol.population == "frequent labels" and not filtered:
+        kept, columns = _frequent_labels(contents, protocol, least)
+    labels = _choose_labels(contents, protocol, columns, scaled=scaled)
+    text, notes = contents.text, {**labels.notes}
+    if protocol.population in NEEDS_LABELS and not filtered:
+        kept &= _require_labels(contents, protocol, labels.values).any(axis=1)
+    if protocol.population in NEEDS_TAGS and not filtered:
+        text, counts, tag_notes = _frequent_tags(
+            contents, protocol, least if protocol.population == "frequent tags" else 1
+        )
+        kept &= counts >= (least if protocol.population == "many tags" else 1)
+        notes |= tag_notes
+    rows = np.flatnonzero(kept)
+    return Population(
+        rows=rows,
+        labels=None if labels.values is None else labels.values[rows],
+        label_names=labels.names,
+        text=None if text is None else text[rows],
+        notes=notes,
+    )
+
+
+def _threshold(contents: Contents, protocol: SplitProtocol, *, scaled: bool) -> int:
+    """Return the threshold in the population's rule, shrunk with the files where that is wanted."""
+    if not (scaled and protocol.collected):
+        return protocol.least
+    return max(1, round(protocol.least * min(1.0, len(contents) / protocol.collected)))
+
+
+def _require_labels(
+    contents: Contents, protocol: SplitProtocol, labels: npt.NDArray[np.uint8] | None
+) -> npt.NDArray[np.uint8]:
+    if labels is None:
+        raise UserError(
+            f'Protocol "{protocol.name}" of {protocol.dataset} includes {protocol.rules()["population"]}, but the files '
+            f"hold no labels for their {len(contents):,} items. Add the files of labels."
+        )
+    return labels
+
+
+def _frequent_labels(
+    contents: Contents, protocol: SplitProtocol, least: int
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return the rows whose labels are all frequent, and the columns of the frequent labels."""
+    labels = _require_labels(contents, protocol, contents.labels)
+    frequent = labels.sum(axis=0, dtype=np.int64) >= least
+    kept = labels.any(axis=1) & ~labels[:, ~frequent].any(axis=1)
+    return np.asarray(kept), np.asarray(frequent)
+
+
+def _choose_labels(
+    contents: Contents, protocol: SplitProtocol, allowed: npt.NDArray[np.bool_], *, scaled: bool
+) -> _Labels:
+    """Keep as many of the allowed label columns as the protocol has, by its rule."""
+    if contents.labels is None:
+        return _Labels(None, (), {})
+    names = contents.label_names
+    wanted = protocol.classes or int(allowed.sum())
+    columns = _columns_by_rule(contents.labels, names, protocol, np.flatnonzero(allowed))
+    if len(columns) != wanted and not (scaled and len(columns) < wanted):
+        options = ", ".join(f"{name} = {value}" for name, value in protocol.reader.items())
+        advice = f"option {options}" if options else "see the reader's options"
+        raise UserError(
+            f'Protocol "{protocol.name}" of {protocol.dataset} has {wanted} labels, but the files hold {len(names)} '
+            f"({', '.join(names[:SHOWN_LABELS])}, ...). Read the files with {wanted} labels "
+            f"({advice}), or choose another protocol."
+        )
+    dropped = len(names) - len(columns)
+    notes = {"labels left out": f"{dropped} of {len(names)}"} if dropped else {}
+    return _Labels(np.ascontiguousarray(contents.labels[:, columns]), tuple(names[c] for c in columns), notes)
+
+
+def _columns_by_rule(
+    labels: npt.NDArray[np.uint8], names: tuple[str, ...], protocol: SplitProtocol, columns: Rows
+) -> npt.NDArray[np.int64]:
+    wanted = protocol.classes or len(columns)
+    if protocol.labels == "without _r1":
+        return np.array([column for column in columns if not names[column].endswith(PROMINENT)], np.int64)
+    if len(columns) <= wanted:
+        return columns
+    if protocol.labels == "last":
+        return columns[-wanted:]
+    if protocol.labels == "most frequent":
+        counts = labels[:, columns].sum(axis=0, dtype=np.int64)
+        return np.sort(columns[np.argsort(-counts, kind="stable")[:wanted]])
+    return columns
+
+
+def _frequent_tags(
+    contents: Contents, protocol: SplitProtocol, least: int
+) -> tuple[Texts | Features, npt.NDArray[np.int64], dict[str, str]]:
+    """Return the texts with frequent tags only, the number of different tags per item, and a note."""
+    if contents.text is None:
+        raise UserError(
+            f'Protocol "{protocol.name}" of {protocol.dataset} includes {protocol.rules()["population"]}, but the files '
+            "hold no tags. Add the files of tags."
+        )
+    if is_features(contents.text):
+        return _frequent_columns(np.asarray(contents.text, np.float32), least)
+    tags_of = [value.split() for value in contents.text.tolist()]
+    counts = Counter(tag for tags in tags_of for tag in set(tags))
+    kept = [[tag for tag in tags if counts[tag] >= least] for tags in tags_of]
+    text, _ = as_texts([" ".join(tags) for tags in kept])
+    distinct = np.array([len(set(tags)) for tags in kept], np.int64)
+    frequent = np.array([*counts.values()], np.int64) >= least
+    return text, distinct, _tag_note(int(frequent.sum()), len(counts), least)
+
+
+def _frequent_columns(values: Features, least: int) -> tuple[Features, npt.NDArray[np.int64], dict[str, str]]:
+    """Return the same for tags that are given as columns."""
+    held = values > 0
+    frequent = held.sum(axis=0) >= least
+    if not frequent.all():
+        values, held = np.ascontiguousarray(values[:, frequent]), held[:, frequent]
+    return values, held.sum(axis=1), _tag_note(int(frequent.sum()), len(frequent), least)
+
+
+def _tag_note(kept: int, found: int, least: int) -> dict[str, str]:
+    return {} if kept == found else {"tags": f"{kept:,} of {found:,} occur on {least:,} items or more and are kept"}

@@ -1,4 +1,4 @@
-"""A data set: its files are read, put under a protocol and opened as an archive."""
+"""A data set: its files are read, put under a protocol, opened as an archive and inspected."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from PIL import Image
 from silohash.config.load import load_config
 from silohash.data.archive import Pictures
 from silohash.data.benchmarks.coco import COCO
-from silohash.data.benchmarks.dataset import SelectedPictures
+from silohash.data.benchmarks.dataset import SelectedPictures, files_of, inspect
 from silohash.data.benchmarks.mirflickr import MIRFLICKR25K
 from silohash.data.benchmarks.nus_wide import NUS_WIDE
+from silohash.data.benchmarks.wikipedia import WIKIPEDIA
 from silohash.data.catalogue import open_archive
-from silohash.data.pictures.decoding import GreyPictures
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.pictures.packing import GreyPictures, PictureFiles
 from silohash.data.protocols.contents import Contents
 from silohash.runtime.run import archive_of
 from silohash.types import UserError
@@ -158,3 +158,24 @@ def test_a_config_names_data_set_protocol_and_folder(wikipedia: Path, tmp_path: 
         load_config({"data": {"name": "glyphs", "protocol": "dcmh"}})
     with pytest.raises(UserError, match="a folder has no protocol"):
         load_config({"data": {"path": str(tmp_path), "protocol": "dcmh"}})
+
+
+def test_inspection_tries_every_protocol(wikipedia: Path) -> None:
+    folder, states = files_of(WIKIPEDIA, str(wikipedia))
+    assert folder == wikipedia
+    assert [state.complete for state in states] == [True, False]
+    found = inspect(WIKIPEDIA, root=str(wikipedia))
+    assert found.layout == "dscmr"
+    assert found.protocol == "default"
+    assert found.mismatches["default"] is None
+    assert found.mismatches["rasiwasia"].startswith(
+        'Protocol "rasiwasia" of wikipedia expects 2,866 items and found 80 of 80'
+    )
+    assert found.overlaps == {}
+    with pytest.raises(UserError, match="expects 2,866 items"):
+        inspect(WIKIPEDIA, root=str(wikipedia), protocol="rasiwasia")
+
+
+def test_inspection_tells_of_overlapping_splits(tmp_path: Path) -> None:
+    found = inspect(COCO, root=str(write_lists(tmp_path / "coco", overlap=True)))
+    assert found.overlaps == {"query and database": 5} or found.overlaps == {"database and query": 5}

@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
-from silohash.data.benchmarks.layouts.base import Layout
-from silohash.data.benchmarks.table import DATASETS, protocol_of
+from silohash.data.benchmarks.layouts.reading import Layout
+from silohash.data.benchmarks.table import DATASETS
 from silohash.data.catalogue import ARCHIVES, summary_of
 
 
@@ -19,7 +19,7 @@ def test_every_data_set_is_an_archive_with_layouts_and_protocols() -> None:
         assert list(dataset.protocols)[-1] == "default"
         assert len({layout.name for layout in dataset.layouts}) == len(dataset.layouts) > 0
         assert summary_of(key) == dataset.summary
-        assert protocol_of(key, "").protocol.name == dataset.default_protocol
+        assert DATASETS[key].protocol("").protocol.name == dataset.default_protocol
 
 
 EVERY = [(key, layout) for key, dataset in DATASETS.items() for layout in dataset.layouts]

@@ -1,7 +1,8 @@
-"""Classes and shares of each kind of partition."""
+"""Settings, classes, clusters and shares of each kind of partition."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +11,16 @@ import pytest
 from silohash.data.partition.base import Partition, partition
 from silohash.data.partition.kinds import (
     Classes,
+    choice,
     even_shares,
+    is_number,
     matching_shares,
+    positive,
     primary_labels,
     pseudo_shares,
     shard_shares,
+    share,
+    whole,
 )
 from silohash.types import UserError
 from tests.archives import made_up_archive
@@ -186,3 +192,51 @@ def test_of_equally_rare_labels_the_first_is_taken():
     assert primary_labels(both, 2, {"primary": "rarest"}, 0).of_row.tolist() == [0, 0, 1, 2]
     rarer = replace(archive, labels=np.array([[1, 1], [1, 0], [0, 0], [0, 0]], np.uint8))
     assert primary_labels(rarer, 2, {"primary": "rarest"}, 0).of_row.tolist() == [1, 0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(1, True), (0.5, True), (True, False), (math.inf, False), ("1", False)]
+)
+def test_numbers_are_finite_and_not_booleans(value, expected):
+    assert is_number(value) is expected
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "bad"),
+    [
+        (positive, [1e-9, 3], [0, -1, math.nan, True, "1"]),
+        (share, [0, 1, 0.5], [-1e-9, 1.0001, math.nan, True, "half"]),
+        (lambda settings, name: whole(settings, name, 2), [2, 7], [1, 2.0, True, None]),
+        (lambda settings, name: choice(settings, name, ("near", "far")), ["near"], ["nea", None, 1]),
+    ],
+)
+def test_bounds(check, good, bad):
+    for value in good:
+        assert check({"x": value}, "x") == value
+    for value in bad:
+        with pytest.raises(UserError, match=r"\[partition\] x is"):
+            check({"x": value}, "x")
+
+
+@pytest.mark.parametrize("over", ["image", "text"])
+@pytest.mark.parametrize("image", ["features", "pictures"])
+def test_clusters_stand_in_for_labels(over, image):
+    archive = made_up_archive(300, labelled=False, image=image)
+    made = partition(archive, "pseudo", 3, 0, clusters=4, over=over, beta=0.3)
+    assert sum(len(silo.rows) for silo in made.silos) == 300
+    again = partition(archive, "pseudo", 3, 0, clusters=4, over=over, beta=0.3)
+    assert made.digest() == again.digest()
+
+
+def test_clusters_follow_the_features():
+    archive = made_up_archive(600, classes=4)
+    made = partition(archive, "pseudo", 2, 0, clusters=6, spread="shards", classes=3, minimum=1)
+    table = made.label_table(archive)
+    assert (np.abs(table[0] / table[0].sum() - table[1] / table[1].sum())).max() > 0.1
+
+
+def test_two_clusters_are_the_fewest():
+    archive = made_up_archive(60, labelled=False)
+    assert len(partition(archive, "pseudo", 2, 0, clusters=2, beta=50.0, minimum=1)) == 2
+    with pytest.raises(UserError, match="clusters is 1; it must be a whole number of at least 2"):
+        partition(archive, "pseudo", 2, 0, clusters=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.data.benchmarks.table import DATASETS, protocol_of
+from silohash.data.benchmarks.table import DATASETS
 from silohash.data.protocols.rule import DRAWS, POPULATIONS, SEARCHED, SplitProtocol
 from silohash.evaluate.measures import Measure
 
@@ -28,7 +28,7 @@ def test_protocols_are_told_in_words(protocol: SplitProtocol) -> None:
     assert protocol.draw in DRAWS
     assert protocol.searched in SEARCHED
     assert all(protocol.rules().values())
-    assert protocol_of(protocol.dataset, protocol.name).name == protocol.name
+    assert DATASETS[protocol.dataset].protocol(protocol.name).name == protocol.name
 
 
 @pytest.mark.parametrize("protocol", STATED, ids=names(STATED))

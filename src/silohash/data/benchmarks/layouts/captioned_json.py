@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ijson
 import numpy as np
 import numpy.typing as npt
 
 from silohash.data.benchmarks.layouts import reading
-from silohash.data.benchmarks.layouts.json_stream import elements
 from silohash.data.pictures.packing import PictureFiles
 from silohash.data.protocols.contents import Contents
 from silohash.types import UserError
@@ -24,6 +24,8 @@ PARTS = {"train": "train", "val": "validation"}
 """A part's name in the files -> the split that it stands for."""
 
 KARPATHY_PARTS = ("train", "restval", "val", "test")
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass
@@ -39,11 +41,8 @@ class _Instances:
 
     def read(self, path: Path, part: str) -> None:
         """Add the contents of a file."""
-        for key, add in (
-            ("images", self._add_image),
-            ("annotations", self._add_box),
-            ("categories", self._add_category),
-        ):
+        adders = {"images": self._add_image, "annotations": self._add_box, "categories": self._add_category}
+        for key, add in adders.items():
             for element in elements(path, key):
                 with _naming(path, f'an entry of "{key}"'):
                     add(element)
@@ -240,3 +239,24 @@ def _find_pictures(root: Path, files: Sequence[tuple[str, str]]) -> tuple[Pictur
         return None, {"pictures": f"no folder {' or '.join(found)} was found"}
     names = [f"{present.get(folder, folder)}/{name}" for folder, name in files]
     return reading.check_picture_files(root, names, f"Put the pictures into {', '.join(found)} again.")
+
+
+def elements(path: Path, key: str) -> Iterator[Any]:
+    """Yield the elements of the list that a JSON object has under ``key``; nothing if it has none.
+
+    Raises:
+        UserError: if the file is missing, damaged, or not a JSON object.
+    """
+    try:
+        with path.open("rb") as stream:
+            start = len(BYTE_ORDER_MARK) if stream.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
+            stream.seek(start)
+            if next(iter(ijson.basic_parse(stream)))[0] != "start_map":
+                raise ijson.JSONError("it holds another value")
+            stream.seek(start)
+            yield from ijson.items(stream, f"{key}.item", use_float=True)
+    except OSError as error:
+        raise reading.unreadable(path, error) from error
+    except (ijson.JSONError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} is damaged or not a JSON object ({reason}). {reading.RESTORE}") from error

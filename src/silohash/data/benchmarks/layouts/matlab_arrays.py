@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Features, Pictures
-from silohash.data.benchmarks.layouts import alignment, checks, reading
-from silohash.data.benchmarks.layouts.base import Layout, Need
+from silohash.data.benchmarks.layouts import checks, reading
 from silohash.data.benchmarks.layouts.matlab_files import MatFolder, Named, Variable, axis_notes, find_file, need_file
+from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
 from silohash.types import Rows, UserError
@@ -130,7 +130,7 @@ def read_parts(files: PartFiles, root: Path, *, overlap: str = "refuse", shuffle
         **axis_notes(parts[0], counts[0]),
         **checks.size_notes(sum(counts), files.items),
         **checks.size_notes(counts[1], files.queries, "queries"),
-        **alignment.check_aligned(compared, shuffled=shuffled),
+        **checks.check_aligned(compared, shuffled=shuffled),
         **checks.check_repeated((image, text), stated, overlap=overlap, where=str(first)),
     }
     names = checks.numbered("class", labels.shape[1])
@@ -202,7 +202,7 @@ def _contents(
         **label_notes,
         **id_notes,
         **image.notes,
-        **alignment.check_aligned(compared, shuffled=shuffled, least=image.least),
+        **checks.check_aligned(compared, shuffled=shuffled, least=image.least),
         "order of classes": "as in the file, which does not name them",
     }
     names = checks.numbered("class", labels.shape[1])
@@ -224,15 +224,15 @@ def _ids(variable: Variable | None, rows: int) -> tuple[npt.NDArray[np.str_], di
 
 def _features(variable: Variable, rows: int) -> _Image:
     values = checks.as_features(variable.array(rows), str(variable))
-    return _Image(values, np.arange(rows), values, alignment.LEAST_ROWS, {})
+    return _Image(values, np.arange(rows), values, checks.LEAST_ROWS, {})
 
 
 def _pictures(variable: Variable, rows: int, swap: Swap) -> _Image:
     """Open pictures. In files that Python wrote, the pictures themselves show which axis is the height."""
     file = variable.file
     pictures = file.pictures(variable.name, rows=rows, swap=swap)
-    sampled, small = alignment.thumbnails(pictures)
-    turned = alignment.look_turned(small)
+    sampled, small = checks.thumbnails(pictures)
+    turned = checks.look_turned(small)
     notes = {}
     if swap == "auto" and turned and file.kind != "v7.3" and pictures.size[0] == pictures.size[1]:
         pictures = file.pictures(variable.name, rows=rows, swap="yes")
@@ -242,7 +242,7 @@ def _pictures(variable: Variable, rows: int, swap: Swap) -> _Image:
     notes["image: axes"] = f"{variable}, stored as {pictures.axes.order} in a file of kind {file.kind}"
     if file.kind == "v5":
         notes["image: memory"] = f"{variable} is held in memory, because files of version 5 to 7 cannot be read in part"
-    return _Image(pictures, sampled, small, alignment.LEAST_PICTURES, notes)
+    return _Image(pictures, sampled, small, checks.LEAST_PICTURES, notes)
 
 
 def _stem_files(stem: str, end: str, image: Named, items: tuple[int, ...], classes: int) -> ArrayFiles:

@@ -1,6 +1,7 @@
-"""Helpers of the readers: finding files, reading text and tables of 0 and 1, checking pictures, spreading captions.
+"""A layout, the files that one distributor provides for a data set, and the helpers of the function that reads them.
 
-The functions that read raise a `UserError` that names the file and, if there is one, the damaged line.
+A reader's options are described where its `Layout` is made. The functions that read raise a `UserError` if an option has no
+such value, or a file is missing or damaged; it names the file and, if there is one, the damaged line.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -19,6 +21,7 @@ import numpy.typing as npt
 from silohash.data.archive import Texts, as_texts
 from silohash.data.pictures.checking import Verdict, check_pictures
 from silohash.data.pictures.packing import PictureFiles
+from silohash.data.protocols.contents import Contents
 from silohash.registry import suggestion
 from silohash.types import Rows, UserError
 
@@ -37,6 +40,38 @@ DECLARATION = re.compile(r"<[?!][^>]*>")
 
 Number = TypeVar("Number", np.uint8, np.float32)
 Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Need:
+    """A file that a layout needs: a glob relative to the data set's folder, and what the file holds. One match is enough."""
+
+    pattern: str
+    what: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A set of files in which a data set is distributed.
+
+    Attributes:
+        name: the value of the option ``layout``, such as ``dcmh-mat``.
+        summary: one line: who distributes the files and what they hold.
+        needs: the files.
+        read: called as ``read(root, **options)``.
+        options: keyword options of the reader with their meaning.
+    """
+
+    name: str
+    summary: str
+    needs: tuple[Need, ...]
+    read: Callable[..., Contents]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def missing(self, root: Path) -> list[Need]:
+        """Return the required files that are not in the folder."""
+        return [need for need in self.needs if not need.optional and not any(root.glob(need.pattern))]
 
 
 def check_option(option: str, value: object, allowed: Sequence[object]) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from silohash.data.archive import Features
 from silohash.data.benchmarks.layouts import reading
-from silohash.data.benchmarks.layouts.base import Layout, Need
+from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.protocols.contents import Contents
 from silohash.types import UserError
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from silohash.data.benchmarks.coco import COCO
+from silohash.data.benchmarks.layouts.captioned_json import elements
 from silohash.types import UserError
 from tests.unit.data.benchmarks.drawing import draw
 from tests.unit.data.benchmarks.found import labels_of, names_of
@@ -18,6 +19,14 @@ LAYOUTS = {layout.name: layout for layout in COCO.layouts}
 
 
 JSON, KARPATHY = LAYOUTS["json"], LAYOUTS["karpathy-json"]
+
+CONTENT = {
+    "info": {"year": 2014, "images": [1, {"a": None}]},
+    "images": [{"id": 12, "name": 'quote " ] } , é', "area": 1.5}, {"id": 1234567, "name": ""}],
+    "numbers": [12, 3456, -1.5e3, True],
+    "none": [],
+    "last": 17,
+}
 
 
 def write_json(root: Path, name: str, content: Mapping[str, Any]) -> None:
@@ -118,3 +127,28 @@ def test_karpathy(tmp_path: Path) -> None:
 
 def test_missing_files_are_listed(tmp_path: Path) -> None:
     assert [need.pattern for need in JSON.missing(tmp_path)] == ["**/instances_*20*.json"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("key", ["images", "numbers", "none", "last", "missing"])
+def test_streamed_json_is_what_the_file_holds(tmp_path: Path, key: str, encoding: str) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(CONTENT, indent=1), encoding=encoding)
+    value = CONTENT.get(key)
+    found = list(elements(tmp_path / "a.json", key))
+    assert found == (value if isinstance(value, list) else [])
+    assert [type(element) for element in found] == [type(element) for element in (value if found else [])]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("key", ["images", "a"])
+@pytest.mark.parametrize(
+    "content", ['{"images": [{"id": 1}, {"id"', '{"a": [1 2]}', "[1, 2]", "", '{"a" 1}', "\x00\xff"]
+)
+def test_damaged_json_is_named(tmp_path: Path, content: str, key: str) -> None:
+    (tmp_path / "a.json").write_text(content, encoding="latin-1")
+    with pytest.raises(UserError, match=r"a\.json is damaged or not a JSON object"):
+        list(elements(tmp_path / "a.json", key))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.json"):
+        list(elements(tmp_path / "none.json", "images"))

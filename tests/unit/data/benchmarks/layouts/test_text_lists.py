@@ -1,4 +1,4 @@
-"""Lists of pictures with labels: one line or companion files, overlaps, and lines that do not fit."""
+"""Lists of pictures with labels: text, companion and MATLAB lists, overlaps, and lines that do not fit."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from silohash.data.benchmarks.layouts.text_lists import COMPANION_LISTS, LISTS
 from silohash.data.pictures.packing import PictureFiles
 from silohash.types import UserError
+from tests.unit.data.benchmarks.arrays import items, read, save
 from tests.unit.data.benchmarks.drawing import draw, write
+from tests.unit.data.formats.matlab_files import cell
 
 
 def write_lists(root: Path) -> None:
@@ -137,3 +140,34 @@ def test_companion_labels_that_are_missing_or_damaged_are_named(tmp_path: Path) 
     (tmp_path / "test_label.txt").unlink()
     with pytest.raises(UserError, match=r"nor test_label\.txt"):
         COMPANION_LISTS.read(tmp_path)
+
+
+@pytest.mark.parametrize("of", ["mirflickr25k", "nus-wide", "iapr-tc12", "coco"])
+def test_torchcmh(tmp_path, of):
+    some = items(count=8)
+    folders = [f"part{row % 2}" for row in range(8)] if of == "nus-wide" else [""] * 8
+    paths = [f"{folder}/{name}".lstrip("/") for folder, name in zip(folders, some.names, strict=True)]
+    for path, shade in zip(paths, range(8), strict=True):
+        (tmp_path / "photos" / path).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (5, 4), (shade, 0, 0)).save(tmp_path / "photos" / path, format="PNG")
+    end = "21" if of == "nus-wide" else ""
+    names = {
+        "mirflickr25k": {"FAll": cell(some.names)},
+        "nus-wide": {"imgs": cell(list(zip(folders, some.names, strict=True)))},
+    }.get(of, {"imgs": np.array(some.names)})
+    variables = ("YAll", "LAll") if of == "mirflickr25k" else ("tags", "labels")
+    save(tmp_path / f"imgList{end}.mat", **names)
+    save(tmp_path / f"tagList{end}.mat", **{variables[0]: some.tags})
+    save(tmp_path / f"labelList{end}.mat", **{variables[1]: some.labels})
+    raw = read(tmp_path, of, "torchcmh", pictures="photos")
+    assert raw.ids.tolist() == paths
+    assert [raw.image.picture(row).getpixel((0, 0))[0] for row in range(8)] == list(range(8))
+    assert np.array_equal(raw.labels, some.labels)
+    assert np.array_equal(raw.text, some.tags.astype(np.float32))
+    with pytest.raises(UserError, match="Set pictures to the folder that the names"):
+        read(tmp_path, of, "torchcmh")
+    (tmp_path / "photos" / paths[2]).unlink()
+    assert (
+        "1, the first"
+        in read(tmp_path, of, "torchcmh", pictures="photos").notes["items whose picture is missing or damaged"]
+    )
