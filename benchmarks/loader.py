@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 
 from silohash.data.catalogue import open_archive
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.pictures.reading import PictureFiles
 from silohash.features.base import blocks
 from silohash.features.loading import loader_threads, prefetched
 from silohash.files import write_json

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.pictures.reading import PictureFiles
 from silohash.files import write_json
 
 SIDE = 32

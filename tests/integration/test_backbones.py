@@ -123,7 +123,7 @@ def test_a_second_run_encodes_nothing_again(archive, tmp_path, capsys, monkeypat
 
 def test_tokens_need_a_tower_for_them(archive, tmp_path):
     folder = backbones.clip(tmp_path / "clip")
-    with pytest.raises(UserError, match="is for a text tower that is fine-tuned from a published network"):
+    with pytest.raises(UserError, match="requires a text tower that is fine-tuned from a published network"):
         train(archive, tmp_path / "run", **{**sections(folder), "model": {}})
 
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from silohash.data.catalogue import open_archive
-from silohash.data.pictures.packing import PackedPictures
+from silohash.data.pictures.reading import PackedPictures
 from silohash.report.tables import read_results
 from silohash.runtime.run import Run
 from tests import backbones

@@ -56,7 +56,7 @@ def test_more_items_are_encoded_by_the_model_that_is_named(run: Run, tmp_path: P
         assert all(values == sorted(values) and values for values in distances.values())
     finally:
         shutil.rmtree(run.index_folder / "more", ignore_errors=True)
-    assert "Give the folder of the archive, too" in silohash("index", run.folder, "--model", own).err
+    assert "Give its folder as well" in silohash("index", run.folder, "--model", own).err
 
 
 def test_the_command_line_says_what_the_order_is(run: Run) -> None:

@@ -20,7 +20,7 @@ from PIL import Image
 from PIL import __version__ as pillow_version
 
 from silohash.data.archive import Column, Pictures, is_features
-from silohash.data.pictures.packing import PictureContents, decode
+from silohash.data.pictures.reading import PictureContents, decode
 from silohash.features.base import Value
 from silohash.features.device import choose_device
 from silohash.features.given import GivenFeatures

@@ -81,7 +81,7 @@ def _read_image(image: ImageLike) -> Value:
         return _from_pixels(image)
     if not isinstance(image, str | Path):
         return _from_pillow(image)
-    from silohash.data.pictures.packing import decode
+    from silohash.data.pictures.reading import decode
 
     try:
         return decode(Path(image).read_bytes())
@@ -95,7 +95,7 @@ def _from_pillow(image: object) -> Value:
     """Return a Pillow image in mode ``L`` or ``RGB``, converted in the same way as a file of its mode."""
     from PIL import Image
 
-    from silohash.data.pictures.packing import decode
+    from silohash.data.pictures.reading import decode
 
     if not isinstance(image, Image.Image):
         raise UserError(f"The image is of type {type(image).__name__}. Give a path, a Pillow image or uint8 pixels.")

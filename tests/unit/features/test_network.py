@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.pictures.reading import PictureFiles
 from silohash.features import featuriser, load, save
 from silohash.features.base import add_statistics
 from silohash.features.loading import loader_threads

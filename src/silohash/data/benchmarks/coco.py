@@ -8,9 +8,9 @@ from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import captioned_json, matlab_arrays, reading
 from silohash.data.benchmarks.layouts.matlab_files import Named
+from silohash.data.benchmarks.layouts.picture_lists import LISTS, picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
-from silohash.data.benchmarks.layouts.text_lists import LISTS, picture_list_layout
 
 KEY = "coco"
 ITEMS = (122_218, 123_287)

@@ -16,7 +16,7 @@ from silohash.data.archive import Archive, ArchiveCard, Features, Pictures
 from silohash.data.benchmarks import files
 from silohash.data.benchmarks.files import AUTO, LayoutFiles
 from silohash.data.benchmarks.layouts.reading import Layout
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.apply import DEFAULT, Choice, apply, choose, with_default
 from silohash.data.protocols.contents import Contents
 from silohash.data.protocols.rule import SplitProtocol

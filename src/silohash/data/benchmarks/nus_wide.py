@@ -14,9 +14,9 @@ from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT, feature_layout, picture_layout
+from silohash.data.benchmarks.layouts.picture_lists import COMPANION_LISTS, LISTS, picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
-from silohash.data.benchmarks.layouts.text_lists import COMPANION_LISTS, LISTS, picture_list_layout
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 from silohash.types import Rows, UserError
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, default_splits, multi_hot, splits_of
 from silohash.data.formats.metadata import KNOWN, MetadataRow, read_metadata
 from silohash.data.pictures.checking import Verdict, check_pictures
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.pictures.reading import PictureFiles
 from silohash.types import Modality, Rows, UserError
 
 MOST_LABELS = 4096

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures, is_features
-from silohash.data.pictures.packing import GreyPictures, PackedPictures, PictureFiles, read_array
+from silohash.data.pictures.reading import GreyPictures, PackedPictures, PictureFiles, read_array
 from silohash.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
 from silohash.types import Rows, UserError
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, default_splits, multi_hot, splits_of
-from silohash.data.pictures.packing import PackedPictures, PictureFiles, read_array
+from silohash.data.pictures.reading import PackedPictures, PictureFiles, read_array
 from silohash.registry import suggestion
 from silohash.types import Rows, UserError
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from silohash.data.packed.reader import Choices, Labelling, PackedSet, Row
-from silohash.data.pictures.packing import read_array
+from silohash.data.pictures.reading import read_array
 
 IMAGE = {"image": ("mobilenet", "jpeg")}
 TEXT = {"text": ("caption", "bow", "minilm")}

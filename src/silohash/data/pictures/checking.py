@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from silohash.data.cache import cache_folder
-from silohash.data.pictures.packing import decode
+from silohash.data.pictures.reading import decode
 from silohash.files import digest_bytes, digest_json, read_json, write_json
 from silohash.types import UserError
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Features, Pictures, Texts, as_texts, is_features
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.rule import SplitProtocol
 from silohash.types import Modality, Rows, UserError
 

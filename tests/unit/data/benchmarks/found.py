@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 
 

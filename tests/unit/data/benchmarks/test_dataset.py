@@ -17,7 +17,7 @@ from silohash.data.benchmarks.mirflickr import MIRFLICKR25K
 from silohash.data.benchmarks.nus_wide import NUS_WIDE
 from silohash.data.benchmarks.wikipedia import WIKIPEDIA
 from silohash.data.catalogue import open_archive
-from silohash.data.pictures.packing import GreyPictures, PictureFiles
+from silohash.data.pictures.reading import GreyPictures, PictureFiles
 from silohash.data.protocols.contents import Contents
 from silohash.runtime.run import archive_of
 from silohash.types import UserError

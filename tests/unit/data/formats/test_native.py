@@ -16,7 +16,7 @@ from silohash.data.catalogue import named_or_folder, open_archive
 from silohash.data.formats import native
 from silohash.data.formats.native import is_native, read_native, write_native
 from silohash.data.glyphs.archive import glyphs
-from silohash.data.pictures.packing import PackedPictures, PictureFiles
+from silohash.data.pictures.reading import PackedPictures, PictureFiles
 from silohash.types import UserError
 from tests.unit.data.benchmarks.drawing import draw, write
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from silohash.data.catalogue import open_archive
 from silohash.data.packed.reader import MOBILENET_STEP, Labelling, PackedSet, data_root
-from silohash.data.pictures.packing import read_array
+from silohash.data.pictures.reading import read_array
 from silohash.types import UserError
 
 TOY = PackedSet(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 from silohash.types import UserError
 from tests.unit.data.protocols.samples import raw_of, split_of

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.benchmarks.layouts import reading
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 from silohash.types import UserError
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from silohash.data.archive import Texts, as_texts
 from silohash.data.pictures.checking import Verdict, check_pictures
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 from silohash.registry import suggestion
 from silohash.types import Rows, UserError

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.data.benchmarks.layouts.text_lists import COMPANION_LISTS, LISTS
-from silohash.data.pictures.packing import PictureFiles
+from silohash.data.benchmarks.layouts.picture_lists import COMPANION_LISTS, LISTS
+from silohash.data.pictures.reading import PictureFiles
 from silohash.types import UserError
 from tests.unit.data.benchmarks.arrays import items, read, save
 from tests.unit.data.benchmarks.drawing import draw, write

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from silohash.data.archive import Pictures
-from silohash.data.pictures.packing import (
+from silohash.data.pictures.reading import (
     GreyPictures,
     PackedPictures,
     PictureContents,
