@@ -322,3 +322,9 @@ def test_rules_pass_their_settings_on() -> None:
     heavy = [update("a", [4, 4, 4], weight=9.0), update("b", [0, 0, 0], weight=1.0)]
     assert robust_aggregation().average(CURRENT, heavy)["image.w"].tolist() == pytest.approx([3.6] * 3)
     assert robust_aggregation(weight_cap=0.6).average(CURRENT, heavy)["image.w"].tolist() == pytest.approx([2.4] * 3)
+
+
+def test_three_silos_are_enough_to_find_mislabeled_ones() -> None:
+    three = [scored("a", 0.9), scored("b", 0.9), scored("c", 0.4)]
+    assert set(mislabeled_silos(three)) == {"c"}
+    assert mislabeled_silos(three[1:]) == {}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from silohash.index.base import IndexManifest
-from silohash.index.items import check_items
+from silohash.index.items import _as_key, check_items
 from silohash.index.store import Store
 from silohash.types import UserError
 
@@ -114,3 +114,10 @@ def test_items_that_are_accepted():
     check_items(2, None, None, None)
     check_items(2, ["a", "日本"], ["{}", '{"a": [1]}'], [None, PNG])
     check_items(0, [], [], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("0", 0), ("7", 7), ("1" * 18, int("1" * 18)), ("07", -1), ("x", -1), ("٣", -1), ("9" * 19, -1)]
+)
+def test_only_plain_numbers_spell_keys(name: str, key: int) -> None:
+    assert _as_key(name) == key

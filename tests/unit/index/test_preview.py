@@ -68,3 +68,10 @@ def test_other_files_are_not_previews():
 )
 def test_urls_that_are_not_previews(url):
     assert preview_content(url) is None
+
+
+def test_base64_with_foreign_characters_is_not_a_preview() -> None:
+    url = preview_url(make_preview(Image.new("L", (8, 8), 200)))
+    assert preview_content(url) is not None
+    for foreign in ("*", " ", "\n"):
+        assert preview_content(url[:-8] + foreign + url[-8:]) is None

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from silohash.search.order import item_digests, keyed_order, question_key, tie_order
+from silohash.search.order import _PERSON, item_digests, keyed_order, question_key, tie_order
 
 MASK = (1 << 64) - 1
 
@@ -52,3 +52,12 @@ def test_the_key_of_a_query_depends_on_secret_and_codes():
     assert key != question_key(b"other", words)
     assert key != question_key(b"secret", [np.array([1, 3], np.uint64)])
     assert question_key(b"secret" * 50, words) != key
+
+
+def test_the_key_of_a_query_is_always_the_same_one() -> None:
+    secret_digest = hashlib.blake2b(b"secret", digest_size=32).digest()
+    words = np.array([1, 2], np.uint64)
+    key = question_key(b"secret", [words])
+    assert len(key) == 16
+    by_hand = hashlib.blake2b(words.tobytes(), key=secret_digest, digest_size=16, person=_PERSON).digest()
+    assert key == by_hand == question_key(b"secret", [words[:1], words[1:]])
