@@ -32,7 +32,7 @@ demo: $(STAMP) ## train five silos together, compare, index, search and write a 
 test: $(STAMP) ## run all tests but the slow ones; minutes on two cores
 	$(BIN)/python -m pytest $(PARALLEL) $(MEASURED)
 
-test-fast: $(STAMP) ## run the unit tests that train nothing; less than a minute on two cores
+test-fast: $(STAMP) ## run the unit tests that train nothing; about a minute and a half on two cores
 	$(BIN)/python -m pytest $(PARALLEL) -m "not (slow or whole_run or shared_data)" tests/unit tests/docs
 
 test-all: $(STAMP) ## run every test, including those that take more than a minute
