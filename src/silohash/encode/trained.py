@@ -39,7 +39,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """Everything that encoding needs of a finished run.
+    """Everything from a finished run that encoding needs.
 
     Attributes:
         resolved: the config of the run, with its methods.

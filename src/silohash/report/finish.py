@@ -1,4 +1,4 @@
-"""The end of a training: measure the run, then write its figures, its example searches, its card and its page."""
+"""Finish a run after training: measure it, then write its figures, its example searches, its card and its page."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class _Given:
 
 @dataclass(frozen=True)
 class _Folder:
-    """What is read of a folder before its rows are judged: one entry per row of the metadata."""
+    """The content of a folder before bad rows are dropped: one entry per row of the metadata."""
 
     path: Path
     rows: Sequence[MetadataRow]
