@@ -17,7 +17,10 @@ import silohash
 
 ROOT = Path(silohash.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
+UNIT_TESTS = Path(__file__).parent
 MOST_FILES_IN_A_FOLDER = 20
+WITHOUT_A_TEST_FILE = {"cli/__main__.py": "a single call, run by python -m silohash.cli in tests/parity/test_resume.py"}
+"""Modules without a test file of their own, and the reason. Files named ``__init__.py`` are tested with their folder."""
 
 # A part may import those before it.
 ORDER = (
@@ -177,6 +180,12 @@ def test_every_part_has_its_place() -> None:
 def test_no_folder_holds_too_many_files() -> None:
     counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in FILES)
     assert {folder: count for folder, count in counts.items() if count > MOST_FILES_IN_A_FOLDER} == {}
+
+
+def test_every_module_has_its_own_test_file() -> None:
+    modules = (path.relative_to(ROOT) for path in FILES if path.name != "__init__.py")
+    lacking = {path.as_posix() for path in modules if not (UNIT_TESTS / path.with_name(f"test_{path.name}")).is_file()}
+    assert lacking == WITHOUT_A_TEST_FILE.keys()
 
 
 def test_imports_go_upwards_only() -> None:

@@ -1,0 +1,126 @@
+"""MS-COCO: its layouts, read from small files, and the numbers of its published protocols."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silohash.data.benchmarks.coco import COCO
+from tests.unit.data.benchmarks.arrays import save
+from tests.unit.data.benchmarks.drawing import draw
+from tests.unit.data.formats.matlab_files import write_hdf5
+
+LAYOUTS = {layout.name: layout for layout in COCO.layouts}
+UCCH_FILE = "MSCOCO_deep_doc2vec_data_rand.h5py"
+DIFFERS = "items differ from the published number"
+
+PROTOCOLS: dict[str, tuple[int, int, int | None, int | None, int, str, str, str, str]] = {
+    # name: queries, training items, database, items, labels, population, draw, searched items, measure
+    "fedhap": (4_992, 10_000, 112_226, 122_218, 80, "labelled", "seeded", "rest", "mAP@all"),
+    "feduch": (2_000, 5_000, 121_287, 123_287, 80, "all", "seeded", "rest", "mAP@50[denominator=retrieved]"),
+    "deephash": (5_000, 10_000, 117_218, 122_218, 80, "labelled", "stated", "rest", "mAP@5000[denominator=retrieved]"),
+    "hashnet-112218": (
+        *(5_000, 10_000, 112_218, 122_218, 80),
+        *("labelled", "stated", "not train", "mAP@5000[denominator=retrieved]"),
+    ),
+    "csq": (5_000, 9_992, None, None, 80, "labelled", "stated", "neither", "mAP@5000[denominator=retrieved]"),
+    "ucch": (5_000, 117_218, 117_218, 122_218, 80, "labelled", "last rows", "rest", "mAP@all"),
+    "torchcmh": (5_000, 10_000, None, None, 80, "all", "numpy seed", "rest", "mAP@all"),
+    "fedbi-gnns": (5_000, 113_287, 5_000, 123_287, 0, "all", "stated", "query", "Success@1"),
+    "fedbi-gnns-7972": (5_000, 113_287, 5_000, 123_287, 0, "all", "stated", "query", "Success@1"),
+}
+
+
+def write_features(root: Path, rows: int) -> None:
+    draws = np.random.default_rng(rows)
+    labels = np.zeros((rows, 80), np.int64)
+    labels[np.arange(rows), np.arange(rows) % 80] = 1
+    images, texts = (draws.normal(size=(rows, 6)).astype(np.float32) for _ in range(2))
+    write_hdf5(root / UCCH_FILE, {"XAll": images, "YAll": texts, "LAll": labels})
+
+
+def write_lists(root: Path, rows: int, classes: int) -> None:
+    draw(root, *(f"{row}.jpg" for row in range(rows)))
+    labels = np.eye(classes, dtype=np.uint8)[np.arange(rows) % classes]
+    save(root / "imgList.mat", imgs=np.array([f"{row}.jpg" for row in range(rows)]))
+    save(root / "tagList.mat", tags=np.random.default_rng(0).integers(0, 2, (rows, 5)).astype(np.float64))
+    save(root / "labelList.mat", labels=labels)
+
+
+def test_the_last_5000_rows_of_the_features_are_the_queries(tmp_path: Path) -> None:
+    write_features(tmp_path, 5_003)
+    found = LAYOUTS["ucch-h5py"].read(tmp_path)
+    assert found.stated["query"].tolist() == list(range(3, 5_003))
+    assert found.stated["database"].tolist() == found.stated["train"].tolist() == [0, 1, 2]
+
+
+def test_features_of_another_size_are_noted_beside_the_published_one(tmp_path: Path) -> None:
+    write_features(tmp_path, 200)
+    notes = LAYOUTS["ucch-h5py"].read(tmp_path).notes
+    assert notes[DIFFERS] == "200, not 122,218 or 123,287"
+    assert "classes differ from the published number" not in notes
+
+
+@pytest.mark.parametrize(("classes", "published"), [(80, True), (79, False)])
+def test_lists_of_80_classes_are_compared_with_the_published_size(
+    tmp_path: Path, classes: int, published: bool
+) -> None:
+    write_lists(tmp_path, 81, classes)
+    notes = LAYOUTS["torchcmh"].read(tmp_path).notes
+    assert notes.get(DIFFERS) == ("81, not 122,218 or 123,287" if published else None)
+
+
+def test_the_layouts_are_tried_in_this_order() -> None:
+    assert list(LAYOUTS) == ["ucch-h5py", "torchcmh", "lists", "region-arrays", "json", "karpathy-json"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "needed", "files"),
+    [
+        ("ucch-h5py", [f"**/{UCCH_FILE}"], [UCCH_FILE]),
+        ("json", ["**/instances_*20*.json"], ["annotations/instances_val2017.json"]),
+        ("karpathy-json", ["**/dataset_coco.json"], ["dataset_coco.json"]),
+    ],
+)
+def test_what_a_layout_needs(tmp_path: Path, layout: str, needed: list[str], files: list[str]) -> None:
+    assert [need.pattern for need in LAYOUTS[layout].missing(tmp_path)] == needed
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert not LAYOUTS[layout].missing(tmp_path)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_the_numbers_of_each_protocol(name: str) -> None:
+    rule = COCO.protocols[name]
+    sizes = (rule.query, rule.train, rule.database, rule.items, rule.classes)
+    assert (*sizes, rule.population, rule.draw, rule.searched, rule.measure) == PROTOCOLS[name]
+    assert rule.collected == 123_287
+
+
+def test_no_protocol_is_left_out_of_the_table() -> None:
+    assert [rule.name for rule in COCO.published] == list(PROTOCOLS)
+    assert COCO.protocol("").name == "feduch"
+    assert {rule.dataset for rule in COCO.published} == {COCO.key} == {"coco"}
+
+
+def test_only_torchcmh_seeds_its_permutation() -> None:
+    assert {rule.name: rule.numpy_seed for rule in COCO.published if rule.numpy_seed} == {"torchcmh": 8}
+
+
+@pytest.mark.parametrize(
+    ("name", "fractions"), [("fedbi-gnns", [1.0, 0.8, 0.6]), ("fedbi-gnns-7972", [1.0, 0.8, 0.0704])]
+)
+def test_nested_silos_of_karpathys_split(name: str, fractions: list[float]) -> None:
+    rule = COCO.protocols[name]
+    assert rule.partition == f'kind = "nested", fractions = {fractions}'
+    assert rule.reader == {"captions": "each"}
+    if name == "fedbi-gnns":
+        assert [round(rule.train * fraction) for fraction in fractions] == [113_287, 90_630, 67_972]
+
+
+def test_two_sources_leave_out_queries_without_a_relevant_item() -> None:
+    skipping = [rule.name for rule in COCO.published if rule.no_hits == "skip"]
+    assert skipping == ["hashnet-112218", "csq"]
