@@ -20,9 +20,9 @@ settings.load_profile("silohash")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 WHOLE_RUN = re.compile(
-    r"""(?<![.\w])train\(|runs\.train\(|\brun_(here|study|jobs)\(|silohash\(\s*"(train|demo|study|tune)\""""
+    r"""subprocess\.(run|Popen)\(|export_onnx\(|(?<![.\w])train\(|runs\.train\(|\brun_(here|study|jobs)\(|silohash\(\s*"(train|demo|study|tune)\""""
 )
-"""Calls that train whole runs, or conduct studies of many runs."""
+"""Calls that train whole runs, conduct studies of many runs, or start other programs."""
 
 
 def _cache_folder() -> Path:
@@ -46,10 +46,13 @@ def _shared_data() -> Path:
 
 @cache
 def _training_functions(path: Path) -> frozenset[str]:
-    """Return the names of a test file's functions and fixtures that train whole runs."""
+    """Return the names of a test file's functions and fixtures that train whole runs or start other programs."""
     source = path.read_text(encoding="utf-8")
+    if not WHOLE_RUN.search(source):
+        return frozenset()
+    lines = source.splitlines()
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    texts = {node.name: ast.get_source_segment(source, node) or "" for node in functions}
+    texts = {node.name: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in functions}
     return frozenset(name for name, text in texts.items() if WHOLE_RUN.search(text))
 
 

@@ -13,6 +13,7 @@ import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +46,15 @@ def current_preset(name: str, presets: Iterable[str]) -> str:
     return "authors_code" if "authors_code" in known else "paper"
 
 
+@cache
+def added_members(group: str) -> dict[str, str]:
+    """Return the members that installed packages add to a group, as name -> "module:Class"; read once per process."""
+    members: dict[str, str] = {}
+    for point in entry_points(group=group):
+        members.setdefault(point.name, point.value)
+    return members
+
+
 @dataclass(frozen=True)
 class Registry:
     """A family of classes by name.
@@ -61,10 +71,8 @@ class Registry:
 
     def targets(self) -> dict[str, str]:
         """Return all members as name -> "module:Class", the built-in ones first."""
-        found = dict(self.table)
-        for point in entry_points(group=self.group):
-            found.setdefault(point.name, point.value)
-        return found
+        added = {name: target for name, target in added_members(self.group).items() if name not in self.table}
+        return {**self.table, **added}
 
     def names(self) -> list[str]:
         """Return the names of all members."""

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import silohash
 
 ROOT = Path(silohash.__file__).parent
@@ -231,6 +233,7 @@ def test_the_check_of_circles_sees() -> None:
     assert set(circle(folder_graph(across, {"a", "a.x", "a.y"}))) == {"a.x", "a.y"}
 
 
+@pytest.mark.whole_run
 def test_parts_that_search_need_import_where_there_is_no_torch() -> None:
     parts = {part: [name for name, path in MODULES.items() if part_of(path) == part] for part in WITHOUT_TORCH}
     assert all(parts.values()), parts
@@ -238,6 +241,7 @@ def test_parts_that_search_need_import_where_there_is_no_torch() -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
+@pytest.mark.whole_run
 def test_commands_that_need_no_torch_run_without_it() -> None:
     commands = ["--help", "train --help", "list", "list --json", "doctor"]
     done = run(RUN_WITHOUT_TORCH, *commands)

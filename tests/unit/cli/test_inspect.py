@@ -70,7 +70,7 @@ def test_broken_plug_ins_are_listed_as_such(tmp_path: Path, monkeypatch: pytest.
     reasons = {"plug_syntax": "SyntaxError", "plug_raises": "OSError (no model)", "plug_other": "another key"}
     reasons["plug_missing"] = "No module named 'plug_missing'"
     points = [EntryPoint(name, f"{name}:Other", "silohash.federated") for name in reasons]
-    monkeypatch.setattr(registry, "entry_points", lambda group: [p for p in points if p.group == group])
+    monkeypatch.setattr(registry, "added_members", lambda group: {p.name: p.value for p in points if p.group == group})
     lines = silohash("list", "federated").out.splitlines()
     keys = [line.split()[0] for line in lines[1:-1]]
     assert keys == [*FEDERATED_METHODS.table, *reasons]

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from silohash.report import plots
 from silohash.report.content import (
     ExampleHit,
     Examples,
@@ -52,6 +53,25 @@ def outline(page):
     assert parser.unbalanced == []
     assert parser.open == []
     return parser.found
+
+
+@pytest.fixture(autouse=True, scope="module")
+def equal_curves_are_drawn_once():
+    drawn = {}
+
+    def once(draw):
+        def drawing(*arguments, **options):
+            key = repr((draw, arguments, options))
+            if key not in drawn:
+                drawn[key] = draw(*arguments, **options)
+            return drawn[key]
+
+        return drawing
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "round_curves", once(plots.round_curves))
+        patch.setattr(plots, "precision_recall", once(plots.precision_recall))
+        yield
 
 
 REPORTS = {
