@@ -91,6 +91,16 @@ def test_two_halves_of_a_term_are_the_whole() -> None:
         np.testing.assert_allclose(halves.server.params[name], array, atol=1e-4)
 
 
+def test_labels_are_needed_if_a_member_needs_them() -> None:
+    """The card describes any composition; the cards of its members stand beside it."""
+    card = FEDERATED_METHODS.card("compose")
+    assert (card.supervised, Compose.needs_labels, card.year) == (False, False, 2026)
+    assert not whole({"name": "moon"}, {"name": "fedprox"}).needs_labels
+    assert whole({"name": "moon"}, PROC).needs_labels
+    cards = load_resolved({**GLYPHS, "federated": {"name": "compose", "methods": [{"name": "moon"}, PROC]}}).cards
+    assert {card.key: card.supervised for card in cards[1:]} == {"compose": False, "moon": False, "fedproc": True}
+
+
 def test_members_of_one_kind_have_labels_of_their_own() -> None:
     assert list(whole({"name": "moon"}, {"name": "fedprox"}, {"name": "moon"}, {"name": "moon"}).members) == [
         "moon", "fedprox", "moon-2", "moon-3",

@@ -185,6 +185,23 @@ def test_process_that_ended_has_failed(status: int, code: int, jobs: Any) -> Non
     pool.close()
 
 
+def test_last_line_is_looked_for_in_the_last_16384_bytes_of_a_log(jobs: Any) -> None:
+    (job,) = jobs("a")
+    pool = ProcessJobPool(1)
+    job.folder.mkdir()
+
+    def last_line(log: str) -> str:
+        job.log_path.write_text(log, encoding="utf-8")
+        return pool._do(job, lambda request: b'{"code": 2}')[1]
+
+    assert last_line("early\n" + "last " * 4) == "last last last last"
+    assert last_line("early\n" + "x" * 20_000) == "x" * (1 << 14)
+    assert last_line("early" + "\n" * ((1 << 14) - 5)) == "early"
+    assert last_line("early" + "\n" * ((1 << 14) - 4)) == "arly"
+    assert last_line("early" + "\n" * (1 << 14)) == ""
+    pool.close()
+
+
 @pytest.mark.whole_run
 def test_real_process_reports_failures_and_does_another(tmp_path: Path) -> None:
     """The archive is missing: both runs fail, one after the other in the same process."""

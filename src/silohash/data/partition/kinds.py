@@ -279,7 +279,7 @@ def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt
     rows = np.flatnonzero(archive.has(modality))
     if len(rows) < clusters:
         raise UserError(
-            f"[partition] clusters is {clusters}, and {len(rows)} items have a {modality}. "
+            f"[partition] clusters is {clusters}, and {len(rows)} items have {modality} data. "
             f"Set clusters = {max(len(rows), 1)} or fewer."
         )
     fitted = rows
@@ -301,7 +301,7 @@ def _modality(archive: Archive, over: str) -> Modality:
     modality: Modality = "image" if over == "image" else "text"
     if not archive.has(modality).any():
         other = "text" if modality == "image" else "image"
-        raise UserError(f'[partition] over is "{over}", and no item has a {modality}. Set over = "{other}".')
+        raise UserError(f'[partition] over is "{over}", and no item has {modality} data. Set over = "{other}".')
     return modality
 
 

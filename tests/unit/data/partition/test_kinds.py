@@ -7,23 +7,28 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.cluster import KMeans
 
 from silohash.data.partition.base import Partition, partition
 from silohash.data.partition.kinds import (
+    FITTED_ROWS,
     Classes,
+    _vectors,
     choice,
     even_shares,
     is_number,
     matching_shares,
     positive,
     primary_labels,
+    pseudo_classes,
     pseudo_shares,
     shard_shares,
     share,
     whole,
 )
+from silohash.seeds import derive, numpy_generator
 from silohash.types import UserError
-from tests.archives import made_up_archive
+from tests.archives import DrawnPictures, made_up_archive
 
 
 def silo_of(made: Partition, count: int) -> np.ndarray:
@@ -170,6 +175,14 @@ def test_the_two_smallest_classes_are_merged_first():
     assert len({tuple(shares[label]) for label in (0, 1, 3)}) == 3
 
 
+def test_merged_classes_leave_every_silo_its_number_of_classes():
+    settings = {"classes": 2, "leftover": "merge"}
+    shares = shard_shares(np.array([1, 9, 2, 20, 4]), 2, settings, np.random.default_rng(0))
+    # 1 + 2 = 3 is enough: two silos of two classes hold the groups of 3, 4, 9 and 20 items.
+    assert shares[0].tolist() == shares[2].tolist()
+    assert shares[[0, 1, 3, 4]].sum(axis=0).tolist() == [2, 2]
+
+
 def test_clusters_are_shared_as_labels_are():
     sizes, generator = np.array([5, 5]), np.random.default_rng
     by_shards = {"spread": "shards", "classes": 1, "leftover": "error", "beta": 0.1}
@@ -240,3 +253,79 @@ def test_two_clusters_are_the_fewest():
     assert len(partition(archive, "pseudo", 2, 0, clusters=2, beta=50.0, minimum=1)) == 2
     with pytest.raises(UserError, match="clusters is 1; it must be a whole number of at least 2"):
         partition(archive, "pseudo", 2, 0, clusters=1)
+
+
+def noise_archive(count, missing=()):
+    features = np.random.default_rng(7).normal(size=(count, 5)).astype(np.float32)
+    features[list(missing)] = np.nan
+    return replace(made_up_archive(count, labelled=False), image=features, has_image=np.isfinite(features).all(axis=1))
+
+
+def k_means(archive, clusters, seed, fitted, predicted):
+    """Returns clusters of unit vectors, by scikit-learn itself."""
+    vectors = archive.image / np.linalg.norm(archive.image, axis=1, keepdims=True)
+    state = derive(seed, "partition k-means") & 0xFFFF_FFFF
+    model = KMeans(clusters, n_init=1, max_iter=100, random_state=state).fit(vectors[fitted])
+    return model.predict(vectors[predicted]).tolist()
+
+
+@pytest.mark.parametrize("seed", [0, 1])  # the derived seed of 1 has its bit 32 set
+def test_clusters_are_those_of_k_means_and_items_without_features_form_one_more(seed):
+    archive = noise_archive(60, missing=[0, 17])
+    found = pseudo_classes(archive, 4, "image", seed)
+    rows = [row for row in range(60) if row not in {0, 17}]
+    assert found[[0, 17]].tolist() == [4, 4]
+    assert found[rows].tolist() == k_means(archive, 4, seed, rows, rows)
+
+
+def test_k_means_is_fitted_on_a_sample_of_many_rows(monkeypatch):
+    assert FITTED_ROWS == 5_000
+    archive = noise_archive(40)
+    monkeypatch.setattr("silohash.data.partition.kinds.BLOCK_ROWS", 16)
+    for limit in (40, 30):
+        monkeypatch.setattr("silohash.data.partition.kinds.FITTED_ROWS", limit)
+        fitted = np.arange(40)
+        if limit == 30:
+            drawn = numpy_generator(3, "partition k-means rows").choice(fitted, 30, replace=False)
+            fitted = np.sort(drawn)
+        assert pseudo_classes(archive, 3, "image", 3).tolist() == k_means(archive, 3, 3, fitted, np.arange(40))
+
+
+def test_as_many_clusters_as_items_are_possible_and_one_more_is_not():
+    archive = noise_archive(5, missing=[2])
+    found = pseudo_classes(archive, 4, "image", 0)
+    assert sorted(found.tolist()) == [0, 1, 2, 3, 4]
+    assert found[2] == 4
+    with pytest.raises(UserError, match=r"clusters is 5, and 4 items have image data\. Set clusters = 4 or fewer\."):
+        pseudo_classes(archive, 5, "image", 0)
+
+
+@pytest.mark.parametrize(("over", "other"), [("image", "text"), ("text", "image")])
+def test_clusters_need_items_of_the_modality(over, other):
+    archive = made_up_archive(20, labelled=False, **{over: None})
+    with pytest.raises(UserError, match=f'over is "{over}", and no item has {over} data. Set over = "{other}"'):
+        pseudo_classes(archive, 2, over, 0)
+    assert pseudo_classes(archive, 2, "auto", 0).tolist() == pseudo_classes(archive, 2, other, 0).tolist()
+
+
+def test_given_features_become_unit_vectors_and_numbers_without_a_size_become_zero():
+    rows = np.array([[3, 4, 0], [0, 0, 0], [np.nan, 0, -2], [np.inf, 5, -np.inf]], np.float32)
+    archive = replace(made_up_archive(4, labelled=False), image=rows)
+    expected = [[0.6, 0.8, 0], [0, 0, 0], [0, 0, -1], [0, 1, 0]]
+    np.testing.assert_allclose(_vectors(archive, "image", np.arange(4)), expected, rtol=1e-6)
+
+
+def test_pictures_become_eight_by_eight_pixels_between_zero_and_one():
+    shades = [np.full((20, 30), shade, np.uint8) for shade in (0, 51, 255)]
+    archive = replace(made_up_archive(3, labelled=False), image=DrawnPictures(shades))
+    found = _vectors(archive, "image", np.array([2, 0, 1]))
+    assert found.shape == (3, 8 * 8 * 3)
+    np.testing.assert_allclose(found, np.repeat([[1.0], [0.0], [0.2]], 192, axis=1), rtol=1e-6)
+
+
+def test_texts_become_256_counts_of_hashed_words_of_unit_length():
+    archive = replace(made_up_archive(3, labelled=False), text=np.array(["boat", "boat boat", "boat sea"]))
+    found = _vectors(archive, "text", np.arange(3))
+    assert found.shape == (3, 256)
+    assert sorted(found[0][found[0] > 0]) == sorted(found[1][found[1] > 0]) == [1]
+    np.testing.assert_allclose(found[2][found[2] > 0], [0.5**0.5] * 2, rtol=1e-6)

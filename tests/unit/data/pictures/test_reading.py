@@ -119,7 +119,12 @@ def shorten(path: Path) -> None:
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_arrays_are_mapped_where_they_lie_uncompressed(tmp_path: Path, save: Callable[..., None]) -> None:
-    arrays = {"offsets": np.arange(5), "data": np.arange(1000, dtype=np.uint8), "empty": np.zeros(0, np.uint8)}
+    arrays = {
+        "offsets": np.arange(5),
+        "data": np.arange(1000, dtype=np.uint8),
+        "empty": np.zeros(0, np.uint8),
+        "columns": np.asfortranarray(np.arange(12).reshape(3, 4)),
+    }
     save(tmp_path / "a.npz", **arrays)
     for name, array in arrays.items():
         mapped = map_npz(tmp_path / "a.npz", name)
@@ -157,10 +162,24 @@ def test_grey_and_deep_and_printing_colours():
     assert corner(written(Image.new("1", (3, 3), 1))) == (255, 255, 255)
     deep = Image.fromarray(np.full((3, 3), 0x8080, dtype=np.uint16))
     assert corner(written(deep)) == (128, 128, 128)
-    floats = Image.fromarray(np.array([[5.0, 6.0], [7.0, 9.0]], dtype=np.float32))
-    assert corner(written(floats, "TIFF")) == (0, 0, 0)
-    assert decode(written(floats, "TIFF")).getpixel((1, 1)) == (255, 255, 255)
+    assert corner(written(Image.fromarray(np.full((3, 3), 0xFFFF, dtype=np.uint16)))) == (255, 255, 255)
     assert corner(written(Image.new("CMYK", (8, 8), (0, 0, 0, 255)), "TIFF")) == (0, 0, 0)
+
+
+def shades(pixels: np.ndarray) -> list[int]:
+    """Returns the first channel of a row of pixels that were written as a TIFF file."""
+    return np.asarray(decode(written(Image.fromarray(pixels[None, :]), "TIFF")))[0, :, 0].tolist()
+
+
+def test_numbers_with_fractions_are_stretched_from_black_to_white():
+    assert shades(np.array([5, 6, 7, 9], np.float32)) == [0, 64, 128, 255]  # 255/4 = 63.75, 255/2 = 127.5
+    assert shades(np.array([3, 3], np.float32)) == [0, 0]
+
+
+def test_whole_numbers_above_a_byte_are_divided_by_257():
+    assert shades(np.array([0, 1, 255], np.int32)) == [0, 1, 255]
+    assert shades(np.array([0, 128, 256], np.int32)) == [0, 0, 1]
+    assert shades(np.array([-500, 257, 32_768, 66_000], np.int32)) == [0, 1, 128, 255]
 
 
 def test_a_picture_is_turned_as_its_camera_says():
@@ -181,6 +200,22 @@ def test_a_truncated_file_is_found_wherever_it_ends(kind):
             decode(part, at_least_pixels=64)
         with pytest.raises(ValueError, match=r"."):
             decode(part)
+
+
+def test_why_a_file_cannot_be_decoded(monkeypatch):
+    noise = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+    content = written(Image.fromarray(noise), "BMP")
+    with pytest.raises(ValueError, match=r"^image file is truncated"):
+        decode(content[:-100])
+    with pytest.raises(ValueError, match=r"^it is not a picture of a known format$"):
+        decode(b"words")
+
+    def fail(_):
+        raise EOFError
+
+    monkeypatch.setattr(Image, "open", fail)
+    with pytest.raises(ValueError, match=r"^EOFError$"):
+        decode(content)
 
 
 def test_pictures_in_memory():

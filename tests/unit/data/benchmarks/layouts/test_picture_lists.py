@@ -36,6 +36,20 @@ def test_lists_of_zero_and_one(tmp_path: Path) -> None:
     assert raw.text is None
     assert raw.has("image").all()
     assert "queries in the database" not in raw.notes
+    (tmp_path / "train.txt").unlink()
+    assert not LISTS.missing(tmp_path)
+    without = LISTS.read(tmp_path)
+    assert {name: rows.tolist() for name, rows in without.stated.items()} == {"database": [0, 1, 2], "query": [3]}
+    assert not [name for name in without.notes if name.startswith("queries in")]
+
+
+def test_two_numbers_per_line_are_two_classes(tmp_path: Path) -> None:
+    draw(tmp_path, "a.jpg", "b.jpg")
+    write(tmp_path, "database.txt", "a.jpg 0 1")
+    write(tmp_path, "test.txt", "b.jpg 1 0")
+    labels = LISTS.read(tmp_path).labels
+    assert labels is not None
+    assert labels.tolist() == [[0, 1], [1, 0]]
 
 
 def test_queries_in_the_database_are_stated_and_noted(tmp_path: Path) -> None:
@@ -171,3 +185,16 @@ def test_torchcmh(tmp_path, of):
         "1, the first"
         in read(tmp_path, of, "torchcmh", pictures="photos").notes["items whose picture is missing or damaged"]
     )
+
+
+def test_an_empty_companion_list_adds_no_class(tmp_path: Path) -> None:
+    write_companions(tmp_path, hot=False)
+    write(tmp_path, "database_label.txt", "0", "0")
+    write(tmp_path, "test_label.txt", "0")
+    for name in ("train_img.txt", "train_label.txt"):
+        write(tmp_path, name)
+    assert not COMPANION_LISTS.missing(tmp_path)
+    raw = COMPANION_LISTS.read(tmp_path)
+    assert raw.labels is not None
+    assert raw.labels.tolist() == [[1], [1], [1]]
+    assert raw.stated["train"].tolist() == []
