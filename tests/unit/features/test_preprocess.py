@@ -52,6 +52,14 @@ def test_settings_of_older_files():
     assert preparation_of(clip, WHERE).deviation == (0.25, 0.25, 0.25)
 
 
+@pytest.mark.parametrize("plain", [{"do_normalize": False, "image_mean": 0.5, "image_std": 0.25}, {}])
+def test_pixels_are_only_rescaled_where_nothing_is_normalized(plain):
+    settings = {"size": {"height": 8, "width": 6}, **plain}
+    found = preparation_of(settings, WHERE)
+    assert (found.mean, found.deviation, found.rescale) == ((0.0,) * 3, (1.0,) * 3, 1 / 255)
+    assert preparation_of({**settings, "do_rescale": False}, WHERE).rescale == 1.0
+
+
 def test_the_processor_within_a_file_for_both_modalities(tmp_path):
     write_json(tmp_path / "processor_config.json", {"image_processor": {"size": {"height": 8, "width": 6}}})
     assert read_preparation(tmp_path).shape == (8, 6)

@@ -30,6 +30,13 @@ def test_neighbors_computed_by_hand():
     assert found.ties_at_cut.tolist() == [2]
 
 
+def test_missing_neighbors_are_minus_one():
+    found = index_at(3, 1).search(ZERO, 4)
+    assert found.keys.tolist() == [[10, 0, -1, -1]]
+    assert found.distances.tolist() == [[1, 3, -1, -1]]
+    assert found.ties_at_cut.tolist() == [0]
+
+
 def test_a_radius_includes_its_own_distance():
     index = index_at(0, 1, 2)
     assert index.search_radius(ZERO, 1)[0].keys.tolist() == [[0, 10]]

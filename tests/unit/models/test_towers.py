@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.models.towers import Adapted, HashNet, batch_of, conv, group_of, outputs_over, standardized
+from silohash.models.towers import Adapted, HashNet, batch_of, conv, group_of, hash_layers, outputs_over, standardized
 from silohash.types import Outputs, PairBatch, UserError
 from tests.runs import model_spec, silo_data
 
@@ -161,3 +161,16 @@ def test_outputs_are_adapted_in_search_and_on_request_in_training(adapts: bool, 
     assert model.modalities == ("image", "text")
     found = model(batch_of(torch.ones(1, 1), "text", {})).code["text"]
     assert found.item() == 2.0 + shifted
+
+
+@pytest.mark.parametrize(("size", "convolutions", "flattened"), [(16, 1, 32 * 16), (20, 2, 64 * 9), (64, 3, 128 * 16)])
+def test_maps_are_halved_until_four_pixels_are_left(size: int, convolutions: int, flattened: int) -> None:
+    layers = list(conv(TowerSpec(kind="conv", shape=(1, size, size), hidden=8)))
+    assert sum(isinstance(layer, nn.Conv2d) for layer in layers) == convolutions
+    (linear,) = (layer for layer in layers if isinstance(layer, nn.Linear))
+    assert linear.in_features == flattened
+
+
+def test_hash_layers_are_the_second_part_of_a_name() -> None:
+    names = ["image.hash.weight", "image.backbone.0.weight", "text.hash.bias", "hash.weight", "fusion"]
+    assert hash_layers(names) == ["image.hash.weight", "text.hash.bias"]

@@ -37,6 +37,14 @@ def test_legend_names_the_drawn_series_if_there_are_several():
         assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", f"{'b' * 39}…"]
 
 
+@pytest.mark.parametrize(("series_count", "columns"), [(2, 2), (4, 4), (5, 3), (7, 3)])
+def test_legend_is_one_line_until_five_series(series_count, columns):
+    names = [f"run {number}" for number in range(series_count)]
+    with drawing(4, 3) as figure:
+        legend(figure, names, names)
+        assert figure.legends[0]._ncols == columns
+
+
 def drawn(title="a", salt=("s",)):
     with drawing(2, 1) as figure:
         figure.subplots().plot([0, 1], [0, 1], color=SERIES[0])

@@ -65,6 +65,15 @@ def test_global_and_personal_models_compare_but_not_with_xs():
         compare_runs([measured("a", 0.6), measured("b", 0.5, evaluation="XS")])
 
 
+def test_figures_of_another_task_or_measure_are_not_compared():
+    one, other = measured("a", 0.6), measured("b", 0.5)
+    kept = {key: values for key, values in other.per_query.items() if key[1] == "t2i"}
+    assert [d.task for d in compare_runs([one, replace(other, per_query=kept)])] == ["t2i"]
+    only = {key: values for key, values in one.per_query.items() if key[1] == "i2t"}
+    with pytest.raises(UserError, match="no figure in common"):
+        compare_runs([replace(one, per_query=only), replace(other, per_query=kept)])
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [

@@ -92,6 +92,13 @@ def cell(**changed):
     return Cell(fields={"method": "a"}, **changed)
 
 
+def test_a_new_cell_lacks_no_run_and_has_no_figures():
+    fresh = Cell(fields={})
+    assert (fresh.missing, fresh.tested_on, fresh.seeds, fresh.rows) == (0, 0, (), ())
+    assert math.isnan(fresh.low)
+    assert not fresh.needs_query_label
+
+
 def test_layout_puts_methods_in_the_rows_unless_the_study_says_otherwise():
     config = synthetic_study(BITS, METHODS).config
     assert table_layout(config) == Layout(("method",), ("bits", "evaluation", "task"))

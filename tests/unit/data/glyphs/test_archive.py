@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,20 @@ def test_the_card_names_the_licences_and_the_protocol(one_face):
     assert "Bitstream Vera" in card.licence
     assert "SIL Open Font License" in card.licence
     assert len(card.digest) == 32
+
+
+def test_splits_are_those_of_all_published_figures(one_face):
+    found = {}
+    for name, rows in one_face.splits.items():
+        names = "\n".join(sorted(one_face.ids[rows].tolist()))
+        found[name] = (len(rows), hashlib.blake2b(names.encode(), digest_size=8).hexdigest())
+    assert found == {
+        "database": (5017, "3a27e948e4a318fc"),
+        "query": (556, "bfbe3522811817b7"),
+        "train": (2509, "7d40148b72f3d386"),
+    }
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7])
+def test_a_limit_is_reached_exactly(limit):
+    assert len(glyphs(faces=1, limit=limit)) == limit

@@ -25,6 +25,10 @@ def test_presets() -> None:
     assert FedProtoParams().prototype_weight == 1.0
 
 
+def test_prototypes_need_labels() -> None:
+    assert FedProto.needs_labels
+
+
 def test_distance_is_the_mean_over_dimensions_to_the_mean_prototype_of_the_labels() -> None:
     values, prototypes, labels = draw(4, 3, seed=1), draw(5, 3, seed=2), hot(4, 5)
     mask = torch.tensor([True, True, False, True, True])
