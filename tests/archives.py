@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from silohash.data.archive import Archive, ArchiveCard
+from silohash.data.partition.base import Partition
 
 NOUNS = ("parrot", "harbour", "violin", "glacier", "kitchen", "tram", "orchard", "desert")
 
@@ -99,3 +100,11 @@ def made_up_archive(
         card=ArchiveCard("made-up", "drawn at random", "none"),
         columns={"place": places[generator.choice(5, count, p=[0.4, 0.3, 0.15, 0.1, 0.05])]},
     )
+
+
+def silo_of(partition: Partition, count: int) -> np.ndarray:
+    """Returns the silo of each of ``count`` items, ``(count,)``; -1 for an item that no silo holds."""
+    found = np.full(count, -1)
+    for number, silo in enumerate(partition.silos):
+        found[silo.rows] = number
+    return found

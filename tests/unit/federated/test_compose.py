@@ -35,18 +35,8 @@ from tests.runs import (
     train,
     write_archive,
 )
+from tests.unit.federated.compositions import CAFE, GLYPHS, HAP, PROC, error_of, whole
 from tests.unit.federated.everything import CALLS, SEEN
-
-GLYPHS = {"data": {"name": "glyphs"}}
-
-
-PROC = {"name": "fedproc", "min_count": 1}
-
-
-HAP = {"name": "fedhap", "min_count": 1, "weighting": "examples"}
-
-
-CAFE = {"name": "fedcafe", "min_count": 1, "weighting": "examples"}
 
 
 def composed(*methods: dict[str, Any], sizes=(30, 20, 10), **federated: Any):
@@ -59,18 +49,6 @@ def composed(*methods: dict[str, Any], sizes=(30, 20, 10), **federated: Any):
 def ended(*methods: dict[str, Any], **more: Any) -> tuple[RunState, list[RoundRecord]]:
     listener = Records()
     return run_loop(composed(*methods, **more), listener), listener.records
-
-
-def whole(*methods: dict[str, Any]) -> Compose:
-    method: Compose = load_resolved({**GLYPHS, "federated": {"name": "compose", "methods": methods}}).federated
-    return method
-
-
-def said(*methods: Any) -> str:
-    """Return the error with which a composition is rejected when the config is read."""
-    with pytest.raises(UserError) as error:
-        load_config({**GLYPHS, "federated": {"name": "compose", "methods": list(methods)}})
-    return str(error.value).removeprefix("the config: ")
 
 
 def test_terms_of_all_members_appear_and_add_up() -> None:
@@ -277,11 +255,11 @@ def test_outputs_are_adapted_in_order() -> None:
     ],
 )
 def test_what_is_wrong_in_a_member_is_named(method: Any, part: str) -> None:
-    assert said({"name": "moon"}, method).startswith(part)
+    assert error_of({"name": "moon"}, method).startswith(part)
 
 
 def test_there_must_be_a_member() -> None:
-    assert said().startswith("federated.methods: tuple should have at least 1 item")
+    assert error_of().startswith("federated.methods: tuple should have at least 1 item")
 
 
 def test_methods_of_a_config_through_toml_json_and_set(tmp_path: Path) -> None:

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from silohash.config.load import load_config, load_resolved
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederatedMethod
-from silohash.federated.compose import Compose
 from silohash.federated.composition_rules import combined_traits, decides, overrides
 from silohash.federated.methods.fedavg import FedAvg, FedAvgParams
 from silohash.federated.methods.fedcafe import FedCAFE, FedCAFEParams
 from silohash.federated.methods.fedprox import FedProx, FedProxParams
-from silohash.types import UserError
-
-GLYPHS = {"data": {"name": "glyphs"}}
-
-
-PROC = {"name": "fedproc", "min_count": 1}
-
-
-HAP = {"name": "fedhap", "min_count": 1, "weighting": "examples"}
-
-
-CAFE = {"name": "fedcafe", "min_count": 1, "weighting": "examples"}
-
-
-def whole(*methods: dict[str, Any]) -> Compose:
-    method: Compose = load_resolved({**GLYPHS, "federated": {"name": "compose", "methods": methods}}).federated
-    return method
-
-
-def said(*methods: Any) -> str:
-    """Return the error with which a composition is rejected when the config is read."""
-    with pytest.raises(UserError) as error:
-        load_config({**GLYPHS, "federated": {"name": "compose", "methods": list(methods)}})
-    return str(error.value).removeprefix("the config: ")
+from tests.unit.federated.compositions import CAFE, HAP, error_of, whole
 
 
 @pytest.mark.parametrize(
@@ -66,7 +39,7 @@ def said(*methods: Any) -> str:
     ],
 )
 def test_pairs_that_cannot_be_composed_are_refused_with_the_reason(methods: tuple[str, ...], part: str) -> None:
-    text = said(*({"name": name} for name in methods))
+    text = error_of(*({"name": name} for name in methods))
     assert text.startswith("federated.methods: ")
     assert part in text
 
@@ -75,17 +48,19 @@ def test_a_pair_is_composed_once_parameters_say_that_one_only_adds() -> None:
     assert whole({"name": "fedcafe"}, HAP).deciders == dict.fromkeys(("weight", "silo_update", "aggregate"), "fedcafe")
     assert whole(CAFE, {"name": "fedhap"}).deciders == {"weight": "fedhap"}
     assert whole({"name": "fedala"}, {"name": "fedbignns"}).deciders["begin_round"] == "fedala"
-    assert "begin_round" in said({"name": "fedala"}, {"name": "fedbignns", "local_mix": 0.5})
+    assert "begin_round" in error_of({"name": "fedala"}, {"name": "fedbignns", "local_mix": 0.5})
 
 
 def test_one_training_loop_serves_networks_and_adaptations_that_agree() -> None:
     assert whole({**HAP, "judge_learning_rate": 0.01}).auxiliary_learning_rate == 0.01
     assert whole({"name": "moon"}).auxiliary_learning_rate is None
-    text = said(HAP, {**HAP, "judge_learning_rate": 0.01})
+    text = error_of(HAP, {**HAP, "judge_learning_rate": 0.01})
     assert '"fedhap" and "fedhap-2" both decide the learning rate of auxiliary networks' in text
     assert whole({"name": "moon"}, {**CAFE, "hash_on": "raw"}).adapts_training is False
     assert whole({"name": "moon"}, CAFE).adapts_training is True
-    assert "is trained on adapted outputs (adapt_outputs, adapts_training)" in said(CAFE, {**CAFE, "hash_on": "raw"})
+    assert "is trained on adapted outputs (adapt_outputs, adapts_training)" in error_of(
+        CAFE, {**CAFE, "hash_on": "raw"}
+    )
 
 
 def test_what_is_declared_to_add_is_filled() -> None:
@@ -100,7 +75,7 @@ def test_a_method_may_say_itself_that_it_adds(monkeypatch: pytest.MonkeyPatch) -
     from tests.unit.federated.everything import Everything
 
     monkeypatch.setitem(FEDERATED_METHODS.table, "everything", "tests.unit.federated.everything:Everything")  # type: ignore[arg-type]
-    assert "(silo_update)" in said({"name": "fednova"}, {"name": "everything"})
+    assert "(silo_update)" in error_of({"name": "fednova"}, {"name": "everything"})
     monkeypatch.setattr(Everything, "adds", {"silo_update": {}, "aggregate": {}})
     assert whole({"name": "fednova"}, {"name": "everything"}).deciders["aggregate"] == "fednova"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 import sys
@@ -12,35 +11,9 @@ import pytest
 
 from silohash.index import database
 from silohash.index.base import FORMAT_VERSION, IndexManifest
-from silohash.index.codes import pack
 from silohash.index.store import Store
 from silohash.types import UserError
-
-MANIFEST = IndexManifest("digest-of-the-model", 64, "image")
-
-
-def words(count, seed=0, bits=64):
-    return pack(np.random.default_rng(seed).normal(size=(count, bits)))
-
-
-def names(count, prefix="item"):
-    return [f"{prefix}-{number}" for number in range(count)]
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "silo" / "image.sqlite"
-
-
-def filled(path, count=50):
-    with Store.create(path, MANIFEST) as store:
-        store.add(
-            names(count),
-            words(count),
-            [json.dumps({"caption": name}) for name in names(count)],
-            [b"\xff\xd8\xff"] * count,
-        )
-    return path
+from tests.unit.index.stores import MANIFEST, filled, names, words
 
 
 def test_missing_foreign_and_existing_files(path, tmp_path):

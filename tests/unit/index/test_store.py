@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 
 import numpy as np
 import pytest
 
 from silohash.index.base import IndexManifest
-from silohash.index.codes import Codes, pack
+from silohash.index.codes import Codes
 from silohash.index.store import Store
 from silohash.types import UserError
-
-MANIFEST = IndexManifest("digest-of-the-model", 64, "image")
-
-
-def words(count, seed=0, bits=64):
-    return pack(np.random.default_rng(seed).normal(size=(count, bits)))
-
-
-def names(count, prefix="item"):
-    return [f"{prefix}-{number}" for number in range(count)]
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "silo" / "image.sqlite"
-
-
-def filled(path, count=50):
-    with Store.create(path, MANIFEST) as store:
-        store.add(names(count), words(count), [json.dumps({"caption": name}) for name in names(count)])
-    return path
+from tests.unit.index.stores import MANIFEST, filled, names, words
 
 
 def test_items_come_back_after_opening_again(path):

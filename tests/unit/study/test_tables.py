@@ -11,18 +11,7 @@ import pytest
 
 from silohash.report.tables import COLUMNS
 from silohash.study.tables import escaped, latex, markdown, summary, write_tables
-from tests.synthetic_studies import (
-    BITS,
-    METHODS,
-    ONE_LENGTH,
-    TABLE,
-    axis,
-    by_method,
-    cell_of,
-    note,
-    only_table,
-    synthetic_study,
-)
+from tests import synthetic_studies as made_up
 
 
 def read_csv(text):
@@ -30,32 +19,32 @@ def read_csv(text):
 
 
 def test_missing_runs_say_so():
-    study = synthetic_study(
-        METHODS,
-        value=by_method,
-        table=ONE_LENGTH,
+    study = made_up.synthetic_study(
+        made_up.METHODS,
+        value=made_up.by_method,
+        table=made_up.ONE_LENGTH,
         missing=lambda choices, seed: choices["method"] == "Local" or (choices["method"] == "FedAvg" and seed == 1),
     )
-    table = only_table(study)
-    assert cell_of(table, "Local", "i2t").empty_because == "no run"
+    table = made_up.only_table(study)
+    assert made_up.cell_of(table, "Local", "i2t").empty_because == "no run"
     assert "| Local | no run | no run |" in markdown(table)
     assert "[1 of 2 seeds]" in markdown(table).splitlines()[5]
     assert "[2" not in markdown(table)
-    assert "2 of 6 cells have no finished run" in note(table, "no finished run")
+    assert "2 of 6 cells have no finished run" in made_up.note(table, "no finished run")
     lines = read_csv(summary(table))
     assert [line["empty_because"] for line in lines if line["method"] == "Local"] == ["no run", "no run"]
     assert [line["seeds_missing"] for line in lines if line["method"] == "FedAvg"] == ["1", "1"]
 
 
 def test_latex_is_escaped_and_balanced():
-    study = synthetic_study(
-        axis("method", "R&D_50%", "#1 {β}", r"back\slash", "[x]"),
-        BITS,
+    study = made_up.synthetic_study(
+        made_up.axis("method", "R&D_50%", "#1 {β}", r"back\slash", "[x]"),
+        made_up.BITS,
         value=lambda choices, seed, task: 0.5 + 0.01 * len(choices["method"]),
-        table=TABLE,
+        table=made_up.TABLE,
         title="A_b & 100 %",
     )
-    text = latex(only_table(study))
+    text = latex(made_up.only_table(study))
     assert r"R\&D\_50\% &" in text
     assert r"\#1 \{$\beta$\} &" in text
     assert r"back\textbackslash{}slash &" in text
@@ -81,7 +70,7 @@ def test_letters_that_latex_has_no_word_for_stay():
 
 
 def test_written_files(tmp_path):
-    study = synthetic_study(METHODS, BITS, value=by_method, table=TABLE)
+    study = made_up.synthetic_study(made_up.METHODS, made_up.BITS, value=made_up.by_method, table=made_up.TABLE)
     written = write_tables(study, tmp_path)
     assert [path.name for path in written] == [
         *("table.md", "table.csv", "table.tex"),

@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path_factory.mktemp("cache")))
+def _own_cache(private_cache: None) -> None:
+    """Give every test a cache of its own."""

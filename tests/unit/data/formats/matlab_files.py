@@ -8,7 +8,10 @@ from typing import Any
 
 import h5py
 import numpy as np
+import scipy.io
 import scipy.sparse
+
+from silohash.data.formats.matlab import MatFile, open_mat
 
 USER_BLOCK_BYTES = 512
 CLASSES = {"f8": "double", "f4": "single", "u1": "uint8", "i8": "int64", "b1": "logical"}
@@ -66,6 +69,15 @@ def write_hdf5(path: Path, variables: Mapping[str, Any]) -> None:
     with h5py.File(path, "w") as file:
         for name, value in variables.items():
             file[name] = value
+
+
+def write_mat(kind: str, path: Path, variables: Mapping[str, Any]) -> MatFile:
+    """Writes a file of the kind ``v5``, ``v7.3`` or ``hdf5``, and opens it."""
+    if kind == "v5":
+        scipy.io.savemat(path, variables, appendmat=False, do_compression=True)
+    else:
+        {"v7.3": write_v73, "hdf5": write_hdf5}[kind](path, variables)
+    return open_mat(path)
 
 
 def cell(texts: Sequence[Any]) -> np.ndarray:

@@ -2,52 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.data.archive import Archive
 from silohash.data.catalogue import open_archive
 from silohash.data.formats.folder import read_folder
 from silohash.types import UserError
+from tests.unit.data.formats.user_folders import draw, pictures, reasons, write_csv
 
-
-@pytest.fixture(autouse=True)
-def _private_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
-def draw(folder: Path, *names: str) -> None:
-    for shade, name in enumerate(names):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (6, 4), (shade, 0, 0)).save(folder / name)
-
-
-def write_csv(folder: Path, rows: Sequence[Mapping[str, str]], encoding: str = "utf-8") -> None:
-    with (folder / "metadata.csv").open("w", encoding=encoding, newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def pictures(folder: Path, count: int, **more: str) -> list[dict[str, str]]:
-    names = [f"pictures/{number}.png" for number in range(count)]
-    draw(folder, *names)
-    return [{"file_name": name, "text": f"picture {number}"} | more for number, name in enumerate(names)]
-
-
-def reasons(archive: Archive) -> dict[int, str]:
-    found = {}
-    for sentence in archive.card.skipped:
-        assert sentence.startswith("metadata.")
-        assert sentence.endswith("; left out")
-        place, _, reason = sentence.partition(": ")
-        found[int(place.rsplit(" ", 1)[1])] = reason.removesuffix("; left out")
-    return found
+pytestmark = pytest.mark.usefixtures("private_cache")
 
 
 def test_pictures_texts_labels_and_further_columns(tmp_path):

@@ -5,34 +5,20 @@ from __future__ import annotations
 import h5py
 import numpy as np
 import pytest
-import scipy.io
-import scipy.sparse
 
 from silohash.data.formats.matlab import find_kind, open_mat
 from silohash.types import UserError
-from tests.unit.data.formats.matlab_files import cell, write_hdf5, write_v73
+from tests.unit.data.formats.matlab_files import cell, write_mat
 
+pytestmark = pytest.mark.usefixtures("private_cache")
 TAGS = np.arange(15.0).reshape(5, 3)
 NAMES = ["im1.jpg", "im22.jpg", "im3.jpg", "im4.jpg", "im5.jpg"]
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
-def write(kind, path, variables):
-    if kind == "v5":
-        scipy.io.savemat(path, variables, appendmat=False, do_compression=True)
-    else:
-        {"v7.3": write_v73, "hdf5": write_hdf5}[kind](path, variables)
-    return open_mat(path)
 
 
 @pytest.mark.parametrize("kind", ["v5", "v7.3", "hdf5"])
 @pytest.mark.parametrize("name", ["a.mat", "a.h5py", "a"])
 def test_content_and_not_the_name_tells_the_kind(tmp_path, kind, name):
-    file = write(kind, tmp_path / name, {"YAll": TAGS})
+    file = write_mat(kind, tmp_path / name, {"YAll": TAGS})
     assert (file.kind, tuple(file.variables)) == (kind, ("YAll",))
     assert np.array_equal(file.array("YAll", rows=5), TAGS)
     assert np.array_equal(file.array("YAll"), TAGS)
@@ -49,14 +35,14 @@ def test_matlab_wrote_it_though_its_header_is_gone(tmp_path):
 
 @pytest.mark.parametrize("kind", ["v5", "v7.3", "hdf5"])
 def test_items_on_the_second_axis_come_first(tmp_path, kind):
-    file = write(kind, tmp_path / "a.mat", {"YAll": TAGS.T.copy()})
+    file = write_mat(kind, tmp_path / "a.mat", {"YAll": TAGS.T.copy()})
     assert file.row_axis("YAll", 5) == 1
     assert np.array_equal(file.array("YAll", rows=5), TAGS)
 
 
 @pytest.mark.parametrize("kind", ["v5", "v7.3", "hdf5"])
 def test_the_axis_of_items_is_never_guessed(tmp_path, kind):
-    file = write(kind, tmp_path / "a.mat", {"LAll": np.zeros((4, 4)), "YAll": TAGS})
+    file = write_mat(kind, tmp_path / "a.mat", {"LAll": np.zeros((4, 4)), "YAll": TAGS})
     with pytest.raises(UserError, match=r'2 axes of "LAll" \(4 x 4\) have the size 4'):
         file.array("LAll", rows=4)
     with pytest.raises(UserError, match='"YAll" is 5 x 3, but the other files hold 7 items'):
@@ -65,7 +51,7 @@ def test_the_axis_of_items_is_never_guessed(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["v5", "v7.3"])
 def test_fields_of_structs_are_found_by_their_name(tmp_path, kind):
-    file = write(
+    file = write_mat(
         kind, tmp_path / "a.mat", {"tags": {"YAll": TAGS}, "names": {"FAll": cell(NAMES)}, "labels": TAGS[:, :2]}
     )
     assert set(file.variables) == {"tags/YAll", "names/FAll", "labels"}
@@ -75,7 +61,7 @@ def test_fields_of_structs_are_found_by_their_name(tmp_path, kind):
 
 
 def test_what_is_missing_or_of_another_kind_is_named(tmp_path):
-    file = write("v5", tmp_path / "a.mat", {"YAll": TAGS, "param": {"x": TAGS, "y": TAGS}, "FAll": cell(NAMES)})
+    file = write_mat("v5", tmp_path / "a.mat", {"YAll": TAGS, "param": {"x": TAGS, "y": TAGS}, "FAll": cell(NAMES)})
     with pytest.raises(UserError, match=r"no variable IAll or images; it has: .*YAll \(5 x 3\)"):
         file.find("IAll", "images")
     with pytest.raises(UserError, match='several variables "param": param/x, param/y'):
@@ -99,7 +85,7 @@ def test_files_that_cannot_be_read_become_sentences(tmp_path):
     with pytest.raises(UserError, match="neither a MATLAB file"):
         open_mat(path)
     for kind, keep in (("v7.3", 700), ("hdf5", 100), ("v5", 150)):
-        write(kind, path, {"YAll": np.random.default_rng(0).random((50, 40))})
+        write_mat(kind, path, {"YAll": np.random.default_rng(0).random((50, 40))})
         path.write_bytes(path.read_bytes()[:keep])
         with pytest.raises(UserError, match="is damaged or incomplete"):
             open_mat(path).array("YAll")

@@ -7,27 +7,14 @@ import pickle
 import h5py
 import numpy as np
 import pytest
-import scipy.io
-import scipy.sparse
 
 from silohash.data.archive import Pictures
 from silohash.data.formats.matlab import open_mat
 from silohash.data.formats.matlab_pictures import MatPictures, PictureAxes, find_picture_axes
 from silohash.types import UserError
-from tests.unit.data.formats.matlab_files import photographs, write_hdf5, write_v73
+from tests.unit.data.formats.matlab_files import photographs, write_mat
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
-def write(kind, path, variables):
-    if kind == "v5":
-        scipy.io.savemat(path, variables, appendmat=False, do_compression=True)
-    else:
-        {"v7.3": write_v73, "hdf5": write_hdf5}[kind](path, variables)
-    return open_mat(path)
+pytestmark = pytest.mark.usefixtures("private_cache")
 
 
 PICTURES = photographs(5, height=8, width=6)
@@ -46,7 +33,7 @@ PICTURES = photographs(5, height=8, width=6)
 )
 @pytest.mark.parametrize("rows", [5, None])
 def test_pictures_in_every_order_of_axes(tmp_path, kind, order, written, rows):
-    pictures = write(kind, tmp_path / "a.mat", {"IAll": written}).pictures("IAll", rows=rows)
+    pictures = write_mat(kind, tmp_path / "a.mat", {"IAll": written}).pictures("IAll", rows=rows)
     assert isinstance(pictures, Pictures)
     assert (len(pictures), pictures.size, pictures.axes.order) == (5, (8, 6), order)
     for row in (4, 0, 2):
@@ -55,9 +42,9 @@ def test_pictures_in_every_order_of_axes(tmp_path, kind, order, written, rows):
 
 
 def test_height_and_width_can_be_exchanged(tmp_path):
-    natural = write("hdf5", tmp_path / "a.h5", {"images": PICTURES.transpose(0, 3, 2, 1)})
+    natural = write_mat("hdf5", tmp_path / "a.h5", {"images": PICTURES.transpose(0, 3, 2, 1)})
     assert np.array_equal(natural.pictures("images", swap="yes").pixels(3), PICTURES[3])
-    matlab = write("v7.3", tmp_path / "a.mat", {"images": PICTURES})
+    matlab = write_mat("v7.3", tmp_path / "a.mat", {"images": PICTURES})
     assert np.array_equal(matlab.pictures("images", swap="no").pixels(3), PICTURES[3].transpose(1, 0, 2))
     with pytest.raises(UserError, match='swap cannot be "maybe"; it can be: auto, yes, no'):
         matlab.pictures("images", swap="maybe")
@@ -137,9 +124,9 @@ def test_a_sample_comes_from_all_over_and_repeats_nothing():
 
 
 def test_the_digest_is_that_of_the_pixels_and_is_kept_until_the_file_changes(tmp_path, monkeypatch):
-    matlab = write("v7.3", tmp_path / "a.mat", {"IAll": PICTURES.transpose(1, 2, 3, 0)}).pictures("IAll")
-    python = write("hdf5", tmp_path / "a.h5", {"IAll": PICTURES}).pictures("IAll")
-    other = write("hdf5", tmp_path / "b.h5", {"IAll": PICTURES[::-1]}).pictures("IAll")
+    matlab = write_mat("v7.3", tmp_path / "a.mat", {"IAll": PICTURES.transpose(1, 2, 3, 0)}).pictures("IAll")
+    python = write_mat("hdf5", tmp_path / "a.h5", {"IAll": PICTURES}).pictures("IAll")
+    other = write_mat("hdf5", tmp_path / "b.h5", {"IAll": PICTURES[::-1]}).pictures("IAll")
     assert matlab.digest() == python.digest() != other.digest()
     known = python.digest()
     with monkeypatch.context() as patch:
@@ -147,11 +134,11 @@ def test_the_digest_is_that_of_the_pixels_and_is_kept_until_the_file_changes(tmp
         assert open_mat(tmp_path / "a.h5").pictures("IAll").digest() == known
     assert open_mat(tmp_path / "a.h5").pictures("IAll", swap="yes").digest() != known
     (tmp_path / "a.h5").unlink()
-    assert write("hdf5", tmp_path / "a.h5", {"IAll": PICTURES[1:]}).pictures("IAll").digest() != known
+    assert write_mat("hdf5", tmp_path / "a.h5", {"IAll": PICTURES[1:]}).pictures("IAll").digest() != known
 
 
 @pytest.mark.parametrize("kind", ["v5", "hdf5"])
 def test_pictures_travel_to_other_processes(tmp_path, kind):
-    pictures = write(kind, tmp_path / "a.mat", {"IAll": PICTURES}).pictures("IAll")
+    pictures = write_mat(kind, tmp_path / "a.mat", {"IAll": PICTURES}).pictures("IAll")
     pictures.pixels(0)
     assert np.array_equal(pickle.loads(pickle.dumps(pictures)).pixels(3), PICTURES[3])  # noqa: S301  our own bytes

@@ -9,22 +9,10 @@ import scipy.io
 import scipy.sparse
 
 from silohash.data.formats.matlab import open_mat
-from tests.unit.data.formats.matlab_files import cell, write_hdf5, write_v73
+from tests.unit.data.formats.matlab_files import cell, write_mat
 
+pytestmark = pytest.mark.usefixtures("private_cache")
 NAMES = ["im1.jpg", "im22.jpg", "im3.jpg", "im4.jpg", "im5.jpg"]
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
-def write(kind, path, variables):
-    if kind == "v5":
-        scipy.io.savemat(path, variables, appendmat=False, do_compression=True)
-    else:
-        {"v7.3": write_v73, "hdf5": write_hdf5}[kind](path, variables)
-    return open_mat(path)
 
 
 @pytest.mark.parametrize("kind", ["v5", "v7.3"])
@@ -32,7 +20,7 @@ def test_sparse_matrices_are_filled_up(tmp_path, kind):
     dense = np.zeros((6, 4))
     dense[[0, 2, 5], [3, 0, 3]] = 1, 2, 3
     empty = scipy.sparse.csc_matrix((6, 4))
-    file = write(kind, tmp_path / "a.mat", {"YAll": scipy.sparse.csc_matrix(dense), "LAll": empty})
+    file = write_mat(kind, tmp_path / "a.mat", {"YAll": scipy.sparse.csc_matrix(dense), "LAll": empty})
     assert file.shape("YAll") == (6, 4)
     assert np.array_equal(file.array("YAll", rows=6), dense)
     assert np.array_equal(file.array("LAll", rows=6), np.zeros((6, 4)))
@@ -42,24 +30,26 @@ def test_sparse_matrices_are_filled_up(tmp_path, kind):
 @pytest.mark.parametrize("turned", [False, True])
 def test_cells_of_strings(tmp_path, kind, turned):
     cells = cell([*NAMES[:2], "x", " padded.jpg ", ""])
-    file = write(kind, tmp_path / "a.mat", {"FAll": cells.T if turned else cells})
+    file = write_mat(kind, tmp_path / "a.mat", {"FAll": cells.T if turned else cells})
     assert file.strings("FAll", rows=5).tolist() == [*NAMES[:2], "x", "padded.jpg", ""]
     assert file.strings("FAll").shape == (5,)
 
 
 @pytest.mark.parametrize("kind", ["v5", "v7.3"])
 def test_cells_with_several_strings_an_item(tmp_path, kind):
-    file = write(kind, tmp_path / "a.mat", {"imgs": cell([("actor", "1.jpg"), ("adult", "2.jpg"), ("sea", "3.jpg")])})
+    file = write_mat(
+        kind, tmp_path / "a.mat", {"imgs": cell([("actor", "1.jpg"), ("adult", "2.jpg"), ("sea", "3.jpg")])}
+    )
     assert file.strings("imgs", rows=3).tolist() == [["actor", "1.jpg"], ["adult", "2.jpg"], ["sea", "3.jpg"]]
 
 
 def test_nested_cells_matrices_of_characters_and_names_that_python_wrote(tmp_path):
     nested = np.empty((2, 1), dtype=object)
     nested[0, 0], nested[1, 0] = cell(["im1.jpg"]), cell(["im2.jpg"])
-    old = write("v5", tmp_path / "old.mat", {"FAll": nested, "imgs": np.array(["a/1.jpg", "b/22.jpg"])})
+    old = write_mat("v5", tmp_path / "old.mat", {"FAll": nested, "imgs": np.array(["a/1.jpg", "b/22.jpg"])})
     assert old.strings("FAll", rows=2).tolist() == ["im1.jpg", "im2.jpg"]
     assert old.strings("imgs", rows=2).tolist() == ["a/1.jpg", "b/22.jpg"]
-    new = write("hdf5", tmp_path / "new.h5", {"FAll": np.array([b"im1.jpg", b"im2.jpg"]), "imgs": NAMES})
+    new = write_mat("hdf5", tmp_path / "new.h5", {"FAll": np.array([b"im1.jpg", b"im2.jpg"]), "imgs": NAMES})
     assert new.strings("FAll", rows=2).tolist() == ["im1.jpg", "im2.jpg"]
     assert new.strings("imgs", rows=5).tolist() == NAMES
 

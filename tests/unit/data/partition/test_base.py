@@ -180,13 +180,6 @@ def test_columns_are_as_wide_as_their_widest_cell():
     assert aligned(lines, right={1}) == ["silo        items  note", "a          10,000", "long name       7  x"]
 
 
-def silo_of(made: Partition, count: int) -> np.ndarray:
-    found = np.full(count, -1)
-    for number, silo in enumerate(made.silos):
-        found[silo.rows] = number
-    return found
-
-
 def test_iid_cuts_every_split_evenly():
     archive = made_up_archive(403)
     made = partition(archive, "iid", 4, 0)

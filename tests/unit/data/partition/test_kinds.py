@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from silohash.data.partition.base import Partition, partition
+from silohash.data.partition.base import partition
 from silohash.data.partition.kinds import (
     FITTED_ROWS,
+    KINDS,
     Classes,
     _vectors,
     choice,
+    clusters,
     even_shares,
     is_number,
     matching_shares,
+    one_class,
     positive,
     primary_labels,
     pseudo_classes,
@@ -28,14 +31,7 @@ from silohash.data.partition.kinds import (
 )
 from silohash.seeds import derive, numpy_generator
 from silohash.types import UserError
-from tests.archives import DrawnPictures, made_up_archive
-
-
-def silo_of(made: Partition, count: int) -> np.ndarray:
-    found = np.full(count, -1)
-    for number, silo in enumerate(made.silos):
-        found[silo.rows] = number
-    return found
+from tests.archives import DrawnPictures, made_up_archive, silo_of
 
 
 def test_dirichlet_gives_queries_and_train_rows_the_same_proportions():
@@ -181,6 +177,37 @@ def test_merged_classes_leave_every_silo_its_number_of_classes():
     # 1 + 2 = 3 is enough: two silos of two classes hold the groups of 3, 4, 9 and 20 items.
     assert shares[0].tolist() == shares[2].tolist()
     assert shares[[0, 1, 3, 4]].sum(axis=0).tolist() == [2, 2]
+    assert shares.max(axis=1).tolist() == [1] * 5
+
+
+def test_a_merged_class_is_as_large_as_its_parts_together():
+    settings = {"classes": 1, "leftover": "merge"}
+    shares = shard_shares(np.array([5, 6, 7, 8]), 2, settings, np.random.default_rng(0))
+    # 5 + 6 = 11 is more than 7 and 8, so that these two are merged next.
+    assert shares[0].tolist() == shares[1].tolist() == shares[2][::-1].tolist() == shares[3][::-1].tolist()
+
+
+def test_kinds_without_labels_count_their_classes():
+    archive = made_up_archive(30)
+    whole_archive = one_class(archive, 2, {}, 0)
+    assert (whole_archive.of_row.tolist(), whole_archive.count) == ([0] * 30, 1)
+    found = clusters(archive, 2, {"clusters": 3, "over": "auto"}, 0)
+    assert found.count == 4  # the last is that of items without features
+    assert found.sizes().tolist()[3] == 0
+    assert found.silos == ()
+
+
+def test_the_defaults_of_each_kind():
+    shards = {"classes": 3, "leftover": "error"}
+    assert {name: dict(kind.defaults) for name, kind in KINDS.items()} == {
+        "iid": {},
+        "dirichlet": {"beta": 0.5, "primary": "uniform"},
+        "shards": {**shards, "primary": "uniform"},
+        "quantity": {"beta": 0.5},
+        "column": {"column": None, "groups": None, "mixed": 0.0},
+        "pseudo": {**shards, "clusters": 10, "over": "auto", "spread": "dirichlet", "beta": 0.1},
+    }
+    assert [name for name, kind in KINDS.items() if not kind.drawn] == ["column"]
 
 
 def test_clusters_are_shared_as_labels_are():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,30 +10,9 @@ from PIL import Image
 
 from silohash.data.formats.folder import read_folder
 from silohash.data.pictures import checking as picture_check
+from tests.unit.data.formats.user_folders import pictures, write_csv
 
-
-@pytest.fixture(autouse=True)
-def _private_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
-def draw(folder: Path, *names: str) -> None:
-    for shade, name in enumerate(names):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (6, 4), (shade, 0, 0)).save(folder / name)
-
-
-def write_csv(folder: Path, rows: Sequence[Mapping[str, str]], encoding: str = "utf-8") -> None:
-    with (folder / "metadata.csv").open("w", encoding=encoding, newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def pictures(folder: Path, count: int, **more: str) -> list[dict[str, str]]:
-    names = [f"pictures/{number}.png" for number in range(count)]
-    draw(folder, *names)
-    return [{"file_name": name, "text": f"picture {number}"} | more for number, name in enumerate(names)]
+pytestmark = pytest.mark.usefixtures("private_cache")
 
 
 def test_pictures_are_read_through_once_and_again_when_they_change(tmp_path, monkeypatch):

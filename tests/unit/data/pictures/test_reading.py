@@ -141,6 +141,15 @@ def test_arrays_are_mapped_where_they_lie_uncompressed(tmp_path: Path, save: Cal
         map_npz(tmp_path / "b.npz", "data")
 
 
+def test_an_array_of_its_own_file_is_mapped_only_where_asked(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(4))
+    read, mapped = read_array(tmp_path / "a.npy"), read_array(tmp_path / "a.npy", mapped=True)
+    assert read.tolist() == mapped.tolist() == [0, 1, 2, 3]
+    read[0] = 9
+    with pytest.raises(ValueError, match="read-only"):
+        mapped[0] = 9
+
+
 def corner(content: bytes) -> tuple[int, ...]:
     picture = decode(content)
     assert picture.mode == "RGB"
@@ -172,7 +181,7 @@ def shades(pixels: np.ndarray) -> list[int]:
 
 
 def test_numbers_with_fractions_are_stretched_from_black_to_white():
-    assert shades(np.array([5, 6, 7, 9], np.float32)) == [0, 64, 128, 255]  # 255/4 = 63.75, 255/2 = 127.5
+    assert shades(np.array([5, 6, 7, 8, 10], np.float32)) == [0, 51, 102, 153, 255]
     assert shades(np.array([3, 3], np.float32)) == [0, 0]
 
 
