@@ -10,6 +10,7 @@ import typer
 from silohash import __version__
 from silohash.cli import compare, data, demo, evaluate, export, inspect, partition, search, study, train
 from silohash.cli.console import print_status
+from silohash.cli.help import Commands
 from silohash.types import UserError
 
 USER_ERROR = 2
@@ -21,6 +22,7 @@ INTERRUPTION = (
 
 app = typer.Typer(
     name="silohash",
+    cls=Commands,
     help="Train hash codes across silos that cannot pool their data, and search all silos with one query.\n\n"
     "Training simulates the silos on this machine. This version does not deploy them.",
     no_args_is_help=True,
@@ -49,10 +51,10 @@ def _options(
 demo.register(app)
 train.register(app)
 evaluate.register(app)
-compare.register(app)
-study.register(app)
 search.register(app)
 export.register(app)
+compare.register(app)
+study.register(app)
 data.register(app)
 partition.register(app)
 inspect.register(app)

@@ -10,6 +10,7 @@ import typer
 
 from silohash.cli.console import console, print_json, print_result, print_status, spinner
 from silohash.cli.demo import recipe
+from silohash.cli.help import COMPARE, add_command
 from silohash.cli.study import AsJson, Only, Set, Smoke, print_failures
 from silohash.cli.train import SMOKE
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(compare)
-    app.command()(reproduce)
+    add_command(app, compare, COMPARE)
+    add_command(app, reproduce, COMPARE)
 
 
 def compare(
@@ -36,13 +37,16 @@ def compare(
     measure: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME",
-            help="Measure to compare, such as mAP@all. May be repeated. Default: all that the runs share.",
+            metavar="MEASURE",
+            help="Measure to compare, such as mAP@all. Can be repeated. Default: all that the runs share.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs query by query: difference, 95 % interval and p-value of a paired bootstrap."""
+    """Compare runs query by query, with a paired bootstrap.
+
+    The table shows the difference with its 95 % interval and its p-value.
+    """
     from silohash.runtime.run import runs
     from silohash.study.compare import compare_runs, read_evaluated
 
@@ -73,7 +77,10 @@ def reproduce(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a paper's table, as far as its methods and data are available, and compare its figures with ours."""
+    """Run a table of a paper, and compare its figures with ours.
+
+    Runs whose methods or data are not available are skipped and named.
+    """
     from silohash.study.papers import missing_requirements, paper_table, without_missing
 
     recipes = recipe("demo.toml").parent

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from silohash.cli.console import print_json, print_result, print_status, spinner
+from silohash.cli.help import DATA, Commands, add_command
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -16,12 +17,22 @@ if TYPE_CHECKING:
 
 
 Root = Annotated[
-    Path | None, typer.Option(help="Folder of the data set's files. Default: $SILOHASH_DATA/NAME or ./data/NAME.")
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Folder of the data set's files. Default: $SILOHASH_DATA/NAME or ./data/NAME."),
 ]
-LayoutName = Annotated[str, typer.Option(help="Layout of the files, or auto for the first complete one.")]
-Protocol = Annotated[str | None, typer.Option(help="Protocol of the data set; see silohash data list.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
-Named = Annotated[str, typer.Argument(help="Name of an archive, or path of your own folder.")]
+LayoutName = Annotated[
+    str,
+    typer.Option(metavar="LAYOUT", help="Layout of the files, or auto for the first complete one."),
+]
+Protocol = Annotated[
+    str | None,
+    typer.Option(metavar="PROTOCOL", help="Protocol of the data set; see silohash data list."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Named = Annotated[
+    str,
+    typer.Argument(metavar="ARCHIVE", help="Name of an archive, or path of your own folder."),
+]
 DIFFERS = "differs"
 NOT_AS_EXPECTED = 2
 """Exit code if files are missing or differ from checksums.json."""
@@ -29,16 +40,16 @@ NOT_AS_EXPECTED = 2
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Inspect, check and import archives.", no_args_is_help=True)
-    group.command(name="list")(list_)
-    group.command()(check)
-    group.command(name="import")(import_)
-    group.command()(card)
-    app.add_typer(group, name="data")
+    group = typer.Typer(cls=Commands, help="List, check, import and describe archives.", no_args_is_help=True)
+    add_command(group, list_, name="list")
+    add_command(group, check)
+    add_command(group, import_, name="import")
+    add_command(group, card)
+    app.add_typer(group, name="data", rich_help_panel=DATA)
 
 
 def list_(as_json: Json = False) -> None:
-    """List all archives with their protocols, and whether their files are available."""
+    """List all archives with their protocols, and the files found here."""
     from silohash.data.catalogue import ARCHIVES
 
     entries = [_entry(key) for key in ARCHIVES]
@@ -89,7 +100,7 @@ def check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check an archive: which files it needs and has, what they contain, and what was skipped.
+    """Check the files of an archive, and show what was skipped.
 
     Exits with 2 if files are missing or differ from checksums.json.
     """
@@ -239,13 +250,16 @@ def _digests(folder: Path, *, write: bool) -> tuple[dict[str, str], list[str]]:
 
 def import_(
     archive: Named,
-    out: Annotated[Path, typer.Option(help="Folder to write, for [data] path in a config.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write, for [data] path in a config.")],
     root: Root = None,
     layout: LayoutName = "auto",
     protocol: Protocol = None,
     as_json: Json = False,
 ) -> None:
-    """Convert an archive to silohash's native format, which opens fast and needs no extra packages."""
+    """Convert an archive to the native format of silohash.
+
+    Archives in this format open fast and need no extra packages.
+    """
     from silohash.data.benchmarks.table import DATASETS
     from silohash.data.catalogue import named_or_folder
     from silohash.data.formats.native import write_native

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silohash.cli.console import console, print_result, print_status, spinner
+from silohash.cli.help import SETTING, START, add_command
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -33,18 +34,22 @@ HITS = 6
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(demo)
+    add_command(app, demo, START)
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the runs and the report.")] = Path(
+        "runs/demo"
+    ),
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="section.key=value: override a value of the demo's config.")
+        list[str] | None,
+        typer.Option("--set", metavar=SETTING, help="Override a value of the demo's config. Can be repeated."),
     ] = None,
 ) -> None:
-    """Train five silos together on an embedded archive, compare with training alone and pooled, search, and report.
+    """Try every step on an embedded archive, in about two minutes.
 
-    Takes about two minutes on two cores. Everything runs on this machine, and nothing is downloaded.
+    Trains five silos together, alone and pooled, compares the three, searches, and writes a report. Everything runs on
+    this machine, and nothing is downloaded.
     """
     started = time.perf_counter()
     print_status(

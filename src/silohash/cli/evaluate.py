@@ -9,28 +9,35 @@ from typing import Annotated
 import typer
 
 from silohash.cli.console import console, print_json, print_result, spinner
+from silohash.cli.help import TRAIN, add_command
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(evaluate)
-    app.command()(report)
+    add_command(app, evaluate, TRAIN)
+    add_command(app, report, TRAIN)
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
     measure: Annotated[
         list[str] | None,
-        typer.Option(help="Measure, for example mAP@all or P@10, in place of the config's. Can be repeated."),
+        typer.Option(
+            metavar="MEASURE",
+            help="Measure, for example mAP@all or P@10, in place of the config's. Can be repeated.",
+        ),
     ] = None,
     evaluation: Annotated[
-        list[str] | None, typer.Option(help="GG, GL, PL, PG or XS, in place of the config's. Can be repeated.")
+        list[str] | None,
+        typer.Option(metavar="EVALUATION", help="GG, GL, PL, PG or XS, in place of the config's. Can be repeated."),
     ] = None,
     task: Annotated[
-        list[str] | None, typer.Option(help="i2t, t2i, i2i or t2t, in place of the config's. Can be repeated.")
+        list[str] | None,
+        typer.Option(metavar="TASK", help="i2t, t2i, i2i or t2t, in place of the config's. Can be repeated."),
     ] = None,
     ignore_label: Annotated[
-        list[str] | None, typer.Option(help="Label that does not make items relevant to each other. Can be repeated.")
+        list[str] | None,
+        typer.Option(metavar="LABEL", help="Label that does not make items relevant to each other. Can be repeated."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
@@ -56,9 +63,12 @@ def evaluate(
 
 
 def report(
-    run: Annotated[list[Path], typer.Argument(help="Folders of trained runs. Several runs are compared.")],
+    run: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Folders of trained runs. Several runs are compared.")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="File to write. Default: report.html in the folder of the first run.")
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write. Default: report.html in the folder of the first run."),
     ] = None,
     examples: Annotated[
         bool, typer.Option(help="Show example searches, which contain texts and pictures of the silos.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silohash.cli.console import print_json, print_result, print_status, spinner
+from silohash.cli.help import SEARCH, add_command
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -16,18 +17,23 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(export)
-    app.command()(encode)
+    add_command(app, export, SEARCH)
+    add_command(app, encode, SEARCH)
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
     onnx: Annotated[bool, typer.Option("--onnx", help="Write ONNX files, one per modality.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder to write to. [default: RUN/onnx]")] = None,
-    model: Annotated[str | None, typer.Option(help="Silo whose model to use, if silos use different models.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write to. Default: RUN/onnx.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="SILO", help="Silo whose model to use, if silos use different models.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Export the networks for use in other programs, after checking that they give the same codes there."""
+    """Export the networks of a run for use in other programs.
+
+    The exported networks are checked to give the same codes.
+    """
     from silohash.runtime.run import Run
 
     if not onnx:
@@ -54,16 +60,24 @@ def _sentence(tower: ExportedTower) -> str:
 
 
 def encode(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
-    out: Annotated[Path, typer.Option(help="File to write: .npz, or .csv for hexadecimal codes.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .npz, or .csv for hexadecimal codes.")],
     archive: Annotated[
-        str | None, typer.Argument(help="Name or folder of an archive. [default: the archive of the run]")
+        str | None,
+        typer.Argument(metavar="ARCHIVE", help="Name or folder of an archive. Default: the archive of the run."),
     ] = None,
-    modality: Annotated[str | None, typer.Option(help="image or text. Required if the archive has both.")] = None,
-    model: Annotated[str | None, typer.Option(help="Silo whose model to use, if silos use different models.")] = None,
+    modality: Annotated[
+        str | None, typer.Option(metavar="image|text", help="Which codes to write. Required if the archive has both.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="SILO", help="Silo whose model to use, if silos use different models.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Write the codes of the items of an archive to a file. Labels are not needed."""
+    """Write the codes of the items of an archive to a file.
+
+    Labels are not needed.
+    """
     from silohash.api.data import load_archive
     from silohash.api.runs import open_run
     from silohash.encode.codes_file import check_suffix, write_codes

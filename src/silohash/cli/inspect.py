@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from silohash.cli.console import print_json, print_result
+from silohash.cli.help import DATA, START, add_command
 from silohash.registry import Registry, suggestion
 from silohash.types import UserError
 
@@ -33,18 +34,24 @@ PACKAGES = {
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(name="list")(list_)
-    app.command()(doctor)
+    add_command(app, list_, DATA, name="list")
+    add_command(app, doctor, START)
 
 
 def list_(
     kind: Annotated[
-        str | None, typer.Argument(help="local, federated, data, partition or measure. Default: all.")
+        str | None,
+        typer.Argument(metavar="KIND", help="local, federated, data, partition or measure. Default: all."),
     ] = None,
-    name: Annotated[str | None, typer.Argument(help="Local or federated method whose card to print.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Local or federated method whose card to print.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """List methods, archives, partitions and measures, or print the card of one method."""
+    """List methods, archives, partitions and measures.
+
+    With KIND and NAME, print the card of one method.
+    """
     if kind is not None and kind not in KINDS:
         raise UserError(f'There is no list of "{kind}"{suggestion(kind, KINDS)}. Choose from: {", ".join(KINDS)}.')
     if kind is not None and name is not None:
@@ -176,9 +183,9 @@ def _print_indented(text: str, first: str = "  ") -> None:
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Check this machine: installed components, and what each missing one is needed for."""
+    """Check what is installed, and what each missing part is for."""
     facts: dict[str, Any] = {
         "python": sys.version.split()[0],
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),

@@ -8,23 +8,29 @@ from typing import Annotated
 import typer
 
 from silohash.cli.console import print_json, print_result, print_status
+from silohash.cli.help import DATA, SETTING, add_command
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(partition)
+    add_command(app, partition, DATA)
 
 
 def partition(
-    config: Annotated[Path, typer.Argument(help="Config of the run, a TOML file.")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Config of the run, a TOML file.")],
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="section.key=value: override a value of the config. Can be repeated."),
+        typer.Option("--set", metavar=SETTING, help="Override a value of the config. Can be repeated."),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Also draw the partition to this file, .svg or .png.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw the partition to this file, .svg or .png.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Show how a config splits its archive between silos, and how much their labels differ."""
+    """Show how a config splits its archive between silos.
+
+    If the archive has labels, the command also shows how much the silos differ in them.
+    """
     from silohash.config.load import load_config
     from silohash.data.partition.base import partition as spread
     from silohash.data.partition.drift import drift_of

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from silohash.cli.console import print_json, print_result, print_status, spinner
+from silohash.cli.help import SEARCH, add_command
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -18,18 +19,19 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(index)
-    app.command()(search)
+    add_command(app, index, SEARCH)
+    add_command(app, search, SEARCH)
 
 
 def index(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
     archive: Annotated[
-        Path | None, typer.Argument(help="Folder of further items, which become searchable as one more silo.")
+        Path | None,
+        typer.Argument(metavar="ARCHIVE", help="Folder of further items, which become searchable as one more silo."),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Silo whose model encodes the further items, if silos use different models."),
+        typer.Option(metavar="SILO", help="Silo whose model encodes the further items, if silos use different models."),
     ] = None,
     remove: Annotated[
         list[str] | None,
@@ -40,7 +42,10 @@ def index(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Build the index of every silo with the model of the run, or remove items from the indexes."""
+    """Build the index of every silo, or remove items from the indexes.
+
+    The items are encoded with the model of the run.
+    """
     from silohash.api.runs import open_run
 
     found = open_run(run)
@@ -56,21 +61,31 @@ def index(
 
 
 def search(
-    run: Annotated[Path, typer.Argument(help="Folder of an indexed run.")],
-    text: Annotated[str | None, typer.Argument(help="Text to search for.")] = None,
-    image: Annotated[Path | None, typer.Option(help="Image file to search for.")] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to search for, in quotation marks.")] = None,
+    image: Annotated[Path | None, typer.Option(metavar="FILE", help="Image file to search for.")] = None,
     vector: Annotated[
-        Path | None, typer.Option(help="Feature vector to search for (.npy), if the run was trained on given features.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Feature vector to search for (.npy), if the run was trained on given features."
+        ),
     ] = None,
-    vector_of: Annotated[str, typer.Option(help="What --vector describes: image or text.")] = "image",
+    vector_of: Annotated[str, typer.Option(metavar="image|text", help="What --vector describes.")] = "image",
     find: Annotated[
-        str, typer.Option(help="What to find: image, text, or auto for the other modality than the query's.")
+        str,
+        typer.Option(
+            metavar="image|text|auto", help="What to find. With auto, the other modality than that of the query."
+        ),
     ] = "auto",
-    k: Annotated[int, typer.Option("-k", min=1, help="Number of hits.")] = 10,
-    offset: Annotated[int, typer.Option(min=0, help="Number of nearest items to skip, for further pages.")] = 0,
-    radius: Annotated[int | None, typer.Option(min=0, help="Maximum distance of a hit, in bits.")] = None,
-    label: Annotated[str | None, typer.Option(help="Search only items with this label.")] = None,
-    engine: Annotated[str, typer.Option(help="Index engine: flat or faiss. Both give the same hits.")] = "flat",
+    k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="Number of hits.")] = 10,
+    offset: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Number of nearest items to skip, for further pages.")
+    ] = 0,
+    radius: Annotated[
+        int | None, typer.Option(metavar="BITS", min=0, help="Maximum distance of a hit, in bits.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(metavar="LABEL", help="Search only items with this label.")] = None,
+    engine: Annotated[str, typer.Option(metavar="flat|faiss", help="Index engine. Both give the same hits.")] = "flat",
     previews: Annotated[
         bool, typer.Option("--previews", help="Include previews in the JSON document, as data URLs.")
     ] = False,

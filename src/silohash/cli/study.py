@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from silohash.cli.console import console, print_json, print_result, print_status, spinner
+from silohash.cli.help import COMPARE, SETTING, add_command
 from silohash.cli.train import SMOKE, seed_numbers
 from silohash.types import UserError
 
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Setting of every run, such as local.bits=64. May be repeated."),
+    typer.Option("--set", metavar=SETTING, help="Setting of every run, such as local.bits=64. Can be repeated."),
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(metavar="AXIS=CHOICE", help="Do only the runs with this choice. May be repeated."),
+    typer.Option(metavar="AXIS=CHOICE", help="Do only the runs with this choice. Can be repeated."),
 ]
 Smoke = Annotated[
     bool, typer.Option("--smoke", help="Cut every run to two rounds of one epoch, to check that everything works.")
@@ -40,8 +41,8 @@ PROCESSES = "Number of runs at the same time. They share the cores equally."
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(study)
-    app.command()(sweep)
+    add_command(app, study, COMPARE)
+    add_command(app, sweep, COMPARE)
 
 
 def study(
@@ -57,9 +58,9 @@ def study(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run every combination of a study's choices and seeds, and write tables and plots.
+    """Run every combination of a study's choices and seeds.
 
-    An interrupted study is resumed.
+    The command writes tables and plots. An interrupted study is resumed.
     """
     with spinner("Reading the study"):
         from silohash.study.config import load_study
@@ -82,7 +83,7 @@ def sweep(
     recipe: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of a run.")],
     over: Annotated[
         list[str],
-        typer.Option(metavar="KEY=VALUES", help="Setting to vary, such as local.bits=16,32. May be repeated."),
+        typer.Option(metavar="SECTION.KEY=VALUES", help="Setting to vary, such as local.bits=16,32. Can be repeated."),
     ],
     seeds: Annotated[
         str, typer.Option(metavar="SEEDS", help="Seeds, such as 0,1,2. Every value is run with each.")
@@ -94,7 +95,10 @@ def sweep(
     fresh: Fresh = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a config with several values of some settings, and plot the figures over them."""
+    """Run a config with several values of some settings.
+
+    The figures are plotted over the values.
+    """
     with spinner("Reading the config"):
         from silohash.study.config import make_study
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silohash.cli.console import console, print_json, print_result, print_status, spinner
+from silohash.cli.help import SETTING, START, TRAIN, add_command
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -20,18 +21,22 @@ SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(new)
-    app.command()(train)
-    app.command()(resume)
+    add_command(app, new, START)
+    add_command(app, train, TRAIN)
+    add_command(app, resume, TRAIN)
 
 
 def new(
-    file: Annotated[Path, typer.Argument(help="File to write.")],
-    local: Annotated[str, typer.Option(help="Local method; see silohash list local.")] = "dcmh",
-    federated: Annotated[str, typer.Option(help="Federated method; see silohash list federated.")] = "fedavg",
-    data: Annotated[str, typer.Option(help="Name of an archive, or path of your own folder.")] = "glyphs",
+    file: Annotated[Path, typer.Argument(metavar="CONFIG", help="Config file to write.")],
+    local: Annotated[str, typer.Option(metavar="METHOD", help="Local method; see silohash list local.")] = "dcmh",
+    federated: Annotated[
+        str, typer.Option(metavar="METHOD", help="Federated method; see silohash list federated.")
+    ] = "fedavg",
+    data: Annotated[
+        str, typer.Option(metavar="ARCHIVE", help="Name of an archive, or path of your own folder.")
+    ] = "glyphs",
 ) -> None:
-    """Write a commented config for `silohash train`."""
+    """Write a commented config for silohash train."""
     from silohash.config.template import config_template
     from silohash.files import write_text
 
@@ -42,14 +47,17 @@ def new(
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="Config of the run, a TOML file.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/NAME, after the config.")] = None,
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Config of the run, a TOML file.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the run. Default: runs/NAME, after the config.")
+    ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="section.key=value: override a value of the config. Can be repeated."),
+        typer.Option("--set", metavar=SETTING, help="Override a value of the config. Can be repeated."),
     ] = None,
     seeds: Annotated[
-        str, typer.Option(help="Comma-separated seeds, for example 0,1,2: one run per seed, in OUT/seed-N.")
+        str,
+        typer.Option(metavar="SEEDS", help="Seeds, such as 0,1,2, for one run per seed in FOLDER/seed-N."),
     ] = "",
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Train only two rounds of one epoch, as a quick test.")
@@ -57,9 +65,12 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Train a run, measure it and write its report. All silos are simulated on this machine."""
+    """Train a run, measure it and write its report.
+
+    All silos are simulated on this machine.
+    """
     from silohash.config.load import load_resolved
     from silohash.runtime.run import Run
 
@@ -75,13 +86,16 @@ def train(
 
 
 def resume(
-    run: Annotated[Path, typer.Argument(help="Folder of an interrupted run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an interrupted run.")],
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Continue an interrupted run. The result equals that of an uninterrupted run."""
+    """Continue an interrupted run.
+
+    The result equals that of an uninterrupted run.
+    """
     from silohash.runtime.run import Run
 
     found = Run.open(run)

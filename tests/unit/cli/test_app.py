@@ -51,6 +51,8 @@ def test_help_lists_every_command() -> None:
     assert said.code == 0
     assert all(f"\n  {command} " in said.out for command in COMMANDS)
     assert "simulates the silos on this machine" in " ".join(said.out.split())
+    headings = [line for line in said.out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings == ["Options:", "Start:", "Train:", "Search:", "Compare:", "Data and methods:"]
     assert silohash("--version").out.strip() == __version__
 
 
@@ -73,7 +75,12 @@ def test_every_command_and_option_has_a_help_text(words: tuple[str, ...]) -> Non
     for parameter in command.params:
         assert parameter.help, parameter.name
         assert re.search(r"[.)\]]$", parameter.help), f"{parameter.name}: {parameter.help}"
-    assert silohash(*words, "--help").code == 0
+        assert parameter.metavar or parameter.is_flag, f"{parameter.name} would be shown with its type in Python"
+    said = silohash(*words, "--help")
+    assert said.code == 0
+    assert not re.search("<[a-z]", said.out)
+    assert "..." not in said.out.replace("RUN...", "")
+    assert max(map(len, said.out.splitlines())) <= 80
 
 
 @pytest.mark.whole_run

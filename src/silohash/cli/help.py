@@ -1,0 +1,87 @@
+"""The help pages: the commands in groups, and every argument under the name that its usage line gives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+START = "Start"
+TRAIN = "Train"
+SEARCH = "Search"
+COMPARE = "Compare"
+DATA = "Data and methods"
+GROUPS = (START, TRAIN, SEARCH, COMPARE, DATA)
+"""The groups of commands, in the order of the help page."""
+
+SETTING = "SECTION.KEY=VALUE"
+"""What the option ``--set`` takes."""
+
+OTHER = "Commands"
+"""The heading of commands without a group."""
+
+
+class Command(TyperCommand):
+    """A command whose help page shows ``RUN``, where typer shows ``{RUN}`` and ``RUN <path>``."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  typer's context, whose class has moved
+        """Return the parts of the usage line after the name of the command."""
+        return [self.options_metavar or "", *(_usage(each) for each in self.params if _is_argument(each))]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  as above
+        """Write the sections of the arguments and of the options."""
+        arguments = [(_name(each), getattr(each, "help", "")) for each in self.params if _is_argument(each)]
+        options = [each.get_help_record(ctx) for each in self.get_params(ctx) if not _is_argument(each)]
+        for heading, rows in (("Arguments", arguments), ("Options", [row for row in options if row])):
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+class Commands(TyperGroup):
+    """A group of commands whose help page has one section per group and shows every summary in full."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  as above
+        """Write one section per group of commands."""
+        width = max(map(len, self.list_commands(ctx)))
+        for heading in (*GROUPS, OTHER):
+            rows = [(f"{name:{width}}", summary) for name, summary in self._summaries(ctx, heading)]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+    def _summaries(self, ctx: Any, heading: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401  as above
+        """Yield the name and the first sentence of each command of a group."""
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and (getattr(command, "rich_help_panel", None) or OTHER) == heading:
+                paragraph = " ".join((command.help or "").partition("\n\n")[0].split())
+                yield name, paragraph.partition(". ")[0].removesuffix(".") + "."
+
+
+def add_command(app: typer.Typer, function: Any, group: str | None = None, name: str | None = None) -> None:  # noqa: ANN401  any signature
+    """Add a command to an application.
+
+    Args:
+        app: The application.
+        function: The command.
+        group: One of `GROUPS`, or None inside a group of commands such as ``data``.
+        name: The name of the command, by default that of the function.
+    """
+    app.command(name=name, cls=Command, rich_help_panel=group)(function)
+
+
+def _is_argument(parameter: Any) -> bool:  # noqa: ANN401  a parameter of typer
+    return str(parameter.param_type_name) == "argument"
+
+
+def _name(argument: Any) -> str:  # noqa: ANN401  as above
+    return f"{argument.metavar or argument.name.upper()}{'...' if argument.nargs != 1 else ''}"
+
+
+def _usage(argument: Any) -> str:  # noqa: ANN401  as above
+    return _name(argument) if argument.required else f"[{_name(argument)}]"
