@@ -135,30 +135,39 @@ class TrainedRun:
         self,
         archive: Archive | str | Path | None = None,
         *,
+        name: str | None = None,
         model: str | None = None,
+        all_items: bool = False,
         notify: Notify = lambda text: None,
     ) -> dict[str, int]:
-        """Build the index of every silo, or of an archive as one more silo, replacing earlier ones.
+        """Build the index of every silo, or of an archive as one more silo.
 
-        A silo's policy (``RUN/policies/SILO.toml``) is read first: only fields that it releases are stored.
+        Earlier indexes of the same silos, or of the same archive, are replaced. Items that are only queries are held out,
+        unless ``all_items`` is set. A silo's policy (``RUN/policies/SILO.toml``) is read first: only fields that it
+        releases are stored.
 
         Args:
             archive: an archive, its name, or the path of its folder; None for the silos of the run.
+            name: name of the additional silo; None for the name of the archive.
             model: name of the silo whose model encodes the archive, if silos use different models.
-            notify: called with one line per silo.
+            all_items: index the query items too.
+            notify: called with one line per silo, per skipped row of the archive, and with a sentence on held-out items.
 
         Returns:
             The number of items per silo.
 
         Raises:
-            UserError: if a policy is not valid, the model is ambiguous, or an item cannot be encoded.
+            UserError: if a policy is not valid, another archive is indexed under the same name, the model is ambiguous, or
+                an item cannot be encoded.
         """
         from silohash.runtime.indexing import index_run
 
         items = None if archive is None else self._archive_of(archive)
-        names = self.silos if items is None else (items.card.name,)
-        fields = {name: policy_of(self.folder / POLICIES, name).fields for name in names}
-        counts = index_run(self._run, items, model=model, fields=fields, notify=notify)
+        names = self.silos if items is None else (name or items.card.name,)
+        fields = {silo: policy_of(self.folder / POLICIES, silo).fields for silo in names}
+        for remark in () if items is None else items.card.remarks():
+            notify(remark)
+        counts = index_run(self._run, items, name=name, model=model, all_items=all_items, fields=fields, notify=notify)
         self._nodes.clear()
         return counts
 

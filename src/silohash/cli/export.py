@@ -88,8 +88,8 @@ def encode(
         items = found.archive if archive is None else load_archive(archive)
         codes = found.encode(items, modality, model=model)
         write_codes(codes, out)
-    for sentence in items.card.skipped:
-        print_status(f"skipped: {sentence}")
+    for remark in items.card.remarks():
+        print_status(remark)
     without = len(items) - len(codes)
     if as_json:
         about = {"bits": codes.bits, "modality": codes.modality, "model_digest": codes.model_digest}

@@ -29,10 +29,15 @@ def index(
         Path | None,
         typer.Argument(metavar="ARCHIVE", help="Folder of further items, which become searchable as one more silo."),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the silo of the further items. Default: the name of their folder."),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(metavar="SILO", help="Silo whose model encodes the further items, if silos use different models."),
     ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Also index the items that are held out as queries.")] = False,
     remove: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,12 +55,14 @@ def index(
 
     found = open_run(run)
     if remove is not None:
-        if archive is not None or model is not None:
-            raise UserError("--remove takes items out of existing indexes. Leave ARCHIVE and --model out.")
+        if archive is not None or model is not None or name is not None or all_:
+            raise UserError(
+                "--remove takes items out of existing indexes. Leave ARCHIVE, --name, --model and --all out."
+            )
         _remove(found, _ids(remove), as_json=as_json)
         return
     with spinner("Indexing"):
-        counts = found.index(archive, model=model, notify=print_status)
+        counts = found.index(archive, name=name, model=model, all_items=all_, notify=print_status)
     if as_json:
         print_json({"items": counts})
 

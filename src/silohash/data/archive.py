@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -89,6 +90,7 @@ class ArchiveCard:
         protocol: name of the splits and of the relevance rule.
         digest: digest of ids, labels, splits and content.
         skipped: one sentence per row that was left out, with file, row and reason.
+        warnings: one sentence per finding that a user is likely to want to correct, such as a misspelled column.
         notes: further facts by name, as ``relevant``: which items are relevant to each other.
     """
 
@@ -99,6 +101,11 @@ class ArchiveCard:
     digest: str = ""
     skipped: Sequence[str] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+    def remarks(self) -> list[str]:
+        """Return what a user needs to know about how the archive was read, one line per warning and skipped row."""
+        return [*(f"warning: {text}" for text in self.warnings), *(f"skipped: {text}" for text in self.skipped)]
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,8 @@ class Archive:
         captions: ``(N,)`` strings for people to read, where ``text`` holds features.
         preview: pictures for people to look at, where ``image`` holds features.
         query_in_database: whether the protocol allows queries in the database. Otherwise such an archive is refused.
+        automatic_splits: whether the archive states no splits, so that `default_splits` made them.
+        folder: the folder that the archive was read from; None if it has a name or was made in memory.
     """
 
     ids: npt.NDArray[np.str_]
@@ -134,6 +143,8 @@ class Archive:
     captions: Texts | None = None
     preview: Pictures | None = None
     query_in_database: bool = False
+    automatic_splits: bool = False
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         """Check that the columns and splits fit together.
@@ -200,6 +211,11 @@ class Archive:
         if name not in self.splits:
             raise UserError(f'Archive "{self.card.name}" has no split "{name}"; it has: {", ".join(self.splits)}.')
         return self.splits[name]
+
+    def held_out(self) -> Rows:
+        """Return the rows of the queries that are not in the database, sorted."""
+        none = np.zeros(0, np.int64)
+        return np.setdiff1d(self.splits.get("query", none), self.splits.get("database", none))
 
     def caption(self, row: int) -> str:
         """Return an item's text for people to read, or an empty string."""

@@ -46,7 +46,7 @@ def train(
         resolved: the config with its methods.
         folder: the folder of the new run. It must not hold a run yet.
         observers: receive the record of each round, in addition to ``rounds.jsonl``.
-        notify: called with one line per skipped item or file of the archive.
+        notify: called with one line per warning about the archive and per skipped row.
 
     Returns:
         The trained run.
@@ -58,8 +58,8 @@ def train(
     Run(folder).check_free()
     choose_device(config.train.device)
     archive = archive_of(config)
-    for sentence in archive.card.skipped:
-        notify(f"skipped: {sentence}")
+    for remark in archive.card.remarks():
+        notify(remark)
     parts = partition(
         archive, config.partition.kind, config.partition.silos, config.seed, **config.partition.parameters()
     )

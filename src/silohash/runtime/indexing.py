@@ -6,12 +6,15 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from silohash.data.archive import Archive, Pictures
 from silohash.encode.encoder import Encoder
 from silohash.files import folder_beside
 from silohash.index.base import FORMAT_VERSION, IndexManifest
 from silohash.index.preview import make_preview
 from silohash.index.store import Store
+from silohash.runtime.added_archive import check_added, note_added
 from silohash.runtime.run import Run
 from silohash.types import Modality, Notify, Rows, UserError
 
@@ -23,59 +26,136 @@ def index_run(
     run: Run,
     archive: Archive | None = None,
     *,
+    name: str | None = None,
     model: str | None = None,
+    all_items: bool = False,
     fields: Mapping[str, Collection[str]] | None = None,
     notify: Notify = lambda text: None,
 ) -> dict[str, int]:
     """Build the indexes of a run. Existing indexes of the same silos are replaced.
 
+    Items that are only queries are held out of the indexes, unless ``all_items`` is set. An additional archive that does
+    not state splits has no queries, so it is indexed as a whole.
+
     Args:
         run: a trained run.
         archive: an archive to index as an additional silo; None to index the silos of the run.
+        name: name of the additional silo; None for the name of ``archive``.
         model: name of the silo whose model encodes ``archive``. It is required if silos deploy personal models.
+        all_items: index the queries too.
         fields: for each silo, which of `FIELDS` are stored with the codes. A silo that is not listed stores all of
             them. A preview is stored only once per item, in the index of its first modality.
-        notify: called with one line per silo.
+        notify: called with one line per silo, and with a sentence on the items that are held out.
 
     Returns:
         The number of indexed items per silo.
 
     Raises:
-        UserError: if the run does not have a model, ``model`` is required or not allowed, the archive has the name of a
-            silo, or an item cannot be encoded.
+        UserError: if the run does not have a model, ``model`` is required or not allowed, the name of the archive cannot be
+            used (see `check_added`), it does not have an item to index, or an item cannot be encoded.
     """
-    if model is not None and archive is None:
-        raise UserError(
-            "--model selects the model that encodes an additional archive, and no archive is given. "
-            "Give its folder as well."
-        )
+    _check_options(archive, {"--model": model, "--name": name})
     counts: dict[str, int] = {}
-    for name, items, rows in _parts(run, archive):
-        deployed = run.model.deployed_by(name) if archive is None else model or run.model.shared_name()
+    for silo, items, rows in _parts(run, archive, name, all_items=all_items):
+        deployed = run.model.deployed_by(silo) if archive is None else model or run.model.shared_name()
         encoder = run.model.encoder(deployed)
-        stored = set((fields or {}).get(name, FIELDS))
-        with folder_beside(run.index_folder / name) as folder:
-            for modality in encoder.featurisers:
-                present = rows[items.has(modality)[rows]]
-                if len(present):
-                    _index(folder / f"{modality}.sqlite", encoder, items, present, modality, stored)
-                    stored.discard("preview")
-        counts[name] = len(rows)
-        notify(f"{name}: {len(rows):,} items")
+        counts[silo] = int(np.any([items.has(modality)[rows] for modality in encoder.featurisers], axis=0).sum())
+        if archive is not None:
+            _check_items(run, archive, len(rows), counts[silo], encoder)
+        with folder_beside(run.index_folder / silo) as folder:
+            _index_silo(folder, encoder, items, rows, set((fields or {}).get(silo, FIELDS)))
+            if archive is not None:
+                note_added(folder, archive)
+        notify(f"{silo}: {counts[silo]:,} items")
+        if counts[silo] < len(rows):
+            notify(f"{silo}: {len(rows) - counts[silo]:,} items are not indexed, because {_cannot_encode(encoder)}")
+    sentence = "" if all_items else held_out_sentence(run, archive)
+    if sentence:
+        notify(sentence)
     return counts
 
 
-def _parts(run: Run, archive: Archive | None) -> Iterator[tuple[str, Archive, Rows]]:
+def held_out_sentence(run: Run, archive: Archive | None = None) -> str:
+    """Return a sentence on the query items that indexes leave out, and how to index them; empty if there are none.
+
+    Args:
+        run: the run.
+        archive: an additional archive; None for the silos of the run.
+    """
+    items = run.archive if archive is None else archive
+    held_out = _held_out(items) if archive is not None else _held_by_silos(run)
+    if not len(held_out):
+        return ""
+    reason = "the figures of the run are measured on them" if archive is None else "the archive lists them as queries"
+    count = f"{len(held_out):,} query item{'s' if len(held_out) > 1 else ''}"
+    added = "" if archive is None else f" {items.folder or items.card.name}"
+    return (
+        f"{count} of {items.card.name} {'are' if len(held_out) > 1 else 'is'} held out of the indexes, because {reason}. "
+        f"To index all items: silohash index {run.folder}{added} --all"
+    )
+
+
+def _held_out(archive: Archive) -> Rows:
+    return archive.held_out()[:0] if archive.automatic_splits else archive.held_out()
+
+
+def _held_by_silos(run: Run) -> Rows:
+    held = np.unique(np.concatenate([silo.rows for silo in run.partition.silos]))
+    return np.intersect1d(run.archive.held_out(), held)
+
+
+def _check_options(archive: Archive | None, given: Mapping[str, str | None]) -> None:
+    for option, value in given.items():
+        if value is not None and archive is None:
+            what = "selects the model that encodes" if option == "--model" else "is the name of"
+            raise UserError(f"{option} {what} an additional archive, and no archive is given. Give its folder as well.")
+
+
+def _check_items(run: Run, archive: Archive, count: int, encoded: int, encoder: Encoder) -> None:
+    if not count:
+        raise UserError(
+            f'All {len(archive):,} items of "{archive.card.name}" are queries, which are held out of the indexes. Index '
+            f"them with: silohash index {run.folder} {archive.folder or archive.card.name} --all"
+        )
+    if not encoded:
+        raise UserError(
+            f'None of the {count:,} items of "{archive.card.name}" can be indexed, because {_cannot_encode(encoder)}. '
+            "Use an archive with items that the model can encode."
+        )
+
+
+def _cannot_encode(encoder: Encoder) -> str:
+    known = {"image": "a picture", "text": "a text"}
+    needed = " or ".join(known[modality] for modality in encoder.featurisers)
+    return f"the model encodes items with {needed} and they do not have one"
+
+
+def _parts(
+    run: Run, archive: Archive | None, name: str | None, *, all_items: bool
+) -> Iterator[tuple[str, Archive, Rows]]:
+    """Yield the name of each silo to index, the archive of its items, and the rows to index."""
     if archive is not None:
-        if archive.card.name in {silo.name for silo in run.partition.silos}:
-            raise UserError(
-                f'The archive has the name "{archive.card.name}", which is also the name of a silo of the run. '
-                "Rename its folder."
-            )
-        yield archive.card.name, archive, archive.split("database")
+        silo = archive.card.name if name is None else name
+        check_added(run, archive, silo)
+        everything = np.arange(len(archive))
+        yield silo, archive, everything if all_items or archive.automatic_splits else _searchable(archive)
         return
-    for silo in run.partition.silos:
-        yield silo.name, run.archive, silo.split(run.archive, "database")
+    for member in run.partition.silos:
+        yield member.name, run.archive, member.rows if all_items else member.split(run.archive, "database")
+
+
+def _searchable(archive: Archive) -> Rows:
+    """Return the rows of an additional archive that are not only queries."""
+    return np.setdiff1d(np.arange(len(archive)), archive.held_out())
+
+
+def _index_silo(folder: Path, encoder: Encoder, items: Archive, rows: Rows, stored: set[str]) -> None:
+    """Write the index of each modality that the model encodes and an item has."""
+    for modality in encoder.featurisers:
+        present = rows[items.has(modality)[rows]]
+        if len(present):
+            _index(folder / f"{modality}.sqlite", encoder, items, present, modality, stored)
+            stored.discard("preview")
 
 
 def _index(

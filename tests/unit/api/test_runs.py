@@ -77,7 +77,8 @@ def test_a_search_equals_one_over_the_silos(run: TrainedRun) -> None:
     assert counts == {
         name: len(run.partition.silos[n].split(run.archive, "database")) for n, name in enumerate(run.silos)
     }
-    assert len(lines) == 3
+    assert len(lines) == 4
+    assert lines[-1].startswith("20 query items of archive are held out of the indexes")
     hits = run.search("parrot and harbour", k=7)
     expected = ask_run(Run(run.folder), "parrot and harbour", "text", "image", k=7)
     assert hits == expected

@@ -116,8 +116,10 @@ def test_removal_reports_where_items_were(run: Path) -> None:
         (("--remove", "nobody,none"), 'holds "nobody", "none"'),
         (("--remove", " ,"), "names no id"),
         (("--remove", "@none.txt"), "none.txt cannot be read"),
-        (("more", "--remove", "i1"), "Leave ARCHIVE and --model out"),
-        (("--model", "silo-1", "--remove", "i1"), "Leave ARCHIVE and --model out"),
+        (("more", "--remove", "i1"), "Leave ARCHIVE, --name, --model and --all out"),
+        (("--model", "silo-1", "--remove", "i1"), "Leave ARCHIVE, --name, --model and --all out"),
+        (("--name", "more", "--remove", "i1"), "Leave ARCHIVE, --name, --model and --all out"),
+        (("--all", "--remove", "i1"), "Leave ARCHIVE, --name, --model and --all out"),
     ],
 )
 def test_removals_that_are_refused(run: Path, arguments: tuple[str, ...], says: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from collections.abc import Collection, Mapping
@@ -14,13 +15,14 @@ from PIL import Image
 
 from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.formats.folder import read_folder
+from silohash.data.formats.native import read_native, write_native
 from silohash.data.partition.base import SiloRows
 from silohash.index.store import Store
 from silohash.runtime import indexing
-from silohash.runtime.indexing import FIELDS, display_text, index_run, payload_of
+from silohash.runtime.indexing import FIELDS, display_text, held_out_sentence, index_run, payload_of
 from silohash.runtime.run import Run
 from silohash.types import MODALITIES, Modality, UserError
-from tests.runs import train, write_archive
+from tests.runs import train, write_archive, write_metadata
 
 COUNT = 48
 
@@ -103,16 +105,17 @@ def test_an_index_holds_its_silos_database(run: Run, block: int, monkeypatch: py
                 manifest = store.manifest
             assert (manifest.model_digest, manifest.bits, manifest.modality) == (encoder.digest, encoder.bits, modality)
     assert sum(counts.values()) == len(archive.split("database"))
-    assert lines == [f"{name}: {count} items" for name, count in counts.items()]
+    assert lines[:-1] == [f"{name}: {count} items" for name, count in counts.items()]
+    assert lines[-1] == held_out_sentence(run)
 
 
 def test_numbers_of_items_are_grouped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     many = np.zeros(12_345, np.int64)
-    monkeypatch.setattr(indexing, "_parts", lambda run, archive: iter([("north", run.archive, many)]))
+    monkeypatch.setattr(indexing, "_parts", lambda run, *_, **__: iter([("north", run.archive, many)]))
     monkeypatch.setattr(indexing, "_index", lambda *arguments: None)
     assert index_run(run, notify=lines.append) == {"north": 12_345}
-    assert lines == ["north: 12,345 items"]
+    assert lines[0] == "north: 12,345 items"
 
 
 def test_earlier_indexes_are_replaced(run: Run) -> None:
@@ -152,7 +155,13 @@ def test_items_that_lack_a_modality_are_left_out_of_its_index(run: Run) -> None:
     has_image = run.archive.has_image.copy()
     has_image[rows] = False
     run.__dict__["archive"] = replace(run.archive, has_text=has_text, has_image=has_image)
-    assert index_run(run)[first.name] == len(rows)
+    lines: list[str] = []
+    assert index_run(run, notify=lines.append)[first.name] == 1
+    assert lines[:2] == [
+        f"{first.name}: 1 items",
+        f"{first.name}: {len(rows) - 1} items are not indexed, because the model encodes items with a picture or a text and "
+        "they do not have one",
+    ]
     assert [path.name for path in (run.index_folder / first.name).iterdir()] == ["text.sqlite"]
     ids, _, _, previews = stored(run, first.name, "text")
     assert ids == run.archive.ids[rows[:1]].tolist()
@@ -172,8 +181,79 @@ def test_an_archive_is_indexed_as_an_additional_silo(run: Run, tmp_path: Path) -
 def test_an_archive_must_not_have_the_name_of_a_silo(run: Run, tmp_path: Path) -> None:
     for silo in (run.partition.silos[0], run.partition.silos[-1]):
         same = read_folder(write_archive(tmp_path / silo.name, count=30, text="words"))
-        with pytest.raises(UserError, match=r"which is also the name of a silo of the run\. Rename its folder"):
+        with pytest.raises(UserError, match=r"which is also the name of a silo of the run\. Give it another name"):
             index_run(run, same)
+    assert not run.index_folder.exists()
+    assert index_run(run, same, name="other") == {"other": 25}
+
+
+def test_queries_are_held_out_unless_all_items_are_indexed(run: Run) -> None:
+    lines: list[str] = []
+    assert sum(index_run(run, notify=lines.append).values()) == 40
+    assert lines[-1] == (
+        "8 query items of archive are held out of the indexes, because the figures of the run are measured on them. "
+        f"To index all items: silohash index {run.folder} --all"
+    )
+    lines.clear()
+    assert sum(index_run(run, all_items=True, notify=lines.append).values()) == COUNT
+    assert len(lines) == 3
+    for silo in run.partition.silos:
+        assert stored(run, silo.name, "image")[0] == run.archive.ids[silo.rows].tolist()
+
+
+def without_splits(folder: Path, count: int) -> Path:
+    """Write an archive without a column ``split``."""
+    write_archive(folder, count=count, text="words", seed=5)
+    with (folder / "metadata.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    write_metadata(folder, [{name: value for name, value in row.items() if name != "split"} for row in rows])
+    return folder
+
+
+def test_an_additional_archive_without_splits_is_indexed_as_a_whole(run: Run, tmp_path: Path) -> None:
+    more = read_folder(without_splits(tmp_path / "more", 30))
+    assert len(more.split("query")) == 3
+    lines: list[str] = []
+    assert index_run(run, more, notify=lines.append) == {"more": 30}
+    assert lines == ["more: 30 items"]
+    assert stored(run, "more", "text")[0] == more.ids.tolist()
+    write_native(tmp_path / "native", more)
+    assert index_run(run, read_native(tmp_path / "native"), name="native") == {"native": 30}
+    manifest = json.loads((tmp_path / "native" / "manifest.json").read_text(encoding="utf-8"))
+    del manifest["automatic_splits"]
+    (tmp_path / "native" / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    assert read_native(tmp_path / "native").automatic_splits
+
+
+def test_queries_of_an_additional_archive_are_held_out(run: Run, tmp_path: Path) -> None:
+    more = read_folder(write_archive(tmp_path / "more", count=30, text="words", seed=5))
+    lines: list[str] = []
+    assert index_run(run, more, notify=lines.append) == {"more": 25}
+    assert lines[-1] == (
+        "5 query items of more are held out of the indexes, because the archive lists them as queries. "
+        f"To index all items: silohash index {run.folder} {tmp_path / 'more'} --all"
+    )
+    assert index_run(run, more, all_items=True) == {"more": 30}
+    one = replace(more, splits={"query": np.arange(1), "database": np.arange(1, 30), "train": np.arange(1, 30)})
+    assert held_out_sentence(run, one).startswith("1 query item of more is held out")
+    in_database = replace(one, splits={**one.splits, "database": np.arange(30)}, query_in_database=True)
+    assert held_out_sentence(run, in_database) == ""
+
+
+def test_an_archive_of_queries_alone_is_refused(run: Run, tmp_path: Path) -> None:
+    more = read_folder(write_archive(tmp_path / "more", count=12, text="words", seed=5))
+    queries = replace(more, splits={"query": np.arange(12), "database": np.zeros(0, np.int64)})
+    with pytest.raises(UserError, match=r'All 12 items of "more" are queries, .* --all'):
+        index_run(run, queries)
+    assert not run.index_folder.exists()
+    assert index_run(run, queries, all_items=True) == {"more": 12}
+
+
+def test_an_archive_that_the_model_cannot_encode_is_refused(run: Run, tmp_path: Path) -> None:
+    more = read_folder(write_archive(tmp_path / "more", count=12, text="words", seed=5))
+    neither = replace(more, has_image=np.zeros(12, bool), has_text=np.zeros(12, bool))
+    with pytest.raises(UserError, match=r'None of the 10 items of "more" can be indexed'):
+        index_run(run, neither)
     assert not run.index_folder.exists()
 
 
@@ -203,6 +283,8 @@ def test_the_model_of_an_additional_archive(personal: Run, trained: Run, tmp_pat
     for each in (run, elsewhere(trained, tmp_path / "trained")):
         with pytest.raises(UserError, match=r"--model .* no archive is given\. Give its folder"):
             index_run(each, model=name)
+        with pytest.raises(UserError, match=r"--name .* no archive is given\. Give its folder"):
+            index_run(each, name=name)
 
 
 def test_a_silo_without_items_gets_an_empty_folder(run: Run) -> None:

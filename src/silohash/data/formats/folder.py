@@ -211,6 +211,8 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
         has_text=has_text,
         captions=words if text else None,
         preview=_preview(pictures) if image else None,
+        automatic_splits=kind == "default",
+        folder=folder.path.resolve(),
     ).with_digest()
 
 

@@ -32,6 +32,12 @@ SHARD_BYTES = 1 << 26
 CHECKED_BYTES = 1 << 24
 """Files up to this size are compared with their digest each time the folder is opened."""
 
+SENTENCES = ("skipped", "warnings")
+"""The fields of an archive's card that are lists of sentences."""
+
+EARLIER_AUTOMATIC = "folder/default-splits"
+"""The protocol of a folder without splits, which tells automatic splits in manifests that do not state them."""
+
 IMPORT_AGAIN = "Restore it, or import the data again."
 GIVE_A_FOLDER = "Give a folder that silohash data import wrote."
 
@@ -77,8 +83,9 @@ def write_native(folder: Path, archive: Archive) -> None:
             "splits": list(archive.splits),
             "columns": [[name, column.dtype.str] for name, column in archive.columns.items()],
             "ids": archive.ids.dtype.str,
-            "card": {**asdict(archive.card), "skipped": list(archive.card.skipped)},
+            "card": {**asdict(archive.card), **{name: list(getattr(archive.card, name)) for name in SENTENCES}},
             "query_in_database": archive.query_in_database,
+            "automatic_splits": archive.automatic_splits,
         }
         _write_lists(new, archive)
         if archive.labels is not None:
@@ -216,13 +223,15 @@ def _archive(path: Path, about: Mapping[str, Any]) -> Archive:
         labels=None if names is None else read_array(path / "label.npy"),
         label_names=tuple(names or ()),
         splits=_splits(path / "split.txt", about["splits"], count),
-        card=ArchiveCard(**{**card, "skipped": tuple(card["skipped"])}),
+        card=ArchiveCard(**{**card, **{name: tuple(card.get(name, ())) for name in SENTENCES}}),
         columns=_columns(path / "columns.jsonl", about["columns"], count),
         has_image=has_image.copy(),
         has_text=has_text.copy(),
         captions=_column(path, "captions", about["captions"], count),
         preview=_column(path, "preview", about["preview"], count),
         query_in_database=bool(about.get("query_in_database", False)),
+        automatic_splits=bool(about.get("automatic_splits", card["protocol"] == EARLIER_AUTOMATIC)),
+        folder=path.resolve(),
     )
 
 

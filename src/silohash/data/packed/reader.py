@@ -160,6 +160,7 @@ class PackedSet:
             has_image=np.zeros(0, bool) if image is None else ~np.isnan(image[:, 0]),
             captions=None if text is None else words,
             preview=None if image is None else pictures,
+            automatic_splits="split" not in rows[0],
         )
 
     def _card(self, splits: Mapping[str, Rows], labelling: Labelling | None, chosen: Choices) -> ArchiveCard:

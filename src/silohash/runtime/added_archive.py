@@ -1,0 +1,83 @@
+"""The name of an archive that is indexed as an additional silo, and the note that tells which archive an index holds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from silohash.data.archive import Archive
+from silohash.files import read_json, write_json
+from silohash.runtime.run import Run
+from silohash.types import UserError
+
+NOTE = "archive.json"
+"""Name of the file beside an additional silo's index that states the archive it was built from."""
+
+MOST_CHARACTERS = 100
+REFUSED = re.compile(r"[/\\\x00-\x1f\x7f]")
+"""Characters that a folder of an index, and so the name of a silo, must not have."""
+
+
+def check_added(run: Run, archive: Archive, name: str) -> None:
+    """Check that an archive can be indexed under a name without replacing the index of another archive.
+
+    An index of the same archive is replaced: one from the same folder, or with the same digest.
+
+    Raises:
+        UserError: if the name cannot be that of a silo, a silo of the run has it, or another archive was indexed under it.
+    """
+    _check_name(name)
+    if name.casefold() in {silo.name.casefold() for silo in run.partition.silos}:
+        raise UserError(
+            f'The archive has the name "{name}", which is also the name of a silo of the run. '
+            "Give it another name with --name."
+        )
+    folder = _existing(run.index_folder, name)
+    if folder is None or _holds(folder, archive):
+        return
+    before = _origin(folder).get("folder")
+    raise UserError(
+        f'{run.folder} already has an index with the name "{folder.name}", of another archive'
+        f"{f' ({before})' if before else ''}. Give this archive another name with --name, or remove {folder} first."
+    )
+
+
+def note_added(folder: Path, archive: Archive) -> None:
+    """Note beside an index which archive it was built from.
+
+    Raises:
+        UserError: if the disk is full.
+    """
+    origin = None if archive.folder is None else str(archive.folder)
+    write_json(folder / NOTE, {"digest": archive.card.digest, "folder": origin})
+
+
+def _check_name(name: str) -> None:
+    if not name or name.startswith(".") or REFUSED.search(name) or len(name) > MOST_CHARACTERS:
+        raise UserError(
+            f"An index cannot have the name {name!r}: names must not be empty, begin with a dot, contain slashes or "
+            f"control characters, or exceed {MOST_CHARACTERS} characters. Give the archive another name with --name."
+        )
+
+
+def _existing(indexes: Path, name: str) -> Path | None:
+    """Return the folder of an index with this name, in any case, or None. An empty folder is not an index."""
+    folders = indexes.iterdir() if indexes.is_dir() else ()
+    found = (folder for folder in folders if folder.name.casefold() == name.casefold())
+    return next((folder for folder in found if not folder.is_dir() or any(folder.iterdir())), None)
+
+
+def _holds(folder: Path, archive: Archive) -> bool:
+    origin = _origin(folder)
+    same_folder = archive.folder is not None and origin.get("folder") == str(archive.folder)
+    return same_folder or (bool(archive.card.digest) and origin.get("digest") == archive.card.digest)
+
+
+def _origin(folder: Path) -> dict[str, Any]:
+    """Return the note of an index; empty if there is none, as in indexes of earlier versions."""
+    try:
+        origin = read_json(folder / NOTE)
+    except UserError:
+        return {}
+    return origin if isinstance(origin, dict) else {}
