@@ -26,12 +26,24 @@ WITHOUT_A_TEST_FILE = {"cli/__main__.py": "a single call, run by python -m siloh
 
 # A part may import those before it.
 ORDER = (
-    *("types", "seeds", "registry", "files"),
+    *("types", "visible", "seeds", "registry", "files"),
     *("index", "evaluate", "data", "features", "models", "exchange", "local", "federated"),
     *("config", "encode", "runtime", "search", "report", "study", "api", "cli"),
 )
 NEVER_TORCH = ("index", "evaluate", "search")
-WITHOUT_TORCH = ("types", "seeds", "registry", "files", "data", "features", "config", *NEVER_TORCH, "api", "cli")
+WITHOUT_TORCH = (
+    "types",
+    "visible",
+    "seeds",
+    "registry",
+    "files",
+    "data",
+    "features",
+    "config",
+    *NEVER_TORCH,
+    "api",
+    "cli",
+)
 RUNS_CODE_WHEN_READ = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 
 IMPORT_WITHOUT_TORCH = """

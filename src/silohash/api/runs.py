@@ -11,6 +11,7 @@ from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_i
 from silohash.search.policy import policy_of
 from silohash.search.silos import POLICIES, ask_run, open_nodes, remove_items
 from silohash.types import UserError
+from silohash.visible import visible
 
 if TYPE_CHECKING:
     from silohash.config.sections import RunConfig
@@ -88,7 +89,7 @@ class TrainedRun:
         config = self.config
         return (
             f'TrainedRun("{self.folder}": {config.local.name} with {config.federated.name}, '
-            f"{config.local.bits} bits, silos: {', '.join(self.silos)})"
+            f"{config.local.bits} bits, silos: {visible(', '.join(self.silos))})"
         )
 
     @property

@@ -65,7 +65,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        print_status(f"silohash: {error}")
+        print_status("\n  ".join(f"silohash: {error}".splitlines()))
         sys.exit(USER_ERROR)
     except KeyboardInterrupt:
         print_status(INTERRUPTION)

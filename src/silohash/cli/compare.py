@@ -13,6 +13,7 @@ from silohash.cli.demo import recipe
 from silohash.cli.help import COMPARE, add_command
 from silohash.cli.study import AsJson, Only, Set, Smoke, print_failures
 from silohash.cli.train import SMOKE
+from silohash.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -186,7 +187,7 @@ def _table(differences: Sequence[Difference]) -> Table:
         table.add_column(heading, justify="right")
     for d in differences:
         table.add_row(
-            d.first, d.second, d.evaluation, d.task, d.measure,
+            visible(d.first), visible(d.second), d.evaluation, d.task, d.measure,
             number(d.first_mean, percent=True, digits=4), number(d.second_mean, percent=True, digits=4),
             f"{100 * d.difference:+.2f}", f"{100 * d.low:+.2f} to {100 * d.high:+.2f}", f"{d.p_value:.4f}",
             f"{d.queries:,}",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from silohash.visible import visible_json, visible_lines
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -19,18 +21,19 @@ PLAIN_WIDTH = 160
 
 
 def print_status(text: str) -> None:
-    """Print a line on standard error."""
-    typer.echo(text, err=True)
+    """Print a line on standard error, with invisible characters replaced by their code points."""
+    typer.echo(visible_lines(text), err=True)
 
 
 def print_result(text: str) -> None:
-    """Print a line on standard output."""
-    typer.echo(text)
+    """Print a line on standard output, with invisible characters replaced by their code points."""
+    typer.echo(visible_lines(text))
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """Print one JSON document on standard output. NaN and infinity become null."""
-    typer.echo(json.dumps({"schema": SCHEMA, **_finite(content)}, ensure_ascii=False, indent=1, default=str))
+    """Print one JSON document on standard output. NaN and infinity become null, and invisible characters are escaped."""
+    document = json.dumps({"schema": SCHEMA, **_finite(content)}, ensure_ascii=False, indent=1, default=str)
+    typer.echo(visible_json(document))
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401  any JSON value
@@ -42,11 +45,13 @@ def _finite(value: Any) -> Any:  # noqa: ANN401  any JSON value
 
 
 def console(*, err: bool = True) -> Console:
-    """Return a rich console on standard error, or on standard output."""
+    """Return a rich console on standard error, or on standard output. It prints markup such as ``[red]`` as text."""
     from rich.console import Console
 
-    plain = Console(stderr=err, highlight=False)
-    return plain if plain.is_terminal else Console(stderr=err, highlight=False, width=PLAIN_WIDTH)
+    plain = Console(stderr=err, highlight=False, markup=False, emoji=False)
+    if plain.is_terminal:
+        return plain
+    return Console(stderr=err, highlight=False, markup=False, emoji=False, width=PLAIN_WIDTH)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import typer
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import DATA, Commands, add_command
 from silohash.types import UserError
+from silohash.visible import visible
 
 if TYPE_CHECKING:
     from silohash.data.archive import Archive
@@ -128,7 +129,7 @@ def _print_check(content: dict[str, Any], lines: list[str], *, as_json: bool) ->
         print_json(content)
         return
     for line in lines:
-        print_result(line)
+        print_result(visible(line))
 
 
 def _refuse(archive: str, **given: object) -> None:
@@ -197,11 +198,11 @@ def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bo
         return content
     lines = describe_files(tuple(state for state in states if state.layout.name == chosen), folder)
     if not quiet:
-        print_result("\n".join(lines))
+        print_result("\n".join(map(visible, lines)))
     with spinner("Reading"):
         found = inspect(dataset, root=root, layout=layout, protocol=protocol)
     if not quiet:
-        print_result("\n".join(_findings_in_words(found)))
+        print_result("\n".join(map(visible, _findings_in_words(found))))
     return {**content, **_findings(found), **_described(found.archive)}
 
 
@@ -277,7 +278,7 @@ def import_(
         print_json({**_described(found), "folder": str(out), "protocol": found.card.protocol})
         return
     for line in _in_words(found):
-        print_result(line)
+        print_result(visible(line))
     print_status(f'Next: silohash data check {out}, or [data] path = "{out}" in a config')
 
 
@@ -293,7 +294,7 @@ def card(archive: Named, protocol: Protocol = None) -> None:
     found = named_or_folder(archive).card
     facts = {"source": found.source, "license": found.licence, "protocol": found.protocol, "digest": found.digest}
     for name, value in {"name": found.name, **facts, **found.notes}.items():
-        print_result(f"{name}: {value}")
+        print_result(visible(f"{name}: {value}"))
 
 
 def _dataset_card(key: str, protocol: str | None) -> None:

@@ -10,6 +10,7 @@ import typer
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import SEARCH, add_command
 from silohash.types import UserError
+from silohash.visible import visible
 
 if TYPE_CHECKING:
     from silohash.api.runs import TrainedRun
@@ -147,9 +148,9 @@ def _remove(run: TrainedRun, ids: list[str], *, as_json: bool) -> None:
         print_json({"removed": removed, "not_found": missing})
         return
     for silo, names in removed.items():
-        print_result(f"{silo}: removed {', '.join(names)}")
+        print_result(visible(f"{silo}: removed {', '.join(names)}"))
     if missing:
-        print_status(f"Not found in any index: {', '.join(missing)}")
+        print_status(visible(f"Not found in any index: {', '.join(missing)}"))
     print_status("Indexing the run again adds removed items again, unless they are removed from the archive too.")
 
 

@@ -5,21 +5,24 @@ The card states what the run recorded and nothing else.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 import jinja2
 import numpy as np
+from markupsafe import Markup
 
 from silohash.encode.export import plain_settings
 from silohash.encode.trained import GLOBAL
 from silohash.features.base import Featuriser
 from silohash.files import write_text
 from silohash.report.gather import facts, method_run, warnings
-from silohash.report.page import EVALUATION_WORDS
+from silohash.report.page import EVALUATION_WORDS, visible_value
 from silohash.report.tables import choices, markdown
 from silohash.runtime.run import Run
 from silohash.types import MODALITIES, MethodCard, Modality
+from silohash.visible import markdown as markdown_of
 
 MEGABYTE = 1e6
 WORDS: Mapping[Modality, str] = {"image": "pictures", "text": "texts"}
@@ -44,9 +47,13 @@ def card_text(run: Run) -> str:
     """
     source = files("silohash.report").joinpath("templates/card.md").read_text(encoding="utf-8")
     environment = jinja2.Environment(  # noqa: S701  Markdown needs no escaping
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=visible_value,
     )
-    environment.filters["cell"] = _cell
+    environment.filters |= {"cell": _cell, "plain": markdown_of}
     trained, measured = run.model, method_run(run)
     known = facts(run)
     evaluations = {row.evaluation for row in measured.rows}
@@ -58,7 +65,7 @@ def card_text(run: Run) -> str:
         labels_at_query=labels_at_query(measured.cards),
         data=data_facts(run, known),
         cards=measured.cards,
-        figures=markdown(measured.rows, percent=True),
+        figures=Markup(markdown(measured.rows, percent=True)),  # noqa: S704  a table, whose line breaks stay
         evaluations={name: words for name, words in EVALUATION_WORDS.items() if name in evaluations},
         choices=choices(measured.rows[0]) if measured.rows else "not recorded",
         round=f"The model is from round {trained.round + 1} of {len(run.rounds())}.",
@@ -84,7 +91,7 @@ def summary(run: Run) -> str:
 
 def commands(run: Run) -> list[str]:
     """Return the commands that use the model, in the form that its inputs need."""
-    folder, featurisers = run.name, run.model.featurisers
+    folder, featurisers = shlex.quote(run.name), run.model.featurisers
     lines = [f"silohash index {folder}"]
     for modality, featuriser in featurisers.items():
         if featuriser.kind == "given":
@@ -185,4 +192,4 @@ def origin(run: Run, known: Mapping[str, str]) -> dict[str, str]:
 
 def _cell(value: str) -> str:
     """Return a text that fits into one cell of a Markdown table."""
-    return " ".join(str(value).split()).replace("|", "\\|")
+    return markdown_of(" ".join(str(value).split())).replace("|", "\\|")

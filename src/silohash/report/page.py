@@ -22,6 +22,7 @@ from silohash.report.headline import headline
 from silohash.report.plots import TASK_WORDS, LabelTable, RadiusCurve
 from silohash.report.style import SERIES
 from silohash.types import ResultRow, database_modality, query_modality
+from silohash.visible import visible
 
 EVALUATION_WORDS: Mapping[str, str] = {
     "GG": "global model, all silos' data",
@@ -51,6 +52,7 @@ def render(data: ReportData) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("silohash.report"),
         autoescape=True,
+        finalize=visible_value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -78,6 +80,11 @@ def render(data: ReportData) -> str:
         picked=_picked,
         **_drawings(data),
     )
+
+
+def visible_value(value: object) -> object:
+    """Return a text of a template with its invisible characters replaced. Our own markup and numbers stay as they are."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _drawings(data: ReportData) -> dict[str, object]:

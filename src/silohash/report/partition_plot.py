@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from silohash.data.partition.drift import DISTANCES, Drift
 from silohash.report.plots import MOST_LABELS, MOST_SILOS_WITH_NUMBERS, LabelTable, label_cells, label_map_height
 from silohash.report.style import ACCENT, LINE, SOFT, drawing, save_figure, series
+from silohash.visible import visible
 
 SIZES_INCHES, DISTANCES_INCHES = 1.0, 1.9
 SPREAD = 0.18
@@ -35,7 +36,7 @@ def draw_partition(drift: Drift, labels: tuple[str, ...], path: Path, *, title: 
     width = min(16.0, max(7.2, 2.6 + 0.42 * len(drift.silos)))
     with drawing(width, SIZES_INCHES + map_inches + DISTANCES_INCHES + 0.7) as figure:
         partition_figure(figure, drift, table, (SIZES_INCHES, map_inches, DISTANCES_INCHES))
-        figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
+        figure.suptitle(visible(title), x=0.01, ha="left", fontweight="bold", fontsize=11)
         save_figure(figure, path, title)
 
 

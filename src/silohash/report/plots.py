@@ -13,6 +13,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.ticker import MaxNLocator
 
 from silohash.report.style import ACCENT, LINE, SOFT, drawing, name_panel, page_svg, series, short
+from silohash.visible import visible
 
 MOST_LABELS = 30
 MOST_SILOS_WITH_NUMBERS = 16
@@ -174,9 +175,8 @@ def label_cells(axes: Axes, table: LabelTable, *, relative: bool = False) -> Non
         number = axes.text(s + 0.5, c + 0.5, f"{counts[s, c]:,}", ha="center", va="center_baseline", fontsize=7.5)
         number.set_in_layout(False)
     axes.set(xlim=(0, silos), ylim=(len(shown), 0))
-    axes.set_xticks(
-        np.arange(silos) + 0.5, table.silos, rotation=35 if turned else 0, ha="left" if turned else "center"
-    )
+    silo_names = [visible(name) for name in table.silos]
+    axes.set_xticks(np.arange(silos) + 0.5, silo_names, rotation=35 if turned else 0, ha="left" if turned else "center")
     axes.set_yticks(np.arange(len(shown)) + 0.5, [short(table.labels[c], 28) for c in shown])
     axes.xaxis.tick_top()
 

@@ -25,6 +25,7 @@ from matplotlib.lines import Line2D
 
 from silohash.files import digest_bytes, write_bytes
 from silohash.types import UserError
+from silohash.visible import visible
 
 INK, SOFT, LINE, ACCENT = "#15211e", "#4d5b58", "#d5dcd9", "#0a6b62"
 SERIES = ("#0072b2", "#c24e00", "#007a5a", "#a8437f", "#8a6a00", "#4a4f9c")
@@ -76,8 +77,9 @@ _STYLE: dict[Any, Any] = {
 
 
 def short(text: str, most: int) -> str:
-    """Return the text, shortened with an ellipsis to at most ``most`` characters."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    """Return the text with its invisible characters replaced, shortened with an ellipsis to ``most`` characters."""
+    shown = visible(text)
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def series(number: int, points: int) -> dict[str, Any]:
@@ -126,7 +128,7 @@ def page_svg(figure: Figure, title: str, salt: Sequence[str], *, css_class: str 
         salt: texts that make the inner ids of this figure differ from those of others on the page.
         css_class: class of the element.
     """
-    stream = io.BytesIO()
+    stream, title = io.BytesIO(), visible(title)
     matplotlib.rcParams["svg.hashsalt"] = digest_bytes("\0".join([title, *salt]).encode())
     figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(stream.getvalue())  # noqa: S314  matplotlib's own output
@@ -160,7 +162,7 @@ def save_figure(figure: Figure, path: Path, title: str) -> None:
     Raises:
         UserError: if the name has another ending, or the file cannot be written.
     """
-    stream = io.BytesIO()
+    stream, title = io.BytesIO(), visible(title)
     if path.suffix.lower() == ".svg":
         matplotlib.rcParams["svg.hashsalt"] = digest_bytes(title.encode())
         matplotlib.rcParams["svg.fonttype"] = "path"

@@ -14,6 +14,8 @@ from rich.table import Table
 
 from silohash.files import explaining_disk_errors, write_text
 from silohash.types import Evaluation, ResultRow, Task, UserError
+from silohash.visible import csv_cell, csv_text, visible
+from silohash.visible import markdown as markdown_of
 
 COLUMNS = tuple(f.name for f in fields(ResultRow))
 """The columns of ``results.csv``, in order."""
@@ -112,14 +114,16 @@ def markdown(rows: Sequence[ResultRow], *, percent: bool = False) -> str:
     """Return the results as a Markdown table, with a column for the run if there are several."""
     several = runs_differ(rows)
     headings = ("run", *_HEADINGS) if several else _HEADINGS
-    lines = [(row.run, *cells(row, percent=percent)) if several else cells(row, percent=percent) for row in rows]
+    lines = [
+        (markdown_of(row.run), *cells(row, percent=percent)) if several else cells(row, percent=percent) for row in rows
+    ]
     return markdown_table(headings, lines, numbers_from=headings.index("value"))
 
 
 def markdown_table(headings: Sequence[str], lines: Iterable[Sequence[str]], *, numbers_from: int) -> str:
     """Return a Markdown table. Columns from position ``numbers_from`` on are right-aligned."""
     rules = ["---" if column < numbers_from else "---:" for column in range(len(headings))]
-    rendered = [[cell.replace("|", "\\|") for cell in line] for line in (headings, rules, *lines)]
+    rendered = [[visible(cell).replace("|", "\\|") for cell in line] for line in (headings, rules, *lines)]
     return "".join(f"| {' | '.join(line)} |\n" for line in rendered)
 
 
@@ -131,7 +135,7 @@ def console(rows: Sequence[ResultRow], *, percent: bool = False, title: str | No
         table.add_column(heading, justify="left" if heading in {"run", *_HEADINGS[:4]} else "right", overflow="fold")
     for row in rows:
         line = cells(row, percent=percent)
-        table.add_row(*((row.run, *line) if several else line))
+        table.add_row(*((visible(row.run), *line) if several else line))
     return table
 
 
@@ -188,11 +192,12 @@ def compare_markdown(rows: Sequence[ResultRow], *, percent: bool = False) -> str
             )
             line.append((f"**{text}**" if j == table.leader(i) else text) + interval)
         lines.append(line)
-    return markdown_table(("evaluation", "task", "bits", "measure", *table.runs), lines, numbers_from=4)
+    headings = ("evaluation", "task", "bits", "measure", *map(markdown_of, table.runs))
+    return markdown_table(headings, lines, numbers_from=4)
 
 
 def write_results(path: Path, rows: Sequence[ResultRow]) -> None:
-    """Write ``results.csv``, either completely or not at all.
+    """Write ``results.csv``, either completely or not at all. Names that look like formulas are guarded (`csv_cell`).
 
     Raises:
         UserError: if the disk is full or the folder is not writable.
@@ -200,7 +205,7 @@ def write_results(path: Path, rows: Sequence[ResultRow]) -> None:
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(astuple(row) for row in rows)
+    writer.writerows([csv_cell(value) for value in astuple(row)] for row in rows)
     write_text(path, stream.getvalue())
 
 
@@ -238,7 +243,7 @@ def _result(path: Path, line_number: int, line: list[str], count: int) -> Result
     values: dict[str, Any] = {}
     for column, text in zip(fields(ResultRow)[:count], line, strict=True):
         try:
-            values[column.name] = _READERS.get(str(column.type), str)(text)
+            values[column.name] = _READERS.get(str(column.type), csv_text)(text)
             if text not in _CHOICES.get(column.name, (text,)):
                 raise ValueError(text)
         except (ValueError, KeyError) as error:

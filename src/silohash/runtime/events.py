@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from silohash.files import explaining_disk_errors, write_text
 from silohash.types import UserError
+from silohash.visible import visible
 
 
 @dataclass(frozen=True)
@@ -134,15 +135,15 @@ class ConsoleProgress:
         self.name, self.total_rounds, self.started = name, total_rounds, time.perf_counter()
         if self.console.is_terminal:
             self.progress = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[status]}"),
+                TextColumn("{task.fields[status]}", markup=False),
                 TimeRemainingColumn(),
                 console=self.console,
             )
             self.progress.start()
-            self.task = self.progress.add_task(name, total=total_rounds, completed=first_round, status="")
+            self.task = self.progress.add_task(visible(name), total=total_rounds, completed=first_round, status="")
 
     def round(self, record: RoundRecord) -> None:
         """Show the loss, the validation score, rejected updates and warnings."""
@@ -153,14 +154,15 @@ class ConsoleProgress:
             self.progress.update(self.task, completed=record.round + 1, status=status)
         else:
             self.console.print(
-                f"{self.name}: round {record.round + 1}/{self.total_rounds}  {status}  {record.seconds:.1f} s",
+                f"{visible(self.name)}: round {record.round + 1}/{self.total_rounds}  {status}  {record.seconds:.1f} s",
                 highlight=False, markup=False,
             )  # fmt: skip
         for silo in record.silos:
             if silo.rejected:
-                self.console.print(f"  {silo.silo}: update rejected: {silo.rejected}", highlight=False, markup=False)
+                line = visible(f"{silo.silo}: update rejected: {silo.rejected}")
+                self.console.print(f"  {line}", highlight=False, markup=False)
         for warning in record.warnings:
-            self.console.print(f"  warning: {warning}", highlight=False, markup=False)
+            self.console.print(f"  warning: {visible(warning)}", highlight=False, markup=False)
 
     def finish(self) -> None:
         """Stop the progress bar."""

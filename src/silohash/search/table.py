@@ -1,7 +1,7 @@
 """Results as people read them: lines and a table for a terminal, and an HTML table for a notebook.
 
-Captions, labels and names come from other silos. Control characters are replaced before they reach a terminal, and
-everything is escaped before it reaches a browser.
+Captions, labels, ids and names come from other silos. Their invisible characters are replaced by code points (`visible`),
+and everything is escaped before it reaches a browser.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from collections.abc import Iterable
 from html import escape
 
 from silohash.search.hits import Hit, Hits
+from silohash.visible import visible
 
 CAPTION_COLUMNS = 48
 LABEL_COLUMNS = 32
 PREVIEW_PIXELS = 48
 """Height of a preview in a notebook."""
 
-_CONTROL = dict.fromkeys([*range(32), *range(127, 160)], " ")
-
 
 def as_lines(hits: Hits) -> list[str]:
     """Return one line per hit: rank if there is one, distance, silo, caption (or id), labels."""
-    width = max((len(silo) for silo in hits.silos), default=0)
+    width = max((len(visible(silo)) for silo in hits.silos), default=0)
     return [_line(hit, width) for hit in hits]
 
 
@@ -40,7 +39,7 @@ def notes(hits: Hits) -> list[str]:
             "The silos use different models. Hits are ordered by their rank within each silo, because distances of "
             "different silos are not comparable."
         )
-    return [_plain(note) for note in found]
+    return [visible(note) for note in found]
 
 
 def as_text(hits: Hits) -> str:
@@ -70,13 +69,15 @@ def as_html(hits: Hits) -> str:
 def _line(hit: Hit, width: int) -> str:
     rank = "" if hit.rank is None else f"rank {hit.rank:3d}  "
     labels = f"  [{', '.join(hit.labels)}]" if hit.labels else ""
-    return _plain(f"{rank}{hit.distance_bits:3d} bits  {hit.silo:{width}}  {hit.caption or hit.id}{labels}")
+    return (
+        f"{rank}{hit.distance_bits:3d} bits  {visible(hit.silo):{width}}  {visible((hit.caption or hit.id) + labels)}"
+    )
 
 
 def _whole_cells(number: int, hit: Hit) -> tuple[str, ...]:
     rank = () if hit.rank is None else (str(hit.rank),)
     cells = (str(number), *rank, f"{hit.distance_bits} bits", hit.silo, hit.caption or hit.id, ", ".join(hit.labels))
-    return tuple(map(_plain, cells))
+    return tuple(map(visible, cells))
 
 
 def _cells(number: int, hit: Hit) -> tuple[str, ...]:
@@ -97,12 +98,7 @@ def _html_row(cells: list[str], tag: str) -> str:
 def _image(hit: Hit) -> str:
     if hit.preview_url is None:
         return ""
-    return f'<img src="{escape(hit.preview_url)}" alt="{escape(hit.caption or hit.id)}" height="{PREVIEW_PIXELS}">'
-
-
-def _plain(text: str) -> str:
-    """Return a text with control characters replaced by spaces."""
-    return text.translate(_CONTROL)
+    return f'<img src="{escape(hit.preview_url)}" alt="{escape(visible(hit.caption or hit.id))}" height="{PREVIEW_PIXELS}">'
 
 
 def _short(text: str, columns: int) -> str:

@@ -18,6 +18,7 @@ from silohash.study.progress import StudyProgress
 from silohash.study.results import RUNS, StudyResults, collect, write_summary
 from silohash.study.tuning import Tuning
 from silohash.study.worker import FAILED, USER_ERROR
+from silohash.visible import visible_lines
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def run_study(
 
     def notify(text: str) -> None:
         """Print a line next to the progress bars."""
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     with locked(out, f"Another silohash study is working in {out}. Wait until it has ended, or choose another --out."):
         write_text(out / "study.toml", config.to_toml())

@@ -21,6 +21,8 @@ from silohash.study.pivot import Cell, field_values, figure_cell, runs_by_choice
 from silohash.study.results import StudyResults
 from silohash.study.tables import TABLES
 from silohash.types import UserError
+from silohash.visible import csv_cell
+from silohash.visible import markdown as markdown_of
 
 PUBLISHED = "published"
 FOLDER = "papers"
@@ -224,7 +226,7 @@ def _markdown(table: PaperTable, fields: Sequence[str], pairs: Sequence[_Pair]) 
         *dict.fromkeys(f"Ours: {pair.ours.conditions}." for pair in pairs if pair.ours.conditions),
     ]
     headings = [*fields, "published", "ours", "95 % interval", "ours minus published"]
-    lines = [[*pair.names, *_figures(float(pair.published), pair.ours)] for pair in found]
+    lines = [[*map(markdown_of, pair.names), *_figures(float(pair.published), pair.ours)] for pair in found]
     text = markdown_table(headings, lines, numbers_from=len(fields))
     return f"### {table.title}\n\n{text}\n{''.join(f'- {note}{chr(10)}' for note in notes)}"
 
@@ -236,7 +238,7 @@ def _csv(fields: Sequence[str], pairs: Sequence[_Pair]) -> str:
     for pair in pairs:
         figures = (pair.ours.mean, pair.ours.low, pair.ours.high)
         values = ["" if math.isnan(value) else value for value in figures]
-        writer.writerow([*pair.names, pair.published, *values, len(pair.ours.values)])
+        writer.writerow([*map(csv_cell, pair.names), pair.published, *values, len(pair.ours.values)])
     return stream.getvalue()
 
 

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from silohash.config.sections import RunConfig
 from silohash.study.jobs import Job, Outcome
+from silohash.visible import visible
 
 
 class StudyProgress:
@@ -89,7 +90,7 @@ class StudyProgress:
         return f", about {duration(seconds_per_round * (self.total_rounds - rounds))} left"
 
     def _print(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def duration(seconds: float) -> str:

@@ -18,6 +18,8 @@ from silohash.study.annotations import SIGNIFICANT, annotated
 from silohash.study.costs import cost_table
 from silohash.study.pivot import Cell, ResultTable, result_tables
 from silohash.study.results import StudyResults
+from silohash.visible import csv_cell, visible
+from silohash.visible import markdown as markdown_of
 
 TABLES = "tables"
 FIGURES = "figures.csv"
@@ -33,7 +35,7 @@ _LATEX = {
     **{letter: f"${letter}$" for letter in "<>|"},
     **{letter: f"{{{letter}}}" for letter in "[]*"},
     "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "–": "--", "—": "---", "…": r"\ldots{}",
-    "†": r"$^\dagger$", "‡": r"$^\ddagger$", '"': "''", "’": "'",
+    "⟨": r"$\langle$", "⟩": r"$\rangle$", "†": r"$^\dagger$", "‡": r"$^\ddagger$", '"': "''", "’": "'",
 }  # fmt: skip
 """Character -> its LaTeX source. Square brackets and asterisks have a meaning at a line's end, hence the braces."""
 
@@ -69,11 +71,11 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
 
 def markdown(table: ResultTable) -> str:
     """Return a table as Markdown: its title, the table and a list of its notes."""
-    headings = [*table.row_fields, *(", ".join(column) for column in table.columns)]
-    lines = [[*row, *(_markdown_cell(table, cell) for cell in cells)] for row, cells in table.lines()]
+    headings = [*map(markdown_of, table.row_fields), *(markdown_of(", ".join(column)) for column in table.columns)]
+    lines = [[*map(markdown_of, row), *(_markdown_cell(table, cell) for cell in cells)] for row, cells in table.lines()]
     body = markdown_table(headings, lines, numbers_from=len(table.row_fields))
-    notes = "".join(f"- {note}\n" for note in table.notes)
-    return f"### {table.title}\n\n{body}\n{notes}"
+    notes = "".join(f"- {visible(note)}\n" for note in table.notes)
+    return f"### {markdown_of(table.title)}\n\n{body}\n{notes}"
 
 
 def summary(table: ResultTable) -> str:
@@ -128,7 +130,7 @@ def escaped(text: str) -> str:
         >>> print(escaped("50% of R&D_1 ± β"))
         50\% of R\&D\_1 $\pm$ $\beta$
     """
-    return "".join(_LATEX.get(letter) or _greek(letter) for letter in text)
+    return "".join(_LATEX.get(letter) or _greek(letter) for letter in visible(text))
 
 
 def value_text(table: ResultTable, cell: Cell) -> tuple[str, str]:
@@ -208,9 +210,12 @@ def _cell_line(cell: Cell) -> list[object]:
 def _csv(columns: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(lines)
+    writer.writerows([_csv_value(value) for value in line] for line in (columns, *lines))
     return stream.getvalue()
+
+
+def _csv_value(value: object) -> object:
+    return csv_cell(visible(value)) if isinstance(value, str) else value
 
 
 def _greek(letter: str) -> str:

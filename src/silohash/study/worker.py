@@ -16,6 +16,7 @@ from typing import Any
 
 from silohash.runtime.processes import serve
 from silohash.types import UserError
+from silohash.visible import visible_lines
 
 FAILED = 1
 USER_ERROR = 2
@@ -99,7 +100,7 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
 
 
 def _print(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{visible_lines(text)}\n")
 
 
 if __name__ == "__main__":

@@ -114,6 +114,8 @@ def ending(monkeypatch: pytest.MonkeyPatch, error: BaseException):
 def test_errors_become_a_sentence_and_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     said = ending(monkeypatch, UserError("There is no such thing."))
     assert (said.code, said.out, said.err) == (2, "", "silohash: There is no such thing.\n")
+    said = ending(monkeypatch, UserError('"\x1b[2J" is not\nsilohash: all is well'))
+    assert said.err == 'silohash: "⟨U+001B⟩[2J" is not\n  silohash: all is well\n'
     for interruption in (KeyboardInterrupt(), SystemExit(130)):
         said = ending(monkeypatch, interruption)
         assert said.code == 130

@@ -35,3 +35,29 @@ def test_tables_are_wide_without_a_terminal() -> None:
     assert console.console().width == console.PLAIN_WIDTH
     assert console.console().stderr
     assert not console.console(err=False).stderr
+
+
+def test_hidden_characters_are_shown_and_lines_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_result("two\nlines\x1b[31m")
+    console.print_status("a\u202eb\r")
+    written = capsys.readouterr()
+    assert (written.out, written.err) == ("two\nlines⟨U+001B⟩[31m\n", "a⟨U+202E⟩b⟨U+000D⟩\n")
+
+
+def test_json_escapes_hidden_characters_and_stays_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b\x9b31m\u202e\u2028\udcff\U000e0041é"
+    console.print_json({hostile: hostile})
+    text = capsys.readouterr().out
+    assert json.loads(text) == {"schema": 1, hostile: hostile}
+    assert all(" " <= letter <= "~" or letter in "\né" for letter in text)
+
+
+def test_markup_in_a_table_is_printed_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.table import Table
+
+    table = Table("[red]run[/red]", title="[link=file:///x]y[/link]")
+    table.add_row("[bold]name[/bold] :smile:")
+    console.console(err=False).print(table)
+    written = capsys.readouterr().out
+    for text in ("[red]run[/red]", "[link=file:///x]y[/link]", "[bold]name[/bold] :smile:"):
+        assert text in written

@@ -86,7 +86,7 @@ def test_warnings_and_rejected_updates_are_limits(run: Run, tmp_path: Path) -> N
         if path.name != "rounds.jsonl":
             (tmp_path / path.name).symlink_to(path)
     records = [json.loads(line) for line in run.rounds_path.read_text(encoding="utf-8").splitlines()]
-    records[0]["warnings"] = ["all codes are alike", "north: its move is 12 times as large"]
+    records[0]["warnings"] = ["all codes are alike", "<script>\x1b", "north: its move is 12 times as large"]
     records[1]["warnings"] = ["north: its move is 34 times as large"]
     records[1]["silos"][0]["rejected"] = "not finite"
     (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
@@ -94,6 +94,7 @@ def test_warnings_and_rejected_updates_are_limits(run: Run, tmp_path: Path) -> N
     assert "all codes are alike" in limits
     assert "north: its move is 34 times as large (in 2 rounds)" in limits
     assert "12 times" not in limits
+    assert "\\<script>⟨U+001B⟩" in limits
     assert "not finite" in limits
 
 

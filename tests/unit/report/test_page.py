@@ -226,6 +226,22 @@ def test_text_from_elsewhere_is_not_markup():
     assert "javascript:" not in page
 
 
+def test_hidden_characters_of_a_silo_are_shown():
+    evil = "\x1b[31m\u202ered\u2069\u200b\0\n"
+    bad = item(evil, silo=evil, text=evil, labels=(evil,))
+    search = ExampleSearch(task="t2i", query=bad, hits=(ExampleHit(item=bad, distance_bits=1),))
+    page = render(
+        made_up_report(
+            title=evil, facts={evil: evil}, runs=(made_up_run(evil), made_up_run("b")),
+            examples=Examples(drawn=evil, searches=(search,)), silos=(SiloSummary(name=evil, items=1, train=1),),
+            label_table=LabelTable((evil,), (evil,), np.ones((1, 1), np.int64)),
+            warnings=(ReportWarning("training", evil),),
+        )
+    )  # fmt: skip
+    assert not {"\x1b", "\u202e", "\u2069", "\u200b", "\0"} & set(page)
+    assert page.count("⟨U+001B⟩[31m⟨U+202E⟩red⟨U+2069⟩⟨U+200B⟩⟨U+0000⟩⟨U+000A⟩") > 10
+
+
 def test_method_that_uses_the_label_of_the_query_is_kept_apart():
     unfair = made_up_run("unfair", 0.3, cards=(card("unfair", needs_label_at_query=True),))
     page = render(made_up_report(runs=(made_up_run("a"), made_up_run("b", 0.1), unfair)))

@@ -77,3 +77,8 @@ def test_other_formats_are_refused(tmp_path):
     with drawing(2, 1) as figure, pytest.raises(UserError, match=r"neither \.svg nor \.png"):
         save_figure(figure, tmp_path / "a.pdf", "A line")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_hidden_characters_are_shown_in_titles_and_names():
+    assert short("a\x1bb", 20) == "a⟨U+001B⟩b"
+    assert ElementTree.fromstring(drawn(title="a\x1b")).get("aria-label") == "a⟨U+001B⟩"  # noqa: S314  our own plot

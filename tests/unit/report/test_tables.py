@@ -23,7 +23,12 @@ from tests.reports import NAN, ROW, row
 
 
 def test_results_come_back_to_the_last_bit(tmp_path):
-    rows = [row(), row(run='a, "b"\nc', value=1 / 3, best=NAN, worst=NAN, task="i2t"), row(low=-0.0, queries=0)]
+    rows = [
+        row(run="=cmd()"),
+        row(dataset="-\x1b"),
+        row(run='a, "b"\nc', value=1 / 3, best=NAN, worst=NAN, task="i2t"),
+        row(low=-0.0, queries=0),
+    ]
     write_results(tmp_path / "results.csv", rows)
     found = read_results(tmp_path / "results.csv")
     for before, after in zip(rows, found, strict=True):
@@ -153,3 +158,12 @@ def test_comparison_leads_and_settles():
     assert [table.settled(line) for line in range(4)] == [True, False, False, False]
     text = compare_markdown(rows)
     assert "**0.700** (0.690–0.710) | 0.600 (0.590–0.610) | – |" in text
+
+
+def test_names_are_neither_formulas_nor_markup_nor_hidden(tmp_path):
+    rows = [row(run="=cmd()"), row(run="<b>\x1b|")]
+    write_results(tmp_path / "results.csv", rows)
+    lines = (tmp_path / "results.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[0] for line in lines[1:]] == ["'=cmd()", "<b>\x1b|"]
+    assert [line.split(" | ")[0] for line in markdown(rows).splitlines()[2:]] == ["| =cmd()", "| \\<b>⟨U+001B⟩\\|"]
+    assert compare_markdown(rows).splitlines()[0].endswith("| =cmd() | \\<b>⟨U+001B⟩\\| |")

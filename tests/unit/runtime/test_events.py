@@ -104,9 +104,9 @@ def test_names_and_warnings_are_printed_as_they_are_without_colors() -> None:
     progress = ConsoleProgress(Console(file=stream, width=200, color_system="standard", highlight=True))
     progress.start(name="[bold]fedavg[/bold]", total_rounds=5, first_round=0)
     strange = SiloRecord("[red]north[/red]", 27, None, 0.1, rejected="7 NaN")
-    progress.round(replace(record(1), silos=[strange], warnings=["[b]3 items[/b]"]))
+    progress.round(replace(record(1), silos=[strange], warnings=["[b]3 items[/b]\x1b[2J\n"]))
     assert stream.getvalue().splitlines() == [
         "[bold]fedavg[/bold]: round 2/5  loss 0.6000  validation 50.0  0.5 s",
         "  [red]north[/red]: update rejected: 7 NaN",
-        "  warning: [b]3 items[/b]",
+        "  warning: [b]3 items[/b]⟨U+001B⟩[2J⟨U+000A⟩",
     ]

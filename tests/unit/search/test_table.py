@@ -76,10 +76,25 @@ def test_an_empty_result_says_so():
 
 
 def test_control_characters_do_not_reach_the_terminal():
-    hits = replace(HITS, payloads=({"caption": "a\x1b[31mred\nline\x9b"}, {}), missing_silos={"e\x1b": "x\ry"})
-    for text in (*as_lines(hits), as_text(hits), *notes(hits)):
-        assert not {"\x1b", "\x9b", "\r"} & set(text)
-    assert len(as_lines(hits)[0].splitlines()) == 1
+    hits = replace(
+        HITS,
+        ids=("a", "\u202etxt.exe"),
+        silos=("nor\x07th", "far south"),
+        payloads=({"caption": "a\x1b[31mred\nline\x9b", "labels": ["\u200b"]}, {}),
+        missing_silos={"e\x1b": "x\ry"},
+    )
+    assert as_lines(hits) == [
+        "  1 bits  nor⟨U+0007⟩th  a⟨U+001B⟩[31mred⟨U+000A⟩line⟨U+009B⟩  [⟨U+200B⟩]",
+        " 12 bits  far south      ⟨U+202E⟩txt.exe",
+    ]
+    assert notes(hits) == ["e⟨U+001B⟩ did not answer: x⟨U+000D⟩y"]
+    assert as_text(hits).splitlines() == [
+        "#  distance  silo           caption                               labels",
+        "1    1 bits  nor⟨U+0007⟩th  a⟨U+001B⟩[31mred⟨U+000A⟩line⟨U+009B⟩  ⟨U+200B⟩",
+        "2   12 bits  far south      ⟨U+202E⟩txt.exe",
+        "e⟨U+001B⟩ did not answer: x⟨U+000D⟩y",
+    ]
+    assert not {"\x07", "\x1b", "\x9b", "\n", "\r", "\u200b", "\u202e"} & set(as_html(hits))
 
 
 def test_html_is_escaped():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from silohash.report.tables import COLUMNS
-from silohash.study.tables import escaped, latex, markdown, summary, write_tables
+from silohash.study.tables import escaped, latex, long_form, markdown, summary, write_tables
 from tests import synthetic_studies as made_up
 
 
@@ -87,3 +87,21 @@ def test_written_files(tmp_path):
     before = [path.read_bytes() for path in written]
     write_tables(study, tmp_path)
     assert [path.read_bytes() for path in written] == before
+
+
+def test_names_are_neither_formulas_nor_markup_nor_hidden():
+    study = made_up.synthetic_study(
+        made_up.axis("method", "=cmd()", "<b>\x1b"),
+        made_up.BITS,
+        value=lambda choices, seed, task: 0.5,
+        table=made_up.TABLE,
+        title="[a](b)",
+    )
+    table = made_up.only_table(study)
+    assert markdown(table).startswith("### [a\\](b)")
+    assert "| \\<b>⟨U+001B⟩ |" in markdown(table)
+    assert r"<b>" not in latex(table)
+    assert r"$<$b$>$$\langle$U+001B$\rangle$ &" in latex(table)
+    for text in (summary(table), long_form(study)):
+        first = {line["method" if "method" in line else "axis method"] for line in read_csv(text)}
+        assert first == {"'=cmd()", "<b>⟨U+001B⟩"}

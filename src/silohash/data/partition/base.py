@@ -20,6 +20,7 @@ from silohash.files import digest_arrays, digest_json
 from silohash.registry import suggestion
 from silohash.seeds import numpy_generator
 from silohash.types import Rows, UserError
+from silohash.visible import visible
 
 SCHEMA = 1
 MAKE_AGAIN = "Make it again with `silohash partition`."
@@ -279,9 +280,10 @@ def aligned(lines: Sequence[Sequence[str]], *, right: Container[int]) -> list[st
         lines: cells of each line, the head first.
         right: positions of the columns that are aligned to the right, as those of numbers.
     """
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    shown = [[visible(cell) for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     formats = [f"{{:{'>' if place in right else '<'}{width}}}" for place, width in enumerate(widths)]
-    return ["  ".join(formats).format(*line).rstrip() for line in lines]
+    return ["  ".join(formats).format(*line).rstrip() for line in shown]
 
 
 def check_count(silos: int | None, items: int) -> int:

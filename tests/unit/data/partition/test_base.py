@@ -279,3 +279,8 @@ def test_fractions_may_be_given_with_their_number_and_nothing_else():
         nested(archive, 3, [0.5, 1.0], 0)
     with pytest.raises(UserError, match="fractions is 5; it must be growing shares"):
         nested(archive, None, 5, 0)
+
+
+def test_hidden_characters_do_not_break_the_table():
+    lines = [["silo", "items"], ["no\nrth\x1b", "7"]]
+    assert aligned(lines, right={1}) == ["silo                   items", "no⟨U+000A⟩rth⟨U+001B⟩      7"]
