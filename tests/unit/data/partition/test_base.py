@@ -284,3 +284,21 @@ def test_fractions_may_be_given_with_their_number_and_nothing_else():
 def test_hidden_characters_do_not_break_the_table():
     lines = [["silo", "items"], ["no\nrth\x1b", "7"]]
     assert aligned(lines, right={1}) == ["silo                   items", "no⟨U+000A⟩rth⟨U+001B⟩      7"]
+
+
+def test_a_column_states_the_number_of_silos_and_other_kinds_need_it():
+    archive = made_up_archive(200)
+    assert len(partition(archive, "column", None, 0, column="place")) == 5
+    with pytest.raises(UserError, match="silos is None; it must be a whole number of at least 1"):
+        partition(archive, "iid", None, 0)
+    with pytest.raises(UserError, match="silos is 500, and there are 90 items to train on"):
+        partition(archive, "column", 500, 0, column="place")
+
+
+def test_sizes_are_aligned_to_the_right():
+    archive = made_up_archive(20)
+    small = Partition("iid", {}, 0, (SiloRows("a", np.arange(3)), SiloRows("b", np.arange(3, 20))))
+    head, *lines = small.describe(archive).splitlines()[1:]
+    for name, sizes in (("items", [" 3", "17"]), ("train", [" 0", " 9"])):
+        end = head.index(name) + len(name)
+        assert [line[end - 2 : end] for line in lines] == sizes
