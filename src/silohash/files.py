@@ -1,25 +1,35 @@
-"""Write files atomically (to a temporary file that is then renamed), and explain damaged files when reading."""
+"""Write files atomically (to a temporary file that is then renamed), and read them with a check of their form.
+
+`read_json`, `read_toml`, `read_text`, `read_npy` and `read_arrays` are the only readers of our own files. Each ends in a
+`UserError` that names the file if the content is damaged or does not have the expected form (`silohash.forms`).
+"""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 import threading
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import save as _save_safetensors
 
+from silohash.forms import AGAIN, INTERRUPTED, detail, of_json, reading
 from silohash.types import Arrays, UserError
 
+T = TypeVar("T")
+
 BLOCK_BYTES = 1 << 20
+TRAIN_AGAIN = "Restore it, or run the training again."
+NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 WRITTEN = ".written.json"
 """Name of the file that lists a folder's generated files (see `note_written`)."""
 NOT_WRITABLE = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
@@ -87,20 +97,81 @@ def write_json(path: Path, content: Any) -> None:  # noqa: ANN401  any JSON valu
     write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
-def read_json(path: Path) -> Any:  # noqa: ANN401  any JSON value
-    """Read a JSON file.
+def read_json(path: Path, form: type[T], *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> T:
+    """Read a JSON file that has a form.
+
+    Args:
+        path: the file.
+        form: the expected type: a dataclass, a pydantic model, or a type such as ``dict[str, str]``.
+        remedy: what to do if the file is damaged.
+        missing: what to do if the file does not exist.
 
     Raises:
-        UserError: If the file is missing, damaged or not readable.
+        UserError: If the file is missing or not readable, is not JSON, or does not have the form.
     """
+    with reading(path, remedy=remedy, missing=missing):
+        return of_json(path.read_bytes(), form)
+
+
+def read_text(path: Path, *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> str:
+    """Read a UTF-8 text file, without a byte order mark.
+
+    Raises:
+        UserError: If the file is missing, not readable or not UTF-8.
+    """
+    with reading(path, remedy=remedy, missing=missing):
+        return path.read_bytes().decode("utf-8-sig")
+
+
+def read_toml(path: Path, *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> dict[str, Any]:
+    """Read a TOML file. A byte order mark at its beginning is ignored.
+
+    Raises:
+        UserError: If the file is missing or not readable, or is not TOML.
+    """
+    with reading(path, remedy=remedy, missing=missing):
+        content = path.read_bytes()
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"{path} is missing. Was the run interrupted before it was written?") from error
-    except OSError as error:
-        raise UserError(f"{path} could not be read ({error.strerror or error}).") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is damaged ({error}). Remove it and run the command again.") from error
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not valid TOML: {detail(error)}. {remedy}") from error
+
+
+def read_npy(path: Path, *, mapped: bool = False, remedy: str = AGAIN, missing: str = INTERRUPTED) -> np.ndarray:
+    """Read an array of numbers or strings from an ``.npy`` file.
+
+    The length that the header states is compared with the length of the file before anything is allocated.
+
+    Args:
+        path: the file.
+        mapped: map the file into memory instead of reading it.
+        remedy: what to do if the file is damaged.
+        missing: what to do if the file does not exist.
+
+    Raises:
+        UserError: If the file is missing or not readable, is not an ``.npy`` file, is shorter than its header states, or
+            holds Python objects.
+    """
+    with reading(path, remedy=remedy, missing=missing):
+        with path.open("rb") as stream:
+            _check_npy(stream, path.stat().st_size)
+        array: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+        return array
+
+
+def _check_npy(stream: BinaryIO, size_bytes: int) -> None:
+    """Check that the header of an ``.npy`` file states an array of numbers that fits into the file."""
+    version = np.lib.format.read_magic(stream)
+    if version not in NPY_HEADERS:
+        raise ValueError(f"version {version} of the format is not supported")
+    shape, _, dtype = NPY_HEADERS[version](stream)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which are not read because they can run code")
+    stated = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or stated > size_bytes - stream.tell():
+        raise ValueError(
+            f"its header states an array of shape {shape} and type {dtype}, for which the file is too short"
+        )
 
 
 def note_written(folder: Path, written: Iterable[Path]) -> None:
@@ -115,7 +186,7 @@ def note_written(folder: Path, written: Iterable[Path]) -> None:
     if not note.exists() and not names:
         return
     with explaining_disk_errors(folder):
-        for name in set(read_json(note) if note.exists() else ()) - set(names):
+        for name in set(read_json(note, list[str]) if note.exists() else ()) - set(names):
             (folder / Path(name).name).unlink(missing_ok=True)
     write_json(note, names)
 
@@ -126,25 +197,19 @@ def write_arrays(path: Path, arrays: Arrays, about: Mapping[str, Any] | None = N
     write_bytes(path, _save_safetensors(contiguous, metadata={"about": json.dumps(about or {}, sort_keys=True)}))
 
 
-def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Return the arrays and the JSON value that `write_arrays` wrote.
+def read_arrays(path: Path, *, remedy: str = TRAIN_AGAIN, missing: str = INTERRUPTED) -> tuple[Arrays, dict[str, Any]]:
+    """Return the arrays and the JSON object that `write_arrays` wrote.
 
     Raises:
-        UserError: If the file is missing, truncated or of another kind.
+        UserError: If the file is missing or not readable, is truncated, or is not a safetensors file of numbers.
     """
     from safetensors import safe_open
 
-    try:
+    with reading(path, remedy=remedy, missing=missing):
         with safe_open(path, framework="numpy") as stream:
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118  not a mapping
-            about = json.loads((stream.metadata() or {}).get("about", "{}"))
-    except FileNotFoundError as error:
-        raise UserError(f"{path} is missing. Was the run interrupted before it was written?") from error
-    except OSError as error:
-        raise UserError(f"{path} could not be read ({error.strerror or error}).") from error
-    except (SafetensorError, ValueError) as error:
-        raise UserError(f"{path} is damaged or truncated ({error}). Restore it, or run the training again.") from error
-    return arrays, about
+            about = of_json((stream.metadata() or {}).get("about", "{}"), dict[str, Any])
+        return arrays, about
 
 
 @contextmanager

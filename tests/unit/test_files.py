@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,7 +84,7 @@ def test_a_folder_where_a_file_should_be_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a\.json"):
         files.write_json(tmp_path / "a.json", {})
     with pytest.raises(UserError, match=r"a\.json"):
-        files.read_json(tmp_path / "a.json")
+        files.read_json(tmp_path / "a.json", dict[str, Any])
     with pytest.raises(UserError, match=r"a\.json"):
         files.read_arrays(tmp_path / "a.json")
     assert names(tmp_path) == ["a.json"]
@@ -114,7 +115,7 @@ def test_two_threads_may_write_one_file(tmp_path: Path) -> None:
 def test_json_keeps_its_values_and_one_form(tmp_path: Path) -> None:
     files.write_json(tmp_path / "a.json", {"b": [1, 2.5, None], "a": "ö"})
     files.write_json(tmp_path / "b.json", {"a": "ö", "b": [1, 2.5, None]})
-    assert files.read_json(tmp_path / "a.json") == {"a": "ö", "b": [1, 2.5, None]}
+    assert files.read_json(tmp_path / "a.json", dict[str, Any]) == {"a": "ö", "b": [1, 2.5, None]}
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
 
 
@@ -122,12 +123,12 @@ def test_json_keeps_its_values_and_one_form(tmp_path: Path) -> None:
 def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(UserError, match=r"a\.json is damaged"):
-        files.read_json(tmp_path / "a.json")
+        files.read_json(tmp_path / "a.json", dict[str, Any])
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a\.json is missing"):
-        files.read_json(tmp_path / "a.json")
+        files.read_json(tmp_path / "a.json", dict[str, Any])
     with pytest.raises(UserError, match=r"a\.safetensors is missing"):
         files.read_arrays(tmp_path / "a.safetensors")
 
@@ -165,7 +166,7 @@ def test_arrays_cut_off_anywhere_are_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for length in (0, 1, 7, 8, 20, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(UserError, match=r"state\.safetensors is damaged or truncated"):
+        with pytest.raises(UserError, match=r"state\.safetensors is damaged"):
             files.read_arrays(path)
 
 
@@ -319,7 +320,7 @@ def test_generated_files_of_an_earlier_call_are_removed_and_others_stay(tmp_path
     for name in ("first.csv", "second.csv", "mine.txt"):
         (tmp_path / name).write_text(name)
     files.note_written(tmp_path, [tmp_path / "second.csv", tmp_path / "first.csv"])
-    assert files.read_json(tmp_path / files.WRITTEN) == ["first.csv", "second.csv"]
+    assert files.read_json(tmp_path / files.WRITTEN, list[str]) == ["first.csv", "second.csv"]
     files.note_written(tmp_path, [tmp_path / "second.csv"])
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([files.WRITTEN, "mine.txt", "second.csv"])
     files.note_written(tmp_path, [])
@@ -346,3 +347,87 @@ def test_cleaning_up_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "rmdir", refuse)
     with pytest.raises(KeyError, match="mine"), files.folder_beside(tmp_path / "out"):
         raise KeyError("mine")
+
+
+def header(descr: str, shape: str) -> bytes:
+    """Returns the bytes of an .npy file with a header and nothing after it."""
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "EOF"),
+        (b"PK\x03\x04 a zip archive", "magic string"),
+        (header("'<f4'", "(1000000000000000, 4)") + bytes(64), "for which the file is too short"),
+        (header("'<f4'", "(99999999999999999999999,)"), "for which the file is too short"),
+        (header("'<f4'", "(-1, -4)") + bytes(64), "for which the file is too short"),
+        (header("'|O'", "(1,)") + bytes(64), "Python objects"),
+        (header("'<f4'", "(4,)") + bytes(15), "for which the file is too short"),
+        (header("'nonsense'", "(4,)") + bytes(64), "descr is not a valid dtype"),
+        (b"\x93NUMPY\x09\x00" + bytes(100), "version"),
+    ],
+)
+def test_arrays_whose_header_does_not_hold_are_refused(content: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "vector.npy"
+    path.write_bytes(content)
+    for mapped in (False, True):
+        with pytest.raises(UserError, match=rf"vector\.npy is damaged .*{says}.* Do this\."):
+            files.read_npy(path, mapped=mapped, remedy="Do this.")
+
+
+def test_a_zip_archive_of_arrays_is_not_an_array(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros(3))
+    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
+    with pytest.raises(UserError, match=r"a\.npy is damaged or has another format"):
+        files.read_npy(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("array", [np.arange(6.0).reshape(2, 3), np.zeros((0, 3)), np.array("a"), np.array(["ü", "b"])])
+def test_arrays_come_back(array: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", array)
+    for mapped in (False, True):
+        found = files.read_npy(tmp_path / "a.npy", mapped=mapped)
+        assert found.dtype == array.dtype
+        assert np.array_equal(found, array)
+
+
+def test_toml_and_text_with_and_without_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    for mark in (b"", b"\xef\xbb\xbf"):
+        path.write_bytes(mark + 'a = "ü"\r\nb = 1\n'.encode())
+        assert files.read_toml(path) == {"a": "ü", "b": 1}
+        assert files.read_text(path).startswith('a = "ü"')
+    for content, says in ((b"\xff\xfea", "not UTF-8 text: byte 0xff at position 0"), (b"a =", "Invalid value"),
+                          (b"a = " + b"[" * 10_000, "recursion")):  # fmt: skip
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=rf"(?i)a\.toml is not valid TOML: .*{says}.* Correct it\."):
+            files.read_toml(path, remedy="Correct it.")
+    path.write_bytes(b"\xff\xfea")
+    with pytest.raises(UserError, match=r"a\.toml is damaged .*not UTF-8 text"):
+        files.read_text(path)
+    for read in (files.read_text, files.read_toml):
+        with pytest.raises(UserError, match=r"none is missing\. Write it\."):
+            read(tmp_path / "none", missing="Write it.")
+        with pytest.raises(UserError, match="is a folder"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("about", ["[]", "null", "1", "{", '"x"'])
+def test_metadata_of_arrays_is_an_object(about: str, tmp_path: Path) -> None:
+    from safetensors.numpy import save
+
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(save({"x": np.zeros(2)}, metadata={"about": about}))
+    with pytest.raises(UserError, match=r"a\.safetensors is damaged"):
+        files.read_arrays(path)
+
+
+def test_json_of_another_form_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    for content in ("{}", "[]", "null", "1", '{"a": "1"}', '{"a": [1]}', ""):
+        path.write_text(content)
+        form = list[int] if content == "{}" else dict[str, int] if content != "[]" else dict[str, str]
+        with pytest.raises(UserError, match=r"a\.json is damaged .*Remove it"):
+            files.read_json(path, form)

@@ -26,7 +26,7 @@ WITHOUT_A_TEST_FILE = {"cli/__main__.py": "a single call, run by python -m siloh
 
 # A part may import those before it.
 ORDER = (
-    *("types", "visible", "seeds", "registry", "files"),
+    *("types", "visible", "seeds", "registry", "forms", "files"),
     *("index", "evaluate", "data", "features", "models", "exchange", "local", "federated"),
     *("config", "encode", "runtime", "search", "report", "study", "api", "cli"),
 )
@@ -36,6 +36,7 @@ WITHOUT_TORCH = (
     "visible",
     "seeds",
     "registry",
+    "forms",
     "files",
     "data",
     "features",

@@ -9,6 +9,7 @@ import typer
 
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import SEARCH, add_command
+from silohash.files import read_text
 from silohash.types import UserError
 from silohash.visible import visible
 
@@ -133,10 +134,8 @@ def _ids(given: list[str]) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--remove @{path} cannot be read ({error}). Give a text file with one id per line.") from error
+    remedy = "--remove @FILE takes a UTF-8 text file with one id per line."
+    return read_text(path, remedy=remedy, missing=remedy).splitlines()
 
 
 def _remove(run: TrainedRun, ids: list[str], *, as_json: bool) -> None:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from silohash.config.sections import FederatedConfig, LocalConfig, RunConfig, Section
 from silohash.features.network import NETWORK_FILES
 from silohash.federated import FEDERATED_METHODS
+from silohash.files import read_toml
 from silohash.local import LOCAL_METHODS
 from silohash.registry import Registry, current_preset, suggestion
 from silohash.types import MODALITIES, MethodCard, UserError
@@ -165,14 +166,11 @@ def read_override(override: str) -> tuple[str, Any]:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        value = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f'The config file "{path}" does not exist. Create one: silohash new {path}') from error
-    except IsADirectoryError as error:
-        raise UserError(f'"{path}" is a folder, not a TOML file. Create a config: silohash new run.toml') from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}. Correct the file.") from error
+    if path.is_dir():
+        raise UserError(f'"{path}" is a folder, not a TOML file. Create a config: silohash new run.toml')
+    if not path.exists():
+        raise UserError(f'The config file "{path}" does not exist. Create one: silohash new {path}')
+    value = read_toml(path, remedy="Correct the file.")
     _make_absolute(value, path.parent)
     return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,7 +15,16 @@ from silohash.config.sections import RunConfig
 from silohash.encode.encoder import Encoder
 from silohash.features.base import Featuriser
 from silohash.federated.base import FederatedMethod, ServerState
-from silohash.files import digest_arrays, digest_json, folder_beside, read_arrays, read_json, write_arrays, write_json
+from silohash.files import (
+    TRAIN_AGAIN,
+    digest_arrays,
+    digest_json,
+    folder_beside,
+    read_arrays,
+    read_json,
+    write_arrays,
+    write_json,
+)
 from silohash.models.parameters import install
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted
@@ -160,27 +170,40 @@ class TrainedModel:
             raise UserError(
                 f"{folder} does not exist: the run has no trained model yet. Run: silohash resume {folder.parent}"
             )
-        about = read_json(folder / "model.json")
-        if about["format_version"] > FORMAT_VERSION:
+        about = read_json(folder / "model.json", _StoredModel, remedy=TRAIN_AGAIN)
+        if about.format_version > FORMAT_VERSION:
             raise UserError(
-                f"{folder} was written by a newer silohash ({about['silohash']}). Upgrade silohash to read it."
+                f"{folder} was written by a newer silohash ({about.silohash}). Upgrade silohash to read it."
             )
         weights = {}
-        for number, name in enumerate(about["weights"]):
+        for number, name in enumerate(about.weights):
             arrays, _ = read_arrays(folder / f"weights-{number:03d}.safetensors")
             weights[name] = Weights(params=_section(arrays, "params"), extras=_section(arrays, "extras"))
-        same = known is not None and known.config.to_json() == about["config"]
+        same = known is not None and known.config.to_json() == about.config
         return TrainedModel(
-            resolved=known if known is not None and same else load_resolved(about["config"]),
-            spec=ModelSpec.from_json(about["spec"]),
+            resolved=known if known is not None and same else load_resolved(about.config),
+            spec=about.spec,
             featurisers={
                 modality: features.load(folder / f"features-{modality}.safetensors")
                 for modality in MODALITIES
-                if modality in about["modalities"]
+                if modality in about.modalities
             },
             weights=weights,
-            round=about["round"],
+            round=about.round,
         )
+
+
+@dataclass(frozen=True)
+class _StoredModel:
+    """The form of ``model.json``."""
+
+    format_version: int
+    silohash: str
+    config: dict[str, Any]
+    spec: ModelSpec
+    modalities: tuple[Modality, ...]
+    weights: tuple[str, ...]
+    round: int
 
 
 def _section(arrays: Arrays, name: str) -> Arrays:

@@ -9,7 +9,8 @@ import numpy as np
 
 from silohash.data.archive import Column, is_features
 from silohash.features.base import Featuriser
-from silohash.files import read_arrays, write_arrays
+from silohash.files import TRAIN_AGAIN, read_arrays, write_arrays
+from silohash.forms import reading
 from silohash.registry import Registry, suggestion
 from silohash.types import Modality, UserError
 
@@ -77,13 +78,9 @@ def load(path: Path) -> Featuriser:
         UserError: If the file is missing, damaged or of another kind.
     """
     arrays, about = read_arrays(path)
-    try:
+    with reading(path, remedy=TRAIN_AGAIN):
         restored: Featuriser = FEATURISERS.resolve(str(about["kind"])).from_state(arrays, about)
-    except (KeyError, TypeError) as error:
-        raise UserError(
-            f"{path} does not hold a featurizer ({error} is missing). Restore the file, or train again."
-        ) from error
-    return restored
+        return restored
 
 
 def _kind(requested: str, column: Column) -> str:

@@ -13,12 +13,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.data.cache import cache_folder
-from silohash.files import digest_file, folder_beside, read_json, write_json
+from silohash.files import digest_file, folder_beside, read_json, read_npy, write_json
 from silohash.types import Notify, UserError
 
 SCHEMA = 1
@@ -114,20 +115,26 @@ def _drawn(draw: Callable[[int], Pixels], row: int) -> Pixels | None:
         return None
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """The form of ``about.json``."""
+
+    digests: dict[Literal["pixels.npy", "readable.npy"], str]
+
+
 def _open(path: Path, shape: tuple[int, int, int, int]) -> DecodedPictures | None:
     """Return an entry, or None if it is missing or damaged."""
     try:
         stat = (path / "pixels.npy").stat()
         version = (path, stat.st_mtime_ns, stat.st_size)
         if version not in _checked:
-            about = read_json(path / "about.json")
-            if any(digest_file(path / name) != digest for name, digest in about["digests"].items()):
+            about = read_json(path / "about.json", _Entry)
+            if any(digest_file(path / name) != digest for name, digest in about.digests.items()):
                 return None
-            pixels = np.load(path / "pixels.npy", mmap_mode="r", allow_pickle=False)
-            readable = np.load(path / "readable.npy", allow_pickle=False)
+            pixels, readable = read_npy(path / "pixels.npy", mapped=True), read_npy(path / "readable.npy")
             if pixels.shape != shape or readable.shape != shape[:1]:
                 return None
             _checked[version] = DecodedPictures(pixels, readable)
         return _checked[version]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError):
+    except (OSError, UserError):
         return None

@@ -8,10 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from silohash.files import digest_file, digest_json, read_json
 from silohash.types import Modality, UserError
+
+COPY_AGAIN = "Copy it from the source of the model."
 
 PARTS = ("config.json", "*.safetensors", "model.safetensors.index.json")
 PARTS_OF: dict[Modality, tuple[str, ...]] = {
@@ -98,8 +100,26 @@ def sentence_rule(folder: Path) -> SentenceRule | None:
     return SentenceRule(_sentence_pooling(path), _has_unit_length(folder), _sentence_pieces(folder))
 
 
+@dataclass(frozen=True)
+class _Module:
+    """The form of an entry of ``modules.json``."""
+
+    type: str
+
+
+@dataclass(frozen=True)
+class _SentenceConfig:
+    """The entry of ``sentence_bert_config.json`` that is used."""
+
+    max_seq_length: int | None = None
+
+
 def _sentence_pooling(path: Path) -> Literal["cls", "mean"]:
-    modes = [name for name, value in read_json(path).items() if name.startswith("pooling_mode_") and value is True]
+    modes = [
+        name
+        for name, value in read_json(path, dict[str, Any], remedy=COPY_AGAIN).items()
+        if name.startswith("pooling_mode_") and value is True
+    ]
     if len(modes) != 1 or modes[0] not in SENTENCE_POOLING:
         raise UserError(f"{path} requires {', '.join(modes) or 'no pooling'}, which is not supported. Set pooling.")
     return SENTENCE_POOLING[modes[0]]
@@ -109,7 +129,8 @@ def _has_unit_length(folder: Path) -> bool:
     """Tell whether a sentence encoder normalizes its vectors, which is the default if it does not list its modules."""
     if not (folder / "modules.json").is_file():
         return True
-    kinds = [str(module["type"]).rpartition(".")[2] for module in read_json(folder / "modules.json")]
+    modules = read_json(folder / "modules.json", list[_Module], remedy=COPY_AGAIN)
+    kinds = [module.type.rpartition(".")[2] for module in modules]
     unknown = [kind for kind in kinds if kind not in SENTENCE_MODULES]
     if unknown:
         raise UserError(f"{folder} has the module {unknown[0]}, which is not supported. Choose another model.")
@@ -119,7 +140,7 @@ def _has_unit_length(folder: Path) -> bool:
 def _sentence_pieces(folder: Path) -> int:
     if not (folder / "sentence_bert_config.json").is_file():
         return 0
-    return int(read_json(folder / "sentence_bert_config.json").get("max_seq_length") or 0)
+    return read_json(folder / "sentence_bert_config.json", _SentenceConfig, remedy=COPY_AGAIN).max_seq_length or 0
 
 
 def needs_transformers(what: str) -> UserError:

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from silohash.features.model_folder import COPY_AGAIN
 from silohash.files import read_json
+from silohash.forms import reading
 from silohash.types import UserError
 
 FILES = ("preprocessor_config.json", "processor_config.json")
@@ -94,10 +96,11 @@ def read_preparation(folder: Path) -> PicturePreparation:
     """
     for name in FILES:
         if (folder / name).is_file():
-            content = read_json(folder / name)
+            content = read_json(folder / name, dict[str, Any], remedy=COPY_AGAIN)
             value = content.get("image_processor", content if name == FILES[0] else None)
             if isinstance(value, Mapping):
-                return preparation_of(value, folder / name)
+                with reading(folder / name, remedy=COPY_AGAIN):
+                    return preparation_of(value, folder / name)
     raise UserError(
         f"{folder / FILES[0]} is missing, which specifies how pictures are resized and scaled. "
         "Copy it from the source of the model."

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from silohash.data.archive import Column, is_features
 from silohash.features.base import Value, blocks, known
+from silohash.files import read_text
 from silohash.types import Arrays, Modality, Rows, UserError
 
 BLOCK_ROWS = 4_096
@@ -283,10 +284,8 @@ def _read_vocabulary(vocabulary: object) -> tuple[str, ...] | None:
     if vocabulary is None:
         return None
     if isinstance(vocabulary, str | Path):
-        try:
-            lines = Path(vocabulary).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"[features] vocabulary {vocabulary} could not be read ({error}).") from error
+        remedy = "[features] vocabulary is the path of a UTF-8 text file with one word per line."
+        lines = read_text(Path(vocabulary), remedy=remedy, missing=remedy).splitlines()
         return tuple(line.strip() for line in lines if line.strip())
     if isinstance(vocabulary, list | tuple) and all(isinstance(word, str) for word in vocabulary):
         return tuple(vocabulary)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.features.model_folder import needs_transformers
+from silohash.features.model_folder import COPY_AGAIN, needs_transformers
 from silohash.files import read_json
+from silohash.forms import reading
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def read_word_pieces(folder: Path, most: int = LONGEST) -> WordPieces:
 
 def _places(folder: Path, padding: int) -> int:
     """Return the number of pieces for which a model has positions."""
-    config = read_json(folder / "config.json")
-    config = config.get("text_config") or config
-    places = int(config.get("max_position_embeddings") or LONGEST)
-    return places - padding - 1 if config.get("model_type") in COUNTING_FROM_PADDING else places
+    whole = read_json(folder / "config.json", dict[str, Any], remedy=COPY_AGAIN)
+    with reading(folder / "config.json", remedy=COPY_AGAIN):
+        config = whole.get("text_config") or whole
+        places = int(config.get("max_position_embeddings") or LONGEST)
+        return places - padding - 1 if config.get("model_type") in COUNTING_FROM_PADDING else places

@@ -12,7 +12,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from PIL import Image
 from silohash import seeds
 from silohash.data.archive import Archive
 from silohash.files import read_json, write_json
+from silohash.forms import damaged
 from silohash.index.codes import Words
 from silohash.report.content import ExampleHit, ExampleItem, Examples, ExampleSearch
 from silohash.report.style import short
@@ -39,6 +40,7 @@ SEARCHES_PER_TASK = 3
 HITS_PER_SEARCH = 5
 MOST_TASKS = 2
 MOST_CHARACTERS = 240
+MEASURE_AGAIN = 'Remove it and run "silohash evaluate" on the run again.'
 PICTURE_PIXELS = 160
 """Longest side of a thumbnail."""
 
@@ -231,6 +233,15 @@ def write_examples(path: Path, examples: Examples) -> None:
     write_json(path, {"format_version": FORMAT_VERSION, **asdict(examples)})
 
 
+@dataclass(frozen=True)
+class _StoredExamples:
+    """The form of ``examples.json``."""
+
+    format_version: int
+    drawn: str
+    searches: tuple[ExampleSearch, ...]
+
+
 def read_examples(path: Path) -> Examples | None:
     """Read ``examples.json``; None if the run has none.
 
@@ -239,22 +250,12 @@ def read_examples(path: Path) -> Examples | None:
     """
     if not path.exists():
         return None
-    content = read_json(path)
-    try:
-        return Examples(drawn=str(content["drawn"]), searches=tuple(_read_search(each) for each in content["searches"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f'{path} is damaged ({error}). Remove it and run "silohash evaluate" on the run again.'
-        ) from error
-
-
-def _read_search(content: Mapping[str, Any]) -> ExampleSearch:
-    hits = tuple(ExampleHit(**{**hit, "item": _read_item(hit["item"])}) for hit in content["hits"])
-    return ExampleSearch(**{**content, "query": _read_item(content["query"]), "hits": hits})
-
-
-def _read_item(content: Mapping[str, Any]) -> ExampleItem:
-    item = ExampleItem(**{**content, "labels": tuple(content["labels"])})
-    if item.picture and not _DATA_URI.fullmatch(item.picture):
-        raise ValueError(f'the picture of "{item.item_id}" is not embedded')
-    return item
+    stored = read_json(path, _StoredExamples, remedy=MEASURE_AGAIN)
+    if stored.format_version > FORMAT_VERSION:
+        raise UserError(f"{path} was written by a newer silohash. Upgrade silohash to read it.")
+    examples = Examples(drawn=stored.drawn, searches=stored.searches)
+    for search in examples.searches:
+        for item in (search.query, *(hit.item for hit in search.hits)):
+            if item.picture and not _DATA_URI.fullmatch(item.picture):
+                raise damaged(path, f'the picture of "{item.item_id}" is not embedded', MEASURE_AGAIN)
+    return examples

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,11 +15,13 @@ from silohash.data.partition.base import SiloRows
 from silohash.data.partition.drift import drift_of
 from silohash.files import read_json
 from silohash.report.content import Examples, MethodRun, ReportData, ReportWarning, SiloSummary
-from silohash.report.examples import read_examples, released
+from silohash.report.examples import MEASURE_AGAIN, read_examples, released
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.report.tables import choices, read_results
+from silohash.runtime.events import RUN_AGAIN
 from silohash.runtime.run import Run
 from silohash.search.silos import POLICIES
+from silohash.types import Task
 
 DRIFT = "total variation"
 """The distance between label distributions that the report shows."""
@@ -62,7 +65,7 @@ def facts(run: Run) -> dict[str, str]:
     parameters = ", ".join(
         f"{name} {value}" for name, value in run.partition.params.items() if value not in (None, 0.0)
     )
-    environment = read_json(run.folder / "environment.json")
+    environment = read_json(run.folder / "environment.json", _Environment, remedy=RUN_AGAIN)
     measured = read_results(run.results_path)
     return {
         "data": f"{card.name} ({len(run.archive):,} items), protocol {card.protocol}",
@@ -76,8 +79,8 @@ def facts(run: Run) -> dict[str, str]:
         "bits": str(config.local.bits),
         "seed": str(config.seed),
         "config digest": config.digest(),
-        "machine": f"{environment['device']}, {environment['machine']}, torch {environment['packages']['torch']}",
-        "silohash": str(environment["silohash"]),
+        "machine": f"{environment.device}, {environment.machine}, torch {environment.packages.get('torch', 'unknown')}",
+        "silohash": environment.silohash,
     }
 
 
@@ -132,17 +135,43 @@ def round_curve(run: Run) -> RoundCurve:
 
 def radius_curves(run: Run) -> tuple[RadiusCurve, ...]:
     """Return precision and recall by radius, one curve per task, as the evaluation stored them."""
-    stored = read_json(run.curves_path) if run.curves_path.exists() else []
+    if not run.curves_path.exists():
+        return ()
+    stored = read_json(run.curves_path, tuple[_StoredCurve, ...], remedy=MEASURE_AGAIN)
     return tuple(
         RadiusCurve(
             name=run.name,
-            task=value["task"],
-            precision=tuple(_or_nan(precision) for precision in value["precision"]),
-            recall=tuple(value["recall"]),
-            prior=value["prior"],
+            task=curve.task,
+            precision=tuple(_or_nan(precision) for precision in curve.precision),
+            recall=curve.recall,
+            prior=curve.prior,
         )
-        for value in stored
+        for curve in stored
     )
+
+
+@dataclass(frozen=True)
+class _StoredCurve:
+    """The form of an entry of ``curves.json``."""
+
+    task: Task
+    precision: tuple[float | None, ...]
+    recall: tuple[float, ...]
+    prior: float | None
+
+    def __post_init__(self) -> None:
+        if len(self.precision) != len(self.recall):
+            raise ValueError(f"{len(self.precision)} values of precision and {len(self.recall)} of recall")
+
+
+@dataclass(frozen=True)
+class _Environment:
+    """The entries of ``environment.json`` that a report shows."""
+
+    silohash: str
+    device: str
+    machine: str
+    packages: dict[str, str]
 
 
 def _or_nan(value: float | None) -> float:

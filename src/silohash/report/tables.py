@@ -12,11 +12,13 @@ from typing import Any, get_args
 
 from rich.table import Table
 
-from silohash.files import explaining_disk_errors, write_text
+from silohash.files import write_text
+from silohash.forms import reading
 from silohash.types import Evaluation, ResultRow, Task, UserError
 from silohash.visible import csv_cell, csv_text, visible
 from silohash.visible import markdown as markdown_of
 
+MEASURE_AGAIN = 'Remove it and run "silohash evaluate" again.'
 COLUMNS = tuple(f.name for f in fields(ResultRow))
 """The columns of ``results.csv``, in order."""
 
@@ -215,16 +217,11 @@ def read_results(path: Path) -> list[ResultRow]:
     Raises:
         UserError: if the file is missing, or a line is not a result.
     """
-    try:
-        with explaining_disk_errors(path):
-            text = path.read_text(encoding="utf-8")
+    with reading(path, remedy=MEASURE_AGAIN, missing='Run "silohash evaluate" on the run first.'):
+        text = path.read_bytes().decode("utf-8")
         if text and not text.endswith("\n"):
-            raise csv.Error("its last line is incomplete")
+            raise ValueError("its last line is incomplete")
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-    except FileNotFoundError as error:
-        raise UserError(f'{path} is missing. Run "silohash evaluate" on the run first.') from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f'{path} is damaged ({error}). Remove it and run "silohash evaluate" again.') from error
     if not lines or tuple(lines[0]) not in {COLUMNS, _FIRST_COLUMNS}:
         raise UserError(
             f"{path} does not start with the columns of a result table ({', '.join(COLUMNS[:4])}, …). "

@@ -77,7 +77,6 @@ def _holds(folder: Path, archive: Archive) -> bool:
 def _origin(folder: Path) -> dict[str, Any]:
     """Return the note of an index; empty if there is none, as in indexes of earlier versions."""
     try:
-        origin = read_json(folder / NOTE)
+        return read_json(folder / NOTE, dict[str, Any])
     except UserError:
         return {}
-    return origin if isinstance(origin, dict) else {}

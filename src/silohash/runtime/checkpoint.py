@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from silohash.federated.base import ServerState
-from silohash.files import digest_arrays, folder_beside, read_arrays, read_json, write_arrays, write_json
+from silohash.files import (
+    TRAIN_AGAIN,
+    digest_arrays,
+    folder_beside,
+    read_arrays,
+    read_json,
+    write_arrays,
+    write_json,
+)
+from silohash.forms import reading
 from silohash.types import Arrays, UserError
 
 FORMAT_VERSION = 1
@@ -49,22 +58,44 @@ class RunState:
         return self.best_server, self.best_silos, self.best_round
 
 
+@dataclass(frozen=True)
+class _StoredState:
+    """The form of ``state.json``."""
+
+    format_version: int
+    round: int
+    best_score: float | None
+    best_round: int
+    config_digest: str
+    digests: dict[str, str]
+
+    def __post_init__(self) -> None:
+        for names in (("server", "silos"), ("best_server", "best_silos")):
+            if (names[0] == "server" or self.has_best) and not self.digests.keys() >= set(names):
+                raise ValueError(f"the digest of {' or '.join(names)} is missing")
+
+    @property
+    def has_best(self) -> bool:
+        return not self.digests.keys().isdisjoint({"best_server", "best_silos"})
+
+
 def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
     """Replace the checkpoint. If writing is interrupted, the previous checkpoint remains.
 
     Files of the best round are linked from the previous checkpoint if that round has not changed.
     """
-    previous = read_json(folder / "state.json") if (folder / "state.json").exists() else {}
+    path = folder / "state.json"
+    previous = read_json(path, _StoredState, remedy=TRAIN_AGAIN) if path.exists() else None
     with folder_beside(folder) as new:
         digests = {
             "server": _write_server(new / "server.safetensors", state.server),
             "silos": _write_silos(new / "silos.safetensors", state.silos),
         }
         if state.best_server is not None:
-            if previous.get("best_round") == state.best_round and "best_server" in previous.get("digests", {}):
+            if previous is not None and previous.best_round == state.best_round and previous.has_best:
                 for name in ("best_server", "best_silos"):
                     _link(folder / f"{name}.safetensors", new / f"{name}.safetensors")
-                    digests[name] = previous["digests"][name]
+                    digests[name] = previous.digests[name]
             else:
                 digests["best_server"] = _write_server(new / "best_server.safetensors", state.best_server)
                 digests["best_silos"] = _write_silos(new / "best_silos.safetensors", state.best_silos)
@@ -86,22 +117,21 @@ def load_checkpoint(folder: Path, config_digest: str) -> RunState:
         UserError: if it is missing, damaged, or was written for another config or by a newer version of silohash.
     """
     _recover(folder)
-    about = read_json(folder / "state.json")
-    if about.get("format_version", 0) > FORMAT_VERSION:
+    about = read_json(folder / "state.json", _StoredState, remedy=TRAIN_AGAIN)
+    if about.format_version > FORMAT_VERSION:
         raise UserError(f"{folder} was written by a newer silohash. Upgrade silohash to resume this run.")
-    if about["config_digest"] != config_digest:
+    if about.config_digest != config_digest:
         raise UserError(
-            f"{folder} belongs to another config (digest {about['config_digest']}, now {config_digest}). "
+            f"{folder} belongs to another config (digest {about.config_digest}, now {config_digest}). "
             "Put config.toml back as it was, or train into a new folder."
         )
-    digests = about["digests"]
-    best = "best_server" in digests
+    digests, best = about.digests, about.has_best
     return RunState(
-        round=about["round"],
+        round=about.round,
         server=_read_server(folder / "server.safetensors", digests["server"]),
         silos=_read_silos(folder / "silos.safetensors", digests["silos"]),
-        best_score=about["best_score"],
-        best_round=about["best_round"],
+        best_score=about.best_score,
+        best_round=about.best_round,
         best_server=_read_server(folder / "best_server.safetensors", digests["best_server"]) if best else None,
         best_silos=_read_silos(folder / "best_silos.safetensors", digests["best_silos"]) if best else {},
     )
@@ -156,15 +186,17 @@ def _read(path: Path, digest: str) -> Arrays:
 
 def _read_server(path: Path, digest: str) -> ServerState:
     sections: dict[str, Arrays] = {section: {} for section in SECTIONS}
-    for name, array in _read(path, digest).items():
-        section, _, rest = name.partition("/")
-        sections[section][rest] = array
+    with reading(path, remedy=TRAIN_AGAIN):
+        for name, array in _read(path, digest).items():
+            section, _, rest = name.partition("/")
+            sections[section][rest] = array
     return ServerState(**sections)
 
 
 def _read_silos(path: Path, digest: str) -> dict[int, Arrays]:
     silos: dict[int, Arrays] = {}
-    for name, array in _read(path, digest).items():
-        silo, _, rest = name.partition("/")
-        silos.setdefault(int(silo), {})[rest] = array
+    with reading(path, remedy=TRAIN_AGAIN):
+        for name, array in _read(path, digest).items():
+            silo, _, rest = name.partition("/")
+            silos.setdefault(int(silo), {})[rest] = array
     return silos

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from silohash.files import explaining_disk_errors, write_text
+from silohash.files import explaining_disk_errors, read_text, write_text
+from silohash.forms import damaged, fault, of_json
 from silohash.types import UserError
 from silohash.visible import visible
+
+RUN_AGAIN = "Restore the file, or run the training again."
 
 
 @dataclass(frozen=True)
@@ -102,25 +107,25 @@ class JsonLines:
 
 
 def read_rounds(path: Path) -> list[RoundRecord]:
-    """Read ``rounds.jsonl``, without a damaged last line, which an interrupted run can leave.
+    """Read ``rounds.jsonl``, without an incomplete last line, which an interrupted run can leave.
 
     Raises:
         UserError: if any other line is damaged.
     """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    records = []
-    for number, line in enumerate(lines, 1):
-        try:
-            value: dict[str, Any] = json.loads(line)
-            silos = [SiloRecord(**silo) for silo in value.pop("silos")]
-            records.append(RoundRecord(**value, silos=silos))
-        except (ValueError, TypeError, KeyError) as error:
-            if number == len(lines):
-                break
-            raise UserError(f"{path}, line {number} is damaged ({error}). Run the training again.") from error
+    *complete, last = read_text(path, remedy=RUN_AGAIN).split("\n")
+    records = [_record(path, number, line) for number, line in enumerate(complete, 1)]
+    with suppress(ValidationError):
+        records += [of_json(last, RoundRecord)] if last else []
     return records
+
+
+def _record(path: Path, number: int, line: str) -> RoundRecord:
+    try:
+        return of_json(line, RoundRecord)
+    except ValidationError as error:
+        raise damaged(f"{path}, line {number}", fault(error), RUN_AGAIN) from error
 
 
 class ConsoleProgress:

@@ -10,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.files import read_arrays, write_arrays
+from silohash.forms import damaged
 from silohash.runtime.evaluation import Figures
-from silohash.types import Evaluation, Task, UserError
+from silohash.types import Evaluation, Task
+
+MEASURE_AGAIN = 'Remove it and run "silohash evaluate" on the run.'
 
 Key = tuple[Evaluation, Task, str]
 """Evaluation, task and measure."""
@@ -33,13 +36,11 @@ def read_per_query(path: Path) -> tuple[Mapping[Key, npt.NDArray[np.float64]], s
     Raises:
         UserError: if the file is missing or damaged.
     """
-    arrays, about = read_arrays(path)
+    arrays, about = read_arrays(path, remedy=MEASURE_AGAIN, missing='Run "silohash evaluate" on the run first.')
     found: dict[Key, npt.NDArray[np.float64]] = {}
     for name, values in arrays.items():
         parts = name.split("/", 2)
-        if len(parts) < 3 or values.ndim != 1:
-            raise UserError(
-                f'{path} is damaged: it holds an array "{name}". Remove it and run "silohash evaluate" on the run.'
-            )
+        if len(parts) < 3 or values.ndim != 1 or values.dtype != np.float64:
+            raise damaged(path, f'it holds an array "{name}" of {values.dtype} and shape {values.shape}', MEASURE_AGAIN)
         found[cast(Key, tuple(parts))] = values
     return found, str(about.get("queries", ""))

@@ -20,7 +20,15 @@ from silohash.features.base import Featuriser, add_statistics
 from silohash.features.text import BagOfWords
 from silohash.features.tokens import TokenFeatures
 from silohash.features.vectors import pixel_statistics, vectors
-from silohash.files import explaining_disk_errors, read_arrays, read_json, write_arrays, write_json, write_text
+from silohash.files import (
+    explaining_disk_errors,
+    read_arrays,
+    read_json,
+    read_npy,
+    write_arrays,
+    write_json,
+    write_text,
+)
 from silohash.local.base import SiloData
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -219,17 +227,23 @@ class Prepared:
     @staticmethod
     def load(folder: Path) -> Prepared:
         """Map the inputs that `save` wrote. Processes on one machine share the memory."""
-        about = read_json(folder / "prepared.json")
-        arrays: Arrays = {
-            path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in sorted(folder.glob("*.npy"))
-        }
+        about = read_json(folder / "prepared.json", _StoredInputs)
+        arrays: Arrays = {path.stem: read_npy(path, mapped=True) for path in sorted(folder.glob("*.npy"))}
         return Prepared(
             resolved=load_resolved(folder / "config.toml"),
-            spec=ModelSpec.from_json(about["spec"]),
-            silos=[(name, train, validation) for name, train, validation in about["silos"]],
+            spec=about.spec,
+            silos=about.silos,
             arrays=arrays,
             published=read_arrays(folder / PUBLISHED)[0],
         )
+
+
+@dataclass(frozen=True)
+class _StoredInputs:
+    """The form of ``prepared.json``."""
+
+    spec: ModelSpec
+    silos: list[tuple[str, int, int]]
 
 
 def prepare(

@@ -11,9 +11,9 @@ from silohash.config.load import ResolvedConfig, read_config, resolve
 from silohash.config.sections import RunConfig
 from silohash.data.archive import Archive
 from silohash.data.catalogue import open_archive
-from silohash.data.partition.base import Partition
+from silohash.data.partition.base import Partition, read_partition
 from silohash.encode.trained import TrainedModel
-from silohash.files import read_json, write_json, write_text
+from silohash.files import write_json, write_text
 from silohash.runtime.events import RoundRecord, read_rounds
 from silohash.types import UserError
 
@@ -183,7 +183,7 @@ class Run:
             UserError: if the archive has changed since the partition was made.
         """
         self.check()
-        partition = Partition.from_json(read_json(self.folder / "partition.json"))
+        partition = read_partition(self.folder / "partition.json")
         partition.check(self.archive)
         return partition
 

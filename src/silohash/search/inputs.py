@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import numpy as np
 import numpy.typing as npt
 
+from silohash.files import read_npy
 from silohash.types import MODALITIES, Modality, UserError
 
 if TYPE_CHECKING:
@@ -121,9 +122,9 @@ def _from_pixels(pixels: npt.NDArray[np.uint8]) -> Value:
 def _read_vector(vector: VectorLike | None) -> Value:
     if not isinstance(vector, str | Path):
         return np.asarray(vector)
-    try:
-        return np.asarray(np.load(vector, allow_pickle=False))
-    except FileNotFoundError as error:
-        raise UserError(f'The file "{vector}" does not exist. Check its path.') from error
-    except (ValueError, OSError) as error:
-        raise UserError(f'"{vector}" is not a .npy array ({error}). Save the vector with numpy.save.') from error
+    if not Path(vector).exists():
+        raise UserError(f'The file "{vector}" does not exist. Check its path.')
+    found = read_npy(Path(vector), remedy="Save the vector with numpy.save.")
+    if found.dtype.kind not in "fiub":
+        raise UserError(f'"{vector}" holds values of type {found.dtype}. Save a vector of numbers with numpy.save.')
+    return found

@@ -12,12 +12,12 @@ A silo without a file has the default policy.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from silohash.files import read_toml
 from silohash.registry import suggestion
 from silohash.types import MODALITIES, Modality, UserError
 
@@ -74,10 +74,7 @@ def read_policy(path: Path) -> Policy:
     Raises:
         UserError: if the file is not TOML, a key is unknown, or a value is not allowed.
     """
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"The policy {path} cannot be read as TOML ({error}). Correct the file.") from error
+    values = read_toml(path, remedy="Correct the policy.")
     known = [entry.name for entry in fields(Policy)]
     for name in values:
         if name not in known:
@@ -97,7 +94,7 @@ def policy_of(folder: Path, silo: str) -> Policy:
         UserError: if the file is not valid.
     """
     path = folder / f"{silo}.toml"
-    return read_policy(path) if path.is_file() else Policy()
+    return read_policy(path) if path.exists() else Policy()
 
 
 def check_policy_files(folder: Path, silos: Collection[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from silohash.config.load import read_override
 from silohash.config.sections import Section
 from silohash.config.toml import toml_value
 from silohash.evaluate.measures import Measure
+from silohash.files import read_toml
 from silohash.registry import suggestion
 from silohash.study.config_errors import explain
 from silohash.types import Evaluation, UserError
@@ -266,14 +266,11 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
     Raises:
         UserError: if the file is missing or not TOML, or a key, name or value in it is wrong.
     """
-    try:
-        value = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f'There is no study file "{path}". See docs/how-to/studies.md for an example.') from error
-    except IsADirectoryError as error:
-        raise UserError(f'"{path}" is a folder. Give the path of a TOML file.') from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}.") from error
+    if path.is_dir():
+        raise UserError(f'"{path}" is a folder. Give the path of a TOML file.')
+    if not path.exists():
+        raise UserError(f'There is no study file "{path}". See docs/how-to/studies.md for an example.')
+    value = read_toml(path, remedy="Correct the file.")
     return make_study(value, where=str(path), folder=path.parent, overrides=overrides)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from silohash.config.sections import EXECUTION_KEYS, RunConfig
-from silohash.data.partition.base import Partition
-from silohash.files import explaining_disk_errors, read_json
+from silohash.data.partition.base import read_partition
+from silohash.files import explaining_disk_errors
 from silohash.report.tables import read_results
 from silohash.runtime.checkpoint import has_checkpoint, load_checkpoint
 from silohash.runtime.per_query import read_per_query
@@ -91,11 +91,11 @@ def damage(job: Job) -> str:
         return f"it has {left[0].name} but no config.toml" if left else ""
     try:
         started = run.config
-        Partition.from_json(read_json(run.folder / "partition.json"))
+        read_partition(run.folder / "partition.json")
         run.rounds()
         if has_checkpoint(run.checkpoint):
             load_checkpoint(run.checkpoint, started.digest())
-    except (UserError, KeyError, TypeError, ValueError) as error:
+    except UserError as error:
         return str(error)
     return ""
 

@@ -13,6 +13,7 @@ from silohash.data.benchmarks.files import complete_layout, folder_of
 from silohash.data.benchmarks.table import DATASETS
 from silohash.federated import FEDERATED_METHODS
 from silohash.files import write_text
+from silohash.forms import reading
 from silohash.local import LOCAL_METHODS
 from silohash.registry import suggestion
 from silohash.report.tables import markdown_table, number, span
@@ -23,6 +24,8 @@ from silohash.study.tables import TABLES
 from silohash.types import UserError
 from silohash.visible import csv_cell
 from silohash.visible import markdown as markdown_of
+
+REINSTALL = "Reinstall silohash."
 
 PUBLISHED = "published"
 FOLDER = "papers"
@@ -163,14 +166,10 @@ def read_published(path: Path) -> list[dict[str, str]]:
     Raises:
         UserError: if the file is missing or damaged.
     """
-    try:
-        lines = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
+    with reading(path, remedy=REINSTALL, missing=REINSTALL):
+        lines = list(csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8"), newline=""), strict=True))
         _ = [float(line[PUBLISHED]) for line in lines]
-    except FileNotFoundError as error:
-        raise UserError(f"{path} is missing from this installation. Reinstall silohash.") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({error}). Reinstall silohash.") from error
-    return lines
+        return lines
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from silohash.files import read_toml
+from silohash.forms import of_value, reading
 from silohash.report.tables import read_results, write_results
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.per_query import Key, read_per_query
@@ -116,10 +118,16 @@ def read_best(path: Path) -> Tuned:
     Raises:
         UserError: if the file is damaged.
     """
-    try:
-        value = tomllib.loads(path.read_text(encoding="utf-8"))
-        return {name: dict(search["set"]) for name, search in value.items()}
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({error}). Remove it and start the study again.") from error
+    remedy = "Remove it and start the study again."
+    value = read_toml(path, remedy=remedy)
+    with reading(path, remedy=remedy):
+        return {name: search.set for name, search in of_value(value, dict[str, _BestTrial]).items()}
+
+
+@dataclass(frozen=True)
+class _BestTrial:
+    """The entry of a search in ``best.toml`` that is used."""
+
+    set: dict[str, Any]

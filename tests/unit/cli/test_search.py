@@ -115,7 +115,7 @@ def test_removal_reports_where_items_were(run: Path) -> None:
     [
         (("--remove", "nobody,none"), 'holds "nobody", "none"'),
         (("--remove", " ,"), "names no id"),
-        (("--remove", "@none.txt"), "none.txt cannot be read"),
+        (("--remove", "@none.txt"), "none.txt is missing"),
         (("more", "--remove", "i1"), "Leave ARCHIVE, --name, --model and --all out"),
         (("--model", "silo-1", "--remove", "i1"), "Leave ARCHIVE, --name, --model and --all out"),
         (("--name", "more", "--remove", "i1"), "Leave ARCHIVE, --name, --model and --all out"),

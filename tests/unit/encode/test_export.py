@@ -77,7 +77,7 @@ def test_the_files_tell_what_they_are(run: Run, written: list[export.ExportedTow
     assert json.loads(about["input"]) == {"shape": ["items", runs.WIDTH], "type": "float32"}
     assert json.loads(about["preprocessing"])["kind"] == "given"
     onnx.checker.check_model(onnx.load(written[0].path))
-    record = read_json(run.onnx_folder / "export.json")
+    record = read_json(run.onnx_folder / "export.json", dict[str, Any])
     assert record["model_digest"] == about["model_digest"]
     assert record["towers"]["text"]["equal_codes"] == record["towers"]["text"]["items"]
 

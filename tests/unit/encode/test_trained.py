@@ -79,7 +79,7 @@ def test_damaged_folders(run: Run, tmp_path: Path) -> None:
     for path in sorted(folder.glob("*.safetensors")):
         content = path.read_bytes()
         path.write_bytes(content[:-9])
-        with pytest.raises(UserError, match=rf"{path.name} is damaged or truncated"):
+        with pytest.raises(UserError, match=rf"{path.name} is damaged"):
             TrainedModel.load(folder)
         path.write_bytes(content)
     assert TrainedModel.load(folder).encoder().digest == run.model.encoder().digest

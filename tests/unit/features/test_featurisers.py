@@ -89,7 +89,7 @@ def test_grey_pictures_stay_grey():
         ("image", drawn_pictures(2), {"kind": "tfidf"}, "needs texts"),
         ("text", ARCHIVE.text, {"numbers": "yes"}, "numbers is 'yes'; it must be true or false"),
         ("text", ARCHIVE.text, {"vocabulary": 3}, "list of words"),
-        ("text", ARCHIVE.text, {"vocabulary": "not-there.txt"}, "could not be read"),
+        ("text", ARCHIVE.text, {"vocabulary": "not-there.txt"}, "not-there.txt is missing.*one word per line"),
         ("image", None, {}, "no image column"),
     ],
 )

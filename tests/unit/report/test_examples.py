@@ -149,9 +149,9 @@ def changed(path: Path, change) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda content: content.pop("searches"), "'searches'"),
-        (lambda content: content["searches"][0].pop("query"), "'query'"),
-        (lambda content: content["searches"][0].update(extra=1), "extra"),
+        (lambda content: content.pop("searches"), "searches: field required"),
+        (lambda content: content["searches"][0].pop("query"), "searches.0.query: field required"),
+        (lambda content: content["searches"][0].update(hits=1), "searches.0.hits: input should be a valid"),
         (
             lambda content: content["searches"][0]["query"].update(picture="https://example.org/a.png"),
             "is not embedded",

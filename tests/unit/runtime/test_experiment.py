@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def test_folder_of_a_run(run: Run, archive: Path) -> None:
     assert names == {"config.toml", "environment.json", "partition.json", "rounds.jsonl", "checkpoint", "model"}
     config = load_config(run.config_path)
     assert config == tiny_config(archive)
-    about = read_json(run.folder / "environment.json")
+    about = read_json(run.folder / "environment.json", dict[str, Any])
     assert about["config_digest"] == config.digest()
     assert about["packages"]["torch"] == torch.__version__.split("+")[0] or about["packages"]["torch"]
     assert [record.round for record in run.rounds()] == [0, 1, 2]

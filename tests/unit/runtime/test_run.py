@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_a_new_run_holds_what_is_known_before_its_first_round(
     run: Run, resolved: ResolvedConfig, archive: Archive, parts: Partition
 ) -> None:
     assert {path.name for path in run.folder.iterdir()} == {"config.toml", "partition.json", "environment.json"}
-    assert read_json(run.folder / "environment.json") == ENVIRONMENT
+    assert read_json(run.folder / "environment.json", dict[str, Any]) == ENVIRONMENT
     read = Run.open(run.folder)
     assert read == run
     assert read.config == resolved.config
@@ -119,7 +120,7 @@ def test_a_folder_that_does_not_hold_a_run(tmp_path: Path, run: Run) -> None:
 def test_everything_is_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Run.open(run.folder)
     calls: list[str] = []
-    for name in ("read_config", "resolve", "open_archive", "read_json"):
+    for name in ("read_config", "resolve", "open_archive", "read_partition"):
         function = getattr(module, name)
 
         def counted(*arguments: object, name: str = name, function=function, **options: object) -> object:
@@ -132,7 +133,7 @@ def test_everything_is_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
         assert read.resolved is read.resolved
         assert read.config is read.config
         assert read.archive is read.archive
-    assert sorted(calls) == ["open_archive", "read_config", "read_json", "resolve"]
+    assert sorted(calls) == ["open_archive", "read_config", "read_partition", "resolve"]
 
 
 def test_a_given_config_is_not_read_from_the_folder(tmp_path: Path, resolved: ResolvedConfig, run: Run) -> None:

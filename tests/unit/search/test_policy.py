@@ -76,8 +76,8 @@ def test_a_policy_is_read_from_a_file(path):
         ("max_result = 5", 'unknown key "max_result" (did you mean "max_results"?)'),
         ("max_results = 0", "max_results is 0"),
         ("fields = 3", "fields is 3"),
-        ("max_results =", "cannot be read as TOML"),
-        (b"\xff\xfe", "cannot be read as TOML"),
+        ("max_results =", "is not valid TOML"),
+        (b"\xff\xfe", "is not valid TOML"),
     ],
 )
 def test_files_that_are_refused_are_named(path, content, says):

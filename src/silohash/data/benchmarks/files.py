@@ -96,11 +96,7 @@ def compare_checksums(folder: Path, found: Mapping[str, str]) -> dict[str, str]:
     path = folder / CHECKSUMS
     if not path.exists():
         return {}
-    noted = read_json(path)
-    if not isinstance(noted, dict):
-        raise UserError(
-            f"{path} is damaged: it is not a table of files and digests. Rewrite it with --write-checksums."
-        )
+    noted = read_json(path, dict[str, str], remedy="Rewrite it with --write-checksums.")
     return {
         name: "not noted" if name not in noted else "as noted" if noted[name] == digest else "differs"
         for name, digest in found.items()

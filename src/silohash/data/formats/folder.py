@@ -21,6 +21,7 @@ from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, defa
 from silohash.data.formats.metadata import KNOWN, MetadataRow, read_metadata
 from silohash.data.pictures.checking import Verdict, check_pictures
 from silohash.data.pictures.reading import PictureFiles
+from silohash.files import read_npy, read_text
 from silohash.types import Modality, Rows, UserError
 
 MOST_LABELS = 4096
@@ -101,10 +102,7 @@ def _given(path: Path, metadata: Path, count: int) -> _Given:
         raise UserError(
             f"{path} is missing. Give the file of features relative to {metadata.parent}, or leave the option out."
         )
-    try:
-        values = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"{path} is damaged or not a plain numpy file ({error}). Write it with numpy.save.") from error
+    values = read_npy(path, remedy="Write it with numpy.save.")
     if values.ndim != 2 or not values.size or values.dtype.kind not in "fiub":
         raise UserError(
             f"{path} holds {values.dtype} of shape {values.shape}. It must hold numbers of shape (rows, features)."
@@ -126,10 +124,7 @@ def _allowed_labels(folder: Path, labels: Sequence[str] | None) -> tuple[str, ..
     path = folder / "labels.txt"
     if not path.is_file():
         return None
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 ({error}). Save it as UTF-8.") from error
+    lines = read_text(path, remedy="Save it as UTF-8.").splitlines()
     return tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 

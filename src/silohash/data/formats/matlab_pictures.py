@@ -68,6 +68,14 @@ class Hdf5Array:
 
 
 @dataclass(frozen=True)
+class _StoredDigest:
+    """The form of a cached digest, with size and time of the file."""
+
+    stamp: list[int]
+    digest: str
+
+
+@dataclass(frozen=True)
 class PictureAxes:
     """The meaning of the axes of a stored array.
 
@@ -223,9 +231,9 @@ class MatPictures:
         named = [DIGEST_VERSION, str(self._path.resolve()), self._name, self.axes.order]
         kept_in = cache_folder() / "matfiles" / f"{digest_json(named)}.json"
         with contextlib.suppress(UserError, OSError):
-            kept = read_json(kept_in)
-            if isinstance(kept, dict) and kept.get("stamp") == stamp and isinstance(kept.get("digest"), str):
-                return str(kept["digest"])
+            kept = read_json(kept_in, _StoredDigest)
+            if kept.stamp == stamp:
+                return kept.digest
         digest = self._read_digest()
         with contextlib.suppress(UserError, OSError):
             write_json(kept_in, {"stamp": stamp, "digest": digest})

@@ -13,9 +13,9 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures, is_features
 from silohash.data.pictures.reading import GreyPictures, PackedPictures, PictureFiles, read_array
 from silohash.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
+from silohash.forms import damaged, detail, reading
 from silohash.types import Rows, UserError
 
 MANIFEST = "manifest.json"
@@ -42,16 +43,55 @@ IMPORT_AGAIN = "Restore it, or import the data again."
 GIVE_A_FOLDER = "Give a folder that silohash data import wrote."
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """The entries of the manifest that tell whether this silohash can read the others."""
+
+    format: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class _FileNote:
+    bytes: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class _ColumnForm:
+    kind: Literal["grey", "pictures", "features", "strings"]
+    digest: str = ""
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """The form of the manifest."""
+
+    items: int
+    image: _ColumnForm | None
+    text: _ColumnForm | None
+    captions: _ColumnForm | None
+    preview: _ColumnForm | None
+    label_names: tuple[str, ...] | None
+    splits: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    ids: str
+    card: ArchiveCard
+    files: dict[str, _FileNote]
+    query_in_database: bool = False
+    automatic_splits: bool | None = None
+
+
 def is_native(path: Path) -> bool:
     """Return whether `write_native` wrote the folder."""
     manifest = path / MANIFEST
     if not manifest.is_file():
         return False
     try:
-        about = read_json(manifest)
+        return read_json(manifest, _Kind).format == FORMAT
     except UserError:
         return not any(path.glob("metadata.*"))
-    return isinstance(about, dict) and about.get("format") == FORMAT
 
 
 def write_native(folder: Path, archive: Archive) -> None:
@@ -110,11 +150,9 @@ def read_native(path: Path, *, check: bool = False) -> Archive:
         UserError: if a file is missing, changed or damaged, or a newer silohash wrote the folder.
     """
     about = _manifest(path)
-    _check_files(path, about["files"], whole=check)
-    try:
+    _check_files(path, about.files, whole=check)
+    with reading(path / MANIFEST, remedy=IMPORT_AGAIN):
         return _archive(path, about)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path / MANIFEST} is damaged: it lacks {error}. Import the data again.") from error
 
 
 def _write_column(
@@ -184,70 +222,70 @@ def _write_lists(folder: Path, archive: Archive) -> None:
         _write_lines(folder / "columns.jsonl", zip(*columns, strict=True))
 
 
-def _manifest(path: Path) -> dict[str, Any]:
+def _manifest(path: Path) -> _Manifest:
     manifest = path / MANIFEST
     if not manifest.is_file():
         raise UserError(f"{manifest} is missing. {GIVE_A_FOLDER}")
-    about = read_json(manifest)
-    if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("files"), dict):
+    kind = read_json(manifest, _Kind, remedy=IMPORT_AGAIN)
+    if kind.format != FORMAT:
         raise UserError(f"{manifest} was not written by silohash. {GIVE_A_FOLDER}")
-    if about.get("version") != VERSION:
+    if kind.version != VERSION:
         raise UserError(
-            f"{path} has version {about.get('version')} of the format, and this silohash reads version {VERSION}. "
+            f"{path} has version {kind.version} of the format, and this silohash reads version {VERSION}. "
             "Install the silohash that wrote it, or import the data again."
         )
-    return about
+    return read_json(manifest, _Manifest, remedy=IMPORT_AGAIN)
 
 
-def _check_files(folder: Path, files: Mapping[str, Any], *, whole: bool) -> None:
+def _check_files(folder: Path, files: Mapping[str, _FileNote], *, whole: bool) -> None:
     for name, noted in files.items():
         path = folder / name
         if not path.is_file():
             raise UserError(f"{path} is missing. {IMPORT_AGAIN}")
         size = path.stat().st_size
-        if size != noted["bytes"]:
-            raise UserError(f"{path} has {size:,} bytes and the manifest states {noted['bytes']:,}. {IMPORT_AGAIN}")
-        if (whole or size <= CHECKED_BYTES) and digest_file(path) != noted["digest"]:
+        if size != noted.bytes:
+            raise UserError(f"{path} has {size:,} bytes and the manifest states {noted.bytes:,}. {IMPORT_AGAIN}")
+        if (whole or size <= CHECKED_BYTES) and digest_file(path) != noted.digest:
             raise UserError(f"{path} was changed after it was written. {IMPORT_AGAIN}")
 
 
-def _archive(path: Path, about: Mapping[str, Any]) -> Archive:
-    count = int(about["items"])
+def _archive(path: Path, about: _Manifest) -> Archive:
+    count, names = about.items, about.label_names
     has_image, has_text = read_array(path / "present.npy").T
-    card = about["card"]
-    names = about["label_names"]
     return Archive(
-        ids=np.array(_lines(path / "ids.txt", count), dtype=about["ids"]),
-        image=_column(path, "image", about["image"], count),
-        text=_column(path, "text", about["text"], count),
+        ids=np.array(_lines(path / "ids.txt", count), dtype=about.ids),
+        image=_column(path, "image", about.image, count),
+        text=_column(path, "text", about.text, count),
         labels=None if names is None else read_array(path / "label.npy"),
         label_names=tuple(names or ()),
-        splits=_splits(path / "split.txt", about["splits"], count),
-        card=ArchiveCard(**{**card, **{name: tuple(card.get(name, ())) for name in SENTENCES}}),
-        columns=_columns(path / "columns.jsonl", about["columns"], count),
+        splits=_splits(path / "split.txt", about.splits, count),
+        card=replace(about.card, skipped=tuple(about.card.skipped), warnings=tuple(about.card.warnings)),
+        columns=_columns(path / "columns.jsonl", about.columns, count),
         has_image=has_image.copy(),
         has_text=has_text.copy(),
-        captions=_column(path, "captions", about["captions"], count),
-        preview=_column(path, "preview", about["preview"], count),
-        query_in_database=bool(about.get("query_in_database", False)),
-        automatic_splits=bool(about.get("automatic_splits", card["protocol"] == EARLIER_AUTOMATIC)),
+        captions=_column(path, "captions", about.captions, count),
+        preview=_column(path, "preview", about.preview, count),
+        query_in_database=about.query_in_database,
+        automatic_splits=about.card.protocol == EARLIER_AUTOMATIC
+        if about.automatic_splits is None
+        else about.automatic_splits,
         folder=path.resolve(),
     )
 
 
-def _column(folder: Path, name: str, form: Mapping[str, Any] | None, count: int) -> Any:  # noqa: ANN401  any column
+def _column(folder: Path, name: str, form: _ColumnForm | None, count: int) -> Any:  # noqa: ANN401  any column
     if form is None:
         return None
-    if form["kind"] == "pictures":
-        return PackedPictures(folder / name, form["digest"])
-    if form["kind"] == "strings":
-        return np.array(_parsed_lines(folder / f"{name}.jsonl", count), dtype=form["dtype"])
+    if form.kind == "pictures":
+        return PackedPictures(folder / name, form.digest)
+    if form.kind == "strings":
+        return np.array(_parsed_lines(folder / f"{name}.jsonl", count), dtype=form.dtype)
     array = read_array(folder / f"{name}.npy", mapped=True)
-    return GreyPictures(array, form["digest"]) if form["kind"] == "grey" else array
+    return GreyPictures(array, form.digest) if form.kind == "grey" else array
 
 
 def _lines(path: Path, count: int) -> list[str]:
-    with path.open(encoding="utf-8", newline="\n") as stream:
+    with reading(path, remedy=IMPORT_AGAIN), path.open(encoding="utf-8", newline="\n") as stream:
         lines = [line.removesuffix("\n") for line in stream]
     if len(lines) != count:
         raise UserError(f"{path} has {len(lines):,} lines and the manifest states {count:,} items. Restore the folder.")
@@ -259,8 +297,8 @@ def _parsed_lines(path: Path, count: int) -> list[Any]:
     for number, line in enumerate(_lines(path, count), start=1):
         try:
             values.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {number} is damaged ({error}). Restore the file.") from error
+        except (ValueError, RecursionError) as error:
+            raise damaged(f"{path}, line {number}", detail(error), IMPORT_AGAIN) from error
     return values
 
 

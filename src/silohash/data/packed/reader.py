@@ -7,7 +7,6 @@ how a row of the table becomes an item. ``docs/how-to/development-data.md`` expl
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +18,11 @@ import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, default_splits, multi_hot, splits_of
 from silohash.data.pictures.reading import PackedPictures, PictureFiles, read_array
+from silohash.forms import of_json, reading
 from silohash.registry import suggestion
 from silohash.types import Rows, UserError
 
+RESTORE = "Restore the file."
 Row: TypeAlias = dict[str, Any]
 Choices: TypeAlias = Mapping[str, str]
 Labels: TypeAlias = npt.NDArray[np.uint8]
@@ -126,13 +127,10 @@ class PackedSet:
             UserError: if it is missing or damaged.
         """
         path = self.file(name)
-        try:
-            with path.open(encoding="utf-8", newline="") as stream:
-                if path.suffix == ".jsonl":
-                    return [json.loads(line) for line in stream if line.strip()]
-                return list(csv.DictReader(stream, strict=True))
-        except (UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
-            raise UserError(f"{path} is damaged ({error}). Restore the file.") from error
+        with reading(path, remedy=RESTORE, missing=RESTORE), path.open(encoding="utf-8", newline="") as stream:
+            if path.suffix == ".jsonl":
+                return [of_json(line, dict[str, Any]) for line in stream if line.strip()]
+            return list(csv.DictReader(stream, strict=True))
 
     def _choice(self, option: str, value: object) -> str:
         known = self.options[option]

@@ -9,20 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ValidationError
 
 from silohash.data.archive import SPLITS, Archive
 from silohash.data.partition.kinds import KINDS, Classes, Kind, Shares, is_number, share, whole
 from silohash.files import digest_arrays, digest_json
+from silohash.forms import fault, of_json, of_value, reading
 from silohash.registry import suggestion
 from silohash.seeds import numpy_generator
 from silohash.types import Rows, UserError
 from silohash.visible import visible
 
 SCHEMA = 1
+MOST_ITEMS = 1 << 30
 MAKE_AGAIN = "Make it again with `silohash partition`."
 DRAWS = 200
 """Largest number of draws that try to give every silo its ``minimum``."""
@@ -134,20 +138,61 @@ class Partition:
         if not isinstance(value, Mapping) or value.get("schema") != SCHEMA:
             raise UserError(f"This is not a partition of schema {SCHEMA}. {MAKE_AGAIN}")
         try:
-            silos = tuple(
-                SiloRows(str(silo["name"]), _from_runs(silo["rows"]), bool(silo["has_image"]), bool(silo["has_text"]))
-                for silo in value["silos"]
-            )
-            if any(len(silo.rows) != stored["items"] for silo, stored in zip(silos, value["silos"], strict=True)):
-                raise ValueError("the number of rows of a silo differs from its items")
-            kind, params, seed = str(value["kind"]), dict(value["params"]), int(value["seed"])
-            return cls(kind, params, seed, silos, bool(value["disjoint"]), str(value["archive"]))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return _restored(of_value(value, _StoredPartition))
+        except ValidationError as error:
+            raise UserError(f"The partition is damaged ({fault(error)}). {MAKE_AGAIN}") from error
+        except ValueError as error:
             raise UserError(f"The partition is damaged ({error}). {MAKE_AGAIN}") from error
 
     def digest(self) -> str:
         """Return a digest of the whole partition."""
         return digest_json(self.to_json())
+
+
+@dataclass(frozen=True)
+class _StoredSilo:
+    name: str
+    rows: str
+    items: int
+    has_image: bool
+    has_text: bool
+
+
+@dataclass(frozen=True)
+class _StoredPartition:
+    """The form of ``partition.json``."""
+
+    schema: int
+    kind: str
+    params: dict[str, Any]
+    seed: int
+    silos: tuple[_StoredSilo, ...]
+    disjoint: bool
+    archive: str
+
+
+def _restored(stored: _StoredPartition) -> Partition:
+    """Return the partition that is stored in a form.
+
+    Raises:
+        ValueError: if it has another schema, or the rows of a silo are not sorted or not as many as its items.
+    """
+    if stored.schema != SCHEMA:
+        raise ValueError(f"its schema is {stored.schema}, and this silohash reads schema {SCHEMA}")
+    silos = tuple(
+        SiloRows(silo.name, _from_runs(silo.rows, silo.items), silo.has_image, silo.has_text) for silo in stored.silos
+    )
+    return Partition(stored.kind, stored.params, stored.seed, silos, stored.disjoint, stored.archive)
+
+
+def read_partition(path: Path) -> Partition:
+    """Read ``partition.json``.
+
+    Raises:
+        UserError: if the file is missing or damaged.
+    """
+    with reading(path, remedy="Restore the file, or train the run again."):
+        return _restored(of_json(path.read_bytes(), _StoredPartition))
 
 
 def kinds() -> dict[str, str]:
@@ -265,8 +310,12 @@ def _as_runs(rows: Rows) -> str:
     return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
-def _from_runs(text: str) -> Rows:
+def _from_runs(text: str, items: int) -> Rows:
     runs = [[int(end) for end in run.split("-")] for run in text.split()]
+    if any(len(run) > 2 or run[0] < 0 for run in runs) or sum(run[-1] + 1 - run[0] for run in runs) != items:
+        raise ValueError("the number of rows of a silo differs from its items")
+    if items > MOST_ITEMS:
+        raise ValueError(f"a silo has {items:,} items, more than {MOST_ITEMS:,}")
     rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(run[0], run[-1] + 1) for run in runs)])
     if (np.diff(rows) <= 0).any():
         raise ValueError("rows are not sorted")

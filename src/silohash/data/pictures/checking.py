@@ -16,7 +16,6 @@ from silohash.files import digest_bytes, digest_json, read_json, write_json
 from silohash.types import UserError
 
 VERDICT_VERSION = 1
-ENTRY_LENGTH = 4
 DECODED_PIXELS = 64
 
 
@@ -52,9 +51,8 @@ def check_pictures(folder: Path, names: Sequence[str]) -> dict[str, Verdict]:
             verdicts[name] = Verdict("", problem)
             continue
         stamps[name] = stamp
-        size, time, digest, known_problem = before.get(name, (None, None, "", ""))
-        if [size, time] == stamp:
-            verdicts[name] = Verdict(str(digest), str(known_problem))
+        if name in before and [*before[name][:2]] == stamp:
+            verdicts[name] = Verdict(*before[name][2:])
     fresh = [name for name in stamps if name not in verdicts]
     if fresh:
         with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
@@ -65,12 +63,11 @@ def check_pictures(folder: Path, names: Sequence[str]) -> dict[str, Verdict]:
     return verdicts
 
 
-def _cached_entries(path: Path) -> dict[str, list[object]]:
+def _cached_entries(path: Path) -> dict[str, tuple[int, int, str, str]]:
     try:
-        entries = dict(read_json(path))
-    except (UserError, OSError, TypeError, ValueError):
+        return read_json(path, dict[str, tuple[int, int, str, str]])
+    except UserError:
         return {}
-    return {name: entry for name, entry in entries.items() if isinstance(entry, list) and len(entry) == ENTRY_LENGTH}
 
 
 def _stamp(folder: Path, name: str) -> tuple[str, list[int]]:

@@ -9,8 +9,8 @@ import threading
 import zipfile
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -19,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from silohash.files import digest_arrays, digest_bytes, digest_file, digest_json
+from silohash.files import digest_arrays, digest_bytes, digest_file, digest_json, read_npy
+from silohash.forms import reading
 from silohash.types import Rows, UserError
 
+RESTORE = "Restore the whole folder."
 LOCAL_HEADER = "<26xHH"
 """Header of a file in a zip archive. Its last two numbers are the lengths of the name and the extra field that follow."""
 
@@ -232,10 +234,12 @@ def read_array(path: Path, key: str = "", *, mapped: bool = False) -> np.ndarray
     Raises:
         UserError: if the file is missing or damaged, or lacks the array.
     """
-    with _explained(path):
-        if not key:
-            return np.asarray(np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False))
-        with np.load(path, allow_pickle=False) as arrays:
+    if not key:
+        return read_npy(path, mapped=mapped, remedy=RESTORE, missing=RESTORE)
+    with reading(path, remedy=RESTORE, missing=RESTORE):
+        with zipfile.ZipFile(path):  # an .npy file under this name would be read as one array
+            arrays = np.load(path, allow_pickle=False)
+        with arrays:
             return np.asarray(arrays[key])
 
 
@@ -245,7 +249,7 @@ def map_npz(path: Path, name: str) -> np.ndarray:
     Raises:
         UserError: if the file is missing or damaged, or lacks the array.
     """
-    with _explained(path), path.open("rb") as stream:
+    with reading(path, remedy=RESTORE, missing=RESTORE), path.open("rb") as stream:
         with zipfile.ZipFile(stream) as members:
             member = members.getinfo(f"{name}.npy")
         if member.compress_type == zipfile.ZIP_STORED and member.file_size:
@@ -256,13 +260,3 @@ def map_npz(path: Path, name: str) -> np.ndarray:
                 if math.prod(shape) and not column_order and not dtype.hasobject:
                     return np.memmap(path, dtype, "r", stream.tell(), shape)
     return read_array(path, name)
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise UserError(f"{path} is missing. Restore the whole folder {path.parent.name}.") from error
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, struct.error) as error:
-        raise UserError(f"{path} is damaged or has another format ({error}). Restore the file.") from error

@@ -163,7 +163,7 @@ def test_features_without_all_pictures_have_no_preview(tmp_path):
         (np.ones((3, 4)), r"image\.npy has 3 rows and .*metadata\.csv has 2"),
         (np.ones(2), r"of shape \(2,\). It must hold numbers of shape"),
         (np.array([["a"], ["b"]]), "It must hold numbers"),
-        (np.array([{}, {}], dtype=object), "not a plain numpy file"),
+        (np.array([{}, {}], dtype=object), "holds Python objects"),
     ],
 )
 def test_features_that_do_not_fit_are_named(tmp_path, array, words):

@@ -187,7 +187,7 @@ def test_manifests_of_others_and_of_other_versions(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="version 2 of the format"):
         open_archive(None, tmp_path / "native")
     manifest.write_text(json.dumps({name: value for name, value in about.items() if name != "card"}))
-    with pytest.raises(UserError, match="lacks 'card'"):
+    with pytest.raises(UserError, match="card: field required"):
         read_native(tmp_path / "native")
     manifest.write_text("{")
     assert is_native(tmp_path / "native")
