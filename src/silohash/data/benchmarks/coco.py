@@ -92,12 +92,12 @@ PROTOCOLS = (
         about="The last 5,000 rows of the file are the queries; training uses all others without labels."),
     _protocol(sources.TORCHCMH, query=5_000, train=10_000, database=None, items=None, population="all", numpy_seed=8,
         about=f"{sources.SEEDED_LISTS} Their number of rows is not stated."),
-    _karpathy(name="fedbi-gnns", partition='kind = "nested", fractions = [1.0, 0.8, 0.6]',
+    _karpathy(name="fedbi-gnns", partition='kind = "nested", fractions = [0.6, 0.8, 1.0]',
         about="Karpathy's split with five captions per picture. An answer is right if it is about the same picture, so the "
-        "queries themselves are searched. Silos hold 100, 80 and 60 % of the training pictures, each a subset of the one "
-        "before: 113,287, 90,630 and 67,972. The paper's table has 7,972 for the last (fedbi-gnns-7972)."),
-    _karpathy(name="fedbi-gnns-7972", partition='kind = "nested", fractions = [1.0, 0.8, 0.07037]',
-        about="As fedbi-gnns, with the third silo as printed in the paper's table: 7,972 pictures and 39,860 texts, where "
+        "queries themselves are searched. Silos hold 60, 80 and 100 % of the training pictures, each a subset of the "
+        "next: 67,973, 90,630 and 113,287. The paper's table has 7,972 for the first (fedbi-gnns-7972)."),
+    _karpathy(name="fedbi-gnns-7972", partition='kind = "nested", fractions = [0.070369, 0.8, 1.0]',
+        about="As fedbi-gnns, with the smallest silo as printed in the paper's table: 7,972 pictures and 39,860 texts, where "
         "its 60 % would be 67,972 and 339,860."),
 )
 # fmt: on
