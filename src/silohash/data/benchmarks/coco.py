@@ -97,8 +97,8 @@ PROTOCOLS = (
         "queries themselves are searched. Silos hold 60, 80 and 100 % of the training pictures, each a subset of the "
         "next: 67,973, 90,630 and 113,287. The paper's table has 7,972 for the first (fedbi-gnns-7972)."),
     _karpathy(name="fedbi-gnns-7972", partition='kind = "nested", fractions = [0.070369, 0.8, 1.0]',
-        about="As fedbi-gnns, with the smallest silo as printed in the paper's table: 7,972 pictures and 39,860 texts, where "
-        "its 60 % would be 67,972 and 339,860."),
+        about="As fedbi-gnns, with the smallest silo as printed in the paper's table: 7,972 pictures and 39,860 texts; "
+        "60 % would be 67,972 and 339,860."),
 )
 # fmt: on
 
