@@ -139,6 +139,7 @@ class TrainedRun:
         name: str | None = None,
         model: str | None = None,
         all_items: bool = False,
+        follow_links: bool = False,
         notify: Notify = lambda text: None,
     ) -> dict[str, int]:
         """Build the index of every silo, or of an archive as one more silo.
@@ -152,6 +153,7 @@ class TrainedRun:
             name: name of the additional silo; None for the name of the archive.
             model: name of the silo whose model encodes the archive, if silos use different models.
             all_items: index the query items too.
+            follow_links: whether links in the archive's folder may lead out of it.
             notify: called with one line per silo, per skipped row of the archive, and with a sentence on held-out items.
 
         Returns:
@@ -163,7 +165,7 @@ class TrainedRun:
         """
         from silohash.runtime.indexing import index_run
 
-        items = None if archive is None else self._archive_of(archive)
+        items = None if archive is None else self._archive_of(archive, follow_links=follow_links)
         names = self.silos if items is None else (name or items.card.name,)
         fields = {silo: policy_of(self.folder / POLICIES, silo).fields for silo in names}
         for remark in () if items is None else items.card.remarks():
@@ -271,13 +273,13 @@ class TrainedRun:
 
         return list(evaluate_run(self._run, measures=measures, evaluations=evaluations, tasks=tasks).rows)
 
-    def _archive_of(self, archive: Archive | str | Path | None) -> Archive:
+    def _archive_of(self, archive: Archive | str | Path | None, *, follow_links: bool = False) -> Archive:
         if archive is None:
             return self.archive
         if isinstance(archive, str | Path):
-            from silohash.data.catalogue import named_or_folder
+            from silohash.data.catalogue import link_options, named_or_folder
 
-            return named_or_folder(str(archive))
+            return named_or_folder(str(archive), link_options(follow_links=follow_links))
         return archive
 
     def _open_nodes(self, engine: Engine) -> list[SiloNode]:

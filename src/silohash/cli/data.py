@@ -29,6 +29,7 @@ Protocol = Annotated[
     str | None,
     typer.Option(metavar="PROTOCOL", help="Protocol of the data set; see silohash data list."),
 ]
+FollowLinks = Annotated[bool, typer.Option("--follow-links", help="Follow links that lead out of your own folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Named = Annotated[
     str,
@@ -99,6 +100,7 @@ def check(
     write_checksums: Annotated[
         bool, typer.Option("--write-checksums", help="Write the digest of every file to checksums.json.")
     ] = False,
+    follow_links: FollowLinks = False,
     as_json: Json = False,
 ) -> None:
     """Check the files of an archive, and show what was skipped.
@@ -114,7 +116,7 @@ def check(
         folder = Path(content["folder"])
     else:
         _refuse(archive, root=root, layout=None if layout == "auto" else layout, protocol=protocol)
-        content, lines = _check_folder(archive, with_digests=with_digests)
+        content, lines = _check_folder(archive, with_digests=with_digests, follow_links=follow_links)
         folder = Path(archive)
     digest_lines: list[str] = []
     if with_digests:
@@ -144,9 +146,9 @@ def _refuse(archive: str, **given: object) -> None:
             )
 
 
-def _check_folder(archive: str, *, with_digests: bool) -> tuple[dict[str, Any], list[str]]:
+def _check_folder(archive: str, *, with_digests: bool, follow_links: bool) -> tuple[dict[str, Any], list[str]]:
     """Read an archive that comes as a whole. Return its description for JSON and in words."""
-    from silohash.data.catalogue import ARCHIVES, named_or_folder
+    from silohash.data.catalogue import ARCHIVES, link_options, named_or_folder
 
     if with_digests and archive in ARCHIVES:
         raise UserError(
@@ -154,23 +156,28 @@ def _check_folder(archive: str, *, with_digests: bool) -> tuple[dict[str, Any], 
             "provide. Leave out --digest and --write-checksums."
         )
     with spinner("Reading"):
-        found = named_or_folder(archive)
+        found = named_or_folder(archive, link_options(follow_links=follow_links))
     return _described(found), _in_words(found)
 
 
 def _described(found: Archive) -> dict[str, Any]:
     splits = {name: len(rows) for name, rows in found.splits.items()}
     content = {"archive": found.card.name, "items": len(found), "splits": splits, "labels": list(found.label_names)}
-    return {**content, "skipped": list(found.card.skipped)}
+    findings = {"warnings": list(found.card.warnings), "skipped": list(found.card.skipped)}
+    return {**content, "columns": list(found.columns), **findings}
 
 
 def _in_words(found: Archive) -> list[str]:
+    from silohash.data.formats.columns import unused_columns
+
     splits = ", ".join(f"{name} {len(rows):,}" for name, rows in found.splits.items())
     images, texts = int(found.has_image.sum()), int(found.has_text.sum())
+    unused = unused_columns(found.columns) if found.folder is not None else ""
     return [
         f"{found.card.name}: {len(found):,} items; {splits}",
         f"pictures {images:,}, texts {texts:,}, labels {len(found.label_names)}",
-        *(f"skipped: {sentence}" for sentence in found.card.skipped),
+        *filter(None, [unused]),
+        *found.card.remarks(),
     ]
 
 
@@ -255,6 +262,7 @@ def import_(
     root: Root = None,
     layout: LayoutName = "auto",
     protocol: Protocol = None,
+    follow_links: FollowLinks = False,
     as_json: Json = False,
 ) -> None:
     """Convert an archive to the native format of silohash.
@@ -262,12 +270,12 @@ def import_(
     Archives in this format open fast and need no extra packages.
     """
     from silohash.data.benchmarks.table import DATASETS
-    from silohash.data.catalogue import named_or_folder
+    from silohash.data.catalogue import link_options, named_or_folder
     from silohash.data.formats.native import write_native
 
-    options: dict[str, object] = {}
+    options: dict[str, object] = dict(link_options(follow_links=follow_links))
     if archive in DATASETS:
-        options = {"root": str(root or ""), "layout": layout, "protocol": protocol or ""}
+        options |= {"root": str(root or ""), "layout": layout, "protocol": protocol or ""}
     else:
         _refuse(archive, root=root, layout=None if layout == "auto" else layout, protocol=protocol)
     with spinner("Reading"):

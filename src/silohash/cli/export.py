@@ -72,6 +72,9 @@ def encode(
     model: Annotated[
         str | None, typer.Option(metavar="SILO", help="Silo whose model to use, if silos use different models.")
     ] = None,
+    follow_links: Annotated[
+        bool, typer.Option("--follow-links", help="Follow links that lead out of the folder of the archive.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Write the codes of the items of an archive to a file.
@@ -80,12 +83,13 @@ def encode(
     """
     from silohash.api.data import load_archive
     from silohash.api.runs import open_run
+    from silohash.data.catalogue import link_options
     from silohash.encode.codes_file import check_suffix, write_codes
 
     check_suffix(out)
     found = open_run(run)
     with spinner("Encoding"):
-        items = found.archive if archive is None else load_archive(archive)
+        items = found.archive if archive is None else load_archive(archive, **link_options(follow_links=follow_links))
         codes = found.encode(items, modality, model=model)
         write_codes(codes, out)
     for remark in items.card.remarks():

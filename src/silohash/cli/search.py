@@ -33,13 +33,16 @@ def index(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the silo of the further items. Default: the name of their folder."),
+        typer.Option(metavar="NAME", help="Name of the silo of the further items. Default: the name of their folder."),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(metavar="SILO", help="Silo whose model encodes the further items, if silos use different models."),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Also index the items that are held out as queries.")] = False,
+    follow_links: Annotated[
+        bool, typer.Option("--follow-links", help="Follow links that lead out of the folder of further items.")
+    ] = False,
     remove: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,7 +67,9 @@ def index(
         _remove(found, _ids(remove), as_json=as_json)
         return
     with spinner("Indexing"):
-        counts = found.index(archive, name=name, model=model, all_items=all_, notify=print_status)
+        counts = found.index(
+            archive, name=name, model=model, all_items=all_, follow_links=follow_links, notify=print_status
+        )
     if as_json:
         print_json({"items": counts})
 

@@ -35,6 +35,8 @@ class DataConfig(Section):
     protocol: str | None = None
     """Evaluation protocol of a named data set: which items are included, and how they are split into queries and
     database (`silohash data list` shows the protocols)."""
+    follow_links: bool = False
+    """Follow symbolic links that lead out of the folder at path. Otherwise such pictures are skipped and reported."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the archive's reader, for example { labels = "article_type" }."""
     modality: Modality | None = None
@@ -45,6 +47,8 @@ class DataConfig(Section):
     def _one_source(self) -> DataConfig:
         if (self.name is None) == (self.path is None):
             raise ValueError('set either name (an archive, for example "glyphs") or path (a folder)')
+        if self.follow_links and self.path is None:
+            raise ValueError("follow_links is for a folder. Remove it, or set path instead of name")
         if self.protocol is not None and self.name is None:
             raise ValueError(
                 'a folder has no protocol. Remove protocol; the column "split" of the metadata takes its place'
@@ -281,4 +285,6 @@ class RunConfig(Section):
         value = self.to_json()
         for name in EXECUTION_KEYS:
             value["train"].pop(name)
+        if not self.data.follow_links:
+            value["data"].pop("follow_links")
         return digest_json(value)[:12]

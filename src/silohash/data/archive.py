@@ -50,13 +50,18 @@ Features: TypeAlias = npt.NDArray[np.float32]
 Column: TypeAlias = "Pictures | Texts | Features"
 
 
+def longest_text(count: int) -> int:
+    """Return the number of characters that `as_texts` keeps of each of ``count`` texts."""
+    return max(256, TEXT_CELLS // max(1, count))
+
+
 def as_texts(values: Sequence[str]) -> tuple[Texts, int]:
     """Return a text column, ``(N,)`` strings, and the number of texts that were cut to keep it within memory.
 
     A numpy string column is as wide as its longest text. Texts are cut to 256 characters, or to more as long as the
     column takes at most 2 GiB.
     """
-    longest = max(256, TEXT_CELLS // max(1, len(values)))
+    longest = longest_text(len(values))
     texts = [value[:longest] for value in values]
     return np.array(texts, dtype=np.str_), sum(len(value) > longest for value in values)
 

@@ -88,6 +88,11 @@ def named_or_folder(archive: str, options: Mapping[str, object] | None = None) -
     return open_archive(None, Path(archive), options=options)
 
 
+def link_options(*, follow_links: bool) -> dict[str, object]:
+    """Return the option that permits links to lead out of a folder, or no option."""
+    return {"follow_links": True} if follow_links else {}
+
+
 def summary_of(name: str) -> str:
     """Return the first sentence of a named archive's description."""
     opener = _opener(ARCHIVES[name])

@@ -16,6 +16,7 @@ from silohash import __version__, seeds
 from silohash.config.load import ResolvedConfig
 from silohash.config.sections import RunConfig
 from silohash.data.archive import Archive
+from silohash.data.formats.columns import unused_columns
 from silohash.data.partition.base import Partition, partition
 from silohash.encode.trained import TrainedModel, deployed_weights
 from silohash.features import featuriser
@@ -63,6 +64,8 @@ def train(
     parts = partition(
         archive, config.partition.kind, config.partition.silos, config.seed, **config.partition.parameters()
     )
+    if archive.folder is not None and (unused := unused_columns(archive.columns, [parts.params.get("column")])):
+        notify(unused)
     prepared, featurisers = prepare_run(archive, parts, resolved)
     check_settings(archive, tuple(featurisers), config.evaluate)
     run = Run.create(folder, resolved, parts, environment(config))

@@ -10,7 +10,7 @@ from pathlib import Path
 from silohash.config.load import ResolvedConfig, read_config, resolve
 from silohash.config.sections import RunConfig
 from silohash.data.archive import Archive
-from silohash.data.catalogue import open_archive
+from silohash.data.catalogue import link_options, open_archive
 from silohash.data.partition.base import Partition, read_partition
 from silohash.encode.trained import TrainedModel
 from silohash.files import write_json, write_text
@@ -206,7 +206,8 @@ def archive_of(config: RunConfig) -> Archive:
     """
     data = config.data
     protocol = {} if data.protocol is None else {"protocol": data.protocol}
-    archive = open_archive(data.name, data.path, options={**data.options, **protocol})
+    options = {**data.options, **protocol, **link_options(follow_links=data.follow_links)}
+    archive = open_archive(data.name, data.path, options=options)
     return archive if data.modality is None else archive.of_modality(data.modality)
 
 

@@ -138,3 +138,39 @@ def test_a_folder_is_checked_and_described(tmp_path: Path) -> None:
     assert silohash("data", "check", archive).out.startswith("archive: 120 items; query 20, database 100, train 100\n")
     assert "protocol: folder/given-splits" in silohash("data", "card", archive).out
     assert "did you mean" in silohash("data", "check", "glyfs").err
+
+
+def write_table(folder: Path, text: str) -> Path:
+    folder.mkdir()
+    (folder / "metadata.csv").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_check_names_unused_columns_and_likely_slips(tmp_path: Path) -> None:
+    folder = write_table(tmp_path / "table", "text,filename,place\na parrot,1.jpg,here\na ship,2.jpg,there\n")
+    said = silohash("data", "check", folder)
+    assert said.code == 0
+    assert said.out.splitlines()[2:] == [
+        'Columns that are not used: "filename", "place". A partition can use one of them: kind = "column" in [partition].',
+        'warning: The column "filename" is not used (did you mean "file_name"?).',
+        'warning: No item has a picture: metadata.csv does not have the column "file_name", and there is no image.npy.',
+    ]
+    document = silohash("data", "check", folder, "--json").document()
+    assert document["columns"] == ["filename", "place"]
+    assert [sentence[:24] for sentence in document["warnings"]] == [
+        'The column "filename" is',
+        "No item has a picture: m",
+    ]
+    assert document["skipped"] == []
+    assert "not used" not in silohash("data", "check", "glyphs").out
+
+
+def test_check_and_import_follow_links_on_request(tmp_path: Path) -> None:
+    folder = write_table(tmp_path / "table", "text\nx\n")
+    (folder / "metadata.csv").rename(tmp_path / "elsewhere.csv")
+    (folder / "metadata.csv").symlink_to(tmp_path / "elsewhere.csv")
+    for command in (("check", folder), ("import", folder, "--out", tmp_path / "native")):
+        refused = silohash("data", *command)
+        assert refused.code == 2
+        assert "outside the folder. Set follow_links = true in [data], or use --follow-links" in refused.err
+        assert silohash("data", *command, "--follow-links").code == 0

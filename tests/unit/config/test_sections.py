@@ -243,7 +243,7 @@ def _lists(value: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 def test_defaults_without_none_values() -> None:
     assert RunConfig.model_validate({"data": {"name": "glyphs"}}).to_json() == {
         "seed": 0,
-        "data": {"name": "glyphs", "options": {}},
+        "data": {"name": "glyphs", "follow_links": False, "options": {}},
         "features": {"image": {}, "text": {}},
         "model": {"hidden": 512, "dropout": 0.5, "image": {}, "text": {}},
         "partition": {"kind": "iid", "silos": 5},
@@ -311,3 +311,13 @@ def test_digest_covers_all_but_three_keys() -> None:
         digests.add(RunConfig.model_validate({**FULL, table: {**FULL[table], **change}}).digest())
     digests.add(RunConfig.model_validate({**FULL, "seed": 8}).digest())
     assert len(digests) == len(changes) + 2
+
+
+def test_links_are_followed_in_folders_only_and_change_the_digest() -> None:
+    folder = RunConfig.model_validate({"data": {"path": "pictures"}})
+    followed = RunConfig.model_validate({"data": {"path": "pictures", "follow_links": True}})
+    without = folder.to_json()
+    del without["data"]["follow_links"]
+    assert RunConfig.model_validate(without).digest() == folder.digest() != followed.digest()
+    with pytest.raises(ValidationError, match="follow_links is for a folder"):
+        RunConfig.model_validate({"data": {"name": "glyphs", "follow_links": True}})

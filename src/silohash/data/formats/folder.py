@@ -17,14 +17,28 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, default_splits, multi_hot, splits_of
-from silohash.data.formats.metadata import KNOWN, MetadataRow, read_metadata
+from silohash.data.archive import (
+    Archive,
+    ArchiveCard,
+    Features,
+    as_texts,
+    default_splits,
+    longest_text,
+    multi_hot,
+    splits_of,
+)
+from silohash.data.formats.columns import KNOWN, describe_slips
+from silohash.data.formats.metadata import MetadataRow, read_metadata
+from silohash.data.links import check_link
 from silohash.data.pictures.checking import Verdict, check_pictures
 from silohash.data.pictures.reading import PictureFiles
 from silohash.files import read_npy, read_text
 from silohash.types import Modality, Rows, UserError
 
 MOST_LABELS = 4096
+MOST_NAMED = 5
+"""Number of rows that a warning names."""
+
 COUNTED = ("items without a picture", "items without a text", "texts that were cut")
 SPLIT_OF = {"query": "query", "test": "query", "database": "database", "validation": "database", "train": "train"}
 """Values of the column ``split``, and the split that each means. Items to train on are searched as well."""
@@ -45,6 +59,7 @@ class _Folder:
     """The content of a folder before bad rows are dropped: one entry per row of the metadata."""
 
     path: Path
+    metadata: str
     rows: Sequence[MetadataRow]
     ids: Sequence[str]
     files: Sequence[str]
@@ -52,10 +67,16 @@ class _Folder:
     has: Mapping[Modality, npt.NDArray[np.bool_]]
     verdicts: Mapping[str, Verdict]
     allowed: tuple[str, ...] | None
+    follow_links: bool
 
 
 def read_folder(
-    path: Path, *, image: str | None = None, text: str | None = None, labels: Sequence[str] | None = None
+    path: Path,
+    *,
+    image: str | None = None,
+    text: str | None = None,
+    labels: Sequence[str] | None = None,
+    follow_links: bool = False,
 ) -> Archive:
     """Open a user's folder.
 
@@ -65,36 +86,62 @@ def read_folder(
         text: file of given text features; by default ``text.npy`` if it exists.
         labels: the allowed labels, in the order of the columns; by default the lines of ``labels.txt`` if it exists,
             otherwise every label that occurs, in alphabetical order.
+        follow_links: whether symbolic links may lead out of the folder. Otherwise rows with such pictures are left out.
 
     Raises:
-        UserError: if the metadata is missing or unreadable, given features do not fit it, or no row can be used.
+        UserError: if the metadata is missing or unreadable, given features do not fit it, a file other than a picture leads
+            out of the folder, or no row can be used.
     """
-    metadata, rows = read_metadata(path)
+    metadata, rows = read_metadata(path, follow_links=follow_links)
     given: dict[Modality, _Given] = {}
-    has: dict[Modality, npt.NDArray[np.bool_]] = {}
-    options: tuple[tuple[Modality, str | None, str], ...] = (("image", image, "file_name"), ("text", text, "text"))
-    for modality, named, column in options:
+    options: tuple[tuple[Modality, str | None], ...] = (("image", image), ("text", text))
+    for modality, named in options:
         file = path / (named or f"{modality}.npy")
-        has[modality] = np.array([bool(row.values.get(column)) for row in rows])
         if named is not None or file.is_file():
+            check_link(path, named or file.name, follow_links=follow_links)
             given[modality] = _given(file, metadata, len(rows))
-            has[modality] = given[modality].present
     files = [row.values.get("file_name", "") for row in rows]
-    verdicts = check_pictures(path, list(filter(None, files))) if "image" not in given else {}
-    folder = _Folder(path, rows, _ids(rows), files, given, has, verdicts, _allowed_labels(path, labels))
+    checked = [] if "image" in given else list(filter(None, files))
+    folder = _Folder(
+        path=path,
+        metadata=metadata.name,
+        rows=rows,
+        ids=_ids(rows),
+        files=files,
+        given=given,
+        has={modality: _has(modality, rows, given) for modality, _ in options},
+        verdicts=check_pictures(path, checked, follow_links=follow_links),
+        allowed=_allowed_labels(path, labels, follow_links=follow_links),
+        follow_links=follow_links,
+    )
+    kept, skipped = _usable(folder)
+    if not kept:
+        slips = "".join(f" {sentence}" for sentence in describe_slips(_names(rows)))
+        raise UserError(f"None of the {len(rows):,} rows of {metadata} can be used. The first: {skipped[0]}.{slips}")
+    return _archive(_taken(folder, kept), skipped)
+
+
+def _has(modality: Modality, rows: Sequence[MetadataRow], given: Mapping[Modality, _Given]) -> npt.NDArray[np.bool_]:
+    """Return which rows have a modality, ``(N,)`` bool."""
+    if modality in given:
+        return given[modality].present
+    column = "file_name" if modality == "image" else "text"
+    return np.array([bool(row.values.get(column)) for row in rows])
+
+
+def _usable(folder: _Folder) -> tuple[list[int], list[str]]:
+    """Return the rows that can be used, and one sentence per row that cannot."""
     kept: list[int] = []
     skipped: list[str] = []
     seen: set[str] = set()
-    for place, row in enumerate(rows):
+    for place, row in enumerate(folder.rows):
         problem = next(_problems(folder, place, seen), "")
         if problem:
-            skipped.append(f"{metadata.name}, row {row.number}: {problem}; left out")
+            skipped.append(f"{folder.metadata}, row {row.number}: {problem}; left out")
         else:
             kept.append(place)
             seen.add(folder.ids[place])
-    if not kept:
-        raise UserError(f"None of the {len(rows):,} rows of {metadata} can be used. The first: {skipped[0]}.")
-    return _archive(_taken(folder, kept), skipped)
+    return kept, skipped
 
 
 def _given(path: Path, metadata: Path, count: int) -> _Given:
@@ -118,12 +165,13 @@ def _given(path: Path, metadata: Path, count: int) -> _Given:
     return _Given(path, values, finite, ~finite & ~np.isnan(values).all(axis=1))
 
 
-def _allowed_labels(folder: Path, labels: Sequence[str] | None) -> tuple[str, ...] | None:
+def _allowed_labels(folder: Path, labels: Sequence[str] | None, *, follow_links: bool) -> tuple[str, ...] | None:
     if labels is not None:
         return tuple(labels.split("|") if isinstance(labels, str) else labels)
     path = folder / "labels.txt"
     if not path.is_file():
         return None
+    check_link(folder, path.name, follow_links=follow_links)
     lines = read_text(path, remedy="Save it as UTF-8.").splitlines()
     return tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
@@ -200,12 +248,13 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
             protocol=f"folder/{kind}-splits",
             skipped=tuple(skipped),
             notes={what: f"{count:,}" for what, count in zip(COUNTED, counts, strict=True) if count},
+            warnings=tuple(_warnings(folder)),
         ),
         columns=_columns(folder.rows),
         has_image=has_image,
         has_text=has_text,
         captions=words if text else None,
-        preview=_preview(pictures) if image else None,
+        preview=pictures if image and _shown(folder) else None,
         automatic_splits=kind == "default",
         folder=folder.path.resolve(),
     ).with_digest()
@@ -224,11 +273,55 @@ def _splits(folder: _Folder) -> tuple[dict[str, Rows], str]:
     return default_splits(keys, folder.has["image"] & folder.has["text"]), "default"
 
 
-def _preview(files: PictureFiles) -> PictureFiles | None:
-    """Return the pictures to look at beside given features, if every item has one that can be decoded."""
-    if "" in files.names or any(verdict.problem for verdict in check_pictures(files.folder, files.names).values()):
-        return None
-    return files
+def _shown(folder: _Folder) -> bool:
+    """Return whether every item beside given features has a picture that can be decoded, to look at."""
+    return all(folder.files) and not next(_not_shown(folder), "")
+
+
+def _not_shown(folder: _Folder) -> Iterator[str]:
+    """Yield why pictures beside given features cannot be looked at."""
+    names = list(filter(None, folder.files)) if "image" in folder.given else []
+    verdicts = check_pictures(folder.path, names, follow_links=folder.follow_links)
+    yield from (verdict.problem for verdict in verdicts.values() if verdict.problem)
+
+
+def _warnings(folder: _Folder) -> Iterator[str]:
+    """Yield what a user is likely to want to correct."""
+    yield from describe_slips(_names(folder.rows))
+    kinds: tuple[tuple[Modality, str, str], ...] = (("image", "picture", "file_name"), ("text", "text", "text"))
+    for modality, what, column in kinds:
+        if not folder.has[modality].any():
+            reason = (
+                f"{modality}.npy holds no values" if modality in folder.given
+                else f'the column "{column}" is empty' if column in _names(folder.rows)
+                else f'{folder.metadata} does not have the column "{column}", and there is no {modality}.npy'
+            )  # fmt: skip
+            yield f"No item has a {what}: {reason}."
+    yield from _cut_texts(folder)
+    several = [row.number for row in folder.rows if row.includes_rows]
+    if several:
+        yield (
+            f"{folder.metadata}: the text of row {_listed(several)} has several lines, some of which look like rows of the "
+            "table. Check its quotation marks."
+        )
+    problem = next(_not_shown(folder), "")
+    if problem or ("image" in folder.given and any(folder.files) and not all(folder.files)):
+        yield f"No pictures are shown beside the given features: {problem or 'some rows do not name a picture'}."
+
+
+def _cut_texts(folder: _Folder) -> Iterator[str]:
+    """Yield one sentence per column with values that `as_texts` cuts."""
+    longest = longest_text(len(folder.rows))
+    for column in _names(folder.rows):
+        cut = [row.number for row in folder.rows if len(row.values.get(column, "")) > longest]
+        if cut and column in {"text", *_further(folder.rows)}:
+            where = f'{folder.metadata}, column "{column}"'
+            yield f"{where}: only the first {longest:,} characters of row {_listed(cut)} are used."
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - MOST_NAMED:,} more" if len(numbers) > MOST_NAMED else ""
+    return ", ".join(f"{number:,}" for number in numbers[:MOST_NAMED]) + more
 
 
 def _labels(folder: _Folder) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, ...]]:
@@ -245,5 +338,15 @@ def _labels(folder: _Folder) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, .
 
 
 def _columns(rows: Sequence[MetadataRow]) -> dict[str, npt.NDArray[np.str_]]:
-    names = dict.fromkeys(name for row in rows for name in row.values if name not in KNOWN)
-    return {name: as_texts([row.values.get(name, "") for row in rows])[0] for name in names}
+    return {name: as_texts([row.values.get(name, "") for row in rows])[0] for name in _further(rows)}
+
+
+def _names(rows: Sequence[MetadataRow]) -> list[str]:
+    """Return the names of the columns, in the order in which they occur. A column of labels counts if it has any."""
+    names = dict.fromkeys(name for row in rows for name in row.values)
+    return [*names, *(["labels"] if any(row.labels for row in rows) else [])]
+
+
+def _further(rows: Sequence[MetadataRow]) -> list[str]:
+    """Return the names of the columns that have no meaning by themselves."""
+    return [name for name in _names(rows) if name not in KNOWN]

@@ -5,16 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
+from silohash.data.formats.columns import KNOWN, describe_slips
+from silohash.data.formats.csv_records import Record, read_records
+from silohash.data.links import check_link
 from silohash.types import UserError
 
 FILES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-KNOWN = ("file_name", "text", "labels", "id", "split")
 DELIMITERS = (",", ";", "\t")
 LARGEST_FIELD_BYTES = 1 << 26
 NOT_UTF8 = re.compile("[\ud800-\udfff]")
@@ -37,22 +39,29 @@ class MetadataRow:
         values: a string for each column; empty if the row has a problem.
         labels: the labels.
         problem: why the row cannot be read, or an empty string.
+        includes_rows: whether one of the values has several lines, and one of them may be a row of the table.
     """
 
     number: int
     values: dict[str, str] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     problem: str = ""
+    includes_rows: bool = False
 
 
-def read_metadata(folder: Path) -> tuple[Path, list[MetadataRow]]:
+def read_metadata(folder: Path, *, follow_links: bool = False) -> tuple[Path, list[MetadataRow]]:
     """Return the path of a folder's metadata file, and all of its rows, usable or not.
 
+    Args:
+        folder: the folder.
+        follow_links: whether the file may be a link that leads out of the folder.
+
     Raises:
-        UserError: if the folder does not exist, has no metadata file or more than one, or the file cannot be read, has no
-            rows, or is a CSV file that names none of the known columns.
+        UserError: if the folder does not exist, does not have exactly one metadata file, or the file cannot be read, leads
+            out of the folder, does not have rows, or is a CSV file that names none of the known columns.
     """
     path = _metadata_file(folder)
+    check_link(folder, path.name, follow_links=follow_links)
     readers = {".csv": _csv_rows, ".jsonl": _json_rows, ".parquet": _parquet_rows}
     try:
         rows = list(readers[path.suffix](path))
@@ -81,35 +90,57 @@ def _csv_rows(path: Path) -> Iterator[MetadataRow]:
             raise UserError(f"{path} is encoded in UTF-16. Save it as UTF-8.")
     csv.field_size_limit(LARGEST_FIELD_BYTES)
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-        first = stream.readline()
-        stream.seek(0)
-        reader = csv.reader(stream, delimiter=max(DELIMITERS, key=first.count))
-        try:
-            header = [name.strip() for name in next(reader, [])]
-            if header:
-                _check_header(path, header)
-            start = reader.line_num + 1
-            for cells in reader:
-                if len(cells) == len(header):
-                    yield _row(start, dict(zip(header, cells, strict=True)))
-                elif cells:
-                    fields = f"{len(cells)} field{'s' if len(cells) > 1 else ''}"
-                    yield MetadataRow(start, problem=f"has {fields} and the header has {len(header)}")
-                start = reader.line_num + 1
-        except csv.Error as error:
-            raise UserError(
-                f"{path}, line {reader.line_num}: {error}. Look for a quotation mark before it that is not closed."
-            ) from error
+        lines = list(stream)
+    header: list[str] = []
+    delimiter = max(DELIMITERS, key=(lines or [""])[0].count)
+    records = read_records(lines, delimiter, lambda cells: _is_row(path.parent, header, cells))
+    for first in records:
+        header += [name.strip() for name in first.cells]
+        _check_header(path, header, first.problem)
+        break
+    for record in records:
+        if record.cells or record.problem:
+            yield _csv_row(header, record)
 
 
-def _check_header(path: Path, header: list[str]) -> None:
+def _is_row(folder: Path, header: Sequence[str], cells: Sequence[str]) -> bool:
+    """Return whether a line is certainly a row by itself: it has all cells, and names a picture that exists."""
+    if len(cells) != len(header) or "file_name" not in header:
+        return False
+    try:
+        return (folder / cells[header.index("file_name")].strip()).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _csv_row(header: Sequence[str], record: Record) -> MetadataRow:
+    if record.problem:
+        return MetadataRow(record.line, problem=record.problem)
+    if len(record.cells) == len(header):
+        row = _row(record.line, dict(zip(header, record.cells, strict=True)))
+        return replace(row, includes_rows=any(_includes_rows(cell, len(header)) for cell in record.cells))
+    fields = f"{len(record.cells)} field{'s' if len(record.cells) > 1 else ''}"
+    return MetadataRow(record.line, problem=f"has {fields} and the header has {len(header)}")
+
+
+def _includes_rows(cell: str, count: int) -> bool:
+    """Return whether a line within a text has as many commas as a row, so that an open quotation mark is possible."""
+    inner = cell.splitlines()[1:-1] if count > 1 and "\n" in cell else ()
+    return any(max(map(line.count, DELIMITERS)) == count - 1 for line in inner)
+
+
+def _check_header(path: Path, header: list[str], problem: str) -> None:
+    if problem:
+        raise UserError(f"The first line of {path} cannot be read: {problem}. Correct the names of the columns.")
     if NOT_UTF8.search("".join(header)):
         raise UserError(f"The first line of {path} is not UTF-8. Save the file as UTF-8.")
     repeated = [name for name in header if header.count(name) > 1]
     if repeated:
         raise UserError(f'{path} has the column "{repeated[0]}" more than once. Rename one of them.')
     if not set(header) & set(KNOWN):
-        raise UserError(f"{path} begins with {', '.join(header)[:80]!r} instead of the names of columns. {EXAMPLE}")
+        shown = ", ".join(header)[:80]
+        slips = "".join(f" {sentence}" for sentence in describe_slips(header))
+        raise UserError(f"{path} begins with {shown!r} instead of the names of columns.{slips} {EXAMPLE}")
 
 
 def _json_rows(path: Path) -> Iterator[MetadataRow]:
@@ -145,16 +176,25 @@ def _row(number: int, values: dict[str, Any]) -> MetadataRow:
     given = values.get("labels")
     listed = map(_string, given) if isinstance(given, list | tuple) else _string(given).split("|")
     labels = tuple(dict.fromkeys(filter(None, map(str.strip, listed))))
-    strings = {name: _string(value) for name, value in values.items() if name != "labels"}
+    strings = {name: _string(value, known=name in KNOWN) for name, value in values.items() if name != "labels"}
     for name, value in [*strings.items(), ("labels", "".join(labels))]:
         if NOT_UTF8.search(value):
             return MetadataRow(number, problem=f'column "{name}" is not UTF-8')
+        if "\0" in value:
+            return MetadataRow(number, problem=f'column "{name}" contains a NUL character, which would cut it off')
     return MetadataRow(number, strings, labels)
 
 
-def _string(value: object) -> str:
+def _string(value: object, *, known: bool = True) -> str:
+    """Return a cell as text. Bytes in columns without a meaning, such as embedded pictures, become an empty string."""
     if isinstance(value, str):
         return value.strip()
     if value is None or value != value:
         return ""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else str(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape").strip() if known else ""
+    if isinstance(value, list | dict):
+        return json.dumps(
+            value, ensure_ascii=False, default=lambda inner: "" if isinstance(inner, bytes) else str(inner)
+        )
+    return str(value)

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures, is_features
+from silohash.data.links import check_link
 from silohash.data.pictures.reading import GreyPictures, PackedPictures, PictureFiles, read_array
 from silohash.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
 from silohash.forms import damaged, detail, reading
@@ -139,17 +140,20 @@ def write_native(folder: Path, archive: Archive) -> None:
         write_json(new / MANIFEST, {**about, "files": files})
 
 
-def read_native(path: Path, *, check: bool = False) -> Archive:
+def read_native(path: Path, *, check: bool = False, follow_links: bool = False) -> Archive:
     """Open a folder that `write_native` wrote. Large arrays and pictures are mapped into memory, not read.
 
     Args:
         path: the folder.
         check: compare every file with its digest. By default, large files are compared by size alone.
+        follow_links: whether files may be symbolic links that lead out of the folder.
 
     Raises:
-        UserError: if a file is missing, changed or damaged, or a newer silohash wrote the folder.
+        UserError: if a file is missing, changed or damaged or leads out of the folder, or a newer silohash wrote the folder.
     """
     about = _manifest(path)
+    for name in (MANIFEST, *about.files):
+        check_link(path, name, follow_links=follow_links)
     _check_files(path, about.files, whole=check)
     with reading(path / MANIFEST, remedy=IMPORT_AGAIN):
         return _archive(path, about)

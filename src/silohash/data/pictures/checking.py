@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from silohash.data.cache import cache_folder
+from silohash.data.links import Boundary
 from silohash.data.pictures.reading import decode
 from silohash.files import digest_bytes, digest_json, read_json, write_json
 from silohash.types import UserError
@@ -31,12 +32,13 @@ class Verdict(NamedTuple):
     problem: str
 
 
-def check_pictures(folder: Path, names: Sequence[str]) -> dict[str, Verdict]:
+def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = True) -> dict[str, Verdict]:
     """Decode picture files in parallel, except those whose size and time have not changed since the last check.
 
     Args:
         folder: the folder that the names are relative to.
         names: names of files. A name that leads out of the folder gets a problem.
+        follow_links: whether links may lead out of the folder. Otherwise such a file gets a problem.
 
     Returns:
         One verdict per name.
@@ -45,8 +47,9 @@ def check_pictures(folder: Path, names: Sequence[str]) -> dict[str, Verdict]:
     before = _cached_entries(cached_in)
     verdicts: dict[str, Verdict] = {}
     stamps: dict[str, list[int]] = {}
+    boundary = None if follow_links else Boundary(folder)
     for name in dict.fromkeys(names):
-        problem, stamp = _stamp(folder, name)
+        problem, stamp = _stamp(folder, name, boundary)
         if problem:
             verdicts[name] = Verdict("", problem)
             continue
@@ -70,7 +73,7 @@ def _cached_entries(path: Path) -> dict[str, tuple[int, int, str, str]]:
         return {}
 
 
-def _stamp(folder: Path, name: str) -> tuple[str, list[int]]:
+def _stamp(folder: Path, name: str, boundary: Boundary | None) -> tuple[str, list[int]]:
     """Return why there is no such file, or its size and time."""
     if Path(name).is_absolute() or os.pardir in Path(os.path.normpath(name)).parts:
         return f'the picture "{name}" lies outside the folder', []
@@ -80,6 +83,8 @@ def _stamp(folder: Path, name: str) -> tuple[str, list[int]]:
         return f'the picture "{name}" is missing', []
     if not (folder / name).is_file():
         return f'the picture "{name}" is not a file', []
+    if boundary is not None and not boundary.contains(name):
+        return f'the picture "{name}" is a link that leads out of the folder, and follow_links is not set', []
     return "", [stat.st_size, stat.st_mtime_ns]
 
 

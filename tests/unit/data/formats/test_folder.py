@@ -177,3 +177,83 @@ def test_a_named_file_of_features_must_be_there(tmp_path):
     write_csv(tmp_path, [{"text": "x"}])
     with pytest.raises(UserError, match=r"vgg\.npy is missing"):
         read_folder(tmp_path, image="vgg.npy")
+
+
+def test_a_complete_folder_has_no_warnings(tmp_path):
+    write_csv(tmp_path, pictures(tmp_path, 3, labels="a", place="here"))
+    assert read_folder(tmp_path).card.warnings == ()
+    assert read_folder(tmp_path).folder == tmp_path
+
+
+def test_absent_pictures_and_texts_are_warned_of(tmp_path):
+    write_csv(tmp_path, [{"text": "a parrot", "filename": "1.png"}])
+    assert read_folder(tmp_path).card.warnings == (
+        'The column "filename" is not used (did you mean "file_name"?).',
+        'No item has a picture: metadata.csv does not have the column "file_name", and there is no image.npy.',
+    )
+    rows = [{"file_name": row["file_name"], "Caption": "x"} for row in pictures(tmp_path, 2)]
+    write_csv(tmp_path, rows)
+    assert read_folder(tmp_path).card.warnings == (
+        'The column "Caption" is not used (did you mean "text"?).',
+        'No item has a text: metadata.csv does not have the column "text", and there is no text.npy.',
+    )
+    write_csv(tmp_path, [{**row, "text": ""} for row in rows])
+    assert read_folder(tmp_path).card.warnings == ('No item has a text: the column "text" is empty.',)
+    np.save(tmp_path / "text.npy", np.full((2, 3), np.nan))
+    assert read_folder(tmp_path).card.warnings == ("No item has a text: text.npy holds no values.",)
+
+
+def test_texts_that_are_cut_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("silohash.data.archive.TEXT_CELLS", 1)
+    write_csv(tmp_path, [{"text": "x" * length, "note": "n" * (513 - length)} for length in (256, 257, 300)])
+    archive = read_folder(tmp_path)
+    assert [len(text) for text in archive.text] == [256, 256, 256]
+    assert [warning for warning in archive.card.warnings if "No item" not in warning] == [
+        'metadata.csv, column "text": only the first 256 characters of row 3, 4 are used.',
+        'metadata.csv, column "note": only the first 256 characters of row 2 are used.',
+    ]
+    write_csv(tmp_path, [{"text": "x" * 300} for _ in range(8)])
+    assert "of row 2, 3, 4, 5, 6 and 3 more are used." in read_folder(tmp_path).card.warnings[-1]
+
+
+def test_pictures_that_cannot_be_shown_beside_features_are_warned_of(tmp_path):
+    write_csv(tmp_path, [{"file_name": "gone.png", "text": "x"}, {"file_name": "", "text": "y"}])
+    np.save(tmp_path / "image.npy", np.ones((2, 3)))
+    assert read_folder(tmp_path).card.warnings == (
+        'No pictures are shown beside the given features: the picture "gone.png" is missing.',
+    )
+    draw(tmp_path, "gone.png")
+    assert read_folder(tmp_path).card.warnings == (
+        "No pictures are shown beside the given features: some rows do not name a picture.",
+    )
+    write_csv(tmp_path, [{"file_name": "", "text": "x"}, {"file_name": "", "text": "y"}])
+    assert read_folder(tmp_path).card.warnings == ()
+
+
+def test_pictures_behind_links_out_of_the_folder_are_left_out(tmp_path):
+    folder = tmp_path / "folder"
+    draw(tmp_path, "outside/1.png", "outside/2.png", "folder/3.png")
+    (folder / "1.png").symlink_to(tmp_path / "outside" / "1.png")
+    (folder / "linked").symlink_to(tmp_path / "outside")
+    (folder / "within.png").symlink_to("3.png")
+    write_csv(folder, [{"file_name": name, "text": "x"} for name in ("1.png", "linked/2.png", "3.png", "within.png")])
+    archive = read_folder(folder)
+    assert archive.ids.tolist() == ["3.png", "within.png"]
+    assert reasons(archive) == {
+        2: 'the picture "1.png" is a link that leads out of the folder, and follow_links is not set',
+        3: 'the picture "linked/2.png" is a link that leads out of the folder, and follow_links is not set',
+    }
+    assert len(read_folder(folder, follow_links=True)) == 4
+
+
+@pytest.mark.parametrize("name", ["image.npy", "text.npy", "labels.txt"])
+def test_other_files_behind_links_are_refused(tmp_path, name):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_csv(folder, [{"text": "x", "labels": "a"}])
+    np.save(tmp_path / "values.npy", np.ones((1, 3)))
+    (tmp_path / "values.txt").write_text("a\n")
+    (folder / name).symlink_to(tmp_path / f"values{name[-4:]}")
+    with pytest.raises(UserError, match=rf"{name} is a link to .*values.*, outside the folder"):
+        read_folder(folder)
+    assert len(read_folder(folder, follow_links=True)) == 1

@@ -94,3 +94,88 @@ def test_a_column_given_twice_is_named(tmp_path):
     (tmp_path / "metadata.csv").write_text("text,text\na,b\n")
     with pytest.raises(UserError, match='the column "text" more than once'):
         read_folder(tmp_path)
+
+
+def test_an_open_quotation_mark_costs_one_row(tmp_path):
+    draw(tmp_path, *(f"{number}.png" for number in range(5)))
+    lines = ["file_name,text", "0.png,zero", '1.png,"one', "2.png,two", "3.png,three", '4.png,4" wide']
+    for closing in ("", ',"', '"', '"x,y"'):
+        (tmp_path / "metadata.csv").write_text("\n".join([*lines[:-1], lines[-1] + closing]), encoding="utf-8")
+        archive = read_folder(tmp_path)
+        assert set(reasons(archive)) - {6} == {3}
+        assert "an opening quotation mark is not closed, so it would include line" in reasons(archive)[3]
+        assert archive.ids[:3].tolist() == ["0.png", "2.png", "3.png"]
+
+
+def test_texts_over_several_lines_remain_whole_unless_a_line_is_a_row(tmp_path):
+    draw(tmp_path, "a.png", "b.png")
+    (tmp_path / "metadata.csv").write_text('file_name,text\na.png,"one\nb.png,two\nc.png,three"\n')
+    assert read_folder(tmp_path).ids.tolist() == ["b.png"]
+    (tmp_path / "metadata.csv").write_text('file_name,text\na.png,"one\nc.png,three\nmore, words"\n')
+    assert read_folder(tmp_path).text.tolist() == ["one\nc.png,three\nmore, words"]
+    (tmp_path / "metadata.csv").write_text('text,place\n"one\ntwo, three",here\n')
+    assert read_folder(tmp_path).text.tolist() == ["one\ntwo, three"]
+    (tmp_path / "metadata.csv").write_text('text,place,year\n"one\ntwo,three,four\nfive",here,5\n')
+    archive = read_folder(tmp_path)
+    assert archive.text.tolist() == ["one\ntwo,three,four\nfive"]
+    assert archive.card.warnings[-1] == (
+        "metadata.csv: the text of row 2 has several lines, some of which look like rows of the table. "
+        "Check its quotation marks."
+    )
+
+
+def test_an_open_quotation_mark_in_the_header(tmp_path):
+    (tmp_path / "metadata.csv").write_text('text,"place\nx,y\n')
+    with pytest.raises(UserError, match=r"The first line of .*metadata\.csv cannot be read: an opening quotation mark"):
+        read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["text", "id", "labels", "place"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_nul_character_is_a_problem_and_not_the_end_of_a_text(tmp_path, column, kind):
+    rows = [
+        {"id": "a", "text": "x", "labels": "l", "place": "p"},
+        {"id": "b", "text": "y", "labels": "l", "place": "q"},
+    ]
+    rows[0][column] += "\0rest"
+    if kind == "jsonl":
+        (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    else:
+        write_csv(tmp_path, rows)
+    archive = read_folder(tmp_path)
+    assert archive.ids.tolist() == ["b"]
+    assert list(reasons(archive).values()) == [f'column "{column}" contains a NUL character, which would cut it off']
+
+
+def test_bytes_in_tables(tmp_path):
+    rows = [
+        {"text": "schön".encode(), "image": {"bytes": b"\x89PNG", "path": "a.png"}, "raw": b"\xff"},
+        {"text": b"\xff", "image": None, "raw": b""},
+    ]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "metadata.parquet")
+    archive = read_folder(tmp_path)
+    assert archive.text.tolist() == ["schön"]
+    assert reasons(archive) == {2: 'column "text" is not UTF-8'}
+    assert archive.columns["raw"].tolist() == [""]
+    assert json.loads(archive.columns["image"][0]) == {"bytes": "", "path": "a.png"}
+
+
+def test_misspelled_columns_are_named_where_nothing_can_be_read(tmp_path):
+    (tmp_path / "metadata.csv").write_text("filename,caption\n1.png,a parrot\n")
+    with pytest.raises(
+        UserError, match=r'"filename" is not used \(did you mean "file_name"\?\)\. The column "caption"'
+    ):
+        read_folder(tmp_path)
+    (tmp_path / "metadata.csv").unlink()
+    (tmp_path / "metadata.jsonl").write_text('{"caption": "a parrot"}\n')
+    with pytest.raises(UserError, match=r'neither a picture nor a text; left out\. The column "caption" is not used'):
+        read_folder(tmp_path)
+
+
+def test_a_table_that_is_a_link(tmp_path):
+    (tmp_path / "table.csv").write_text("text\nx\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "metadata.csv").symlink_to(tmp_path / "table.csv")
+    with pytest.raises(UserError, match=r"metadata\.csv is a link to .*table\.csv, outside the folder"):
+        read_folder(tmp_path / "folder")
+    assert read_folder(tmp_path / "folder", follow_links=True).text.tolist() == ["x"]

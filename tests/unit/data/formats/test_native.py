@@ -227,3 +227,37 @@ def test_queries_in_the_database_stay_there(tmp_path: Path) -> None:
     write_native(tmp_path / "native", written)
     assert_same(written, read_native(tmp_path / "native"))
     assert read_native(tmp_path / "native").query_in_database
+
+
+def test_warnings_and_automatic_splits_come_back(tmp_path: Path) -> None:
+    made = archive()
+    warned = replace(made, card=replace(made.card, warnings=("The column x.",)), automatic_splits=True)
+    write_native(tmp_path / "native", warned)
+    read = read_native(tmp_path / "native")
+    assert (read.card.warnings, read.automatic_splits, read.folder) == (("The column x.",), True, tmp_path / "native")
+    manifest = read_manifest(tmp_path / "native")
+    del manifest["card"]["warnings"], manifest["automatic_splits"]
+    write_manifest(tmp_path / "native", manifest)
+    earlier = read_native(tmp_path / "native")
+    assert (earlier.card.warnings, earlier.automatic_splits) == ((), False)
+    manifest["card"]["protocol"] = "folder/default-splits"
+    write_manifest(tmp_path / "native", manifest)
+    assert read_native(tmp_path / "native").automatic_splits
+
+
+def read_manifest(folder: Path) -> dict:
+    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+
+
+def write_manifest(folder: Path, manifest: dict) -> None:
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "ids.txt", "image.npy"])
+def test_files_behind_links_out_of_the_folder_are_refused(tmp_path: Path, name: str) -> None:
+    write_native(tmp_path / "native", archive())
+    (tmp_path / "native" / name).rename(tmp_path / name)
+    (tmp_path / "native" / name).symlink_to(tmp_path / name)
+    with pytest.raises(UserError, match=rf"{name} is a link to .*, outside the folder"):
+        read_native(tmp_path / "native")
+    assert len(read_native(tmp_path / "native", follow_links=True)) == 5
