@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from silohash.files import write_text
+from silohash.locks import locked
 from silohash.runtime.events import JsonLines, RoundRecord
 from silohash.runtime.run import Run
 from silohash.study.config import StudyConfig, make_study
@@ -131,3 +134,23 @@ def figures_of(out: Path) -> bytes:
 def rows_of(outcome: StudyOutcome) -> list[dict[str, Any]]:
     """Return every row of a study's results."""
     return [asdict(row) for run in outcome.results.runs for row in run.rows]
+
+
+@contextmanager
+def held_by_another_thread(folder: Path) -> Iterator[None]:
+    """The lock of a folder, held by a thread that stands for another process."""
+    taken, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locked(folder):
+            taken.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    taken.wait()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

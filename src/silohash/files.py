@@ -11,8 +11,11 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
+import socket
 import threading
+import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -32,6 +35,11 @@ TRAIN_AGAIN = "Restore it, or run the training again."
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 WRITTEN = ".written.json"
 """Name of the file that lists a folder's generated files (see `note_written`)."""
+PART = re.compile(r"\.(?P<name>.+?)\.(?P<process>\d+)\.(?:(?P<writer>[0-9a-f]+-[0-9a-f]+)\.)?\d+\.(?:part|old)")
+"""Name of an unfinished file or folder: its final name, the process that writes it, and what identifies that process."""
+HOST = hashlib.blake2b(socket.gethostname().encode(), digest_size=3).hexdigest()
+WRITER = f"{HOST}-{time.time_ns() >> 20:x}"
+"""This machine and the start of this process. A process number alone may be used again, or on another machine."""
 NOT_WRITABLE = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
 
 
@@ -65,7 +73,69 @@ def _takes_no_files(error: OSError, path: Path) -> bool:
 
 def _beside(path: Path) -> Path:
     """Return a path in the same folder that no other process or thread writes to."""
-    return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    _clean_once(path.parent)
+    return path.with_name(f".{path.name}.{os.getpid()}.{WRITER}.{threading.get_ident()}.part")
+
+
+_cleaned: set[tuple[int, Path]] = set()
+
+
+def _clean_once(folder: Path) -> None:
+    """Remove leftovers from a folder before this process writes to it for the first time."""
+    key = (os.getpid(), folder.absolute())
+    if key not in _cleaned:
+        _cleaned.add(key)
+        remove_leftovers(folder)
+
+
+def remove_leftovers(folder: Path, *, alone: bool = False) -> None:
+    """Remove the unfinished files and folders that killed processes left in a folder.
+
+    A folder that was being replaced by `folder_beside` when its process was killed is put in place first, with its new
+    content.
+
+    Args:
+        folder: the folder. Its subfolders are not searched.
+        alone: whether no other machine can be writing to the folder, because its lock is held. Otherwise only parts
+            written on this machine are removed.
+    """
+    found = [(path, match) for path in _entries(folder) if (match := PART.fullmatch(path.name))]
+    gone = [
+        (path, path.with_name(match["name"]))
+        for path, match in found
+        if _writer_is_gone(int(match["process"]), match["writer"], alone=alone)
+    ]
+    for path, target in gone:
+        if path.suffix == ".old" and not os.path.lexists(target):
+            whole = path.with_suffix(".part")
+            with suppress(OSError):
+                (whole if whole.exists() else path).replace(target)
+    for path, _ in gone:
+        _remove(path)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _writer_is_gone(process: int, writer: str | None, *, alone: bool) -> bool:
+    """Return whether the process that wrote a part has ended."""
+    if writer is not None and not writer.startswith(f"{HOST}-"):
+        return alone
+    if process == os.getpid():
+        return writer != WRITER
+    if os.name != "posix":
+        return alone
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def write_bytes(path: Path, content: bytes) -> None:

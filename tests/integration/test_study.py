@@ -26,7 +26,16 @@ from silohash.study.results import collect
 from silohash.study.tables import write_tables
 from silohash.types import UserError
 from tests.runs import silohash, write_archive
-from tests.studies import InThisProcess, figures_of, quiet, rows_of, run_here, study_of, tiny_study
+from tests.studies import (
+    InThisProcess,
+    figures_of,
+    held_by_another_thread,
+    quiet,
+    rows_of,
+    run_here,
+    study_of,
+    tiny_study,
+)
 
 COMMAND = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from silohash.cli import main; main()"
@@ -164,9 +173,10 @@ def test_broken_folder_is_done_again(archive: Path, whole: Path, tmp_path: Path)
 
 
 def test_two_studies_cannot_share_a_folder(archive: Path, tmp_path: Path) -> None:
-    from silohash.study.locks import locked
-
-    with locked(tmp_path / "study", "held"), pytest.raises(UserError, match="Another silohash study is working"):
+    with (
+        held_by_another_thread(tmp_path / "study"),
+        pytest.raises(UserError, match=r"study is in use by process .* or choose another --out"),
+    ):
         run_here(study_of(tiny_study(archive)), tmp_path / "study")
 
 
@@ -257,10 +267,10 @@ def wait_for_rounds(process: subprocess.Popen[str], out: Path) -> None:
 
 
 def wait_until_free(out: Path) -> None:
-    from silohash.study.locks import locked
+    from silohash.locks import locked
 
     for folder in (out / "runs").iterdir():
-        with locked(folder, f"a process is left in {folder}", wait_seconds=GONE_SECONDS):
+        with locked(folder, wait_seconds=GONE_SECONDS):
             pass
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -431,3 +432,97 @@ def test_json_of_another_form_is_refused(tmp_path: Path) -> None:
         form = list[int] if content == "{}" else dict[str, int] if content != "[]" else dict[str, str]
         with pytest.raises(UserError, match=r"a\.json is damaged .*Remove it"):
             files.read_json(path, form)
+
+
+DEAD = 2**22 + 1
+"""A process number above the largest of Linux."""
+MINE = f"{os.getpid()}.{files.WRITER}.1"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f".a.txt.{DEAD}.7.part", f".a.txt.{DEAD}.{files.WRITER}.7.part", f".model.{os.getpid()}.{files.HOST}-1f.7.part"],
+)
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_parts_of_ended_processes_are_removed(tmp_path: Path, name: str, kind: str) -> None:
+    if kind == "file":
+        (tmp_path / name).write_text("half")
+    else:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "half").touch()
+    files.remove_leftovers(tmp_path)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f".a.{MINE}.part",
+        f".a.{os.getppid()}.7.part",
+        f".a.{os.getppid()}.{files.HOST}-1f.7.part",
+        f".a.{DEAD}.000000-1f.7.part",
+        f"a.{DEAD}.7.part",
+        f".a.{DEAD}.part",
+        f".a.{DEAD}.7.parts",
+        ".part",
+    ],
+)
+def test_parts_that_may_be_in_use_and_other_files_stay(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    files.remove_leftovers(tmp_path)
+    assert names(tmp_path) == [name]
+
+
+def test_parts_of_another_machine_are_removed_under_a_lock(tmp_path: Path) -> None:
+    (tmp_path / f".a.{os.getppid()}.000000-1f.7.part").touch()
+    (tmp_path / f".a.{MINE}.part").touch()
+    (tmp_path / f".a.{os.getppid()}.{files.HOST}-1f.7.part").touch()
+    files.remove_leftovers(tmp_path, alone=True)
+    assert len(names(tmp_path)) == 2
+
+
+def test_an_interrupted_replacement_is_completed(tmp_path: Path) -> None:
+    for kind in ("old", "part"):
+        (tmp_path / f".model.{DEAD}.7.{kind}").mkdir()
+        (tmp_path / f".model.{DEAD}.7.{kind}" / kind).touch()
+    files.remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["model"]
+    assert names(tmp_path / "model") == ["part"]
+
+
+def test_a_replaced_folder_is_put_back_if_the_new_one_is_gone(tmp_path: Path) -> None:
+    (tmp_path / f".model.{DEAD}.7.old").mkdir()
+    files.remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["model"]
+
+
+def test_a_replaced_folder_is_removed_once_the_new_one_is_in_place(tmp_path: Path) -> None:
+    (tmp_path / f".model.{DEAD}.7.old").mkdir()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "new").touch()
+    files.remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["model"]
+    assert names(tmp_path / "model") == ["new"]
+
+
+def test_leftovers_in_a_folder_that_cannot_be_read_are_ignored(tmp_path: Path) -> None:
+    files.remove_leftovers(tmp_path / "missing")
+
+
+def test_writing_removes_the_leftovers_of_a_killed_process(tmp_path: Path) -> None:
+    """A process is killed while it writes a file and a folder, at the moment just before they are put in place."""
+    work = (
+        "import os, pathlib, signal, sys; from silohash import files\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if sys.argv[2] == 'file':\n    files.write_text(folder / 'a.txt', 'new')\n"
+        "with files.folder_beside(folder / 'model') as new:\n    (new / 'weights').touch()\n"
+    )
+    (tmp_path / "a.txt").write_text("old")
+    for kind in ("file", "folder"):
+        done = subprocess.run([sys.executable, "-c", work, str(tmp_path), kind], check=False)
+        assert done.returncode == -signal.SIGKILL
+    assert len(names(tmp_path)) == 2  # the second process has removed what the first left
+    files.write_text(tmp_path / "b.txt", "b")
+    assert names(tmp_path) == ["a.txt", "b.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"

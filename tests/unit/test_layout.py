@@ -26,7 +26,7 @@ WITHOUT_A_TEST_FILE = {"cli/__main__.py": "a single call, run by python -m siloh
 
 # A part may import those before it.
 ORDER = (
-    *("types", "visible", "seeds", "registry", "forms", "files"),
+    *("types", "visible", "seeds", "registry", "forms", "files", "locks"),
     *("index", "evaluate", "data", "features", "models", "exchange", "local", "federated"),
     *("config", "encode", "runtime", "search", "report", "study", "api", "cli"),
 )
@@ -38,6 +38,7 @@ WITHOUT_TORCH = (
     "registry",
     "forms",
     "files",
+    "locks",
     "data",
     "features",
     "config",

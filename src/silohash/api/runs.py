@@ -55,18 +55,23 @@ def train(
         notify: called with a line for each row of the archive that is skipped.
 
     Raises:
-        UserError: if the config or the data must be corrected first.
+        UserError: if the config or the data must be corrected first, the folder holds other files, or another process
+            writes to it.
     """
     from silohash.config.load import load_resolved
     from silohash.runtime import experiment
+    from silohash.runtime.run import Run
 
     source = config if isinstance(config, Mapping) else Path(config)
     resolved = load_resolved(source, list(overrides))
-    run = experiment.train(resolved, Path(folder), observers=observers, notify=notify)
-    if report:
-        from silohash.report.finish import finish_run
+    run = Run(Path(folder))
+    run.check_free()
+    with run.writing():
+        run = experiment.train(resolved, Path(folder), observers=observers, notify=notify)
+        if report:
+            from silohash.report.finish import finish_run
 
-        finish_run(run)
+            finish_run(run)
     return TrainedRun(folder)
 
 

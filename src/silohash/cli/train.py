@@ -101,8 +101,9 @@ def resume(
     found = Run.open(run)
     with spinner("Importing torch"):
         from silohash.runtime import experiment
-    experiment.resume(found, observers=observers(found, tensorboard=tensorboard))
-    finish(found)
+    with found.writing():
+        experiment.resume(found, observers=observers(found, tensorboard=tensorboard))
+        finish(found)
     _print_results([found], as_json=as_json)
 
 
@@ -111,11 +112,13 @@ def train_run(resolved: ResolvedConfig, folder: Path, *, tensorboard: bool = Fal
     from silohash.runtime import experiment
     from silohash.runtime.run import Run
 
-    print_status(f"Training into {folder}")
-    run = experiment.train(
-        resolved, folder, observers=observers(Run(folder), tensorboard=tensorboard), notify=print_status
-    )
-    finish(run)
+    run = Run(folder)
+    run.check_free()
+    with run.writing():
+        print_status(f"Training into {folder}")
+        listening = observers(run, tensorboard=tensorboard)
+        run = experiment.train(resolved, folder, observers=listening, notify=print_status)
+        finish(run)
     return run
 
 

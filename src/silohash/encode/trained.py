@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from silohash.federated.base import FederatedMethod, ServerState
 from silohash.files import (
     TRAIN_AGAIN,
     digest_arrays,
+    digest_file,
     digest_json,
     folder_beside,
     read_arrays,
@@ -152,6 +153,7 @@ class TrainedModel:
                     "modalities": list(self.featurisers),
                     "weights": list(self.weights),
                     "round": self.round,
+                    "digests": {path.name: digest_file(path) for path in sorted(new.iterdir())},
                 },
             )
 
@@ -164,7 +166,7 @@ class TrainedModel:
             known: a config that is already resolved. It is used if it equals the model's config.
 
         Raises:
-            UserError: if the folder is missing, damaged, or written by a newer version.
+            UserError: if the folder is missing, a file in it is damaged or was replaced, or a newer version wrote it.
         """
         if not folder.exists():
             raise UserError(
@@ -175,6 +177,7 @@ class TrainedModel:
             raise UserError(
                 f"{folder} was written by a newer silohash ({about.silohash}). Upgrade silohash to read it."
             )
+        _check_digests(folder, about.digests)
         weights = {}
         for number, name in enumerate(about.weights):
             arrays, _ = read_arrays(folder / f"weights-{number:03d}.safetensors")
@@ -204,6 +207,24 @@ class _StoredModel:
     modalities: tuple[Modality, ...]
     weights: tuple[str, ...]
     round: int
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+
+def _check_digests(folder: Path, digests: Mapping[str, str]) -> None:
+    """Check the weights and the featurizers against ``model.json``. Models of earlier versions have no digests.
+
+    Raises:
+        UserError: if a file is missing or has another content.
+    """
+    for name, digest in digests.items():
+        path = folder / name
+        if not path.is_file():
+            raise UserError(f"{path} is missing. Restore it, or write it again: silohash resume {folder.parent}")
+        if digest_file(path) != digest:
+            raise UserError(
+                f"{path} does not match its digest in model.json: it was damaged or replaced. "
+                f"Restore it, or write it again: silohash resume {folder.parent}"
+            )
 
 
 def _section(arrays: Arrays, name: str) -> Arrays:

@@ -1,8 +1,9 @@
 """A cache of decoded pictures on disk, so that an archive is decoded only once.
 
 An entry's key is a digest of the pictures and of the settings of the decoding, so entries never become stale. An entry is
-written atomically, checked against its digest before use, and replaced if it is damaged. If the cache cannot be written
-(for example because the disk is full), the work continues without it.
+written atomically, checked against its digest before use, and replaced if it is damaged. Only one process decodes an entry,
+and others that need it wait. If the cache cannot be written (for example because the disk is full), the work continues
+without it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ import numpy.typing as npt
 
 from silohash.data.cache import cache_folder
 from silohash.files import digest_file, folder_beside, read_json, read_npy, write_json
+from silohash.locks import locked
 from silohash.types import Notify, UserError
 
 SCHEMA = 1
+WAIT_SECONDS = 3600.0
+"""How long to wait for another process that decodes the same pictures."""
 LONG_TASK_PICTURES = 2_000
 
 Pixels = npt.NDArray[np.uint8]
@@ -80,17 +84,24 @@ class PixelCache:
         with _lock:
             found = _open(path, shape)
             if found is None:
-                if path.exists():
-                    self.notify(f"The decoded pictures in {path} are damaged and will be decoded again.")
-                elif shape[0] >= LONG_TASK_PICTURES:
-                    self.notify(f"Decoding {shape[0]:,} pictures; the result is kept for later runs ...")
                 try:
-                    with folder_beside(path) as beside:
-                        _write(beside, shape, draw)
+                    entry = self.folder / f".{key}"
+                    with locked(entry, wait_seconds=WAIT_SECONDS, notify=self.notify, temporary=True):
+                        found = _open(path, shape) or self._decode(path, shape, draw)
                 except (OSError, UserError) as error:
                     self.notify(f"Continuing without a cache of decoded pictures: {error}")
-                found = _open(path, shape)
         return found
+
+    def _decode(
+        self, path: Path, shape: tuple[int, int, int, int], draw: Callable[[int], Pixels]
+    ) -> DecodedPictures | None:
+        if path.exists():
+            self.notify(f"The decoded pictures in {path} are damaged and will be decoded again.")
+        elif shape[0] >= LONG_TASK_PICTURES:
+            self.notify(f"Decoding {shape[0]:,} pictures; the result is kept for later runs ...")
+        with folder_beside(path) as beside:
+            _write(beside, shape, draw)
+        return _open(path, shape)
 
 
 def _write(folder: Path, shape: tuple[int, int, int, int], draw: Callable[[int], Pixels]) -> None:

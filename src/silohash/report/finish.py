@@ -15,8 +15,9 @@ from silohash.runtime.run import Run
 
 def finish_run(run: Run) -> None:
     """Measure a trained run and write everything that follows from it, the page included."""
-    measure_run(run)
-    write_report(report_data([run]), run.report_path)
+    with run.writing():
+        measure_run(run)
+        write_report(report_data([run]), run.report_path)
 
 
 def measure_run(run: Run) -> Figures:
@@ -26,13 +27,15 @@ def measure_run(run: Run) -> Figures:
     figures and is written last.
 
     Raises:
-        UserError: if the run has no model, or its archive has no labels, queries or database.
+        UserError: if the run has no model, its archive has no labels, queries or database, or another process writes to
+            the run.
     """
-    evaluator = Evaluator(run, run.config.evaluate)
-    figures = evaluator.figures()
-    write_json(run.curves_path, [curve.to_json() for curve in figures.curves])
-    write_per_query(run.per_query_path, figures)
-    write_examples(run.examples_path, draw_examples(evaluator))
-    write_results(run.results_path, figures.rows)
-    write_card(run)
+    with run.writing():
+        evaluator = Evaluator(run, run.config.evaluate)
+        figures = evaluator.figures()
+        write_json(run.curves_path, [curve.to_json() for curve in figures.curves])
+        write_per_query(run.per_query_path, figures)
+        write_examples(run.examples_path, draw_examples(evaluator))
+        write_results(run.results_path, figures.rows)
+        write_card(run)
     return figures

@@ -188,10 +188,12 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise UserError("TensorBoard is not installed. Run: pip install 'silohash[tensorboard]'") from error
-        self.writer = SummaryWriter(str(folder))
+        self.folder = folder
+        self._writer = SummaryWriter
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
-        """Do nothing."""
+        """Create the folder and its log file."""
+        self.writer = self._writer(str(self.folder))
 
     def round(self, record: RoundRecord) -> None:
         """Add one point to each curve."""

@@ -24,6 +24,7 @@ from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
 from silohash.federated.base import FederationInfo
 from silohash.files import explaining_disk_errors
+from silohash.locks import INPUTS
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.runtime.evaluation import check_settings
 from silohash.runtime.events import JsonLines, Observer
@@ -53,10 +54,16 @@ def train(
         The trained run.
 
     Raises:
-        UserError: if the config or the data must be corrected. In this case no run is created.
+        UserError: if the config or the data must be corrected, or another process writes to the folder. In this case
+            no run is created.
     """
-    config = resolved.config
     Run(folder).check_free()
+    with Run(folder).writing():
+        return _train_new(resolved, folder, observers, notify)
+
+
+def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Observer], notify: Notify) -> Run:
+    config = resolved.config
     choose_device(config.train.device)
     archive = archive_of(config)
     for remark in archive.card.remarks():
@@ -84,10 +91,13 @@ def resume(run: Run, *, observers: Sequence[Observer] = ()) -> Run:
         The trained run.
 
     Raises:
-        UserError: if the folder does not hold a run, its checkpoint is damaged, or the archive has changed.
+        UserError: if the folder does not hold a run, its checkpoint is damaged, the archive has changed, or another
+            process writes to the run.
     """
-    prepared, featurisers = prepare_run(run.archive, run.partition, run.resolved)
-    _train(run, prepared, featurisers, observers)
+    run.check()
+    with run.writing():
+        prepared, featurisers = prepare_run(run.archive, run.partition, run.resolved)
+        _train(run, prepared, featurisers, observers)
     return run
 
 
@@ -126,7 +136,7 @@ def _train(
         remarks=resolved.remarks,
     )
     recipients = [JsonLines(run.rounds_path), *observers]
-    with make_runner(run.folder / ".inputs", prepared) as (runner, worker):
+    with make_runner(run.folder / INPUTS, prepared) as (runner, worker):
         state = first_state(run, prepared, worker)
         for observer in recipients:
             observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)

@@ -52,23 +52,25 @@ def index_run(
 
     Raises:
         UserError: if the run does not have a model, ``model`` is required or not allowed, the name of the archive cannot be
-            used (see `check_added`), it does not have an item to index, or an item cannot be encoded.
+            used (see `check_added`), it does not have an item to index, an item cannot be encoded, or another process writes to
+            the run.
     """
     _check_options(archive, {"--model": model, "--name": name})
     counts: dict[str, int] = {}
-    for silo, items, rows in _parts(run, archive, name, all_items=all_items):
-        deployed = run.model.deployed_by(silo) if archive is None else model or run.model.shared_name()
-        encoder = run.model.encoder(deployed)
-        counts[silo] = int(np.any([items.has(modality)[rows] for modality in encoder.featurisers], axis=0).sum())
-        if archive is not None:
-            _check_items(run, archive, len(rows), counts[silo], encoder)
-        with folder_beside(run.index_folder / silo) as folder:
-            _index_silo(folder, encoder, items, rows, set((fields or {}).get(silo, FIELDS)))
+    with run.writing():
+        for silo, items, rows in _parts(run, archive, name, all_items=all_items):
+            deployed = run.model.deployed_by(silo) if archive is None else model or run.model.shared_name()
+            encoder = run.model.encoder(deployed)
+            counts[silo] = int(np.any([items.has(modality)[rows] for modality in encoder.featurisers], axis=0).sum())
             if archive is not None:
-                note_added(folder, archive)
-        notify(f"{silo}: {counts[silo]:,} items")
-        if counts[silo] < len(rows):
-            notify(f"{silo}: {len(rows) - counts[silo]:,} items are not indexed, because {_cannot_encode(encoder)}")
+                _check_items(run, archive, len(rows), counts[silo], encoder)
+            with folder_beside(run.index_folder / silo) as folder:
+                _index_silo(folder, encoder, items, rows, set((fields or {}).get(silo, FIELDS)))
+                if archive is not None:
+                    note_added(folder, archive)
+            notify(f"{silo}: {counts[silo]:,} items")
+            if counts[silo] < len(rows):
+                notify(f"{silo}: {len(rows) - counts[silo]:,} items are not indexed, because {_cannot_encode(encoder)}")
     sentence = "" if all_items else held_out_sentence(run, archive)
     if sentence:
         notify(sentence)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +15,14 @@ from silohash.data.catalogue import link_options, open_archive
 from silohash.data.partition.base import Partition, read_partition
 from silohash.encode.trained import TrainedModel
 from silohash.files import write_json, write_text
+from silohash.locks import LOCK, locked_run
 from silohash.runtime.events import RoundRecord, read_rounds
 from silohash.types import UserError
+
+PARTITION = "partition.json"
+ENVIRONMENT = "environment.json"
+BEFORE_A_RUN = frozenset({"policies", "log.txt"})
+"""Names that a folder may hold before the run is created: the silos' policies, and the log of a study."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +66,12 @@ class Run:
             The new run.
 
         Raises:
-            UserError: if the folder already holds a run.
+            UserError: if the folder already holds a run or files of the user, or another process writes to it.
         """
         run = cls(folder, resolved)
         run.check_free()
-        write_json(folder / "partition.json", partition.to_json())
-        write_json(folder / "environment.json", environment)
+        write_json(folder / PARTITION, partition.to_json())
+        write_json(folder / ENVIRONMENT, environment)
         write_text(run.config_path, resolved.config.to_toml())
         return run
 
@@ -146,16 +153,49 @@ class Run:
             )
 
     def check_free(self) -> None:
-        """Check that the folder does not hold a run.
+        """Check that a run can be created in the folder without overwriting anything.
 
         Raises:
-            UserError: if it already holds a run.
+            UserError: if the folder already holds a run, another process writes to it, or it holds files that do not
+                belong to a run.
         """
-        if self.config_path.exists():
+        if self.config_path.exists() and (self.folder / PARTITION).exists():
+            if (self.folder / LOCK).exists():
+                with self.writing():  # names the process if the run is being trained
+                    pass
             raise UserError(
                 f'"{self.folder}" already holds a run. Continue it with: silohash resume {self.folder}; '
                 "or choose another folder with --out."
             )
+        foreign = self._foreign_names()
+        if foreign:
+            more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+            raise UserError(
+                f'"{self.folder}" already holds files that do not belong to a run: {foreign[0]}{more}. '
+                "Choose a new or an empty folder with --out."
+            )
+
+    def _foreign_names(self) -> list[str]:
+        """Return the names in the folder that silohash did not write, other than hidden ones.
+
+        The lock shows that files without a config come from a run whose creation was interrupted.
+        """
+        try:
+            names = sorted(entry.name for entry in self.folder.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise UserError(
+                f'"{self.folder}" cannot be the folder of a run ({error.strerror}). Choose another with --out.'
+            ) from error
+        known = BEFORE_A_RUN | ({PARTITION, ENVIRONMENT} if LOCK in names else set())
+        return [name for name in names if name not in known and not name.startswith(".")]
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the lock of the run while the block runs. See `locked_run`."""
+        with locked_run(self.folder):
+            yield
 
     @cached_property
     def config(self) -> RunConfig:
@@ -183,7 +223,7 @@ class Run:
             UserError: if the archive has changed since the partition was made.
         """
         self.check()
-        partition = read_partition(self.folder / "partition.json")
+        partition = read_partition(self.folder / PARTITION)
         partition.check(self.archive)
         return partition
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from silohash.index.store import Engine, Store
+from silohash.locks import locked_run
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import ask
 from silohash.search.node import SiloNode
@@ -100,12 +101,17 @@ def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
         The removed ids of each silo that held any of them.
 
     Raises:
-        UserError: if there is no index, or an index is damaged.
+        UserError: if there is no index, an index is damaged, or another process writes to the run.
     """
-    removed: dict[str, list[str]] = {}
     files = list(_index_files(folder))
     if not files:
         raise UserError(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
+    with locked_run(folder.parent):
+        return _remove_from(files, ids)
+
+
+def _remove_from(files: Sequence[tuple[str, dict[Modality, Path]]], ids: Sequence[str]) -> dict[str, list[str]]:
+    removed: dict[str, list[str]] = {}
     for silo, paths in files:
         found: set[str] = set()
         for path in paths.values():

@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from silohash.files import write_text
+from silohash.locks import locked
 from silohash.study.config import StudyConfig
 from silohash.study.folders import unfinished
 from silohash.study.jobs import Job, JobPool, Outcome, ProcessJobPool, run_jobs, single
-from silohash.study.locks import locked
 from silohash.study.plan import planned_runs, search_name, selected
 from silohash.study.progress import StudyProgress
 from silohash.study.results import RUNS, StudyResults, collect, write_summary
@@ -72,7 +72,7 @@ def run_study(
         """Print a line next to the progress bars."""
         console.print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
 
-    with locked(out, f"Another silohash study is working in {out}. Wait until it has ended, or choose another --out."):
+    with locked(out, "Wait until it has finished, or choose another --out."):
         write_text(out / "study.toml", config.to_toml())
         failed: list[Outcome] = []
         if config.tune:

@@ -9,12 +9,12 @@ from typing import Any, Literal
 from silohash.config.sections import EXECUTION_KEYS, RunConfig
 from silohash.data.partition.base import read_partition
 from silohash.files import explaining_disk_errors
+from silohash.locks import locked
 from silohash.report.tables import read_results
 from silohash.runtime.checkpoint import has_checkpoint, load_checkpoint
 from silohash.runtime.per_query import read_per_query
 from silohash.runtime.run import Run
 from silohash.study.jobs import Job
-from silohash.study.locks import locked
 from silohash.study.worker import LOCK_SECONDS
 from silohash.types import Notify, UserError
 
@@ -53,7 +53,7 @@ def _wait_for_others(jobs: Sequence[Job]) -> None:
     """Wait for runs that a killed study left behind and that are still stopping."""
     for job in jobs:
         if job.folder.exists():
-            with locked(job.folder, f"Another process is working in {job.folder}.", wait_seconds=LOCK_SECONDS):
+            with locked(job.folder, wait_seconds=LOCK_SECONDS):
                 pass
 
 

@@ -77,9 +77,9 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
     Raises:
         UserError: if the user must correct something first, or another process works in the folder.
     """
-    from silohash.study.locks import locked
+    from silohash.locks import locked
 
-    with locked(folder, f"Another process is working in {folder}.", wait_seconds=LOCK_SECONDS):
+    with locked(folder, wait_seconds=LOCK_SECONDS):
         from rich.console import Console
 
         from silohash.config.load import load_resolved

@@ -76,13 +76,45 @@ def test_damaged_folders(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model\.json is damaged"):
         TrainedModel.load(folder)
     run.model.save(folder)
+    again = rf"Restore it, or write it again: silohash resume {tmp_path}$"
     for path in sorted(folder.glob("*.safetensors")):
         content = path.read_bytes()
-        path.write_bytes(content[:-9])
-        with pytest.raises(UserError, match=rf"{path.name} is damaged"):
+        for damaged in (content[:-9], content[:-1] + bytes([content[-1] ^ 1])):
+            path.write_bytes(damaged)
+            with pytest.raises(UserError, match=rf"{path.name} does not match its digest in model\.json.*{again}"):
+                TrainedModel.load(folder)
+        path.unlink()
+        with pytest.raises(UserError, match=rf"{path.name} is missing\. {again}"):
             TrainedModel.load(folder)
         path.write_bytes(content)
     assert TrainedModel.load(folder).encoder().digest == run.model.encoder().digest
+
+
+def test_a_model_of_an_earlier_version_has_no_digests(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    run.model.save(folder)
+    without_digests(folder)
+    assert TrainedModel.load(folder).encoder().digest == run.model.encoder().digest
+    (folder / "weights-000.safetensors").write_bytes(b"cut")
+    with pytest.raises(UserError, match=r"weights-000\.safetensors is damaged or truncated"):
+        TrainedModel.load(folder)
+
+
+def test_weights_of_another_run_are_refused(run: Run, tmp_path: Path) -> None:
+    """The file is whole and fits the towers, so that only its digest tells."""
+    folder = tmp_path / "model"
+    run.model.save(folder)
+    arrays, about = read_arrays(folder / "weights-000.safetensors")
+    other = {name: array[..., ::-1].copy() for name, array in arrays.items()}
+    write_arrays(folder / "weights-000.safetensors", other, about)
+    with pytest.raises(UserError, match="it was damaged or replaced"):
+        TrainedModel.load(folder)
+
+
+def without_digests(folder: Path) -> None:
+    about = json.loads((folder / "model.json").read_text())
+    assert set(about.pop("digests")) == {path.name for path in folder.glob("*.safetensors")}
+    (folder / "model.json").write_text(json.dumps(about))
 
 
 def test_files_of_a_model(run: Run) -> None:
@@ -95,6 +127,7 @@ def test_files_of_a_model(run: Run) -> None:
 def test_weights_of_another_shape_are_not_installed(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     run.model.save(folder)
+    without_digests(folder)
     arrays, _ = read_arrays(folder / "weights-000.safetensors")
     write_arrays(folder / "weights-000.safetensors", {**arrays, "params/image.hash.bias": np.zeros(5, np.float32)})
     with pytest.raises(RuntimeError, match="size"):

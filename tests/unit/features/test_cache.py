@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import errno
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from silohash.data.cache import cache_folder
 from silohash.features.cache import PixelCache
 from silohash.features.image import PixelFeatures
+from silohash.locks import locked
 from tests.archives import DrawnPictures, drawn_pictures
 
 ALL = np.arange(100)
@@ -98,7 +101,7 @@ def test_a_full_disk_is_said_and_survived(features, tmp_path, said, monkeypatch)
     np.testing.assert_array_equal(features.transform(drawn_pictures(100), ALL), uncached(drawn_pictures(100)))
     assert "Continuing without a cache" in said[0]
     assert "disk is full" in said[0]
-    assert not list((tmp_path / "pixels").iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_survived(tmp_path, said):
@@ -128,3 +131,29 @@ def test_a_picture_that_could_not_be_read_once_may_come_back(features):
     np.testing.assert_array_equal(features.transform(pictures, rest), uncached(drawn_pictures(100))[rest])
     Flaky.there = True
     np.testing.assert_array_equal(features.transform(pictures, ALL), uncached(drawn_pictures(100)))
+
+
+def test_an_entry_that_another_process_decodes_is_waited_for(tmp_path, said):
+    """The other process has the entry's lock; when it lets go, its entry is taken, and nothing is decoded again."""
+    first = PixelFeatures(8, 3, cache=PixelCache(tmp_path / "pixels", said.append))
+    first.transform(drawn_pictures(100), ALL)
+    (entry,) = (tmp_path / "pixels").iterdir()
+    entry.rename(tmp_path / "done")
+    started, pictures = threading.Event(), Counted(drawn_pictures(100))
+
+    def decode_elsewhere():
+        with locked(tmp_path / "pixels" / f".{entry.name}"):
+            started.set()
+            while not said:
+                time.sleep(0.01)
+            (tmp_path / "done").rename(entry)
+
+    thread = threading.Thread(target=decode_elsewhere)
+    thread.start()
+    started.wait()
+    first.transform(pictures, ALL)
+    thread.join()
+    assert pictures.decoded == 0
+    assert len(said) == 1
+    assert said[0].startswith("Waiting for process ")
+    assert [path.name for path in (tmp_path / "pixels").iterdir()] == [entry.name]

@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Run:
 
 
 def test_folder_of_a_run(run: Run, archive: Path) -> None:
-    names = {path.name for path in run.folder.iterdir()}
+    names = {path.name for path in run.folder.iterdir()} - {".lock"}
     assert names == {"config.toml", "environment.json", "partition.json", "rounds.jsonl", "checkpoint", "model"}
     config = load_config(run.config_path)
     assert config == tiny_config(archive)

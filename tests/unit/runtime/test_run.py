@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +105,86 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(run: Run, resolved: Resolv
     assert {path: path.read_bytes() for path in run.folder.iterdir()} == before
 
 
-def test_a_folder_that_does_not_hold_a_run(tmp_path: Path, run: Run) -> None:
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "name", ["report.html", "config.toml", "results.csv", "partition.json", "model/weights.bin", "notes.txt"]
+)
+def test_files_of_the_user_are_refused_before_anything_is_written(
+    tmp_path: Path, resolved: ResolvedConfig, parts: Partition, name: str
+) -> None:
+    path = tmp_path / "theirs" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    first = Path(name).parts[0]
+    message = rf'theirs" already holds files that do not belong to a run: {first}\. Choose a new or an empty folder'
+    with pytest.raises(UserError, match=message):
+        Run(tmp_path / "theirs").check_free()
+    with pytest.raises(UserError, match=message):
+        Run.create(tmp_path / "theirs", resolved, parts, ENVIRONMENT)
+    assert tree(tmp_path / "theirs") == {name: b"mine"}
+
+
+def test_several_files_of_the_user_are_counted(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt", "c.txt", ".hidden"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"belong to a run: a\.txt and 2 more\."):
+        Run(tmp_path).check_free()
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match=r'file" cannot be the folder of a run \(Not a directory\)'):
+        Run(tmp_path / "file").check_free()
+
+
+@pytest.mark.parametrize("name", ["policies", "log.txt", ".gitkeep", ".lock"])
+def test_what_may_be_there_before_a_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
     Run(tmp_path).check_free()
+
+
+def test_an_interrupted_creation_is_repeated(tmp_path: Path, resolved: ResolvedConfig, parts: Partition) -> None:
+    for name in (".lock", "partition.json", "environment.json"):
+        (tmp_path / name).write_text("{}")
+    run = Run.create(tmp_path, resolved, parts, ENVIRONMENT)
+    assert run.config == resolved.config
+    assert read_json(tmp_path / "environment.json") == ENVIRONMENT
+
+
+def test_writing_holds_the_lock_and_cleans_first(run: Run) -> None:
+    left = [run.folder / ".inputs", run.folder / "index" / f".a.{2**22 + 1}.7.part"]
+    for folder in left:
+        folder.mkdir(parents=True)
+        (folder / "part").touch()
+    with run.writing():
+        assert not any(folder.exists() for folder in left)
+        assert (run.folder / ".lock.json").exists()
+        with run.writing():
+            left[0].mkdir()
+        with run.writing():
+            assert left[0].exists()  # entered again by the same thread, which may be training
+        failed: list[BaseException] = []
+
+        def compete() -> None:
+            try:
+                Run(run.folder).check_free()
+            except UserError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=compete)
+        thread.start()
+        thread.join()
+    assert re.search(rf"mine is in use by process {os.getpid()} on .+ since 20\d\d-", str(failed[0]))
+    assert not (run.folder / ".lock.json").exists()
+    with pytest.raises(UserError, match="already holds a run"):
+        run.check_free()
+
+
+def test_a_folder_that_does_not_hold_a_run(tmp_path: Path, run: Run) -> None:
+    Run(tmp_path / "new").check_free()
     run.check()
     for call in (
         Run.open,

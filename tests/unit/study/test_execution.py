@@ -8,10 +8,9 @@ import pytest
 
 from silohash.study.execution import StudyOutcome
 from silohash.study.jobs import Job, Outcome
-from silohash.study.locks import locked
 from silohash.study.results import StudyResults
 from silohash.types import UserError
-from tests.studies import pretending, quiet, run_here, study_of, tiny_study
+from tests.studies import held_by_another_thread, pretending, quiet, run_here, study_of, tiny_study
 
 
 def outcome(*codes: int) -> StudyOutcome:
@@ -56,8 +55,8 @@ def test_equal_runs_are_refused_unless_cut_short(tmp_path: Path) -> None:
 def test_two_studies_cannot_share_a_folder(tmp_path: Path) -> None:
     pool = pretending(lambda job: 0.5)
     with (
-        locked(tmp_path / "study", "held"),
-        pytest.raises(UserError, match=r"Another silohash study is working in .*study\. .*--out"),
+        held_by_another_thread(tmp_path / "study"),
+        pytest.raises(UserError, match=r"study is in use by process .*\. Wait until it has finished, or .*--out"),
     ):
         run_here(study_of(tiny_study(tmp_path / "archive")), tmp_path / "study", make_pool=pool)
     assert pool.done == []

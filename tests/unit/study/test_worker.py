@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from silohash.study import worker
-from silohash.study.locks import locked
 from silohash.types import UserError
+from tests.studies import held_by_another_thread
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def test_interruption_is_logged_and_passed_on(tmp_path: Path, monkeypatch: pytes
 
 def test_folder_of_another_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "LOCK_SECONDS", 0.1)
-    with locked(tmp_path / "run", "held"), pytest.raises(UserError, match=r"Another process is working in .*run\."):
+    with held_by_another_thread(tmp_path / "run"), pytest.raises(UserError, match=r"run is in use by process \d+"):
         worker.train_or_resume(tmp_path / "run", {}, figures=False)
 
 
