@@ -52,8 +52,8 @@ def index_run(
 
     Raises:
         UserError: if the run does not have a model, ``model`` is required or not allowed, the name of the archive cannot be
-            used (see `check_added`), it does not have an item to index, an item cannot be encoded, or another process writes to
-            the run.
+            used (see `check_added`), it does not have an item to index, an item cannot be encoded, or another
+            process writes to the run.
     """
     _check_options(archive, {"--model": model, "--name": name})
     counts: dict[str, int] = {}
