@@ -309,7 +309,9 @@ def test_truncated_checkpoint(copy: Run, name: str) -> None:
 def test_truncated_model_and_records(copy: Run) -> None:
     weights = copy.model_folder / "weights-000.safetensors"
     weights.write_bytes(weights.read_bytes()[:-20])
-    assert_refused(silohash("evaluate", copy.folder), str(weights), "damaged")
+    assert_refused(
+        silohash("evaluate", copy.folder), str(weights), "damaged or replaced", f"silohash resume {copy.folder}"
+    )
     assert_refused(silohash("search", copy.folder, "parrot"), str(weights))
 
 

@@ -14,7 +14,7 @@ from silohash.data.archive import Archive
 from silohash.data.catalogue import link_options, open_archive
 from silohash.data.partition.base import Partition, read_partition
 from silohash.encode.trained import TrainedModel
-from silohash.files import write_json, write_text
+from silohash.files import explaining_disk_errors, write_json, write_text
 from silohash.locks import LOCK, locked_run
 from silohash.runtime.events import RoundRecord, read_rounds
 from silohash.types import UserError
@@ -180,14 +180,8 @@ class Run:
 
         The lock shows that files without a config come from a run whose creation was interrupted.
         """
-        try:
-            names = sorted(entry.name for entry in self.folder.iterdir())
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise UserError(
-                f'"{self.folder}" cannot be the folder of a run ({error.strerror}). Choose another with --out.'
-            ) from error
+        with explaining_disk_errors(self.folder):
+            names = sorted(entry.name for entry in self.folder.iterdir()) if self.folder.exists() else []
         known = BEFORE_A_RUN | ({PARTITION, ENVIRONMENT} if LOCK in names else set())
         return [name for name in names if name not in known and not name.startswith(".")]
 

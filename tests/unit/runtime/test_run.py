@@ -136,7 +136,7 @@ def test_several_files_of_the_user_are_counted(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match=r'file" cannot be the folder of a run \(Not a directory\)'):
+    with pytest.raises(UserError, match=r"file may not be written \(Not a directory\)\. Choose another folder"):
         Run(tmp_path / "file").check_free()
 
 
