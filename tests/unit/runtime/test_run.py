@@ -151,7 +151,7 @@ def test_an_interrupted_creation_is_repeated(tmp_path: Path, resolved: ResolvedC
         (tmp_path / name).write_text("{}")
     run = Run.create(tmp_path, resolved, parts, ENVIRONMENT)
     assert run.config == resolved.config
-    assert read_json(tmp_path / "environment.json") == ENVIRONMENT
+    assert read_json(tmp_path / "environment.json", dict[str, object]) == ENVIRONMENT
 
 
 def test_writing_holds_the_lock_and_cleans_first(run: Run) -> None:
