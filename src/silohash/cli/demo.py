@@ -51,7 +51,10 @@ def demo(
     Trains five silos together, alone and pooled, compares the three, searches, and writes a report. Everything runs on
     this machine, and nothing is downloaded.
     """
+    from silohash.config.load import read_config
+
     started = time.perf_counter()
+    read_config(recipe("demo.toml"), set_ or [])  # what can be checked without torch is checked before it is imported
     print_status(
         "Five libraries of characters, simulated on this machine, train one model without sharing a picture or a text."
     )

@@ -46,15 +46,20 @@ def evaluate(
     Without options, the run is measured as its config says, and its results.csv and example searches are rewritten. With
     options, the figures are only printed.
     """
-    from silohash.report.finish import measure_run
+    from silohash.config.load import check_section
+    from silohash.config.sections import EvaluateConfig
+
+    given = {"measures": measure, "evaluations": evaluation, "tasks": task, "ignore_labels": ignore_label}
+    chosen = {name: value for name, value in given.items() if value}
+    check_section(EvaluateConfig, chosen, where="evaluate")
     from silohash.report.tables import console as as_table
-    from silohash.runtime.evaluation import evaluate_run
     from silohash.runtime.run import Run
 
     found = Run.open(run)
-    given = {"measures": measure, "evaluations": evaluation, "tasks": task, "ignore_labels": ignore_label}
-    chosen = {name: value for name, value in given.items() if value}
     with spinner("Evaluating"):
+        from silohash.report.finish import measure_run
+        from silohash.runtime.evaluation import evaluate_run
+
         figures = evaluate_run(found, **chosen) if chosen else measure_run(found)
     if as_json:
         print_json({"results": [asdict(row) for row in figures.rows]})

@@ -34,10 +34,10 @@ def export(
 
     The exported networks are checked to give the same codes.
     """
-    from silohash.runtime.run import Run
-
     if not onnx:
         raise UserError("No export format is selected. Add --onnx.")
+    from silohash.runtime.run import Run
+
     found = Run.open(run)
     with spinner("Exporting"):
         from silohash.encode.export import export_onnx
@@ -81,12 +81,13 @@ def encode(
 
     Labels are not needed.
     """
-    from silohash.api.data import load_archive
-    from silohash.api.runs import open_run
-    from silohash.data.catalogue import link_options
     from silohash.encode.codes_file import check_suffix, write_codes
 
     check_suffix(out)
+    from silohash.api.data import load_archive
+    from silohash.api.runs import open_run
+    from silohash.data.catalogue import link_options
+
     found = open_run(run)
     with spinner("Encoding"):
         items = found.archive if archive is None else load_archive(archive, **link_options(follow_links=follow_links))

@@ -31,12 +31,13 @@ def partition(
 
     If the archive has labels, the command also shows how much the silos differ in them.
     """
-    from silohash.config.load import load_config
+    from silohash.config.load import read_config
+
+    value = read_config(config, set_ or [])
     from silohash.data.partition.base import partition as spread
     from silohash.data.partition.drift import drift_of
     from silohash.runtime.run import archive_of
 
-    value = load_config(config, set_ or [])
     archive = archive_of(value)
     parts = spread(archive, value.partition.kind, value.partition.silos, value.seed, **value.partition.parameters())
     drift = drift_of(parts, archive) if archive.labels is not None or plot is not None else None

@@ -58,14 +58,15 @@ def index(
     """
     from silohash.api.runs import open_run
 
-    found = open_run(run)
     if remove is not None:
         if archive is not None or model is not None or name is not None or all_:
             raise UserError(
                 "--remove takes items out of existing indexes. Leave ARCHIVE, --name, --model and --all out."
             )
-        _remove(found, _ids(remove), as_json=as_json)
+        ids = _ids(remove)
+        _remove(open_run(run), ids, as_json=as_json)
         return
+    found = open_run(run)
     with spinner("Indexing"):
         counts = found.index(
             archive, name=name, model=model, all_items=all_, follow_links=follow_links, notify=print_status

@@ -71,16 +71,18 @@ def train(
 
     All silos are simulated on this machine.
     """
-    from silohash.config.load import load_resolved
+    from silohash.config.load import load_resolved, read_config
+
+    numbers = seed_numbers(seeds)
+    overrides = [*(set_ or []), *(SMOKE if smoke else ())]
+    read_config(config, overrides)  # what can be checked without torch is checked before it is imported
     from silohash.runtime.run import Run
 
-    overrides = [*(set_ or []), *(SMOKE if smoke else ())]
     folder = out or Path("runs") / config.stem
-    chosen = [(int(seed), folder / f"seed-{int(seed)}") for seed in seed_numbers(seeds)]
-    plans = [(load_resolved(config, [*overrides, f"seed={seed}"]), where) for seed, where in chosen]
-    plans = plans or [(load_resolved(config, overrides), folder)]
-    for _, where in plans:
+    chosen = [([*overrides, f"seed={seed}"], folder / f"seed-{seed}") for seed in numbers] or [(overrides, folder)]
+    for _, where in chosen:
         Run(where).check_free()
+    plans = [(load_resolved(config, settings), where) for settings, where in chosen]
     finished = [train_run(resolved, where, tensorboard=tensorboard) for resolved, where in plans]
     _print_results(finished, as_json=as_json)
 

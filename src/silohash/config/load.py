@@ -32,6 +32,18 @@ Source = Path | Mapping[str, Any]
 _Section = TypeVar("_Section", bound=Section)
 
 
+class WrongValueError(UserError):
+    """A value of a config cannot be used.
+
+    Attributes:
+        key: the dotted key of the value.
+    """
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
 @dataclass(frozen=True)
 class ResolvedConfig:
     """A config with the methods that it names.
@@ -68,7 +80,7 @@ class ResolvedConfig:
 
 def load_resolved(source: Source, overrides: Sequence[str] = ()) -> ResolvedConfig:
     """Read a config and make its methods; arguments and exceptions are those of `load_config`."""
-    return resolve(read_config(source, overrides), where=_name_of(source))
+    return resolve(read_config(source, overrides), where=_name_of(source), overrides=overrides)
 
 
 def load_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
@@ -88,24 +100,36 @@ def load_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
 def read_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a config without looking at the parameters of its methods, which are imported only by `resolve`.
 
-    Arguments and exceptions are those of `load_config`.
+    The names of the methods are checked, and torch is not imported. Arguments and exceptions are those of `load_config`.
     """
     value = _read_toml(source) if isinstance(source, Path) else json.loads(json.dumps(source, default=str))
     for override in overrides:
         _override(value, override)
     _make_absolute(value, Path())
     try:
-        return RunConfig.model_validate(value)
+        config = RunConfig.model_validate(value)
+        for section, registry, chosen in _methods_of(config):
+            _check_name(registry, section, chosen)
     except ValidationError as error:
-        raise UserError(f"{_name_of(source)}: {_explain(error)}") from error
+        raise _located(_wrong_value(error), _name_of(source), overrides) from error
+    except WrongValueError as error:
+        raise _located(error, _name_of(source), overrides) from error
+    return config
 
 
-def resolve(config: RunConfig, *, where: str = "the config") -> ResolvedConfig:
+def _methods_of(config: RunConfig) -> tuple[tuple[str, Registry, LocalConfig | FederatedConfig], ...]:
+    """Return the section, the family and the table of each method that a config names."""
+    return ("local", LOCAL_METHODS, config.local), ("federated", FEDERATED_METHODS, config.federated)
+
+
+def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence[str] = ()) -> ResolvedConfig:
     """Make the methods that a config names.
 
     Args:
         config: the config.
         where: what messages call the config.
+        overrides: the overrides that were applied to the config. A message about a value that one of them sets names
+            the override.
 
     Raises:
         UserError: if a method, a preset or a parameter does not exist, or two settings exclude each other.
@@ -113,7 +137,17 @@ def resolve(config: RunConfig, *, where: str = "the config") -> ResolvedConfig:
     try:
         return _resolve(config)
     except UserError as error:
-        raise UserError(f"{where}: {error}") from error
+        raise _located(error, where, overrides) from error
+
+
+def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserError:
+    """Return the error with the override that it is about, or with the name of the config, in front."""
+    key, message = getattr(error, "key", ""), str(error)
+    for override in reversed(overrides):
+        name = override.partition("=")[0].strip()
+        if key and (f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.")):
+            return UserError(f'--set "{override}": {message.removeprefix(f"{name}: ")}')
+    return UserError(f"{where}: {message}")
 
 
 def _resolve(config: RunConfig) -> ResolvedConfig:
@@ -125,8 +159,9 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     robust, server = config.federated.robust, config.federated.server
     if (robust or server) and not federated.averages:
         section = "federated.robust" if robust else "federated.server"
-        raise UserError(
-            f'{section} has no effect: "{config.federated.name}" does not average parameters. Remove {section}.'
+        raise WrongValueError(
+            section,
+            f'{section} has no effect: "{config.federated.name}" does not average parameters. Remove {section}.',
         )
     rule = robust.model_dump() if robust else {}
     federated.aggregation = robust_aggregation(**rule, weight_cap=config.federated.weight_cap)
@@ -147,7 +182,7 @@ def check_section(section: type[_Section], value: Mapping[str, Any], *, where: s
     try:
         return section.model_validate(value)
     except ValidationError as error:
-        raise UserError(_explain(error, prefix=where, known=list(section.model_fields))) from error
+        raise _wrong_value(error, prefix=where, known=list(section.model_fields)) from error
 
 
 def read_override(override: str) -> tuple[str, Any]:
@@ -210,12 +245,14 @@ def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _method(registry: Registry, section: str, config: LocalConfig | FederatedConfig) -> Any:  # noqa: ANN401  a class of the family
+    _check_name(registry, section, config)
     kind = registry.resolve(config.name)
     preset = current_preset(config.preset, kind.presets)
     if preset not in kind.presets:
-        raise UserError(
+        raise WrongValueError(
+            f"{section}.preset",
             f'{section}.preset: {config.name} has no preset "{config.preset}"{suggestion(config.preset, kind.presets)}. '
-            f"Its presets are: {', '.join(kind.presets)}."
+            f"Its presets are: {', '.join(kind.presets)}.",
         )
     known = [*type(config).model_fields, *kind.Params.model_fields]
     try:
@@ -224,7 +261,15 @@ def _method(registry: Registry, section: str, config: LocalConfig | FederatedCon
             _method(registry, f"{section}.methods.{number}", member)
         return kind(params)
     except ValidationError as error:
-        raise UserError(_explain(error, prefix=section, known=known)) from error
+        raise _wrong_value(error, prefix=section, known=known) from error
+
+
+def _check_name(registry: Registry, section: str, config: LocalConfig | FederatedConfig) -> None:
+    """Check that a method exists, without importing it."""
+    try:
+        registry.target(config.name)
+    except UserError as error:
+        raise WrongValueError(f"{section}.name", str(error)) from error
 
 
 def _name_of(source: Source) -> str:
@@ -232,11 +277,16 @@ def _name_of(source: Source) -> str:
     return str(source) if isinstance(source, Path) else "the config"
 
 
-def _explain(error: ValidationError, *, prefix: str = "", known: Sequence[str] = ()) -> str:
+def _wrong_value(error: ValidationError, *, prefix: str = "", known: Sequence[str] = ()) -> WrongValueError:
+    """Return the error about the first value that is wrong."""
+    path = [str(part) for part in error.errors()[0]["loc"]]
+    key = ".".join([prefix, *path] if prefix else path)
+    return WrongValueError(key, _explain(error, key, path, known))
+
+
+def _explain(error: ValidationError, key: str, path: Sequence[str], known: Sequence[str]) -> str:
     """Return the first thing that is wrong, in one sentence."""
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
-    key = ".".join([prefix, *path] if prefix else path)
     if first["type"] == "extra_forbidden":
         names = known or _keys_at(path[:-1])
         there = f" The known keys are: {', '.join(names)}." if names else ""
@@ -247,7 +297,7 @@ def _explain(error: ValidationError, *, prefix: str = "", known: Sequence[str] =
     message = first["msg"].removeprefix("Value error, ")
     shown = first.get("input")
     seen = f" (got {shown!r})" if isinstance(shown, str | int | float | bool | None) else ""
-    return f"{key}: {message[0].lower()}{message[1:]}{seen}."
+    return f"{key}: {message[0].lower()}{message[1:].removesuffix('.')}{seen}."
 
 
 def _keys_at(path: Sequence[str]) -> list[str]:

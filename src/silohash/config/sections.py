@@ -210,8 +210,8 @@ class TrainConfig(Section):
     """Number of silos trained at the same time, each in a worker process, from 1 to 64. The results do not depend on
     it."""
     threads: int = Field(default=0, ge=0, le=256)
-    """Threads per worker, up to 256. At 0 the cores are shared among the workers. The same number of threads gives
-    bitwise identical results."""
+    """Threads per worker, up to 256. At 0 the workers share the cores, or the number of threads in OMP_NUM_THREADS if
+    that is set. The same number of threads gives bitwise identical results."""
 
 
 class EvaluateConfig(Section):

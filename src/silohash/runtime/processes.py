@@ -258,3 +258,9 @@ def read_frame(stream: IO[bytes]) -> bytes:
 def available_cores() -> int:
     """Return the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def available_threads() -> int:
+    """Return how many threads this process should compute with: ``OMP_NUM_THREADS`` if it is set, else one per core."""
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(limit) if limit.isdecimal() and int(limit) > 0 else available_cores()

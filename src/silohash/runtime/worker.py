@@ -23,7 +23,7 @@ from silohash.models.backbones import install_published
 from silohash.models.parameters import params_of
 from silohash.models.towers import Adapted
 from silohash.runtime.prepared import Prepared
-from silohash.runtime.processes import available_cores, serve
+from silohash.runtime.processes import available_threads, serve
 from silohash.runtime.runner import decode_task, encode_result
 from silohash.runtime.silo import SiloResult, SiloTask, finish_silo, make_context, train_silo
 from silohash.types import Task, UserError, database_modality, query_modality
@@ -131,8 +131,8 @@ def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloDa
 
 
 def set_threads(train: TrainConfig) -> None:
-    """Set the number of threads of this process. By default the available cores are divided among the workers."""
-    torch.set_num_threads(train.threads or max(1, available_cores() // train.workers))
+    """Set the number of threads of this process. By default the available threads are divided among the workers."""
+    torch.set_num_threads(train.threads or max(1, available_threads() // train.workers))
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from silohash.config.sections import RunConfig
-from silohash.runtime.processes import Exchange, ProcessEndedError, ProcessPool, available_cores
+from silohash.runtime.processes import Exchange, ProcessEndedError, ProcessPool, available_threads
 from silohash.runtime.run import Run
 from silohash.study.worker import FAILED, GRACE_SECONDS, LOG
 
@@ -121,7 +121,7 @@ class ProcessJobPool:
     """
 
     def __init__(self, processes: int) -> None:
-        self.threads = max(1, available_cores() // processes)
+        self.threads = max(1, available_threads() // processes)
         threads = str(self.threads)
         self.pool = ProcessPool(
             [sys.executable, "-m", "silohash.study.worker"], processes, renew_after=RUNS_PER_PROCESS,

@@ -187,3 +187,51 @@ def test_ctrl_c_leaves_a_resumable_run(archive: Path, tmp_path: Path) -> None:
 def test_command_line_does_not_import_torch_before_it_must() -> None:
     code = "import sys; from silohash.cli import app; assert 'torch' not in sys.modules and 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+REFUSED_EARLY = (
+    "train missing.toml",
+    "train wrong.toml",
+    "train run.toml --set train.batch=0",
+    "train run.toml --set local.name=dcmhh",
+    "train run.toml --set train.batch",
+    "train run.toml --seeds x",
+    "train run.toml --seeds 1,1",
+    "partition missing.toml",
+    "partition run.toml --set partition.silos=0",
+    "evaluate missing --measure zap",
+    "evaluate missing --task x2y",
+    "index missing --remove @missing.txt",
+    "export missing",
+    "study missing.toml",
+    "sweep run.toml --over local.bits",
+    "sweep run.toml --over local.bits=16 --seeds x",
+    "data check missing",
+    "data card zap",
+    "list zap",
+    "new run.toml",
+    "demo --set zap",
+)
+"""Command lines that are refused for their arguments alone, so that the answer need not wait for torch."""
+
+ANSWERS_WITHOUT_TORCH = """
+import sys
+from silohash.cli import main
+for line in sys.argv[1:]:
+    sys.argv = ["silohash", *line.split()]
+    try:
+        main()
+    except SystemExit as end:
+        print(line, end.code, "torch" in sys.modules)
+"""
+
+
+@pytest.mark.whole_run
+def test_wrong_arguments_are_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('[data]\nname = "glyphs"\n', encoding="utf-8")
+    (tmp_path / "wrong.toml").write_text('[data]\nname = "glyphs"\n[train]\nbatch = 0\n', encoding="utf-8")
+    command = [sys.executable, "-c", ANSWERS_WITHOUT_TORCH, *REFUSED_EARLY]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.splitlines() == [f"{line} 2 False" for line in REFUSED_EARLY], done.stderr[-2000:]
+    answers = [line for line in done.stderr.splitlines() if line.startswith("silohash: ")]
+    assert len(answers) == len(REFUSED_EARLY)

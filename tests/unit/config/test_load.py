@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.config.load import check_section, load_config, load_resolved
+from silohash.config.load import check_section, load_config, load_resolved, read_config
 from silohash.config.sections import EvaluateConfig
 from silohash.config.toml import to_toml
 from silohash.types import UserError
@@ -236,3 +236,47 @@ def test_configs_of_earlier_versions_keep_their_preset(name: str, preset: str) -
     assert earlier.config.federated.preset == "reference"
     member = {"name": "compose", "methods": [{"name": name, "preset": "reference"}]}
     assert load_resolved({"data": data, "federated": member}).config.federated.name == "compose"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.batch=0", "input should be greater than or equal to 2 (got 0)."),
+        ("federated.rounds=many", "input should be a valid integer"),
+        ("local.name=dcmhh", 'There is no local method "dcmhh" (did you mean "dcmh"?).'),
+        ("federated.name=fedavgg", 'There is no federated method "fedavgg" (did you mean "fedavg"?).'),
+        ("local.preset=papre", 'dcmh has no preset "papre" (did you mean "paper"?).'),
+        ("local.anchors=0", "input should be greater than or equal to 1 (got 0)."),
+        ("train.bach=3", 'unknown key "train.bach" (did you mean "batch"?).'),
+        ("data.path=photos", "data: set either name"),
+        ('federated.server={ optimizer = "adam" }', "federated.server.optimizer: input should be"),
+        ("federated.server.optimizer=adam", "input should be 'fedavgm', 'fedadam' or 'fedyogi' (got 'adam')."),
+        ("seed=-1", "input should be greater than or equal to 0 (got -1)."),
+    ],
+)
+def test_a_wrong_override_is_named_in_place_of_the_file(tmp_path: Path, override: str, message: str) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[data]\nname = "glyphs"\n', encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        load_config(file, ["model.hidden=32", override, "evaluate.validation=0"])
+    assert str(error.value).startswith(f'--set "{override}": {message}')
+    assert "run.toml" not in str(error.value)
+
+
+def test_a_wrong_value_of_the_file_is_not_blamed_on_an_override(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[data]\nname = "glyphs"\n[train]\nbatch = 0\n', encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        load_config(file, ["train.batches=3", "train.workers=2", "local.bits=16"])
+    assert str(error.value).startswith(f"{file}: train.batch: ")
+
+
+def test_the_last_of_two_overrides_is_named() -> None:
+    with pytest.raises(UserError, match=r'^--set "train\.batch=1": input'):
+        load_config(GLYPHS, ["train.batch=64", "train.batch=1"])
+
+
+def test_names_of_methods_are_checked_before_the_methods_are_made() -> None:
+    with pytest.raises(UserError, match='There is no federated method "fedavgg"'):
+        read_config({**GLYPHS, "federated": {"name": "fedavgg"}})
+    assert read_config({**GLYPHS, "local": {"anchors": 0}}).local.name == "dcmh"

@@ -20,6 +20,7 @@ from silohash.runtime.processes import (
     ProcessEndedError,
     ProcessPool,
     available_cores,
+    available_threads,
     read_frame,
     write_frame,
 )
@@ -235,3 +236,12 @@ def test_available_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert available_cores() == 1
+
+
+@pytest.mark.parametrize(("limit", "threads"), [("2", 2), ("4,1", 4), (" 1 ", 1), ("", 3), ("0", 3), ("many", 3)])
+def test_available_threads_follow_the_environment(monkeypatch: pytest.MonkeyPatch, limit: str, threads: int) -> None:
+    monkeypatch.setattr("silohash.runtime.processes.available_cores", lambda: 3)
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert available_threads() == threads
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert available_threads() == 3

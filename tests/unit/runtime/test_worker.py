@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -41,14 +40,17 @@ def test_validation_score_is_the_mean_over_both_tasks() -> None:
     assert np.isnan(validation_score(model, database, replace(queries, labels=None), 16)).all()
 
 
-def test_devices_and_threads() -> None:
+def test_devices_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("cpu").type == "cpu"
     assert choose_device("auto").type in {"cpu", "cuda", "mps"}
     with pytest.raises(UserError, match='"nonsense" is not available'):
         choose_device("nonsense")
     set_threads(TrainConfig(threads=1))
     assert torch.get_num_threads() == 1
-    cores = len(os.sched_getaffinity(0))
-    set_threads(TrainConfig(threads=0, workers=2))
-    assert torch.get_num_threads() == max(1, cores // 2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    for workers, threads in ((1, 4), (2, 2), (3, 1), (8, 1)):
+        set_threads(TrainConfig(threads=0, workers=workers))
+        assert torch.get_num_threads() == threads
+    set_threads(TrainConfig(threads=3, workers=2))
+    assert torch.get_num_threads() == 3
     set_threads(TrainConfig(threads=1))

@@ -159,7 +159,7 @@ def test_run_gets_its_share_of_the_threads(jobs: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("processes", "threads"), [(1, 6), (2, 3), (4, 1), (16, 1)])
 def test_processes_share_the_cores(processes: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("silohash.study.jobs.available_cores", lambda: 6)
+    monkeypatch.setattr("silohash.study.jobs.available_threads", lambda: 6)
     pool = ProcessJobPool(processes)
     assert pool.threads == threads
     assert pool.pool.environment["OMP_NUM_THREADS"] == pool.pool.environment["NUMBA_NUM_THREADS"] == str(threads)
