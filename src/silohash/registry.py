@@ -1,7 +1,7 @@
 """Families of named classes (local methods, federated methods, ...), which are imported on first use.
 
 A family's ``__init__.py`` holds a literal table ``name -> "module:Class"``. Other packages add members through entry points
-in the family's group (``silohash.local``, ``silohash.federated``).
+in the family's group (``silohash.local``, ``silohash.federated``). They cannot replace a built-in member.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,13 +46,34 @@ def current_preset(name: str, presets: Iterable[str]) -> str:
     return "authors_code" if "authors_code" in known else "paper"
 
 
+@dataclass(frozen=True)
+class AddedMember:
+    """A member that an installed package adds to a family.
+
+    Attributes:
+        name: Name of the entry point.
+        target: The class, as "module:Class".
+        package: Name and version of the package, or an empty string if they are unknown.
+    """
+
+    name: str
+    target: str
+    package: str = ""
+
+    @property
+    def owner(self) -> str:
+        """The package as messages call it."""
+        return f'the package "{self.package}"' if self.package else f'the package of "{self.target}"'
+
+
 @cache
-def added_members(group: str) -> dict[str, str]:
-    """Return the members that installed packages add to a group, as name -> "module:Class"; read once per process."""
-    members: dict[str, str] = {}
-    for point in entry_points(group=group):
-        members.setdefault(point.name, point.value)
-    return members
+def added_members(group: str) -> tuple[AddedMember, ...]:
+    """Return the members that installed packages add to a group; read once per process."""
+    return tuple(AddedMember(point.name, point.value, _package_of(point)) for point in entry_points(group=group))
+
+
+def _package_of(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
 
 
 @dataclass(frozen=True)
@@ -71,8 +92,25 @@ class Registry:
 
     def targets(self) -> dict[str, str]:
         """Return all members as name -> "module:Class", the built-in ones first."""
-        added = {name: target for name, target in added_members(self.group).items() if name not in self.table}
-        return {**self.table, **added}
+        targets = dict(self.table)
+        for member in added_members(self.group):
+            targets.setdefault(member.name, member.target)
+        return targets
+
+    def conflict(self, name: str) -> str:
+        """Return what is wrong if installed packages add a member under a name that is taken, or an empty string."""
+        added = [member for member in added_members(self.group) if member.name == name]
+        if name in self.table and added:
+            return (
+                f'{_capitalized(added[0].owner)} adds the {self.family} "{name}" ({added[0].target}), which is not used '
+                f"because silohash has a {self.family} of that name. Rename its entry point, or remove the package."
+            )
+        if len({member.target for member in added}) > 1:
+            return (
+                f'The {self.family} "{name}" is added by {" and by ".join(member.owner for member in added)}. Remove one '
+                "of the packages, or rename its entry point."
+            )
+        return ""
 
     def names(self) -> list[str]:
         """Return the names of all members."""
@@ -82,13 +120,15 @@ class Registry:
         """Return the module and the class name of a member.
 
         Raises:
-            UserError: If there is no such member. The message suggests the closest name.
+            UserError: If there is no such member, or if two packages add it. The message suggests the closest name.
         """
         targets = self.targets()
         if name not in targets:
             raise UserError(
                 f'There is no {self.family} "{name}"{suggestion(name, targets)}. Available: {", ".join(targets)}.'
             )
+        if name not in self.table and (conflict := self.conflict(name)):
+            raise UserError(conflict)
         module, _, attribute = targets[name].partition(":")
         return module, attribute
 
@@ -143,9 +183,15 @@ class Registry:
     def _explained(self, name: str) -> Iterator[None]:
         """Turn any exception that a member's module raises on import into a UserError that says what to do."""
         module, _ = self.target(name)
+        owner = next((member.owner for member in added_members(self.group) if member.name == name), "")
         try:
             yield
         except ImportError as error:
+            if owner and isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+                raise UserError(
+                    f'{_capitalized(owner)} adds the {self.family} "{name}", but its module {module} does not exist. '
+                    "Reinstall or remove the package."
+                ) from error
             raise UserError(
                 f'The {self.family} "{name}" could not be loaded from {module} ({error}). '
                 "Install what it needs (pip install 'silohash[train]'), or remove the package that adds it."
@@ -155,6 +201,10 @@ class Registry:
                 f'The {self.family} "{name}" is broken: importing {module} raises {type(error).__name__} ({error}). '
                 "Repair or remove the package that adds it."
             ) from error
+
+
+def _capitalized(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _literal_card(path: Path, key: str) -> MethodCard | None:

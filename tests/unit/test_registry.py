@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
 
 import pytest
 
 from silohash import registry
-from silohash.registry import Registry, suggestion
+from silohash.registry import AddedMember, Registry, suggestion
 from silohash.types import MethodCard, UserError
 
 CARD = """
@@ -123,7 +123,67 @@ def test_other_packages_add_members_and_cannot_replace_ours(package: Path, monke
     assert ours.resolve("one") is MethodCard
     assert ours.resolve("two").__module__ == "outside_methods.two"
     assert asked == ["silohash.test_family"], "the packages' metadata are read once"
+    assert ours.conflict("one") == (
+        'The package of "outside_methods.two:Two" adds the local method "one" (outside_methods.two:Two), which is not used '
+        "because silohash has a local method of that name. Rename its entry point, or remove the package."
+    )
+    assert (ours.conflict("two"), ours.conflict("three")) == ("", "")
     registry.added_members.cache_clear()
+
+
+def test_the_package_of_an_entry_point_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: entry_points(group="console_scripts", name="pytest"))
+    registry.added_members.cache_clear()
+    (member,) = registry.added_members("silohash.test_family")
+    registry.added_members.cache_clear()
+    assert (member.name, member.package) == ("pytest", f"pytest {version('pytest')}")
+    assert member.owner == f'the package "pytest {version("pytest")}"'
+
+
+def added(monkeypatch: pytest.MonkeyPatch, **targets: tuple[str, ...]) -> None:
+    """Let the packages "a 1", "b 1", ... add members with these targets."""
+    members = [
+        AddedMember(name, target, f"{letter} 1")
+        for name, each in targets.items()
+        for letter, target in zip("ab", each, strict=False)
+    ]
+    monkeypatch.setattr(registry, "added_members", lambda group: tuple(members))
+
+
+def test_two_packages_under_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    added(monkeypatch, one=("a.x:One", "b.y:One"), same=("silohash.types:MethodCard",) * 2)
+    ours = family()
+    assert ours.names() == ["one", "same"]
+    with pytest.raises(UserError) as error:
+        ours.resolve("one")
+    assert str(error.value) == (
+        'The local method "one" is added by the package "a 1" and by the package "b 1". Remove one of the packages, or '
+        "rename its entry point."
+    )
+    assert ours.resolve("same") is MethodCard
+
+
+def test_plug_in_without_its_module_names_the_package(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (package / "two.py").write_text("import outside_methods.three\n")
+    added(
+        monkeypatch,
+        gone=("outside_methods.gone:One",),
+        away=("no_such_package.one:One",),
+        two=("outside_methods.two:Two",),
+    )
+    ours = family()
+    for name, module in (("gone", "outside_methods.gone"), ("away", "no_such_package.one")):
+        for ask in (ours.resolve, ours.card):
+            with pytest.raises(UserError) as error:
+                ask(name)
+            assert str(error.value) == (
+                f'The package "a 1" adds the local method "{name}", but its module {module} does not exist. '
+                "Reinstall or remove the package."
+            )
+    with pytest.raises(
+        UserError, match=r'"two" could not be loaded.*No module named .outside_methods\.three.*pip install'
+    ):
+        ours.resolve("two")
 
 
 @pytest.mark.parametrize(

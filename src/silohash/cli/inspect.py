@@ -73,6 +73,8 @@ def _print_list(kind: str, table: list[dict[str, Any]]) -> None:
     width = max(len(entry["key"]) for entry in table)
     for entry in table:
         print_result(f"  {entry['key']:{width}}  {entry['summary']}")
+        if "conflict" in entry:
+            print_result(f"  {'':{width}}  conflict: {entry['conflict']}")
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
@@ -104,11 +106,15 @@ def _family(kind: str) -> Registry:
 
 
 def _entry(family: Registry, name: str) -> dict[str, Any]:
-    """Return the card of a method, or why it cannot be used. A method of another package is imported to find out."""
+    """Return the card of a method, or why it cannot be used. A method of another package is imported to find out.
+
+    If another package adds a method under the same name, the entry ``conflict`` explains it.
+    """
+    conflict = family.conflict(name)
     try:
         if name not in family.table:
             family.resolve(name)
-        return asdict(family.card(name))
+        return {**asdict(family.card(name)), **({"conflict": conflict} if conflict else {})}
     except UserError as error:
         return {"key": name, "summary": f"broken: {' '.join(str(error).split())}", "broken": str(error)}
 
@@ -126,6 +132,8 @@ def described(kind: str, name: str) -> dict[str, Any]:
         raise UserError(f"Only {' and '.join(WITH_CARDS)} methods have cards.{other}")
     family = _family(kind)
     about = asdict(family.card(name))
+    if conflict := family.conflict(name):
+        about["conflict"] = conflict
     try:
         method = family.resolve(name)
     except UserError as error:
@@ -149,7 +157,8 @@ def _print_card(kind: str, about: dict[str, Any]) -> None:
     paper = [about["authors"], f"{about['venue']} {about['year']}", about["link"]]
     labels = "needed" if about["supervised"] else "not needed"
     labels += ", also of a query" if about["needs_label_at_query"] else ""
-    for line in [*filter(None, paper), about["summary"], f"labels: {labels}"]:
+    notes = [f"conflict: {about['conflict']}"] if "conflict" in about else []
+    for line in [*filter(None, paper), about["summary"], f"labels: {labels}", *notes]:
         _print_indented(line)
     headings = {"sends": "a silo sends:", "keeps": "a silo keeps:", "differs_from_paper": "differs from the paper:"}
     for key, heading in headings.items():

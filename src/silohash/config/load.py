@@ -52,7 +52,8 @@ class ResolvedConfig:
         config: the config.
         local: the local method with its parameters.
         federated: the federated method with its parameters, robust rule and server-side optimizer.
-        remarks: in what respects the federated method only approximates the paper under the run's optimizer.
+        remarks: in what respects the federated method only approximates the paper under the run's optimizer, and which
+            methods of other packages are not used because their names are taken.
     """
 
     config: RunConfig
@@ -170,7 +171,15 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     remarks = federated.check_steps(
         optimizer=train.optimizer, learning_rate=train.learning_rate, momentum=train.momentum
     )
-    return ResolvedConfig(config, local, federated, tuple(remarks))
+    return ResolvedConfig(config, local, federated, (*remarks, *_conflicts(config, federated)))
+
+
+def _conflicts(config: RunConfig, federated: FederatedMethod) -> list[str]:
+    """Return a sentence per method of the config under whose name an installed package adds another one."""
+    members = (member.name for member in getattr(federated.params, "methods", ()))
+    found = [LOCAL_METHODS.conflict(config.local.name)]
+    found += [FEDERATED_METHODS.conflict(name) for name in dict.fromkeys([config.federated.name, *members])]
+    return [sentence for sentence in found if sentence]
 
 
 def check_section(section: type[_Section], value: Mapping[str, Any], *, where: str) -> _Section:

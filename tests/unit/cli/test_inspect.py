@@ -14,7 +14,7 @@ from silohash.cli import inspect
 from silohash.data.catalogue import ARCHIVES
 from silohash.federated import FEDERATED_METHODS
 from silohash.local import LOCAL_METHODS
-from silohash.registry import Registry
+from silohash.registry import AddedMember, Registry
 from tests.runs import silohash, write_archive, write_config
 
 
@@ -68,9 +68,13 @@ def test_broken_plug_ins_are_listed_as_such(tmp_path: Path, monkeypatch: pytest.
     for name, source in sources.items():
         (tmp_path / f"{name}.py").write_text(source)
     reasons = {"plug_syntax": "SyntaxError", "plug_raises": "OSError (no model)", "plug_other": "another key"}
-    reasons["plug_missing"] = "No module named 'plug_missing'"
+    reasons["plug_missing"] = "its module plug_missing does not exist"
     points = [EntryPoint(name, f"{name}:Other", "silohash.federated") for name in reasons]
-    monkeypatch.setattr(registry, "added_members", lambda group: {p.name: p.value for p in points if p.group == group})
+    monkeypatch.setattr(
+        registry,
+        "added_members",
+        lambda group: tuple(AddedMember(p.name, p.value, "acme 1.0") for p in points if p.group == group),
+    )
     lines = silohash("list", "federated").out.splitlines()
     keys = [line.split()[0] for line in lines[1:-1]]
     assert keys == [*FEDERATED_METHODS.table, *reasons]
@@ -87,6 +91,24 @@ def test_broken_plug_ins_are_listed_as_such(tmp_path: Path, monkeypatch: pytest.
             assert f'"{name}"' in refused.err
             assert reason in refused.err.replace("has no MethodCard with the key", "another key")
     assert silohash("list").code == 0
+
+
+def test_plug_ins_under_the_name_of_a_built_in_method_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = (AddedMember("dcmh", "acme.hashing:Other", "acme 1.0"),)
+    monkeypatch.setattr(registry, "added_members", lambda group: added if group == "silohash.local" else ())
+    for command in (("list",), ("list", "local"), ("list", "local", "dcmh")):
+        shown = " ".join(silohash(*command).out.split())
+        assert 'conflict: The package "acme 1.0" adds the local method "dcmh" (acme.hashing:Other)' in shown
+        assert "which is not used because silohash has a local method of that name" in shown
+    listed = silohash("list", "local", "--json").document()["local"]
+    assert [entry["key"] for entry in listed if "conflict" in entry] == ["dcmh"]
+    archive = write_archive(tmp_path / "archive")
+    config = write_config(tmp_path / "run.toml", archive, federated={"rounds": 1, "local_epochs": 1})
+    trained = silohash("train", config, "--out", tmp_path / "out")
+    assert trained.code == 0
+    assert 'warning: The package "acme 1.0" adds the local method "dcmh"' in trained.err
 
 
 def test_unknown_kinds_and_names_are_refused() -> None:
