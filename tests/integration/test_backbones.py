@@ -72,7 +72,7 @@ def test_towers_trained_on_from_a_published_model(archive, tmp_path, freeze):
     folder = backbones.clip(tmp_path / "clip")
     published, _ = read_backbone(folder, torch.zeros(1, 3, backbones.SIDE, backbones.SIDE), "image", "auto")
     run = train(archive, tmp_path / "run", **sections(folder, freeze=freeze))
-    params = run.model.weights["global"].params
+    params = run.model.trained.weights["global"].params
     start = "image.backbone.network."
     kept = {name.removeprefix(start): array for name, array in params.items() if name.startswith(start)}
     assert kept.keys() == published.state_dict().keys()

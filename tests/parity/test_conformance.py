@@ -253,7 +253,9 @@ class TestFedCAFE:
 
     def test_codes_need_the_memory_that_the_model_was_trained_with(self, tmp_path: Path) -> None:
         archive = write_archive(tmp_path / "archive", count=60)
-        model = train(archive, tmp_path / "run", federated={"name": "fedcafe", "rounds": 1, "min_count": 1}).model
+        model = train(
+            archive, tmp_path / "run", federated={"name": "fedcafe", "rounds": 1, "min_count": 1}
+        ).model.trained
         weights = model.weights["global"]
         assert weights.extras["memory"].any()
         with pytest.raises(UserError, match='The model "global" lacks memory'):

@@ -16,7 +16,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def weights_of(run) -> dict:
-    return dict(run.model.weights["global"].params)
+    return dict(run.model.trained.weights["global"].params)
 
 
 def test_fedavg_with_one_silo_is_centralized(archive: Path, tmp_path: Path) -> None:

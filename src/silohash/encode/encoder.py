@@ -1,45 +1,52 @@
-"""From items to codes: featurizer, towers, the federated method's adaptation, signs."""
+"""From items to codes: featurizer, towers, signs.
+
+An `Encoder` does not depend on the program that runs the towers. `silohash.encode.torch_towers` runs them with torch and
+`silohash.encode.onnx_towers` runs them with onnxruntime. Both include the federated method's adaptation of the outputs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from silohash.data.archive import Archive
 from silohash.features.base import Featuriser, Value
-from silohash.features.vectors import pixel_statistics, vectors
+from silohash.features.vectors import vectors
 from silohash.index.codes import Codes, pack
-from silohash.models.towers import Adapted, batch_of, outputs_over
-from silohash.types import Modality, PairBatch, Rows, UserError
+from silohash.types import Modality, Rows, UserError
 
-BATCH_ROWS = 1024
+
+class Towers(Protocol):
+    """The towers of one trained model, ready to run."""
+
+    def outputs(self, values: npt.NDArray[np.generic], modality: Modality) -> npt.NDArray[np.float32]:
+        """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32.
+
+        Args:
+            values: a featurizer's vectors, ``(n, *shape)``, at least one.
+            modality: their modality.
+        """
+        ...
 
 
 class Encoder:
     """One model that turns the items of an archive, or one query, into codes.
 
     Args:
-        model: the towers with the federated method's adaptation.
+        towers: the towers with the federated method's adaptation.
         featurisers: one fitted featurizer per modality of the model.
         bits: code length.
         digest: digest of everything that decides the codes.
-        device: the model's device.
     """
 
-    def __init__(
-        self, model: Adapted, featurisers: Mapping[Modality, Featuriser], *, bits: int, digest: str,
-        device: torch.device,
-    ) -> None:  # fmt: skip
-        self.model = model.eval()
+    def __init__(self, towers: Towers, featurisers: Mapping[Modality, Featuriser], *, bits: int, digest: str) -> None:
+        self.towers = towers
         self.featurisers = featurisers
         self.bits = bits
         self.digest = digest
-        self.device = device
-        self.pixels = {n: torch.from_numpy(a).to(device) for n, a in pixel_statistics(featurisers).items()}
 
     def codes(self, archive: Archive, rows: Rows, modality: Modality) -> Codes:
         """Return the codes of some items of an archive; each must have the modality.
@@ -71,21 +78,7 @@ class Encoder:
             values: a featurizer's vectors, ``(n, *shape)``.
             modality: their modality.
         """
-        if not len(values):
-            return np.zeros((0, self.bits), np.float32)
-        given = torch.from_numpy(np.array(values)).to(self.device)
-        outputs = outputs_over(self.model, self._batches(given, modality))[modality]
-        found: npt.NDArray[np.float32] = outputs.cpu().numpy()
-        return found
-
-    def batch(self, values: Tensor, modality: Modality) -> PairBatch:
-        """Return a featurizer's vectors ``(B, *shape)`` as the model takes them."""
-        return batch_of(values, modality, self.pixels)
-
-    def _batches(self, values: Tensor, modality: Modality) -> Iterator[PairBatch]:
-        for start in range(0, len(values), BATCH_ROWS):
-            rows = torch.arange(start, min(start + BATCH_ROWS, len(values)), device=values.device)
-            yield self.batch(values.index_select(0, rows), modality)
+        return self.towers.outputs(values, modality) if len(values) else np.zeros((0, self.bits), np.float32)
 
     def _check(self, modality: Modality) -> None:
         if modality not in self.featurisers:

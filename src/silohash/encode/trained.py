@@ -1,51 +1,62 @@
-"""A trained model as a folder, ``RUN/model``: towers, featurizers, weights, and the config that they belong to."""
+"""A trained model in memory: towers, featurizers, weights, and the config that they belong to.
+
+`TrainedModel.save` writes the folder ``RUN/model``. To encode with a folder, open it as a
+`silohash.encode.saved.SavedModel`, which needs torch only if the folder has no ONNX files.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING
 
 from silohash import __version__, features
-from silohash.config.load import ResolvedConfig, load_resolved
-from silohash.config.sections import RunConfig
 from silohash.encode.encoder import Encoder
+from silohash.encode.weights import GLOBAL, Weights
 from silohash.features.base import Featuriser
-from silohash.federated.base import FederatedMethod, ServerState
-from silohash.files import (
-    TRAIN_AGAIN,
-    digest_arrays,
-    digest_file,
-    digest_json,
-    folder_beside,
-    read_arrays,
-    read_json,
-    write_arrays,
-    write_json,
-)
-from silohash.models.parameters import install
+from silohash.files import digest_arrays, digest_file, digest_json, folder_beside, write_bytes, write_json
 from silohash.models.specs import ModelSpec
-from silohash.models.towers import Adapted
-from silohash.types import MODALITIES, Arrays, Modality, UserError
+from silohash.types import Modality, UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from silohash.config.load import ResolvedConfig
+    from silohash.config.sections import RunConfig
 
 FORMAT_VERSION = 1
-GLOBAL = "global"
+MODEL_RECORD = "model.json"
+
+
+def features_file(modality: Modality) -> str:
+    """Return the name of the file that holds the featurizer of a modality."""
+    return f"features-{modality}.safetensors"
+
+
+def weights_file(number: int) -> str:
+    """Return the name of the file that holds the weights with a number."""
+    return f"weights-{number:03d}.safetensors"
+
+
+def onnx_file(modality: Modality, number: int) -> str:
+    """Return the name of the ONNX file of a tower of the weights with a number."""
+    return f"{modality}-{number:03d}.onnx"
 
 
 @dataclass(frozen=True)
-class Weights:
-    """The parameters that a party deploys, and the extras that encoding needs."""
+class SavedTowers:
+    """The towers that silos encode with as ONNX files, or the reason why there are none.
 
-    params: Arrays
-    extras: Arrays
+    Attributes:
+        contents: content of each file by its name.
+        record: for each name of weights and each modality, the agreement of the file with torch.
+        reason: why there are no files; empty if there are.
+    """
 
-    def digest(self, about: str) -> str:
-        """Return a digest of the parameters, the extras and ``about``, the digest of towers and featurizers."""
-        named = {f"params/{n}": a for n, a in self.params.items()} | {f"extras/{n}": a for n, a in self.extras.items()}
-        return digest_json([digest_arrays(named), about])
+    contents: Mapping[str, bytes] = field(default_factory=dict)
+    record: Mapping[str, Mapping[Modality, Mapping[str, float]]] = field(default_factory=dict)
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,48 +82,22 @@ class TrainedModel:
         """The config of the run."""
         return self.resolved.config
 
-    @property
-    def personalized(self) -> bool:
-        """Whether silos deploy personal models."""
-        return set(self.weights) != {GLOBAL}
-
-    def deployed_by(self, silo: str) -> str:
-        """Return the name of the weights that a silo encodes with."""
-        return silo if silo in self.weights else GLOBAL
-
-    def name_of(self, digest: str) -> str:
-        """Return the name of the weights that have a digest.
-
-        Raises:
-            UserError: if none have it.
-        """
-        for name in self.weights:
-            if self.encoder(name).digest == digest:
-                return name
-        raise UserError(
-            f"An index was made by the model {digest}, which the run does not have. Make it again: silohash index"
-        )
-
-    def shared_name(self) -> str:
-        """Return the name of the weights with which every silo encodes.
-
-        Raises:
-            UserError: if each silo has a personal model.
-        """
-        if self.personalized:
-            personal = ", ".join(name for name in self.weights if name != GLOBAL)
-            raise UserError(
-                f"Each silo of this run encodes with a personal model. Name one with --model: {personal}; or {GLOBAL}, "
-                "which no silo deploys."
-            )
-        return GLOBAL
+    def digest(self, name: str = GLOBAL) -> str:
+        """Return the digest of everything that decides the codes of a model: towers, featurizers and weights."""
+        return self.weights[name].digest(self._digest())
 
     def encoder(self, name: str = GLOBAL, device: torch.device | None = None) -> Encoder:
-        """Return the encoder of the global model, or of a silo's personal model.
+        """Return the encoder of the global model, or of a silo's personal model, run by torch.
 
         Raises:
             UserError: if there is no such model, or it lacks what its codes depend on.
         """
+        import torch
+
+        from silohash.encode.torch_towers import TorchTowers
+        from silohash.models.parameters import install
+        from silohash.models.towers import Adapted
+
         if name not in self.weights:
             raise UserError(f'The run has no model "{name}". Its models are: {", ".join(self.weights)}.')
         device = device or torch.device("cpu")
@@ -124,9 +109,19 @@ class TrainedModel:
             )
         bits = self.config.local.bits
         network = self.resolved.local.build(self.spec, bits).to(device)
+        if any(parameter not in weights.params for parameter in network.state_dict()):
+            raise UserError(
+                f'The model "{name}" cannot encode, because silos share only a part of its parameters under '
+                f'"{self.config.federated.name}". Name the model of a silo: {", ".join(self.deployed)}.'
+            )
         install(network, weights.params)
-        model = Adapted(network, method, weights.extras)
-        return Encoder(model, self.featurisers, bits=bits, digest=weights.digest(self._digest()), device=device)
+        towers = TorchTowers(Adapted(network, method, weights.extras), self.featurisers, device)
+        return Encoder(towers, self.featurisers, bits=bits, digest=self.digest(name))
+
+    @property
+    def deployed(self) -> tuple[str, ...]:
+        """The names of the weights that silos encode with: the personal ones, or else the global ones."""
+        return tuple(name for name in self.weights if name != GLOBAL) or (GLOBAL,)
 
     def _digest(self) -> str:
         """Return a digest of the towers' form and of the featurizers."""
@@ -134,17 +129,24 @@ class TrainedModel:
         vectors_digest = {modality: [digest_arrays(arrays), about] for modality, (arrays, about) in states.items()}
         return digest_json([self.spec.to_json(), vectors_digest])
 
-    def save(self, folder: Path) -> None:
-        """Write the model's folder, replacing an earlier one."""
+    def save(self, folder: Path, towers: SavedTowers | None = None) -> None:
+        """Write the model's folder, replacing an earlier one.
+
+        Args:
+            folder: the folder.
+            towers: the towers as ONNX files, which are written beside the weights.
+        """
+        towers = towers or SavedTowers()
         with folder_beside(folder) as new:
             for modality, featuriser in self.featurisers.items():
-                features.save(featuriser, new / f"features-{modality}.safetensors")
+                features.save(featuriser, new / features_file(modality))
             for number, weights in enumerate(self.weights.values()):
-                arrays = {f"params/{n}": a for n, a in weights.params.items()}
-                arrays |= {f"extras/{n}": a for n, a in weights.extras.items()}
-                write_arrays(new / f"weights-{number:03d}.safetensors", arrays)
+                weights.write(new / weights_file(number))
+            for name, content in towers.contents.items():
+                write_bytes(new / name, content)
+            digests = {path.name: digest_file(path) for path in sorted(new.iterdir())}
             write_json(
-                new / "model.json",
+                new / MODEL_RECORD,
                 {
                     "format_version": FORMAT_VERSION,
                     "silohash": __version__,
@@ -152,89 +154,10 @@ class TrainedModel:
                     "spec": self.spec.to_json(),
                     "modalities": list(self.featurisers),
                     "weights": list(self.weights),
+                    "model_digests": {name: self.digest(name) for name in self.weights},
+                    "onnx": towers.record,
+                    "without_onnx": towers.reason,
                     "round": self.round,
-                    "digests": {path.name: digest_file(path) for path in sorted(new.iterdir())},
+                    "digests": digests,
                 },
             )
-
-    @staticmethod
-    def load(folder: Path, known: ResolvedConfig | None = None) -> TrainedModel:
-        """Read a model's folder.
-
-        Args:
-            folder: the folder that `save` wrote.
-            known: a config that is already resolved. It is used if it equals the model's config.
-
-        Raises:
-            UserError: if the folder is missing, a file in it is damaged or was replaced, or a newer version wrote it.
-        """
-        if not folder.exists():
-            raise UserError(
-                f"{folder} does not exist: the run has no trained model yet. Run: silohash resume {folder.parent}"
-            )
-        about = read_json(folder / "model.json", _StoredModel, remedy=TRAIN_AGAIN)
-        if about.format_version > FORMAT_VERSION:
-            raise UserError(
-                f"{folder} was written by a newer silohash ({about.silohash}). Upgrade silohash to read it."
-            )
-        _check_digests(folder, about.digests)
-        weights = {}
-        for number, name in enumerate(about.weights):
-            arrays, _ = read_arrays(folder / f"weights-{number:03d}.safetensors")
-            weights[name] = Weights(params=_section(arrays, "params"), extras=_section(arrays, "extras"))
-        same = known is not None and known.config.to_json() == about.config
-        return TrainedModel(
-            resolved=known if known is not None and same else load_resolved(about.config),
-            spec=about.spec,
-            featurisers={
-                modality: features.load(folder / f"features-{modality}.safetensors")
-                for modality in MODALITIES
-                if modality in about.modalities
-            },
-            weights=weights,
-            round=about.round,
-        )
-
-
-@dataclass(frozen=True)
-class _StoredModel:
-    """The form of ``model.json``."""
-
-    format_version: int
-    silohash: str
-    config: dict[str, Any]
-    spec: ModelSpec
-    modalities: tuple[Modality, ...]
-    weights: tuple[str, ...]
-    round: int
-    digests: Mapping[str, str] = field(default_factory=dict)
-
-
-def _check_digests(folder: Path, digests: Mapping[str, str]) -> None:
-    """Check the weights and the featurizers against ``model.json``. Models of earlier versions have no digests.
-
-    Raises:
-        UserError: if a file is missing or has another content.
-    """
-    for name, digest in digests.items():
-        path = folder / name
-        if not path.is_file():
-            raise UserError(f"{path} is missing. Restore it, or write it again: silohash resume {folder.parent}")
-        if digest_file(path) != digest:
-            raise UserError(
-                f"{path} does not match its digest in model.json: it was damaged or replaced. "
-                f"Restore it, or write it again: silohash resume {folder.parent}"
-            )
-
-
-def _section(arrays: Arrays, name: str) -> Arrays:
-    return {key.removeprefix(f"{name}/"): array for key, array in arrays.items() if key.startswith(f"{name}/")}
-
-
-def deployed_weights(
-    federated: FederatedMethod, server: ServerState, personal: Mapping[str, Arrays]
-) -> dict[str, Weights]:
-    """Return the weights that a run ends with: the global ones, and those of each silo's personal model."""
-    extras = {name: server.extras[name] for name in federated.encode_extras if name in server.extras}
-    weights = {GLOBAL: Weights(params=server.params, extras=extras)}
-    return weights | {silo: Weights(params=params, extras=extras) for silo, params in personal.items()}

@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from silohash.encode.export import plain_settings
-from silohash.encode.trained import GLOBAL
+from silohash.encode.weights import GLOBAL
 from silohash.features.base import Featuriser
 from silohash.files import write_text
 from silohash.report.gather import facts, method_run, warnings
@@ -54,21 +54,21 @@ def card_text(run: Run) -> str:
         finalize=visible_value,
     )
     environment.filters |= {"cell": _cell, "plain": markdown_of}
-    trained, measured = run.model, method_run(run)
+    saved, measured = run.model, method_run(run)
     known = facts(run)
     evaluations = {row.evaluation for row in measured.rows}
     return environment.from_string(source).render(
-        title=f"{run.name}: {trained.config.local.name} codes of {known['bits']} bits",
+        title=f"{run.name}: {run.config.local.name} codes of {known['bits']} bits",
         summary=summary(run),
         commands=commands(run),
-        inputs={modality: input_words(featuriser) for modality, featuriser in trained.featurisers.items()},
+        inputs={modality: input_words(featuriser) for modality, featuriser in saved.featurisers.items()},
         labels_at_query=labels_at_query(measured.cards),
         data=data_facts(run, known),
         cards=measured.cards,
         figures=Markup(markdown(measured.rows, percent=True)),  # noqa: S704  a table, whose line breaks stay
         evaluations={name: words for name, words in EVALUATION_WORDS.items() if name in evaluations},
         choices=choices(measured.rows[0]) if measured.rows else "not recorded",
-        round=f"The model is from round {trained.round + 1} of {len(run.rounds())}.",
+        round=f"The model is from round {saved.round + 1} of {len(run.rounds())}.",
         left=what_left(run, measured.cards),
         kept=[line for card in measured.cards for line in card.keeps],
         limits=limits(run, measured.cards),
@@ -185,8 +185,8 @@ def _withheld(run: Run) -> list[str]:
 
 def origin(run: Run, known: Mapping[str, str]) -> dict[str, str]:
     """Return where the model comes from: digests, seed and versions."""
-    names = [name for name in run.model.weights if name != GLOBAL] if run.model.personalized else [GLOBAL]
-    digests = {f"model digest{'' if name == GLOBAL else f', {name}'}": run.model.encoder(name).digest for name in names}
+    names = [name for name in run.model.names if name != GLOBAL] if run.model.personalized else [GLOBAL]
+    digests = {f"model digest{'' if name == GLOBAL else f', {name}'}": run.model.digest(name) for name in names}
     return {**{name: known[name] for name in ABOUT_MODEL}, **digests}
 
 

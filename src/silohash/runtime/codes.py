@@ -39,7 +39,7 @@ class RunCodes:
         """
         key = (name, modality)
         if key not in self._encoded:
-            encoder = self._run.model.encoder(name)
+            encoder = self._run.model.encoder(name, run_by="torch")
             codes = encoder.codes_of(self._vectors[modality], modality, self._run.archive.ids[self._rows])
             self._encoded[key] = codes.words
         return self._encoded[key][self._position[rows]]

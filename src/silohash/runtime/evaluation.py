@@ -35,7 +35,7 @@ from silohash import __version__
 from silohash.config.load import check_section
 from silohash.config.sections import EvaluateConfig
 from silohash.data.archive import Archive
-from silohash.encode.trained import GLOBAL
+from silohash.encode.weights import GLOBAL
 from silohash.evaluate.curves import precision_recall
 from silohash.evaluate.measures import Measure, PerQuery, evaluate_all
 from silohash.evaluate.relevance import Relevance
@@ -227,7 +227,7 @@ class Evaluator:
     @property
     def personal(self) -> list[str]:
         """The silos that deploy a personal model."""
-        return [name for name in self.run.model.weights if name != GLOBAL]
+        return [name for name in self.run.model.names if name != GLOBAL]
 
     def rows_of(self, number: int, modality: Modality) -> Rows:
         """Return the archive rows of a silo's items that have the modality."""

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from silohash import __version__, seeds
@@ -18,7 +20,9 @@ from silohash.config.sections import RunConfig
 from silohash.data.archive import Archive
 from silohash.data.formats.columns import unused_columns
 from silohash.data.partition.base import Partition, partition
-from silohash.encode.trained import TrainedModel, deployed_weights
+from silohash.encode.onnx_saving import COMPARED_ITEMS, onnx_files
+from silohash.encode.trained import TrainedModel
+from silohash.encode.weights import deployed_weights
 from silohash.features import featuriser
 from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
@@ -48,7 +52,8 @@ def train(
         resolved: the config with its methods.
         folder: the folder of the new run. It must not hold a run yet.
         observers: receive the record of each round, in addition to ``rounds.jsonl``.
-        notify: called with one line per warning about the archive and per skipped row.
+        notify: called with one line per warning about the archive and per skipped row, and with a line if the towers
+            could not be saved as ONNX files.
 
     Returns:
         The trained run.
@@ -76,16 +81,17 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     prepared, featurisers = prepare_run(archive, parts, resolved)
     check_settings(archive, tuple(featurisers), config.evaluate)
     run = Run.create(folder, resolved, parts, environment(config))
-    _train(run, prepared, featurisers, observers)
+    _train(run, prepared, featurisers, observers, notify)
     return run
 
 
-def resume(run: Run, *, observers: Sequence[Observer] = ()) -> Run:
+def resume(run: Run, *, observers: Sequence[Observer] = (), notify: Notify = lambda text: None) -> Run:
     """Continue an interrupted run. The result is identical to that of an uninterrupted run.
 
     Args:
         run: the run to continue.
         observers: receive the record of each remaining round, in addition to ``rounds.jsonl``.
+        notify: called with a line if the towers could not be saved as ONNX files.
 
     Returns:
         The trained run.
@@ -97,7 +103,7 @@ def resume(run: Run, *, observers: Sequence[Observer] = ()) -> Run:
     run.check()
     with run.writing():
         prepared, featurisers = prepare_run(run.archive, run.partition, run.resolved)
-        _train(run, prepared, featurisers, observers)
+        _train(run, prepared, featurisers, observers, notify)
     return run
 
 
@@ -124,7 +130,11 @@ def prepare_run(
 
 
 def _train(
-    run: Run, prepared: Prepared, featurisers: Mapping[Modality, Featuriser], observers: Sequence[Observer]
+    run: Run,
+    prepared: Prepared,
+    featurisers: Mapping[Modality, Featuriser],
+    observers: Sequence[Observer],
+    notify: Notify,
 ) -> None:
     resolved, config = prepared.resolved, prepared.config
     settings = RoundSettings(
@@ -148,7 +158,17 @@ def _train(
         finally:
             for observer in recipients:
                 observer.finish()
-        deploy(state, prepared, featurisers, runner).save(run.model_folder)
+        trained = deploy(state, prepared, featurisers, runner)
+    towers = onnx_files(trained, {modality: samples(prepared, modality) for modality in featurisers})
+    if towers.reason:
+        notify(f"The model is saved without ONNX files, so searching with it needs torch. {towers.reason}")
+    trained.save(run.model_folder, towers)
+
+
+def samples(prepared: Prepared, modality: Modality) -> npt.NDArray[np.generic]:
+    """Return the vectors of some training items that have a modality, ``(n, *shape)``, at least one."""
+    rows = np.flatnonzero(prepared.arrays[f"has_{modality}"])[:COMPARED_ITEMS]
+    return np.asarray(prepared.arrays[modality][rows])
 
 
 def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:

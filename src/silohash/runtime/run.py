@@ -7,17 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from silohash.config.load import ResolvedConfig, read_config, resolve
-from silohash.config.sections import RunConfig
-from silohash.data.archive import Archive
-from silohash.data.catalogue import link_options, open_archive
-from silohash.data.partition.base import Partition, read_partition
-from silohash.encode.trained import TrainedModel
+from silohash.encode.saved import SavedModel
 from silohash.files import explaining_disk_errors, write_json, write_text
 from silohash.locks import LOCK, locked_run
-from silohash.runtime.events import RoundRecord, read_rounds
 from silohash.types import UserError
+
+if TYPE_CHECKING:  # a search opens a run, and it must not wait for what only other commands need
+    from silohash.config.load import ResolvedConfig
+    from silohash.config.sections import RunConfig
+    from silohash.data.archive import Archive
+    from silohash.data.partition.base import Partition
+    from silohash.runtime.events import RoundRecord
 
 PARTITION = "partition.json"
 ENVIRONMENT = "environment.json"
@@ -196,12 +198,16 @@ class Run:
         """The config of the run."""
         if self.given is not None:
             return self.given.config
+        from silohash.config.load import read_config
+
         self.check()
         return read_config(self.config_path)
 
     @cached_property
     def resolved(self) -> ResolvedConfig:
         """The config with its methods."""
+        from silohash.config.load import resolve
+
         return self.given or resolve(self.config, where=str(self.config_path))
 
     @cached_property
@@ -216,19 +222,23 @@ class Run:
         Raises:
             UserError: if the archive has changed since the partition was made.
         """
+        from silohash.data.partition.base import read_partition
+
         self.check()
         partition = read_partition(self.folder / PARTITION)
         partition.check(self.archive)
         return partition
 
     @cached_property
-    def model(self) -> TrainedModel:
+    def model(self) -> SavedModel:
         """The trained model."""
         self.check()
-        return TrainedModel.load(self.model_folder, self.resolved)
+        return SavedModel.open(self.model_folder, lambda: self.resolved)
 
     def rounds(self) -> list[RoundRecord]:
         """Return the records of the completed rounds."""
+        from silohash.runtime.events import read_rounds
+
         return read_rounds(self.rounds_path)
 
 
@@ -238,6 +248,8 @@ def archive_of(config: RunConfig) -> Archive:
     Raises:
         UserError: if the archive cannot be read, or does not have the modality.
     """
+    from silohash.data.catalogue import link_options, open_archive
+
     data = config.data
     protocol = {} if data.protocol is None else {"protocol": data.protocol}
     options = {**data.options, **protocol, **link_options(follow_links=data.follow_links)}

@@ -127,7 +127,7 @@ def _remove_from(files: Sequence[tuple[str, dict[Modality, Path]]], ids: Sequenc
 
 def _model_of(run: Run, node: SiloNode) -> str:
     """Return the name of the model with which a silo is searched: its own, or the one that built its index."""
-    deploys_own = not run.model.personalized or node.name in run.model.weights
+    deploys_own = not run.model.personalized or node.name in run.model.names
     return run.model.deployed_by(node.name) if deploys_own else run.model.name_of(node.model_digest)
 
 

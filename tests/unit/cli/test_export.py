@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from silohash.cli import export as commands
-from silohash.encode.export import ExportedTower, Parity
+from silohash.encode.export import ExportedTower
+from silohash.encode.onnx_graph import Parity
 from silohash.runtime.run import Run
 from tests import runs
 

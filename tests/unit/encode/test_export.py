@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from silohash import features
-from silohash.config.load import ResolvedConfig, load_config, resolve
-from silohash.encode import export
-from silohash.encode.trained import GLOBAL, TrainedModel, Weights
+from silohash.config.load import load_config, resolve
+from silohash.encode import export, onnx_graph
 from silohash.features.vectors import vectors
-from silohash.federated.base import FederatedMethod
 from silohash.files import read_json
 from silohash.index.codes import pack
-from silohash.local.base import MethodParams
-from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.models.towers import HashNet
 from silohash.runtime import experiment
 from silohash.runtime.run import Run
-from silohash.types import Arrays, Modality, Outputs, UserError
+from silohash.types import UserError
 from tests import runs
 
 ort = pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxscript")
 
 
 def session(path: Path) -> Any:
@@ -55,7 +47,7 @@ def written(run: Run) -> list[export.ExportedTower]:
 
 
 def test_the_files_give_the_codes_of_the_encoder(run: Run, written: list[export.ExportedTower]) -> None:
-    encoder = run.model.encoder()
+    encoder = run.model.trained.encoder()
     assert [tower.modality for tower in written] == ["image", "text"]
     for tower in written:
         rows = np.arange(7)
@@ -67,7 +59,7 @@ def test_the_files_give_the_codes_of_the_encoder(run: Run, written: list[export.
         assert tower.parity.items == len(run.archive.split("query"))
         assert tower.parity.equal_codes == tower.parity.items
         assert tower.parity.largest_output > 0
-        assert tower.parity.largest_difference <= export.TOLERANCE
+        assert tower.parity.largest_difference <= onnx_graph.TOLERANCE
 
 
 def test_the_files_tell_what_they_are(run: Run, written: list[export.ExportedTower]) -> None:
@@ -94,92 +86,23 @@ def test_pixels_are_standardised_inside(tmp_path: Path) -> None:
     tower = export.export_onnx(run.model, run.archive, tmp_path / "onnx", run=run.name)[0]
     pixels = run.model.featurisers["image"].transform(run.archive.image, np.arange(5))  # type: ignore[arg-type]
     assert pixels.dtype == np.uint8
-    encoder = run.model.encoder()
+    encoder = run.model.trained.encoder()
     np.testing.assert_allclose(outputs_of(tower.path, pixels), encoder.outputs(pixels, "image"), atol=1e-5)
-    plain = encoder.model.model.image(torch.from_numpy(pixels).float())[1].detach().numpy()
+    plain = encoder.towers.model.model.image(torch.from_numpy(pixels).float())[1].detach().numpy()
     assert np.abs(plain - encoder.outputs(pixels, "image")).max() > 1e-2
-
-
-class Shifted(FederatedMethod):
-    """A method that moves the outputs by what it sends beside the parameters."""
-
-    encode_extras: ClassVar[tuple[str, ...]] = ("shift",)
-
-    def adapt_outputs(self, outputs: Outputs, extras: Arrays) -> Outputs:
-        shift = torch.as_tensor(extras["shift"])
-        code = {modality: values * shift[0] + shift for modality, values in outputs.code.items()}
-        return replace(outputs, code=code)
-
-
-class Plain:
-    """A local method that only builds."""
-
-    def build(self, spec: ModelSpec, bits: int) -> HashNet:
-        return HashNet(spec, bits, relaxation="tanh")
-
-
-class NoFeaturiser:
-    """A featuriser of which only the state is asked."""
-
-    def state(self) -> tuple[Arrays, Mapping[str, Any]]:
-        return {}, {}
-
-
-def test_what_a_method_does_to_outputs_is_in_the_file(tmp_path: Path) -> None:
-    modality: Modality = "image"
-    spec = ModelSpec({modality: TowerSpec("mlp", (4,), hidden=8)}, classes=0)
-    network = HashNet(spec, runs.BITS)
-    params = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
-    shift = np.linspace(-3, 3, runs.BITS).astype(np.float32)
-    weights = {GLOBAL: Weights(params, {"shift": shift})}
-    config = runs.tiny_config(tmp_path)
-    resolved = ResolvedConfig(config, Plain(), Shifted(MethodParams()))  # type: ignore[arg-type]
-    trained = TrainedModel(resolved, spec, {modality: NoFeaturiser()}, weights, 0)  # type: ignore[dict-item]
-    encoder = trained.encoder()
-    given = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
-    content = export.onnx_bytes(export.ExportedOutputs(encoder, modality).eval(), given, {})
-    parity = export.compare(encoder, modality, content, given)
-    assert parity.largest_difference <= export.TOLERANCE
-    assert parity.equal_share == 1.0
-    (tmp_path / "shifted.onnx").write_bytes(content)
-    features_alone = torch.tanh(network.eval().get_submodule("image")(torch.from_numpy(given))[1]).detach().numpy()
-    np.testing.assert_allclose(
-        outputs_of(tmp_path / "shifted.onnx", given), features_alone * shift[0] + shift, rtol=1e-5, atol=1e-5
-    )
 
 
 def test_a_file_that_differs_is_refused_and_nothing_written(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Wrong(export.ExportedOutputs):
+    class Wrong(onnx_graph.ExportedOutputs):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return super().forward(inputs) + 1e-3
 
-    monkeypatch.setattr(export, "ExportedOutputs", Wrong)
+    monkeypatch.setattr(onnx_graph, "ExportedOutputs", Wrong)
     with pytest.raises(UserError, match=r"differ by up to 0\.001"):
         export.export_onnx(run.model, run.archive, tmp_path / "onnx", run=run.name)
     assert not (tmp_path / "onnx").exists()
-
-
-def test_ties_are_counted_apart() -> None:
-    class Fixed:
-        def outputs(self, values: np.ndarray, modality: str) -> np.ndarray:
-            return np.array([[1.0, -1.0], [1e-7, -1.0], [1e-7, -1.0]], np.float32)[: len(values)]
-
-    class Session:
-        def run(self, names: list[str], given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-            return [np.array([[1.0, -1.0], [-1e-7, -1.0], [-1e-7, 1.0]], np.float32)]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "_session", lambda content: Session())
-        parity = export.compare(Fixed(), "image", b"", np.zeros((3, 1), np.float32))  # type: ignore[arg-type]
-    assert (parity.items, parity.equal_codes, parity.ties) == (3, 1, 1)
-    assert parity.equal_share == 0.5
-    with pytest.raises(UserError, match="1 codes differ"):
-        export.refuse_difference("image", parity)
-    export.refuse_difference("image", export.Parity(3, 1e-6, 1.0, equal_codes=2, ties=1))
-    with pytest.raises(UserError, match="nan"):
-        export.refuse_difference("image", export.Parity(3, float("nan"), 1.0, equal_codes=3, ties=0))
 
 
 def test_the_command_says_how_well_it_agrees(run: Run, tmp_path: Path) -> None:
@@ -211,4 +134,4 @@ def test_real_photos_and_captions_get_equal_codes(
     for tower in export.export_onnx(run.model, run.archive, tmp_path / "onnx", run=run.name):
         assert tower.parity.items == 1_000
         assert tower.parity.equal_codes + tower.parity.ties == 1_000
-        assert tower.parity.largest_difference <= export.TOLERANCE
+        assert tower.parity.largest_difference <= onnx_graph.TOLERANCE

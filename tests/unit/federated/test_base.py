@@ -197,7 +197,7 @@ def test_only_shared_parameters_are_averaged() -> None:
 def test_a_run_deploys_a_model_a_silo_with_its_extras(tmp_path) -> None:
     archive = write_archive(tmp_path / "archive")
     run = train(archive, tmp_path / "run", federated={**NAME, "rounds": 2})
-    model = run.model
+    model = run.model.trained
     assert set(model.weights) == {"global", "silo-1", "silo-2", "silo-3"}
     assert all(set(weights.extras) == {"memory"} for weights in model.weights.values())
     digests = {model.encoder(name).digest for name in model.weights}

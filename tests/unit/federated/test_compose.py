@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from silohash.config.load import load_config, load_resolved
-from silohash.encode.trained import Weights
+from silohash.encode.weights import Weights
 from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederatedMethod, ServerState, SiloContext, entries_under
@@ -290,7 +290,7 @@ def test_the_memory_of_a_member_is_part_of_the_encoder(tmp_path: Path) -> None:
         tmp_path / "run",
         federated={"name": "compose", "methods": methods},
     )
-    model, weights = run.model, run.model.weights["global"]
+    model, weights = run.model.trained, run.model.trained.weights["global"]
     assert set(weights.extras) == {"fedcafe/memory"}
     assert weights.extras["fedcafe/memory"].any()
     other = {"fedcafe/memory": -50 * weights.extras["fedcafe/memory"]}  # a unit row is too short to change a sign

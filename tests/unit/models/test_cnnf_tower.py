@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from silohash.data.formats.folder import read_folder
-from silohash.encode.trained import GLOBAL
+from silohash.encode.weights import GLOBAL
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
 from silohash.models import cnnf, cnnf_tower
@@ -60,7 +60,7 @@ def train(tmp_path: Path, weights: Path, **options: Any) -> Run:
 @pytest.mark.parametrize("freeze", [False, True])
 def test_training_goes_on_from_the_users_weights(tmp_path: Path, weights: Path, *, freeze: bool) -> None:
     run = train(tmp_path, weights, freeze=freeze)
-    params = run.model.weights[GLOBAL].params
+    params = run.model.trained.weights[GLOBAL].params
     start = small().state_dict()
     moved = {
         name for name, tensor in start.items()
@@ -78,9 +78,9 @@ def test_training_goes_on_from_the_users_weights(tmp_path: Path, weights: Path, 
 
 def test_the_network_sees_pixels_as_they_are(tmp_path: Path, weights: Path) -> None:
     run = train(tmp_path, weights)
-    encoder = run.model.encoder()
+    encoder = run.model.trained.encoder()
     seen: list[torch.Tensor] = []
-    network = encoder.model.model.image.backbone.network
+    network = encoder.towers.model.model.image.backbone.network
     network.register_forward_pre_hook(lambda layer, given: seen.append(given[0]))
     archive = read_folder(tmp_path / "archive")
     encoder.codes(archive, np.arange(2), "image")

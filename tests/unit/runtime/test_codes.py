@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_codes_are_those_of_the_named_models_encoder(run: Run) -> None:
     codes = RunCodes(run, np.array([3, 8, 9, 20]))
-    for name in run.model.weights:
+    for name in run.model.names:
         for modality in MODALITIES:
             for rows in ([20, 3], [9], [8, 8], []):
                 found = codes.words(name, modality, np.array(rows, np.int64))

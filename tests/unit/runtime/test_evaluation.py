@@ -314,4 +314,4 @@ def test_refusals(shared: Run, folder) -> None:
         evaluate_run(nobody)
     with pytest.raises(UserError, match="does not hold a run"):
         evaluate_run(Run(folder / "nowhere"))
-    assert evaluation.GLOBAL in shared.model.weights
+    assert evaluation.GLOBAL in shared.model.names

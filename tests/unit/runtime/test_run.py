@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.config import load
 from silohash.config.load import ResolvedConfig, resolve
+from silohash.data import catalogue
 from silohash.data.archive import Archive
+from silohash.data.partition import base
 from silohash.data.partition.base import Partition, partition
 from silohash.files import read_json
-from silohash.runtime import run as module
 from silohash.runtime.run import Run, archive_of, runs
 from silohash.types import UserError
 from tests.runs import tiny_config, write_archive
@@ -201,14 +203,15 @@ def test_a_folder_that_does_not_hold_a_run(tmp_path: Path, run: Run) -> None:
 def test_everything_is_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Run.open(run.folder)
     calls: list[str] = []
-    for name in ("read_config", "resolve", "open_archive", "read_partition"):
-        function = getattr(module, name)
+    owners = {"read_config": load, "resolve": load, "open_archive": catalogue, "read_partition": base}
+    for name, owner in owners.items():
+        function = getattr(owner, name)
 
         def counted(*arguments: object, name: str = name, function=function, **options: object) -> object:
             calls.append(name)
             return function(*arguments, **options)
 
-        monkeypatch.setattr(module, name, counted)
+        monkeypatch.setattr(owner, name, counted)
     for _ in range(2):
         assert read.partition is read.partition
         assert read.resolved is read.resolved
@@ -247,7 +250,7 @@ def test_an_archive_of_one_modality(folder: Path, modality: str, missing: str) -
 
 def test_options_and_protocol_are_given_to_the_reader(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[object, object, object]] = []
-    monkeypatch.setattr(module, "open_archive", lambda name, path, *, options: calls.append((name, path, options)))
+    monkeypatch.setattr(catalogue, "open_archive", lambda name, path, *, options: calls.append((name, path, options)))
     archive_of(tiny_config(folder, data={"options": {"labels": "place"}}))
     named = {"path": None, "name": "nus-wide", "options": {"root": "/data"}}
     archive_of(tiny_config(folder, data={**named, "protocol": "fedcafe"}))
