@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from silohash.index.store import ENGINES
 from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, target_modality
-from silohash.search.policy import policy_of
-from silohash.search.silos import POLICIES, ask_run, open_nodes, remove_items
+from silohash.search.silos import ask_run, open_nodes, released_fields, remove_items
 from silohash.types import UserError
 from silohash.visible import visible
 
@@ -40,6 +39,7 @@ def train(
     *,
     overrides: Sequence[str] = (),
     report: bool = True,
+    index: bool = True,
     observers: Sequence[Observer] = (),
     notify: Notify = lambda text: None,
 ) -> TrainedRun:
@@ -51,8 +51,9 @@ def train(
         folder: folder of the run. It must not hold a run yet.
         overrides: settings that replace those of the config, such as ``"federated.rounds=5"``.
         report: whether to evaluate the run and write its report, as `silohash train` does.
+        index: whether to build the index of every silo, as `silohash train` does.
         observers: objects that are notified of each round.
-        notify: called with a line for each row of the archive that is skipped.
+        notify: called with a line for each row of the archive that is skipped, and for each silo that is indexed.
 
     Raises:
         UserError: if the config or the data must be corrected first, the folder holds other files, or another process
@@ -72,7 +73,10 @@ def train(
             from silohash.report.finish import finish_run
 
             finish_run(run)
-    return TrainedRun(folder)
+        trained = TrainedRun(folder)
+        if index:
+            trained.index(notify=notify)
+    return trained
 
 
 class TrainedRun:
@@ -172,7 +176,7 @@ class TrainedRun:
 
         items = None if archive is None else self._archive_of(archive, follow_links=follow_links)
         names = self.silos if items is None else (name or items.card.name,)
-        fields = {silo: policy_of(self.folder / POLICIES, silo).fields for silo in names}
+        fields = released_fields(self.folder, names)
         for remark in () if items is None else items.card.remarks():
             notify(remark)
         counts = index_run(self._run, items, name=name, model=model, all_items=all_items, fields=fields, notify=notify)

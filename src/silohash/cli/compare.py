@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from silohash.cli.console import console, print_json, print_result, print_status, spinner
+from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
 from silohash.cli.demo import recipe
 from silohash.cli.help import COMPARE, add_command
 from silohash.cli.study import AsJson, Only, Set, Smoke, print_failures
@@ -55,7 +55,7 @@ def compare(
     if as_json:
         print_json({"differences": [asdict(difference) for difference in differences]})
         return
-    console(err=False).print(_table(differences))
+    print_table(_table(differences))
     print_result(
         "Difference: the first run minus the second, with the 95 % bootstrap interval over the queries and the two-sided "
         "p-value of the paired bootstrap. It does not cover the seeds; for that, run a study."

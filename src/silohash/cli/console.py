@@ -14,10 +14,14 @@ from silohash.visible import visible_json, visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 SCHEMA = 1
 PLAIN_WIDTH = 160
-"""Width of a table, in characters, where there is no terminal."""
+"""Width of messages, in characters, where there is no terminal."""
+
+MOST_CELLS = 10_000
+"""Upper limit on the width of a table where there is no terminal."""
 
 
 def print_status(text: str) -> None:
@@ -52,6 +56,72 @@ def console(*, err: bool = True) -> Console:
     if plain.is_terminal:
         return plain
     return Console(stderr=err, highlight=False, markup=False, emoji=False, width=PLAIN_WIDTH)
+
+
+def print_table(table: Table) -> None:
+    """Print a table on standard output. Figures, which are in right-aligned columns, are never broken across lines.
+
+    In a terminal, names are wrapped so that the table fits. If the figures alone are too wide, each row is printed as a
+    list of its cells. Without a terminal, the table is printed as plain text at its natural width.
+    """
+    table.box = None
+    table.title_justify = "left"
+    table.pad_edge = False
+    table.padding = (0, 2, 0, 0)
+    for column in table.columns:
+        column.no_wrap = column.justify == "right"
+        column.overflow = "fold"
+    screen = console(err=False)
+    if not screen.is_terminal:
+        lines = _plain_lines(table)
+    elif _least_width(table) <= screen.width:
+        screen.print(table)
+        return
+    else:
+        lines = record_lines(table, screen.width)
+    for line in lines:
+        print_result(line)
+
+
+def _least_width(table: Table) -> int:
+    """Return the width that a table needs if names are wrapped at their words and figures are not wrapped."""
+    from rich.cells import cell_len
+
+    widths = []
+    for column in table.columns:
+        texts = [str(column.header), *map(str, column.cells)]
+        parts = [part for text in texts for part in (text.splitlines() if column.no_wrap else text.split())]
+        widths.append(max(map(cell_len, parts), default=0))
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _plain_lines(table: Table) -> list[str]:
+    """Return the lines of a table at its natural width, without color."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    screen = Console(width=MOST_CELLS, highlight=False, markup=False, emoji=False, color_system=None)
+    width = Measurement.get(screen, screen.options, table).maximum
+    screen = Console(width=max(1, width), highlight=False, markup=False, emoji=False, color_system=None)
+    with screen.capture() as captured:
+        screen.print(table)
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def record_lines(table: Table, width: int) -> list[str]:
+    """Return each row of a table as its headings and cells, in lines of at most ``width`` characters where possible."""
+    headings = [" ".join(str(column.header).split()) for column in table.columns]
+    lines = [str(table.title)] if table.title else []
+    for row in zip(*(map(str, column.cells) for column in table.columns), strict=True):
+        line = ""
+        for item in (f"{heading}: {cell}" for heading, cell in zip(headings, row, strict=True)):
+            if line and len(line) + 2 + len(item) > width:
+                lines.append(f"{line},")
+                line = f"  {item}"
+            else:
+                line = f"{line}, {item}" if line else item
+        lines.append(line)
+    return [*lines, *([str(table.caption)] if table.caption else [])]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silohash.cli.console import console, print_result, print_status, spinner
+from silohash.cli.console import print_result, print_status, print_table, spinner
 from silohash.cli.help import SETTING, START, add_command
 from silohash.types import UserError
 
@@ -26,7 +26,8 @@ OVERRIDES = {"pooled": ("train.workers=1", "train.threads=0")}
 """Pooled training has one silo and so no use for two workers. It gets all cores instead."""
 
 METHODS = {"federated": "fedavg", "alone": "local", "pooled": "centralized"}
-TEXT_QUERY = "playing card ace of hearts"
+TEXT_QUERY = "domino tile"
+NEXT_QUERY = "braille pattern"
 SEEN_CHARACTER = "rightwards double arrow"
 UNSEEN_CHARACTER = "leftwards arrow with hook"
 HITS = 6
@@ -67,7 +68,7 @@ def demo(
     _search(runs["federated"], archive)
     page = _report(list(runs.values()), out)
     print_result(f"\nReport: {page}")
-    print_status(f'Next: silohash search {out}/federated "musical note"')
+    print_status(f'Next: silohash search {out}/federated "{NEXT_QUERY}"')
     print_status(f"Total time: {time.perf_counter() - started:.0f} s")
 
 
@@ -134,7 +135,7 @@ def _compare(runs: dict[str, Run]) -> None:
     for line in (found.explanation, *found.notes):
         print_result(f"  {line}")
     print_result("")
-    console(err=False).print(comparison(rows))
+    print_table(comparison(rows))
 
 
 def comparison(rows: dict[str, list[ResultRow]]) -> Table:
@@ -155,13 +156,12 @@ def comparison(rows: dict[str, list[ResultRow]]) -> Table:
 
 def _search(run: Run, archive: Archive) -> None:
     """Index the federated run and print the results of three searches."""
-    from silohash.cli.search import print_hits
-    from silohash.runtime.indexing import index_run
+    from silohash.cli.search import print_aligned, print_notes
+    from silohash.cli.train import index_silos
     from silohash.search.silos import ask_run, open_nodes
 
     if not run.index_folder.exists():
-        with spinner("Indexing the characters of every silo"):
-            index_run(run)
+        index_silos(run)
     nodes = open_nodes(run.index_folder)
     queries: list[tuple[str, Value, Modality, Modality]] = [
         (f'Search with the text "{TEXT_QUERY}"', TEXT_QUERY, "text", "image"),
@@ -170,7 +170,9 @@ def _search(run: Run, archive: Archive) -> None:
     ]
     for title, value, query_modality, target in queries:
         print_result(f"\n{title}")
-        print_hits(ask_run(run, value, query_modality, target, k=HITS, nodes=nodes))
+        hits = ask_run(run, value, query_modality, target, k=HITS, nodes=nodes)
+        print_aligned(hits)
+        print_notes(hits)
 
 
 def picture_query(archive: Archive, split: str, name: str, title: str) -> tuple[str, Value, Modality, Modality]:

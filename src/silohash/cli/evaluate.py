@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from silohash.cli.console import console, print_json, print_result, spinner
+from silohash.cli.console import print_json, print_result, print_table, spinner
 from silohash.cli.help import TRAIN, add_command
 
 
@@ -64,7 +64,7 @@ def evaluate(
     if as_json:
         print_json({"results": [asdict(row) for row in figures.rows]})
     else:
-        console(err=False).print(as_table(figures.rows, percent=True))
+        print_table(as_table(figures.rows, percent=True))
 
 
 def report(

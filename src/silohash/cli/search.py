@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -9,12 +11,14 @@ import typer
 
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import SEARCH, add_command
+from silohash.cli.pictures import show_picture, terminal_graphics
 from silohash.files import read_text
 from silohash.types import UserError
 from silohash.visible import visible
 
 if TYPE_CHECKING:
     from silohash.api.runs import TrainedRun
+    from silohash.cli.pictures import Graphics
     from silohash.index.store import Engine
     from silohash.search.hits import Hits
 
@@ -104,11 +108,25 @@ def search(
     previews: Annotated[
         bool, typer.Option("--previews", help="Include previews in the JSON document, as data URLs.")
     ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show the pictures of the hits, in a terminal that can show pictures.")
+    ] = False,
+    files: Annotated[
+        bool, typer.Option("-l", "--files", help="Print only the paths of the pictures, one per line.")
+    ] = False,
+    null: Annotated[
+        bool, typer.Option("-0", "--null", help="Print only the paths, each followed by a NUL character.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Search all silos for a text or an image, and merge their answers."""
+    """Search all silos for a text or an image, and merge their answers.
+
+    In a terminal, each hit is a line of a table, followed by the path of its picture if it exists on this machine.
+    Elsewhere, each hit is a line of fields separated by tabs: distance, silo, id, caption, labels, path, rank.
+    """
     from silohash.api.runs import open_run
 
+    _check_form({"--json": as_json, "--show": show, "--files": files or null})
     hits = open_run(run).search(
         text,
         image=image,
@@ -119,13 +137,22 @@ def search(
         offset=offset,
         radius_bits=radius,
         label=label,
-        previews=previews,
+        previews=previews or show,
         engine=cast("Engine", engine),
     )
     if as_json:
         print_json(_document(hits))
+    elif files or null:
+        print_paths(hits, end="\0" if null else "\n")
     else:
-        print_hits(hits)
+        print_hits(hits, show=show)
+
+
+def _check_form(forms: dict[str, bool]) -> None:
+    """Check that at most one form of output is chosen."""
+    chosen = [name for name, is_chosen in forms.items() if is_chosen]
+    if len(chosen) > 1:
+        raise UserError(f"{' and '.join(chosen)} are different forms of output. Choose one of them.")
 
 
 def _ids(given: list[str]) -> list[str]:
@@ -169,6 +196,7 @@ def _document(hits: Hits) -> dict[str, Any]:
                 **({} if hit.rank is None else {"rank": hit.rank}),
                 "distance_bits": hit.distance_bits,
                 **payload,
+                "path": None if hit.path is None else str(hit.path),
             }
             for hit, payload in zip(hits, hits.payloads, strict=True)
         ],
@@ -176,14 +204,64 @@ def _document(hits: Hits) -> dict[str, Any]:
         "missing_silos": dict(hits.missing_silos),
         "limited_silos": dict(hits.limited_silos),
         "comparable": hits.comparable,
+        "unknown_words": None if hits.unknown_words is None else list(hits.unknown_words),
     }
 
 
-def print_hits(hits: Hits) -> None:
-    """Print one line per hit on standard output, and notes on what is left out on standard error."""
-    from silohash.search.table import as_lines, notes
+def print_hits(hits: Hits, *, show: bool = False) -> None:
+    """Print the hits on standard output, and notes on what is left out on standard error.
 
-    for line in as_lines(hits):
-        print_result(line)
+    Args:
+        hits: the hits.
+        show: show the picture of each hit, if the terminal can show pictures.
+    """
+    from silohash.search.table import as_fields
+
+    graphics, reason = terminal_graphics() if show else (None, "")
+    if sys.stdout.isatty():
+        print_aligned(hits, graphics)
+    else:
+        for line in as_fields(hits):
+            typer.echo(line)
+    print_notes(hits)
+    if reason:
+        print_status(reason)
+
+
+def print_notes(hits: Hits) -> None:
+    """Print sentences about what a result leaves out on standard error."""
+    from silohash.search.table import notes
+
     for note in notes(hits):
         print_status(note)
+
+
+def print_aligned(hits: Hits, graphics: Graphics | None = None) -> None:
+    """Print the hits as aligned lines that fit the terminal, each followed by its picture if there is a protocol."""
+    from silohash.search.table import as_lines
+
+    lines = iter(as_lines(hits, shutil.get_terminal_size().columns))
+    for hit in hits:
+        for _ in range(1 if hit.path is None else 2):
+            print_result(next(lines))
+        if graphics is not None:
+            show_picture(hit, graphics)
+
+
+def print_paths(hits: Hits, *, end: str) -> None:
+    """Print the paths of the hits' pictures on standard output, and how many hits do not have one on standard error.
+
+    Raises:
+        UserError: if there are hits, and none of them has a picture on this machine.
+    """
+    paths = [hit.path for hit in hits if hit.path is not None]
+    print_notes(hits)
+    if hits and not paths:
+        raise UserError(
+            f"None of the {len(hits):,} hits has a picture file on this machine. Leave out --files to see the hits."
+        )
+    for path in paths:
+        typer.echo(visible(str(path)) if sys.stdout.isatty() else str(path), nl=False)
+        typer.echo(end, nl=False)
+    if len(paths) < len(hits):
+        print_status(f"{len(hits) - len(paths):,} of {len(hits):,} hits do not have a picture file on this machine.")

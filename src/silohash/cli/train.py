@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silohash.cli.console import console, print_json, print_result, print_status, spinner
+from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
 from silohash.cli.help import SETTING, START, TRAIN, add_command
 from silohash.types import UserError
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from silohash.config.load import ResolvedConfig
     from silohash.runtime.events import Observer
     from silohash.runtime.run import Run
+
+Index = Annotated[bool, typer.Option("--index/--no-index", help="Build the indexes of the silos, which searches need.")]
 
 SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
 
@@ -65,9 +67,10 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")
     ] = False,
+    index: Index = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Train a run, measure it and write its report.
+    """Train a run, measure it, write its report and index its silos.
 
     All silos are simulated on this machine.
     """
@@ -83,7 +86,7 @@ def train(
     for _, where in chosen:
         Run(where).check_free()
     plans = [(load_resolved(config, settings), where) for settings, where in chosen]
-    finished = [train_run(resolved, where, tensorboard=tensorboard) for resolved, where in plans]
+    finished = [train_run(resolved, where, tensorboard=tensorboard, index=index) for resolved, where in plans]
     _print_results(finished, as_json=as_json)
 
 
@@ -92,6 +95,7 @@ def resume(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")
     ] = False,
+    index: Index = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Continue an interrupted run.
@@ -106,11 +110,13 @@ def resume(
     with found.writing():
         experiment.resume(found, observers=observers(found, tensorboard=tensorboard))
         finish(found)
+        if index:
+            index_silos(found)
     _print_results([found], as_json=as_json)
 
 
-def train_run(resolved: ResolvedConfig, folder: Path, *, tensorboard: bool = False) -> Run:
-    """Train and measure one run, and write its report."""
+def train_run(resolved: ResolvedConfig, folder: Path, *, tensorboard: bool = False, index: bool = True) -> Run:
+    """Train and measure one run, write its report, and index its silos unless ``index`` is False."""
     from silohash.runtime import experiment
     from silohash.runtime.run import Run
 
@@ -121,7 +127,20 @@ def train_run(resolved: ResolvedConfig, folder: Path, *, tensorboard: bool = Fal
         listening = observers(run, tensorboard=tensorboard)
         run = experiment.train(resolved, folder, observers=listening, notify=print_status)
         finish(run)
+        if index:
+            index_silos(run)
     return run
+
+
+def index_silos(run: Run) -> None:
+    """Build the index of every silo of a trained run."""
+    from silohash.runtime.indexing import index_run
+    from silohash.search.silos import released_fields
+
+    with spinner("Indexing"):
+        index_run(
+            run, fields=released_fields(run.folder, [silo.name for silo in run.partition.silos]), notify=print_status
+        )
 
 
 def finish(run: Run) -> None:
@@ -143,6 +162,7 @@ def observers(run: Run, *, tensorboard: bool) -> list[Observer]:
 
 
 def _print_results(finished: list[Run], *, as_json: bool) -> None:
+    from silohash.report.headline import headline
     from silohash.report.tables import console as as_table
     from silohash.report.tables import read_results
 
@@ -152,10 +172,13 @@ def _print_results(finished: list[Run], *, as_json: bool) -> None:
 
         print_json({"runs": [str(run.folder) for run in finished], "results": [asdict(row) for row in rows]})
         return
-    console(err=False).print(as_table(rows, percent=True))
+    print_result(headline(rows).sentence)
+    if rows:
+        print_table(as_table(rows, percent=True))
     for run in finished:
         print_result(f"Report: {run.report_path}")
-        print_status(f'Next: silohash index {run.folder}; silohash search {run.folder} "…"')
+        indexing = "" if run.index_folder.exists() else f"silohash index {run.folder}; "
+        print_status(f'Next: {indexing}silohash search {run.folder} "…"')
 
 
 def seed_numbers(text: str) -> list[int]:

@@ -25,6 +25,9 @@ Value: TypeAlias = "str | Image.Image | np.ndarray"
 CONSTANT = 1e-10
 """A column counts as constant if its variance divided by its mean square is at most this, the rounding error of the sums."""
 
+SETS = frozenset({"word_digests"})
+"""Statistics that are sorted sets of numbers. The sets of silos are united, all other statistics are added."""
+
 
 class Featuriser(Protocol):
     """Turns a column of an archive, or one query, into the input of a tower."""
@@ -45,7 +48,7 @@ class Featuriser(Protocol):
         ...
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Return sums over the rows. The sums of disjoint sets of rows add up to those of their union."""
+        """Return sums over the rows. `add_statistics` turns those of disjoint sets of rows into those of their union."""
         ...
 
     def fitted(self, summed: Arrays) -> Featuriser:
@@ -75,7 +78,7 @@ class Featuriser(Protocol):
 
 
 def add_statistics(parts: Iterable[Arrays]) -> Arrays:
-    """Return the sum of the silos' statistics, added in the given order.
+    """Return the sum of the silos' statistics, added in the given order. The statistics in `SETS` are united.
 
     Raises:
         UserError: If the shapes of the statistics differ, or if there are none.
@@ -85,18 +88,25 @@ def add_statistics(parts: Iterable[Arrays]) -> Arrays:
         if number == 0:
             total = {name: np.array(array) for name, array in part.items()}
             continue
-        shapes = {name: array.shape for name, array in part.items()}
-        if shapes != {name: array.shape for name, array in total.items()}:
+        shapes = _shapes(part)
+        if shapes != _shapes(total):
             raise UserError(
                 f"The statistics of silo {number + 1} have the shapes {shapes}, which differ from those before. "
                 "Give all silos the same [features] settings and data of the same width."
             )
-        total = {name: array + part[name] for name, array in total.items()}
+        total = {
+            name: np.union1d(array, part[name]) if name in SETS else array + part[name] for name, array in total.items()
+        }
     if not total:
         raise UserError(
             "No silo sent statistics, so the features cannot be standardized. At least one silo must take part."
         )
     return total
+
+
+def _shapes(statistics: Arrays) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each statistic. A set has any number of members, so its length is left out."""
+    return {name: () if name in SETS else array.shape for name, array in statistics.items()}
 
 
 def blocks(rows: Rows, most: int) -> Iterator[tuple[slice, Rows]]:

@@ -6,9 +6,9 @@ import hashlib
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +22,9 @@ from silohash.types import Arrays, Modality, Rows, UserError
 
 BLOCK_ROWS = 4_096
 MOST_BUCKETS = 1 << 20
+MOST_NAMED = 10
+"""Number of words of a query that a message lists."""
+
 WEIGHTINGS = ("count", "binary", "tfidf")
 
 _COMMON_LINE = (
@@ -82,12 +85,31 @@ def _unicode_words() -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=1 << 17)
-def bucket_of(word: str, buckets: int) -> int:
-    """Return the bucket of a word, which is the same on all machines and in all processes.
+def digest_of(word: str) -> int:
+    """Return a 64-bit digest of a word, which is the same on all machines and in all processes.
 
-    Buckets do not keep words secret: anyone with a dictionary can invert them.
+    Digests do not keep words secret: anyone with a dictionary can invert them.
     """
-    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little") % buckets
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+
+
+def bucket_of(word: str, buckets: int) -> int:
+    """Return the bucket of a word, from 0 to ``buckets - 1``."""
+    return digest_of(word) % buckets
+
+
+@dataclass(frozen=True)
+class QueryWords:
+    """The words of a query.
+
+    Attributes:
+        known: Distinct words that a training text held, in order of their first occurrence.
+        unknown: Distinct words that no training text held. None if the featurizer cannot recognize them, because an
+            earlier version of silohash trained it. In this case ``known`` holds all words.
+    """
+
+    known: tuple[str, ...]
+    unknown: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +119,17 @@ class BagOfWords:
     ``tfidf`` multiplies each count (or ``1 + log(count)`` with ``log_tf``) by ``log((1 + n) / (1 + df)) + 1`` and
     scales the row to length one. n and df are sums over the texts of all silos. An item without a text is a row of zeros.
 
+    Words that no training text held have no trained weight. `encode_one` leaves them out of a query.
+
     Attributes:
         buckets: Number of columns V, unless a vocabulary is given.
         weighting: ``count``, ``binary`` or ``tfidf``.
         vocabulary: The words in column order, or None for hashed buckets.
         log_tf: Whether to dampen repeated words (``tfidf`` only).
         rule: The rule that splits a text into words.
-        summed: The added sums of the silos: ``texts (1,)`` and ``document_frequency (V,)``, int64 and thus exact.
+        summed: The added sums of the silos: ``texts (1,)`` and ``document_frequency (V,)``, int64 and thus exact. With
+            hashed buckets also ``word_digests (n,)`` uint64, the sorted digests of all words of the texts. Runs of
+            earlier versions do not have them.
     """
 
     buckets: int = 2048
@@ -169,15 +195,26 @@ class BagOfWords:
         return (self.buckets if self.vocabulary is None else len(self.vocabulary),)
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Return the number of non-empty texts, ``texts (1,)``, and ``document_frequency (V,)``, both int64."""
+        """Return sums over the texts of the rows.
+
+        Returns:
+            The number of non-empty texts, ``texts (1,)``, and ``document_frequency (V,)``, both int64; with hashed
+            buckets also ``word_digests (n,)``, the sorted uint64 digests of the distinct words.
+        """
         texts = texts_of(column)
         frequency = np.zeros(self.shape, np.int64)
         count = 0
+        distinct: set[str] = set()
         for _, block in blocks(rows, BLOCK_ROWS):
             chosen = texts[block].tolist()
+            words = [self.rule.words(text) for text in chosen]
             count += sum(bool(text.strip()) for text in chosen)
-            frequency += np.bincount(self._counts(chosen)[1], minlength=self.shape[0])
-        return {"texts": np.array([count], np.int64), "document_frequency": frequency}
+            frequency += np.bincount(self._counts(words)[1], minlength=self.shape[0])
+            distinct.update(*words)
+        sums: Arrays = {"texts": np.array([count], np.int64), "document_frequency": frequency}
+        if self.vocabulary is None:
+            sums["word_digests"] = np.array(sorted(map(digest_of, distinct)), np.uint64)
+        return sums
 
     def fitted(self, summed: Arrays) -> BagOfWords:
         """Return a featurizer with the number of texts per word over all silos."""
@@ -193,26 +230,54 @@ class BagOfWords:
         dense = np.zeros((len(rows), *self.shape), np.float32)
         importance = self._importance() if self.weighting == "tfidf" else None
         for place, block in blocks(rows, BLOCK_ROWS):
-            row, word, count = self._counts(texts[block].tolist())
-            if importance is None:
-                dense[place][row, word] = 1.0 if self.weighting == "binary" else count
-                continue
-            weight = (1.0 + np.log(count) if self.log_tf else count) * importance[word]
-            length = np.sqrt(np.bincount(row, weight**2, minlength=len(block)))
-            dense[place][row, word] = weight / length[row]
+            self._fill(dense[place], [self.rule.words(text) for text in texts[block].tolist()], importance)
         return dense
 
     def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
-        """Return one text as ``(1, V)`` float32.
+        """Return the known words of one text as ``(1, V)`` float32.
 
         Raises:
-            UserError: If the query is not a text, or does not contain any word of the vocabulary.
+            UserError: If the query is not a text, or does not contain any known word.
         """
-        text = query_text(value)
-        encoded = self.transform(np.array([text]), np.zeros(1, np.int64))
-        if not encoded.any():
-            raise UserError(f'The query "{text[:80]}" does not contain any known word. Use other words.')
+        words = self.query_words(value)
+        if not words.known:
+            raise UserError(no_known_word(query_text(value), words))
+        kept = [word for word in self.rule.words(query_text(value)) if word in words.known]
+        encoded = np.zeros((1, *self.shape), np.float32)
+        self._fill(encoded, [kept], self._importance() if self.weighting == "tfidf" else None)
         return encoded
+
+    def query_words(self, value: Value) -> QueryWords:
+        """Return the words of a query, divided into those that the training texts held and all others.
+
+        Raises:
+            UserError: If the query is not a text.
+        """
+        words = dict.fromkeys(self.rule.words(query_text(value)))
+        if not self.recognizes_words:
+            return QueryWords(tuple(words), None)
+        return QueryWords(tuple(filter(self.knows, words)), tuple(word for word in words if not self.knows(word)))
+
+    @property
+    def recognizes_words(self) -> bool:
+        """Whether words that no training text held can be told from others. Runs of earlier versions cannot."""
+        return self.vocabulary is not None or "word_digests" in (self.summed or {})
+
+    def knows(self, word: str) -> bool:
+        """Return whether a training text held a word. If words cannot be recognized, each is taken for known."""
+        if self._column_of is None:
+            return not self.recognizes_words or digest_of(word) in self._digests
+        column = self._column_of.get(word)
+        return column is not None and (self.summed is None or bool(self.summed["document_frequency"][column]))
+
+    def has_known_word(self, column: Column, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Return which rows have a text with at least one known word, ``(n,)`` bool."""
+        texts = texts_of(column)[rows].tolist()
+        return np.array([any(map(self.knows, self.rule.words(text))) for text in texts], np.bool_)
+
+    @cached_property
+    def _digests(self) -> frozenset[int]:
+        return frozenset((self.summed or {})["word_digests"].tolist())
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums and the settings."""
@@ -240,17 +305,37 @@ class BagOfWords:
         weight: npt.NDArray[np.float64] = np.log((1.0 + summed["texts"]) / (1.0 + summed["document_frequency"])) + 1.0
         return weight
 
-    def _counts(self, texts: Iterable[str]) -> tuple[Rows, Rows, Rows]:
-        """Return the word counts of texts as (row, column, count), sorted by row and column."""
+    def _fill(
+        self,
+        dense: npt.NDArray[np.float32],
+        texts: Sequence[Sequence[str]],
+        importance: npt.NDArray[np.float64] | None,
+    ) -> None:
+        """Write the bags of words of texts into rows of zeros, ``(n, V)``.
+
+        Args:
+            dense: The rows, which are changed in place.
+            texts: The words of each text.
+            importance: The weight of each column; None for counts or presence.
+        """
+        row, word, count = self._counts(texts)
+        if importance is None:
+            dense[row, word] = 1.0 if self.weighting == "binary" else count
+            return
+        weight = (1.0 + np.log(count) if self.log_tf else count) * importance[word]
+        length = np.sqrt(np.bincount(row, weight**2, minlength=len(texts)))
+        dense[row, word] = weight / length[row]
+
+    def _counts(self, texts: Iterable[Sequence[str]]) -> tuple[Rows, Rows, Rows]:
+        """Return the word counts of texts, each given as its words, as (row, column, count), sorted by row and column."""
         size = self.shape[0]
         keys: list[int] = []
-        for row, text in enumerate(texts):
-            keys += [row * size + column for column in self._columns(text)]
+        for row, words in enumerate(texts):
+            keys += [row * size + column for column in self._columns(words)]
         distinct, count = np.unique(np.array(keys, np.int64), return_counts=True)
         return distinct // size, distinct % size, count.astype(np.int64)
 
-    def _columns(self, text: str) -> list[int]:
-        words = self.rule.words(text)
+    def _columns(self, words: Sequence[str]) -> list[int]:
         if self._column_of is None:
             return [bucket_of(word, self.buckets) for word in words]
         return [self._column_of[word] for word in words if word in self._column_of]
@@ -277,6 +362,17 @@ def query_text(value: Value) -> str:
         what = "a vector" if isinstance(value, np.ndarray) else "a picture"
         raise UserError(f"The run was trained on texts, and the query is {what}. Pass a text.")
     return value
+
+
+def no_known_word(text: str, words: QueryWords) -> str:
+    """Return what is wrong with a query without any known word, and what to do."""
+    if not words.unknown:
+        return (
+            f'The text "{text[:80]}" does not contain a word that the model reads. It ignores the most common words, '
+            "numbers and single letters unless [features] text keeps them."
+        )
+    listed = ", ".join(words.unknown[:MOST_NAMED])
+    return f"No training text held any of the words of the query: {listed}. Use other words."
 
 
 def _read_vocabulary(vocabulary: object) -> tuple[str, ...] | None:

@@ -81,6 +81,19 @@ class ItemRows:
                 raise UserError(f"There is no item with key {key} in {self._database.path}. It may have been removed.")
         return [found[key] for key in wanted.tolist()]
 
+    def first_payloads(self, most: int) -> list[str]:
+        """Return the payloads of at most ``most`` items that have one, in the order of their keys.
+
+        Raises:
+            UserError: if a row is damaged.
+        """
+        query = "SELECT key, id, payload, checksum FROM items WHERE payload IS NOT NULL ORDER BY key LIMIT ?"
+        found = []
+        for key, name, text, checksum in self._database.connection.execute(query, (most,)):
+            self._check(key, checksum_of(key, name, text), checksum)
+            found.append(text)
+        return found
+
     def previews(self, ids: Sequence[str]) -> dict[str, bytes]:
         """Return the previews of items by id. Items without a preview are left out.
 

@@ -181,6 +181,11 @@ class Store:
         with self._database.reading():
             return [json.loads(text) if text else {} for _, text in self._rows.read(keys)]
 
+    def first_payloads(self, most: int) -> list[dict[str, Any]]:
+        """Return the payloads of at most ``most`` items that have one, in the order of their keys."""
+        with self._database.reading():
+            return [json.loads(text) for text in self._rows.first_payloads(most)]
+
     def previews(self, ids: Sequence[str]) -> dict[str, bytes]:
         """Return the stored previews of items by id. Items without a preview are left out."""
         with self._database.reading():

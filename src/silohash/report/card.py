@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from silohash.encode.export import plain_settings
 from silohash.encode.weights import GLOBAL
-from silohash.features.base import Featuriser
+from silohash.features.base import SETS, Featuriser
 from silohash.files import write_text
 from silohash.report.gather import facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS, visible_value
@@ -143,8 +143,11 @@ def what_left(run: Run, cards: Sequence[MethodCard]) -> list[str]:
     for modality, featuriser in run.model.featurisers.items():
         column = run.archive.values(modality)
         sums = {} if column is None else featuriser.statistics(column, np.zeros(0, np.int64))
-        if sums:
-            lines.append(f"{modality} features, before training, as sums over the items of a silo: {', '.join(sums)}")
+        added = [name for name in sums if name not in SETS]
+        if added:
+            lines.append(f"{modality} features, before training, as sums over the items of a silo: {', '.join(added)}")
+        if SETS & set(sums):
+            lines.append(f"{modality} features, before training: a digest of every word in the texts of a silo")
     rounds = run.rounds()
     up, down = sum(r.uplink_bytes for r in rounds) / MEGABYTE, sum(r.downlink_bytes for r in rounds) / MEGABYTE
     return [

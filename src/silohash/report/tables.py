@@ -42,6 +42,8 @@ _HEADINGS = (
     "random codes",
     "queries",
 )
+_NAMES = ("run", "evaluation", "task", "measure")
+"""The columns of names, which are left-aligned. All others hold figures."""
 
 
 def number(value: float, *, percent: bool = False, digits: int = 3) -> str:
@@ -129,16 +131,35 @@ def markdown_table(headings: Sequence[str], lines: Iterable[Sequence[str]], *, n
     return "".join(f"| {' | '.join(line)} |\n" for line in rendered)
 
 
-def console(rows: Sequence[ResultRow], *, percent: bool = False, title: str | None = None) -> Table:
-    """Return the results as a table for a rich console."""
-    several = runs_differ(rows)
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for heading in ("run", *_HEADINGS) if several else _HEADINGS:
-        table.add_column(heading, justify="left" if heading in {"run", *_HEADINGS[:4]} else "right", overflow="fold")
+def console(rows: Sequence[ResultRow], *, percent: bool = False, title: str = "") -> Table:
+    """Return the results as a table for a rich console, of at most 80 cells unless names or figures are long.
+
+    The code length is in the title if all rows share it. Figures are in right-aligned columns.
+    """
+    several, lengths = runs_differ(rows), {row.bits for row in rows}
+    headings = [heading for heading in _HEADINGS if heading != "bits" or len(lengths) > 1]
+    shared = f"{rows[0].bits} bits" if len(lengths) == 1 else ""
+    table = Table(title=", ".join(filter(None, (title, shared))), title_justify="left", header_style="bold")
+    for heading in ("run", *headings) if several else headings:
+        is_name = heading in _NAMES
+        table.add_column(heading if is_name else _narrow(heading), justify="left" if is_name else "right")
     for row in rows:
-        line = cells(row, percent=percent)
-        table.add_row(*((visible(row.run), *line) if several else line))
+        line = dict(zip(_HEADINGS, cells(row, percent=percent), strict=True))
+        line["queries"] = f"{row.queries:,}{_without_relevant(row)}"
+        table.add_row(*([visible(row.run)] if several else []), *(line[heading] for heading in headings))
+    if any(row.queries_without_relevant for row in rows):
+        table.caption = "Queries: (+n) have no relevant item."
+        table.caption_justify = "left"
     return table
+
+
+def _narrow(heading: str) -> str:
+    """Return a heading with each word in a line of its own, so that the column is as narrow as its figures."""
+    return heading.replace("95 %", "95\u00a0%").replace(" ", "\n")
+
+
+def _without_relevant(row: ResultRow) -> str:
+    return f" (+{row.queries_without_relevant:,})" if row.queries_without_relevant else ""
 
 
 @dataclass(frozen=True)

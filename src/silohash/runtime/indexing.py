@@ -9,17 +9,20 @@ from pathlib import Path
 import numpy as np
 
 from silohash.data.archive import Archive, Pictures
+from silohash.data.pictures.reading import PictureFiles
 from silohash.encode.encoder import Encoder
 from silohash.files import folder_beside
 from silohash.index.base import FORMAT_VERSION, IndexManifest
 from silohash.index.preview import make_preview
+from silohash.index.source import PictureSource
 from silohash.index.store import Store
 from silohash.runtime.added_archive import check_added, note_added
+from silohash.runtime.encodable import cannot_encode, encodable_rows, indexed_rows, left_out
 from silohash.runtime.run import Run
 from silohash.types import Modality, Notify, Rows, UserError
 
 BLOCK_ROWS = 50_000
-FIELDS = ("caption", "labels", "preview")
+FIELDS = ("caption", "labels", "preview", "file")
 
 
 def index_run(
@@ -61,16 +64,19 @@ def index_run(
         for silo, items, rows in _parts(run, archive, name, all_items=all_items):
             deployed = run.model.deployed_by(silo) if archive is None else model or run.model.shared_name()
             encoder = run.model.encoder(deployed)
-            counts[silo] = int(np.any([items.has(modality)[rows] for modality in encoder.featurisers], axis=0).sum())
+            encodable = encodable_rows(items, encoder.featurisers, rows)
+            counts[silo] = len(indexed_rows(encodable))
             if archive is not None:
-                _check_items(run, archive, len(rows), counts[silo], encoder)
+                _check_items(run, archive, rows, encodable)
+            stored = set((fields or {}).get(silo, FIELDS))
             with folder_beside(run.index_folder / silo) as folder:
-                _index_silo(folder, encoder, items, rows, set((fields or {}).get(silo, FIELDS)))
+                _index_silo(folder, encoder, items, encodable, set(stored))
+                _note_pictures(folder, items, stored, None if archive is not None else run.config.data.path)
                 if archive is not None:
                     note_added(folder, archive)
             notify(f"{silo}: {counts[silo]:,} items")
-            if counts[silo] < len(rows):
-                notify(f"{silo}: {len(rows) - counts[silo]:,} items are not indexed, because {_cannot_encode(encoder)}")
+            for sentence in left_out(items, rows, encodable):
+                notify(f"{silo}: {sentence}")
     sentence = "" if all_items else held_out_sentence(run, archive)
     if sentence:
         notify(sentence)
@@ -113,23 +119,20 @@ def _check_options(archive: Archive | None, given: Mapping[str, str | None]) -> 
             raise UserError(f"{option} {what} an additional archive, and no archive is given. Give its folder as well.")
 
 
-def _check_items(run: Run, archive: Archive, count: int, encoded: int, encoder: Encoder) -> None:
-    if not count:
+def _check_items(run: Run, archive: Archive, rows: Rows, encodable: Mapping[Modality, Rows]) -> None:
+    if not len(rows):
         raise UserError(
             f'All {len(archive):,} items of "{archive.card.name}" are queries, which are held out of the indexes. Index '
             f"them with: silohash index {run.folder} {archive.folder or archive.card.name} --all"
         )
-    if not encoded:
+    if not len(indexed_rows(encodable)):
+        has_any = np.any([archive.has(modality)[rows] for modality in encodable])
+        unknown = "their texts do not contain a word that the model knows"
         raise UserError(
-            f'None of the {count:,} items of "{archive.card.name}" can be indexed, because {_cannot_encode(encoder)}. '
+            f'None of the {len(rows):,} items of "{archive.card.name}" can be indexed, because '
+            f"{unknown if has_any else cannot_encode(tuple(encodable))}. "
             "Use an archive with items that the model can encode."
         )
-
-
-def _cannot_encode(encoder: Encoder) -> str:
-    known = {"image": "a picture", "text": "a text"}
-    needed = " or ".join(known[modality] for modality in encoder.featurisers)
-    return f"the model encodes items with {needed} and they do not have one"
 
 
 def _parts(
@@ -151,13 +154,21 @@ def _searchable(archive: Archive) -> Rows:
     return np.setdiff1d(np.arange(len(archive)), archive.held_out())
 
 
-def _index_silo(folder: Path, encoder: Encoder, items: Archive, rows: Rows, stored: set[str]) -> None:
-    """Write the index of each modality that the model encodes and an item has."""
-    for modality in encoder.featurisers:
-        present = rows[items.has(modality)[rows]]
+def _index_silo(
+    folder: Path, encoder: Encoder, items: Archive, encodable: Mapping[Modality, Rows], stored: set[str]
+) -> None:
+    """Write the index of each modality of which an item gets a code."""
+    for modality, present in encodable.items():
         if len(present):
             _index(folder / f"{modality}.sqlite", encoder, items, present, modality, stored)
             stored.discard("preview")
+
+
+def _note_pictures(folder: Path, items: Archive, stored: Collection[str], data_path: Path | None) -> None:
+    """Note beside an index in which folder the picture files of its items are, if the silo releases their names."""
+    files = _picture_files(items)
+    if files is not None and "file" in stored:
+        PictureSource.of(files.folder, data_path).write(folder)
 
 
 def _index(
@@ -176,9 +187,18 @@ def _index(
 
 
 def payload_of(archive: Archive, row: int, fields: Collection[str] = FIELDS) -> str:
-    """Return an item's payload as JSON, with its caption and labels if ``fields`` lists them."""
-    payload = {"caption": display_text(archive, row), "labels": archive.labels_of(row)}
+    """Return an item's payload as JSON, with its caption, labels and picture file as far as ``fields`` lists them."""
+    payload: dict[str, object] = {"caption": display_text(archive, row), "labels": archive.labels_of(row)}
+    files = _picture_files(archive)
+    if files is not None and files.names[row]:
+        payload["file"] = files.names[row]
     return json.dumps({name: value for name, value in payload.items() if name in fields}, ensure_ascii=False)
+
+
+def _picture_files(archive: Archive) -> PictureFiles | None:
+    """Return the files of the archive's pictures, or None if the pictures are not in files of their own."""
+    pictures = archive.pictures()
+    return pictures if isinstance(pictures, PictureFiles) else None
 
 
 def display_text(archive: Archive, row: int) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.index.preview import preview_content
+from silohash.index.source import find_file
 from silohash.types import Modality, UserError
 
 if TYPE_CHECKING:
@@ -79,6 +81,7 @@ class Hit:
         caption: text of the item, empty if it is not released.
         labels: names of the item's labels, empty if they are not released.
         preview_url: small picture of the item as a data URL; None without one.
+        path: the item's picture file on this machine; None if it is not released or does not exist here.
     """
 
     id: str
@@ -88,6 +91,7 @@ class Hit:
     caption: str = ""
     labels: tuple[str, ...] = ()
     preview_url: str | None = None
+    path: Path | None = None
 
     @property
     def preview(self) -> Image.Image | None:
@@ -119,6 +123,9 @@ class Hits:
         model_digests: digests of the models whose codes were compared.
         ranks: for each item, one plus the number of items of its own silo that are strictly nearer, in ascending order.
             None if items are ordered by distance.
+        unknown_words: words of the query that no training text held. They carry no weight. None if the run was trained by
+            an earlier version, which cannot recognize them.
+        folders: folders on this machine in which the picture files of each silo may lie.
     """
 
     ids: tuple[str, ...] = ()
@@ -130,6 +137,8 @@ class Hits:
     limited_silos: Mapping[str, str] = field(default_factory=dict)
     model_digests: frozenset[str] = frozenset()
     ranks: tuple[int, ...] | None = None
+    unknown_words: tuple[str, ...] | None = ()
+    folders: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number of hits."""
@@ -206,6 +215,7 @@ class Hits:
             caption=str(payload.get("caption") or ""),
             labels=tuple(map(str, labels)) if isinstance(labels, list | tuple) else (),
             preview_url=url if preview_content(url) is not None else None,
+            path=find_file(self.folders.get(self.silos[position], ()), payload.get("file")),
         )
 
 

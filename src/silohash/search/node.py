@@ -97,6 +97,13 @@ class SiloNode:
         """Digest of the model that computed the silo's codes."""
         return next(iter(self._sides.values())).store.manifest.model_digest
 
+    def captions(self, most: int) -> list[str]:
+        """Return captions of the silo's items, in the order in which they were indexed, if its policy releases them."""
+        if "caption" not in self.policy.fields:
+            return []
+        payloads = next(iter(self._sides.values())).store.first_payloads(most)
+        return [str(payload["caption"]) for payload in payloads if payload.get("caption")]
+
     def answer(self, query: Query) -> Hits:
         """Return the silo's nearest ``query.reach`` items, or as many of them as its policy releases.
 

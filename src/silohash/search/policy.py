@@ -21,8 +21,9 @@ from silohash.files import read_toml
 from silohash.registry import suggestion
 from silohash.types import MODALITIES, Modality, UserError
 
-FIELDS = ("caption", "labels", "preview")
-"""The fields that a silo can release of an item, in addition to its id and distance."""
+FIELDS = ("caption", "labels", "preview", "file")
+"""The fields that a silo can release of an item, in addition to its id and distance. ``file`` is the name of its picture
+file within the silo's archive."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from silohash.index.source import PictureSource
 from silohash.index.store import Engine, Store
 from silohash.locks import locked_run
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import ask
 from silohash.search.node import SiloNode
 from silohash.search.policy import check_policy_files, policy_of
+from silohash.search.words import query_words
 from silohash.types import MODALITIES, Modality, UserError
 
 if TYPE_CHECKING:
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 
 POLICIES = "policies"
 """Name of the folder in a run that holds the silos' policies. Indexing never changes it."""
+
+MOST_CAPTIONS = 5_000
+"""Number of captions per silo that are read for known words, if no word of a query is known."""
 
 
 def open_nodes(folder: Path, *, engine: Engine = "flat") -> list[SiloNode]:
@@ -38,6 +44,19 @@ def open_nodes(folder: Path, *, engine: Engine = "flat") -> list[SiloNode]:
         raise UserError(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
     check_policy_files(policies, stores)
     return [SiloNode(silo, found, policy_of(policies, silo), engine=engine) for silo, found in stores.items()]
+
+
+def released_fields(folder: Path, silos: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the fields that the policy of each silo releases, which are the fields that its index stores.
+
+    Args:
+        folder: the folder of a run.
+        silos: names of silos.
+
+    Raises:
+        UserError: if a policy is not valid.
+    """
+    return {silo: policy_of(folder / POLICIES, silo).fields for silo in silos}
 
 
 class QueryOptions(TypedDict, total=False):
@@ -73,9 +92,10 @@ def ask_run(
         options: parameters of the `Query`, such as ``k``.
 
     Raises:
-        UserError: if the run is not indexed, or the value cannot be encoded.
+        UserError: if the run is not indexed, the value cannot be encoded, or no training text held any word of it.
     """
     nodes = open_nodes(run.index_folder) if nodes is None else nodes
+    unknown = query_words(run.model.featurisers.get(query_modality), value, lambda: _captions(nodes))
     queries: dict[str, Query] = {}
     by_model: dict[str, Query] = {}
     for node in nodes:
@@ -87,7 +107,20 @@ def ask_run(
             )
         queries[node.name] = by_model[name]
     query = next(iter(by_model.values())) if len(by_model) == 1 else queries
-    return ask(nodes, query)
+    return replace(ask(nodes, query), unknown_words=unknown, folders=_picture_folders(run, nodes))
+
+
+def _picture_folders(run: Run, nodes: Sequence[SiloNode]) -> dict[str, tuple[Path, ...]]:
+    """Return the folders on this machine in which the picture files of each silo may lie."""
+    sources = {node.name: PictureSource.read(run.index_folder / node.name) for node in nodes}
+    data_path = run.config.data.path
+    return {name: tuple(source.folders(data_path)) for name, source in sources.items() if source is not None}
+
+
+def _captions(nodes: Sequence[SiloNode]) -> Iterator[str]:
+    """Yield captions of all silos whose policies release captions, at most `MOST_CAPTIONS` per silo."""
+    for node in nodes:
+        yield from node.captions(MOST_CAPTIONS)
 
 
 def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:

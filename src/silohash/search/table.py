@@ -6,27 +6,66 @@ and everything is escaped before it reaches a browser.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 
+from silohash.search.columns import aligned
 from silohash.search.hits import Hit, Hits
 from silohash.visible import visible
 
-CAPTION_COLUMNS = 48
-LABEL_COLUMNS = 32
+TABLE_CELLS = 80
+"""Width of a table, in cells of a terminal."""
+
+WEIGHTS = {"silo": 1.0, "id": 1.0, "caption": 2.0, "labels": 1.0}
+"""Columns that are cut to fit the width, and how much room each keeps in proportion to the others."""
+
+MOST_NAMED = 10
 PREVIEW_PIXELS = 48
 """Height of a preview in a notebook."""
 
 
-def as_lines(hits: Hits) -> list[str]:
-    """Return one line per hit: rank if there is one, distance, silo, caption (or id), labels."""
-    width = max((len(visible(silo)) for silo in hits.silos), default=0)
-    return [_line(hit, width) for hit in hits]
+def as_lines(hits: Hits, cells: int = TABLE_CELLS) -> list[str]:
+    """Return aligned lines: rank if there is one, distance, silo, id, caption and labels of each hit, cut to fit.
+
+    The path of the hit's picture, if it exists on this machine, follows in a line of its own and is not cut.
+
+    Args:
+        hits: the hits.
+        cells: width of the terminal.
+    """
+    rows = [_row(hit, rank="rank ") for hit in hits]
+    lines = []
+    for hit, line in zip(hits, _aligned(rows, hits, first=0, cells=cells), strict=True):
+        lines.append(line)
+        if hit.path is not None:
+            lines.append(f"    {shown_path(hit.path)}")
+    return lines
+
+
+def as_fields(hits: Hits) -> list[str]:
+    """Return one line per hit for other programs, with seven fields that are separated by tabs and never cut.
+
+    The fields are distance in bits, silo, id, caption, labels (joined with ``|``), path and rank. A field without a value
+    is empty.
+    """
+    return ["\t".join(map(visible, _fields(hit))) for hit in hits]
+
+
+def _fields(hit: Hit) -> tuple[str, ...]:
+    path, rank = ("" if value is None else str(value) for value in (hit.path, hit.rank))
+    return (str(hit.distance_bits), hit.silo, hit.id, hit.caption, "|".join(hit.labels), path, rank)
+
+
+def shown_path(path: Path) -> str:
+    """Return a path for people to read: relative to the current folder if it is inside it."""
+    here = Path.cwd()
+    return visible(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def notes(hits: Hits) -> list[str]:
-    """Return sentences about what a result leaves out: ties, silos that did not answer, limits, and the order."""
-    found = []
+    """Return sentences about what a result leaves out: unknown words, ties, silos that did not answer, limits, the order."""
+    found = [_about_words(hits)] if hits.unknown_words != () else []
     if hits.ties_at_cut:
         last = f"{hits.places[-1]} bits" if hits.comparable else f"rank {hits.places[-1]}"
         found.append(f"Not shown: {hits.ties_at_cut:,} more at {last}. Increase k to see more.")
@@ -42,53 +81,59 @@ def notes(hits: Hits) -> list[str]:
     return [visible(note) for note in found]
 
 
+def _about_words(hits: Hits) -> str:
+    """Return a sentence on the words of the query that carry no weight."""
+    if hits.unknown_words is None:
+        return (
+            "This run was trained by an earlier version of silohash, which did not store the words of the training texts. "
+            "Unknown words of the query cannot be recognized."
+        )
+    named = hits.unknown_words[:MOST_NAMED]
+    more = len(hits.unknown_words) - len(named)
+    words = ", ".join(named) + (f" and {more:,} more words" if more else "")
+    return f"{words} {'is' if len(hits.unknown_words) == 1 else 'are'} unknown to this model; searched with the rest."
+
+
 def as_text(hits: Hits) -> str:
     """Return an aligned table of the hits, followed by the notes."""
-    heading = ("#", *(() if hits.comparable else ("rank",)), "distance", "silo", "caption", "labels")
-    table = [heading] if len(hits) else []
-    table += [_cells(number, hit) for number, hit in enumerate(hits, 1)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    numeric = len(heading) - 3
-    lines = ["  ".join(_aligned(row, widths, numeric)).rstrip() for row in table]
-    return "\n".join([*lines, *notes(hits)])
+    rows = [_headings(hits), *((str(number), *_row(hit)) for number, hit in enumerate(hits, 1))] if len(hits) else []
+    return "\n".join([*_aligned(rows, hits, first=1, cells=TABLE_CELLS), *notes(hits)])
+
+
+def _headings(hits: Hits) -> tuple[str, ...]:
+    return ("#", *(() if hits.comparable else ("rank",)), "distance", *WEIGHTS)
+
+
+def _row(hit: Hit, rank: str = "") -> tuple[str, ...]:
+    ranks = () if hit.rank is None else (f"{rank}{hit.rank}",)
+    cells = (*ranks, f"{hit.distance_bits} bits", hit.silo, hit.id, hit.caption, ", ".join(hit.labels))
+    return tuple(map(visible, cells))
+
+
+def _aligned(rows: Sequence[tuple[str, ...]], hits: Hits, *, first: int, cells: int) -> list[str]:
+    """Return the rows as lines. The columns of `WEIGHTS` come last and may be cut.
+
+    Args:
+        rows: the cells of each hit, and of the headings if there are any.
+        hits: the hits.
+        first: number of columns before the rank or the distance.
+        cells: width of the terminal.
+    """
+    numeric = first + (1 if hits.comparable else 2)
+    weights = {numeric + place: weight for place, weight in enumerate(WEIGHTS.values())}
+    return aligned(rows, numeric=numeric, weights=weights, cells=cells) if rows else []
 
 
 def as_html(hits: Hits) -> str:
     """Return the hits as an HTML table with previews, followed by the notes."""
     with_previews = any(hit.preview_url for hit in hits)
-    headings = ["#", *(["preview"] if with_previews else []), *([] if hits.comparable else ["rank"])]
-    headings += ["distance", "silo", "caption", "labels"]
-    rows = [_html_row([escape(heading) for heading in headings], "th")]
+    number_heading, *headings = _headings(hits)
+    rows = [_html_row([number_heading, *(["preview"] if with_previews else []), *headings], "th")]
     for number, hit in enumerate(hits, 1):
-        first, *rest = (escape(cell) for cell in _whole_cells(number, hit))
-        rows.append(_html_row([first, *([_image(hit)] if with_previews else []), *rest], "td"))
+        cells = [escape(cell) for cell in _row(hit)]
+        rows.append(_html_row([str(number), *([_image(hit)] if with_previews else []), *cells], "td"))
     table = f"<table>{''.join(rows)}</table>" if len(hits) else ""
     return table + "".join(f"<p>{escape(note)}</p>" for note in notes(hits))
-
-
-def _line(hit: Hit, width: int) -> str:
-    rank = "" if hit.rank is None else f"rank {hit.rank:3d}  "
-    labels = f"  [{', '.join(hit.labels)}]" if hit.labels else ""
-    return (
-        f"{rank}{hit.distance_bits:3d} bits  {visible(hit.silo):{width}}  {visible((hit.caption or hit.id) + labels)}"
-    )
-
-
-def _whole_cells(number: int, hit: Hit) -> tuple[str, ...]:
-    rank = () if hit.rank is None else (str(hit.rank),)
-    cells = (str(number), *rank, f"{hit.distance_bits} bits", hit.silo, hit.caption or hit.id, ", ".join(hit.labels))
-    return tuple(map(visible, cells))
-
-
-def _cells(number: int, hit: Hit) -> tuple[str, ...]:
-    *first, caption, labels = _whole_cells(number, hit)
-    return (*first, _short(caption, CAPTION_COLUMNS), _short(labels, LABEL_COLUMNS))
-
-
-def _aligned(row: tuple[str, ...], widths: list[int], numeric: int) -> Iterable[str]:
-    """Yield the cells of a row at the widths of their columns; the first ``numeric`` columns are right-aligned."""
-    for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
-        yield cell.rjust(width) if column < numeric else cell.ljust(width)
 
 
 def _html_row(cells: list[str], tag: str) -> str:
@@ -99,7 +144,3 @@ def _image(hit: Hit) -> str:
     if hit.preview_url is None:
         return ""
     return f'<img src="{escape(hit.preview_url)}" alt="{escape(visible(hit.caption or hit.id))}" height="{PREVIEW_PIXELS}">'
-
-
-def _short(text: str, columns: int) -> str:
-    return text if len(text) <= columns else f"{text[: columns - 1]}…"

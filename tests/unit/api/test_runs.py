@@ -21,7 +21,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained run that is not indexed; its archive has words, given vectors and pictures of neither."""
     folder = tmp_path_factory.mktemp("api")
     archive = write_archive(folder / "archive", text="words")
-    train(tiny(archive, federated={"rounds": 1}), folder / "run", report=False)
+    train(tiny(archive, federated={"rounds": 1}), folder / "run", report=False, index=False)
     return folder / "run"
 
 
@@ -36,6 +36,7 @@ def test_a_run_is_trained_from_a_mapping_or_a_file(tmp_path: Path) -> None:
     assert isinstance(found, TrainedRun)
     assert (found.config.seed, found.config.federated.rounds) == (3, 1)
     assert (tmp_path / "run" / "report.html").exists()
+    assert len(found.search("parrot", k=3)) == 3, "a trained run is indexed"
     again = train(str(tmp_path / "run" / "config.toml"), str(tmp_path / "again"), report=False)
     assert again.config == found.config
     assert not (tmp_path / "again" / "results.csv").exists()

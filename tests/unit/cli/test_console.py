@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.table import Column, Table
 
 from silohash.cli import console
 
@@ -35,6 +39,55 @@ def test_tables_are_wide_without_a_terminal() -> None:
     assert console.console().width == console.PLAIN_WIDTH
     assert console.console().stderr
     assert not console.console(err=False).stderr
+
+
+def figures(rows: int = 1) -> Table:
+    table = Table(
+        "run", Column("mAP", justify="right"), Column("95\u00a0%\ninterval", justify="right"), title="64 bits"
+    )
+    for row in range(rows):
+        table.add_row(f"a run with a long name {row}", "57.7", "55.9 to 59.5")
+    return table
+
+
+def in_terminal(table: Table, width: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    printed: list[str] = []
+    monkeypatch.setattr(console, "console", lambda *, err: screen)
+    monkeypatch.setattr(console, "print_result", printed.append)
+    console.print_table(table)
+    return [*re.sub(r"\x1b\[[0-9;]*m", "", screen.file.getvalue()).splitlines(), *printed]
+
+
+def test_tables_are_plain_and_whole_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_table(figures(2))
+    assert capsys.readouterr().out.splitlines() == [
+        "64 bits",
+        "                                        95\u00a0%",
+        "run                        mAP      interval",
+        "a run with a long name 0  57.7  55.9 to 59.5",
+        "a run with a long name 1  57.7  55.9 to 59.5",
+    ]
+    wide = Table(Column("name"), Column("figure", justify="right"))
+    wide.add_row("x" * 300, "57.7")
+    console.print_table(wide)
+    assert capsys.readouterr().out.splitlines()[1] == f"{'x' * 300}    57.7"
+
+
+@pytest.mark.parametrize("width", [80, 44, 30, 24])
+def test_figures_are_never_broken(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = in_terminal(figures(), width, monkeypatch)
+    assert max(map(len, lines)) <= width
+    assert any("57.7" in line for line in lines)
+    assert any("55.9 to 59.5" in line for line in lines)
+
+
+def test_rows_are_lists_of_cells_where_a_table_is_too_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_terminal(figures(2), 22, monkeypatch) == [
+        "64 bits",
+        *("run: a run with a long name 0,", "  mAP: 57.7,", "  95 % interval: 55.9 to 59.5"),
+        *("run: a run with a long name 1,", "  mAP: 57.7,", "  95 % interval: 55.9 to 59.5"),
+    ]
 
 
 def test_hidden_characters_are_shown_and_lines_are_kept(capsys: pytest.CaptureFixture[str]) -> None:

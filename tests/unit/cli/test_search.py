@@ -83,7 +83,7 @@ def test_engines_give_the_same_hits(run: Path) -> None:
 @pytest.mark.parametrize("find", ["image", "text"])
 def test_previews_are_printed_on_request(run: Path, find: str) -> None:
     without = silohash("search", run, "red square", "--find", find, "--json").document()["hits"]
-    assert all(set(hit) == {"id", "silo", "distance_bits", "caption", "labels"} for hit in without)
+    assert all(set(hit) == {"id", "silo", "distance_bits", "caption", "labels", "file", "path"} for hit in without)
     hits = silohash("search", run, "red square", "--find", find, "--json", "--previews").document()["hits"]
     assert all(hit["preview"].startswith("data:image/jpeg;base64,") for hit in hits)
     assert len(hits) == 10
@@ -133,7 +133,8 @@ def test_a_policy_limits_what_is_printed(run: Path) -> None:
     for silo in ("silo-1", "silo-2"):
         (run / "policies" / f"{silo}.toml").write_text('max_results = 1\nfields = ["labels"]\n', encoding="utf-8")
     said = silohash("search", run, "red square", "--json", "--previews")
-    assert [set(hit) for hit in said.document()["hits"]] == [{"id", "silo", "distance_bits", "labels"}] * 2
+    assert [set(hit) for hit in said.document()["hits"]] == [{"id", "silo", "distance_bits", "labels", "path"}] * 2
+    assert [hit["path"] for hit in said.document()["hits"]] == [None, None]
     assert "results to 1 per query" in said.document()["limited_silos"]["silo-1"]
     lines = silohash("search", run, "red square")
     assert len(lines.out.splitlines()) == 2

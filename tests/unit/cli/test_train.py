@@ -8,6 +8,7 @@ import pytest
 
 from silohash.cli.train import seed_numbers
 from silohash.config.load import load_config
+from silohash.report.headline import headline
 from silohash.report.tables import read_results
 from silohash.runtime.run import Run
 from silohash.types import UserError
@@ -73,12 +74,30 @@ def test_training_prints_figures_and_equals_itself(folder: Path, config: Path) -
         assert "mAP@all" in said.out
         assert f"Report: {out / 'report.html'}" in said.out
         assert "fedavg: round 1/1  loss " in said.err
-        assert "Next: silohash index" in said.err
+        assert said.out.splitlines()[0] == headline(read_results(Run(out).results_path)).sentence
+        assert f"Next: silohash search {out}" in said.err
+        assert [path.name for path in sorted((out / "index").iterdir())] == ["silo-1", "silo-2", "silo-3"]
+        assert "silo-3: 34 items\n" in said.err
+        assert "20 query items of archive are held out of the indexes" in said.err
     rows = [[row.value for row in read_results(Run(out).results_path)] for out in (first, again)]
     assert rows[0] == rows[1]
     refused = silohash("train", config, "--out", first)
     assert refused.code == 2
     assert f"silohash resume {first}" in refused.err
+
+
+@pytest.mark.whole_run
+def test_indexing_can_be_left_out_and_made_up_for(config: Path, tmp_path: Path) -> None:
+    said = silohash("train", config, "--out", tmp_path / "out", "--no-index")
+    assert said.code == 0, said.err
+    assert not (tmp_path / "out" / "index").exists()
+    assert f"Next: silohash index {tmp_path / 'out'}; silohash search" in said.err
+    assert silohash("resume", tmp_path / "out", "--no-index").code == 0
+    assert not (tmp_path / "out" / "index").exists()
+    said = silohash("resume", tmp_path / "out")
+    assert said.code == 0, said.err
+    assert "silo-3: 34 items\n" in said.err
+    assert silohash("search", tmp_path / "out", "parrot", "-k", 1).code == 0
 
 
 @pytest.mark.whole_run

@@ -40,6 +40,16 @@ def test_sums_that_differ_in_shape_name_the_silo() -> None:
         add_statistics([{"count": np.zeros(2)}, {"total": np.zeros(2)}])
 
 
+def test_sets_are_united_whatever_their_sizes() -> None:
+    sets = [np.array(members, np.uint64) for members in ([3, 2**64 - 1], [], [1, 3])]
+    total = add_statistics([{"texts": np.array([1]), "word_digests": members} for members in sets])
+    assert total["word_digests"].tolist() == [1, 3, 2**64 - 1]
+    assert total["word_digests"].dtype == np.uint64
+    assert total["texts"].tolist() == [3]
+    with pytest.raises(UserError, match="statistics of silo 2"):
+        add_statistics([{"texts": np.zeros(1), "word_digests": sets[0]}, {"texts": np.zeros(1)}])
+
+
 def test_no_sums_at_all() -> None:
     with pytest.raises(UserError, match="No silo sent statistics"):
         add_statistics([])

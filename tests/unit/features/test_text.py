@@ -5,13 +5,14 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from silohash.features.base import add_statistics
-from silohash.features.text import COMMON_WORDS, BagOfWords, WordRule, bucket_of
+from silohash.features.text import COMMON_WORDS, BagOfWords, WordRule, bucket_of, digest_of
 from silohash.types import UserError
 
 TEXTS = np.array(["two red parrots, red!", "", "A parrot's cage", "the harbour by night", "red night red night red"])
@@ -121,12 +122,88 @@ def test_blocks_do_not_show(monkeypatch):
 
 def test_a_query_that_says_nothing_is_refused():
     bag = fitted(BagOfWords())
-    with pytest.raises(UserError, match='The query "of the 7" does not contain any known word'):
+    with pytest.raises(UserError, match='The text "of the 7" does not contain a word that the model reads'):
         bag.encode_one("of the 7")
     with pytest.raises(UserError, match=r"query is a vector\. Pass a text"):
         bag.encode_one(np.zeros(3))
     with pytest.raises(UserError, match=r"does not (have|hold) any"):
         bag.transform(np.zeros((2, 3), np.float32), ALL[:2])
+
+
+HASHED = BagOfWords(buckets=8)
+GIVEN = BagOfWords(vocabulary=("red", "zebra", "night"))
+
+
+def test_words_of_the_training_texts_are_kept_as_digests():
+    rule = WordRule()
+    words = {word for text in TEXTS for word in rule.words(str(text))}
+    kept = HASHED.statistics(TEXTS, ALL)["word_digests"]
+    assert kept.tolist() == sorted(digest_of(word) for word in words)
+    assert kept.dtype == np.uint64
+    assert "word_digests" not in GIVEN.statistics(TEXTS, ALL)
+
+
+def test_silos_words_are_united():
+    parts = [HASHED.statistics(TEXTS, rows) for rows in (np.array([0, 3]), np.array([4]), np.array([], int))]
+    united = HASHED.fitted(add_statistics(parts))
+    pooled = HASHED.statistics(TEXTS, np.array([0, 3, 4]))
+    np.testing.assert_array_equal(united.summed["word_digests"], pooled["word_digests"])
+    assert [united.knows(word) for word in ("red", "harbour", "cage")] == [True, True, False]
+
+
+@pytest.mark.parametrize("bag", [HASHED, GIVEN])
+def test_words_that_no_training_text_held_are_named_once(bag):
+    words = fitted(bag).query_words("A Zebra, ZEBRA and a quagga by night: red")
+    assert words.known == ("night", "red")
+    assert words.unknown == ("zebra", "quagga")
+
+
+@pytest.mark.parametrize("bag", [HASHED, GIVEN])
+@pytest.mark.parametrize("weighting", ["count", "binary", "tfidf"])
+def test_unknown_words_carry_no_weight(bag, weighting):
+    bag = fitted(replace(bag, weighting=weighting))
+    np.testing.assert_array_equal(bag.encode_one("red zebra night quagga"), bag.encode_one("red night"))
+    with pytest.raises(UserError, match=r"No training text held any of the words of the query: zebra, quagga\."):
+        bag.encode_one("the Zebra's quagga")
+
+
+def test_unknown_words_are_only_left_out_of_queries():
+    """The vectors of an archive are those of earlier versions, whatever its texts say."""
+    bag = fitted(HASHED)
+    old = replace(bag, summed={name: bag.summed[name] for name in ("texts", "document_frequency")})
+    texts = np.array(["red zebra", "quagga"])
+    np.testing.assert_array_equal(bag.transform(texts, ALL[:2]), old.transform(texts, ALL[:2]))
+    assert bag.transform(texts, ALL[:2]).any(axis=1).all()
+
+
+def test_runs_of_earlier_versions_take_every_word_for_known():
+    bag = fitted(HASHED)
+    arrays, about = bag.state()
+    del arrays["word_digests"]
+    old = BagOfWords.from_state(arrays, about)
+    assert (bag.recognizes_words, old.recognizes_words) == (True, False)
+    words = old.query_words("zebra red zebra")
+    assert (words.known, words.unknown) == (("zebra", "red"), None)
+    np.testing.assert_array_equal(old.encode_one("zebra"), bag.transform(np.array(["zebra"]), ALL[:1]))
+    assert old.state()[1] == about
+    assert sorted(old.state()[0]) == ["document_frequency", "texts"]
+
+
+@pytest.mark.parametrize("bag", [HASHED, GIVEN])
+def test_texts_with_a_known_word(bag):
+    texts = np.array(["zebra", "the 7", "zebra at night", "", "RED"])
+    assert fitted(bag).has_known_word(texts, np.array([0, 1, 2, 3, 4])).tolist() == [False, False, True, False, True]
+    assert fitted(bag).has_known_word(texts, np.array([4, 0])).tolist() == [True, False]
+
+
+def test_a_given_vocabulary_is_known_before_it_is_fitted():
+    assert BagOfWords(weighting="count", vocabulary=("zebra",)).query_words("zebra quagga").unknown == ("quagga",)
+
+
+def test_state_keeps_the_words():
+    bag = fitted(HASHED)
+    again = BagOfWords.from_state(*bag.state())
+    assert again.query_words("zebra cage").unknown == ("zebra",)
 
 
 def test_tfidf_needs_its_fit():

@@ -52,6 +52,16 @@ def test_keys_by_label(path):
         assert store.label_keys()["red"].tolist() == [1, 2]
 
 
+def test_first_payloads(path):
+    with Store.open(fill(path)) as store:
+        assert store.first_payloads(2) == [{"labels": ["red"]}, {"labels": ["red", "blue", "red"]}]
+        store.add(["e"], np.array([[9]], np.uint16))
+        assert len(store.first_payloads(99)) == 4, "an item without a payload is left out"
+    change(path, "UPDATE items SET payload = '{}' WHERE id = 'b'")
+    with Store.open(path) as store, pytest.raises(UserError, match="checksum of item 1 is wrong"):
+        store.first_payloads(2)
+
+
 def test_a_file_without_previews_has_no_table_for_them(path):
     fill(path)
     assert tables(path) == {"head", "log", "items"}

@@ -17,6 +17,8 @@ from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native
 from silohash.data.partition.base import SiloRows
+from silohash.data.pictures.reading import PictureFiles
+from silohash.index.source import PictureSource
 from silohash.index.store import Store
 from silohash.runtime import indexing
 from silohash.runtime.indexing import FIELDS, display_text, held_out_sentence, index_run, payload_of
@@ -111,8 +113,10 @@ def test_an_index_holds_its_silos_database(run: Run, block: int, monkeypatch: py
 
 def test_numbers_of_items_are_grouped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    many = np.zeros(12_345, np.int64)
-    monkeypatch.setattr(indexing, "_parts", lambda run, *_, **__: iter([("north", run.archive, many)]))
+    many = np.arange(12_345)
+    parts = iter([("north", run.archive, many % COUNT)])
+    monkeypatch.setattr(indexing, "_parts", lambda *given, **options: parts)
+    monkeypatch.setattr(indexing, "encodable_rows", lambda *given: {"text": many})
     monkeypatch.setattr(indexing, "_index", lambda *arguments: None)
     assert index_run(run, notify=lines.append) == {"north": 12_345}
     assert lines[0] == "north: 12,345 items"
@@ -166,6 +170,43 @@ def test_items_that_lack_a_modality_are_left_out_of_its_index(run: Run) -> None:
     ids, _, _, previews = stored(run, first.name, "text")
     assert ids == run.archive.ids[rows[:1]].tolist()
     assert list(previews) == [name for name, row in zip(ids, rows, strict=False) if row % 5]
+
+
+def test_texts_without_a_known_word_get_no_code(run: Run) -> None:
+    """One item has a picture and one does not. Neither gets a code for a text that nobody can search for."""
+    first, second, _ = run.partition.silos
+    rows = first.split(run.archive, "database")
+    texts = run.archive.text.copy()
+    texts[rows[:3]] = ["zebra quagga", "of the 7", "zebra parrot"]
+    has_image = run.archive.has_image.copy()
+    has_image[rows[1]] = False
+    run.__dict__["archive"] = replace(run.archive, text=texts, has_image=has_image)
+    lines: list[str] = []
+    assert index_run(run, notify=lines.append)[first.name] == len(rows) - 1
+    assert lines[:3] == [
+        f"{first.name}: {len(rows) - 1} items",
+        f"{first.name}: 2 texts do not contain a word that the model knows. Of these items, 1 is indexed by picture only "
+        "and 1 not at all.",
+        f"{second.name}: {len(second.split(run.archive, 'database'))} items",
+    ]
+    ids = run.archive.ids[rows].tolist()
+    assert stored(run, first.name, "text")[0] == ids[2:]
+    assert stored(run, first.name, "image")[0] == [ids[0], *ids[2:]]
+
+
+def test_names_of_picture_files_are_stored_with_their_folder(run: Run, tmp_path: Path) -> None:
+    folder = Path(run.config.data.path) / "pictures"
+    names = [f"{row}.png" if row % 7 else "" for row in range(COUNT)]
+    run.__dict__["archive"] = replace(run.archive, preview=PictureFiles(folder, names))
+    first, second, third = run.partition.silos
+    index_run(run, fields={second.name: ("caption",)})
+    rows = first.split(run.archive, "database")
+    payloads = stored(run, first.name, "text")[2]
+    assert [payload.get("file") for payload in payloads] == [names[row] or None for row in rows]
+    assert PictureSource.read(run.index_folder / first.name) == PictureSource(folder.resolve(), "pictures")
+    assert PictureSource.read(run.index_folder / second.name) is None, "its policy hides the files"
+    assert all(set(payload) == {"caption"} for payload in stored(run, second.name, "image")[2])
+    assert PictureSource.read(run.index_folder / third.name) is not None
 
 
 def test_an_archive_is_indexed_as_an_additional_silo(run: Run, tmp_path: Path) -> None:

@@ -76,6 +76,16 @@ def test_what_is_not_a_preview_is_dropped(preview):
     assert Hit(id="a", silo="b", distance_bits=0, preview_url=preview).preview is None
 
 
+def test_paths_exist_on_this_machine_or_are_left_out(tmp_path):
+    (tmp_path / "a.jpg").touch()
+    (tmp_path / "c.jpg").touch()
+    payloads = ({"file": "a.jpg"}, {"file": "b.jpg"}, {"file": "../c.jpg"})
+    hits = replace(HITS, payloads=payloads, folders={"north": (tmp_path,)})
+    assert [hit.path for hit in hits] == [tmp_path / "a.jpg", None, None]
+    assert [hit.path for hit in replace(hits, folders={})] == [None] * 3, "on another machine"
+    assert [hit.path for hit in replace(hits, payloads=({},) * 3)] == [None] * 3, "a policy does not release it"
+
+
 def test_ranks_replace_distances():
     ranked = replace(HITS, ranks=(1, 1, 2), left_out={2: 9})
     assert not ranked.comparable

@@ -176,5 +176,10 @@ def test_text_hits_show_the_preview_that_the_image_index_holds(tmp_path):
     assert {name for name, payload in zip(hits.ids, hits.payloads, strict=True) if "preview" in payload} == {"0"}
 
 
+def test_captions_are_those_that_the_policy_releases(tmp_path):
+    assert node_at(tmp_path / "a", [3, 1, 2]).captions(2) == ["3", "1"]
+    assert node_at(tmp_path / "b", [3], Policy(fields=("labels",))).captions(2) == []
+
+
 def test_the_digest_is_that_of_the_stores_model(tmp_path):
     assert node_at(tmp_path, [0]).model_digest == MODEL

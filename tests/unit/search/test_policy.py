@@ -18,7 +18,7 @@ def path(tmp_path):
 def test_the_default_releases_everything_within_a_thousand_items():
     policy = Policy()
     assert (policy.max_results, policy.max_distance_bits) == (1000, None)
-    assert policy.fields == FIELDS == ("caption", "labels", "preview")
+    assert policy.fields == FIELDS == ("caption", "labels", "preview", "file")
     assert policy.modalities == ("image", "text")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from PIL import Image
+from rich.cells import cell_len
 
 from silohash.index.preview import make_preview, preview_url
 from silohash.search.hits import Hits
-from silohash.search.table import as_html, as_lines, as_text, notes
+from silohash.search.table import as_fields, as_html, as_lines, as_text, notes
 
 PREVIEW = preview_url(make_preview(Image.new("L", (6, 4))))
 HITS = Hits(
@@ -21,16 +23,50 @@ HITS = Hits(
 
 def test_one_line_per_hit():
     assert as_lines(HITS) == [
-        "  1 bits  north      two parrots  [bird, red]",
-        " 12 bits  far south  item-2",
+        " 1 bits  north      a       two parrots  bird, red",
+        "12 bits  far south  item-2",
     ]
-    assert as_lines(replace(HITS, ranks=(1, 10)))[1] == "rank  10   12 bits  far south  item-2"
+    assert as_lines(replace(HITS, ranks=(1, 10)))[1] == "rank 10  12 bits  far south  item-2"
+    assert as_lines(Hits()) == []
+
+
+def test_the_path_of_a_picture_follows_its_hit(tmp_path, monkeypatch):
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.jpg").touch()
+    hits = replace(
+        HITS,
+        payloads=({"file": "a.jpg", "caption": "c" * 200}, {"file": "none.jpg"}),
+        folders=dict.fromkeys(HITS.silos, (tmp_path / "pictures",)),
+    )
+    monkeypatch.chdir(tmp_path / "pictures")
+    first, path, second = as_lines(hits)
+    assert cell_len(first) == 80
+    assert first.endswith("c…")
+    assert path == "    a.jpg"
+    assert second == "12 bits  far south  item-2"
+    monkeypatch.chdir("/")
+    assert as_lines(hits)[1] == f"    {str(tmp_path / 'pictures' / 'a.jpg').removeprefix('/')}"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert as_lines(hits, cells=20)[1] == f"    {tmp_path / 'pictures' / 'a.jpg'}", "a path is never cut"
+
+
+def test_fields_for_other_programs_are_whole(tmp_path):
+    (tmp_path / "a.jpg").touch()
+    long = {"caption": "two\tparrots " * 20, "labels": ["bird", "red"], "file": "a.jpg"}
+    hits = replace(HITS, payloads=(long, {}), folders={"north": (tmp_path,)}, ranks=(1, 7))
+    assert [line.split("\t") for line in as_fields(hits)] == [
+        ["1", "north", "a", "two⟨U+0009⟩parrots " * 20, "bird|red", str(tmp_path / "a.jpg"), "1"],
+        ["12", "far south", "item-2", "", "", "", "7"],
+    ]
+    assert as_fields(HITS)[0] == "1\tnorth\ta\ttwo parrots\tbird|red\t\t"
 
 
 def test_the_table_is_aligned():
     assert as_text(HITS).splitlines() == [
-        "#  distance  silo       caption      labels",
-        "1    1 bits  north      two parrots  bird, red",
+        "#  distance  silo       id      caption      labels",
+        "1    1 bits  north      a       two parrots  bird, red",
         "2   12 bits  far south  item-2",
     ]
     assert repr(HITS) == str(HITS) == as_text(HITS)
@@ -38,18 +74,34 @@ def test_the_table_is_aligned():
 
 def test_the_table_shows_ranks_where_they_give_the_order():
     lines = as_text(replace(HITS, ranks=(1, 10))).splitlines()
-    assert lines[0].split() == ["#", "rank", "distance", "silo", "caption", "labels"]
+    assert lines[0].split() == ["#", "rank", "distance", "silo", "id", "caption", "labels"]
     assert lines[2].startswith("2    10   12 bits")
     assert "different models" in lines[-1]
 
 
-def test_long_cells_are_cut():
-    hits = replace(
-        HITS, payloads=({"caption": "x" * 48, "labels": ["y" * 32]}, {"caption": "x" * 49, "labels": ["y" * 33]})
+@pytest.mark.parametrize("letter", ["x", "鸚", "e\u0301"])
+def test_long_cells_are_cut_to_the_width_of_a_terminal(letter):
+    hits = replace(HITS, payloads=({"caption": letter * 90, "labels": [letter * 70]}, {"caption": "short"}))
+    for lines in (as_lines(hits), as_text(hits).splitlines(), as_lines(hits, cells=60)):
+        assert max(map(cell_len, lines)) in (80, 60)
+        assert sum(line.count("…") for line in lines) == 2
+    first, second = as_lines(hits)
+    assert cell_len(first.partition(letter)[0]) == cell_len(second.partition("short")[0]), (
+        "captions begin in one column"
     )
-    first, second = as_text(hits).splitlines()[1:]
-    assert first.endswith(f"{'x' * 48}  {'y' * 32}")
-    assert second.endswith(f"{'x' * 47}…  {'y' * 31}…")
+
+
+def test_words_without_weight_are_named():
+    assert notes(replace(HITS, unknown_words=("zebra",))) == ["zebra is unknown to this model; searched with the rest."]
+    assert notes(replace(HITS, unknown_words=("zebra", "qua\x1bgga"))) == [
+        "zebra, qua⟨U+001B⟩gga are unknown to this model; searched with the rest."
+    ]
+    many = tuple(f"w{number}" for number in range(12))
+    assert notes(replace(HITS, unknown_words=many))[0].startswith("w0, w1, ")
+    assert "w9 and 2 more words are unknown" in notes(replace(HITS, unknown_words=many))[0]
+    [note] = notes(replace(HITS, unknown_words=None))
+    assert "trained by an earlier version" in note
+    assert note in as_html(replace(HITS, unknown_words=None))
 
 
 def test_notes_say_what_is_left_out():
@@ -83,15 +135,16 @@ def test_control_characters_do_not_reach_the_terminal():
         payloads=({"caption": "a\x1b[31mred\nline\x9b", "labels": ["\u200b"]}, {}),
         missing_silos={"e\x1b": "x\ry"},
     )
-    assert as_lines(hits) == [
-        "  1 bits  nor⟨U+0007⟩th  a⟨U+001B⟩[31mred⟨U+000A⟩line⟨U+009B⟩  [⟨U+200B⟩]",
-        " 12 bits  far south      ⟨U+202E⟩txt.exe",
+    assert as_lines(hits, cells=120) == [
+        " 1 bits  nor⟨U+0007⟩th  a                a⟨U+001B⟩[31mred⟨U+000A⟩line⟨U+009B⟩  ⟨U+200B⟩",
+        "12 bits  far south      ⟨U+202E⟩txt.exe",
     ]
+    assert as_fields(hits)[0] == "1\tnor⟨U+0007⟩th\ta\ta⟨U+001B⟩[31mred⟨U+000A⟩line⟨U+009B⟩\t⟨U+200B⟩\t\t"
     assert notes(hits) == ["e⟨U+001B⟩ did not answer: x⟨U+000D⟩y"]
     assert as_text(hits).splitlines() == [
-        "#  distance  silo           caption                               labels",
-        "1    1 bits  nor⟨U+0007⟩th  a⟨U+001B⟩[31mred⟨U+000A⟩line⟨U+009B⟩  ⟨U+200B⟩",
-        "2   12 bits  far south      ⟨U+202E⟩txt.exe",
+        "#  distance  silo           id             caption                      labels",
+        "1    1 bits  nor⟨U+0007⟩th  a              a⟨U+001B⟩[31mred⟨U+000A⟩li…  ⟨U+200B⟩",
+        "2   12 bits  far south      ⟨U+202E⟩txt.…",
         "e⟨U+001B⟩ did not answer: x⟨U+000D⟩y",
     ]
     assert not {"\x07", "\x1b", "\x9b", "\n", "\r", "\u200b", "\u202e"} & set(as_html(hits))
@@ -115,7 +168,10 @@ def test_html_is_escaped():
 
 def test_html_has_a_column_of_previews_only_if_there_are_any():
     assert "<th>preview</th>" not in as_html(HITS)
-    assert "<tr><td>1</td><td>1 bits</td><td>north</td><td>two parrots</td><td>bird, red</td></tr>" in as_html(HITS)
+    assert (
+        "<tr><td>1</td><td>1 bits</td><td>north</td><td>a</td><td>two parrots</td><td>bird, red</td></tr>"
+        in as_html(HITS)
+    )
     shown = as_html(replace(HITS, payloads=({"preview": PREVIEW}, {})))
     assert "<tr><th>#</th><th>preview</th><th>distance</th>" in shown
     assert "<td>2</td><td></td><td>12 bits</td>" in shown

@@ -1,0 +1,91 @@
+"""The folder of a silo's picture files on this machine, stored beside the silo's index, so that hits can show paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from silohash.files import read_json, write_json
+from silohash.types import UserError
+
+SOURCE = "source.json"
+
+
+@dataclass(frozen=True)
+class PictureSource:
+    """The folder that the file names of a silo's items are relative to.
+
+    Attributes:
+        folder: absolute path of the folder when the items were indexed.
+        within: the folder relative to the run's ``data.path``, which may be moved with the run; None if it is elsewhere.
+    """
+
+    folder: Path
+    within: str | None = None
+
+    @classmethod
+    def of(cls, folder: Path, data_path: Path | None) -> PictureSource:
+        """Return the source for a folder.
+
+        Args:
+            folder: the folder of the picture files.
+            data_path: the run's ``data.path``, if the items belong to the run's archive; otherwise None.
+        """
+        absolute = folder.resolve()
+        if data_path is None or not absolute.is_relative_to(data_path.resolve()):
+            return cls(absolute)
+        return cls(absolute, absolute.relative_to(data_path.resolve()).as_posix())
+
+    def write(self, index_folder: Path) -> None:
+        """Write the source into the folder of a silo's index."""
+        write_json(index_folder / SOURCE, {"folder": str(self.folder), "within": self.within})
+
+    @classmethod
+    def read(cls, index_folder: Path) -> PictureSource | None:
+        """Return the source of a silo's index, or None if it was indexed without picture files.
+
+        Raises:
+            UserError: if the file is damaged.
+        """
+        path = index_folder / SOURCE
+        if not path.exists():
+            return None
+        content = read_json(path)
+        folder, within = (
+            (content.get(key) for key in ("folder", "within")) if isinstance(content, dict) else (None, None)
+        )
+        if not isinstance(folder, str) or not isinstance(within, str | None):
+            raise UserError(
+                f"{path} does not hold the folder of a silo's pictures. Index the silo again: silohash index"
+            )
+        return cls(Path(folder), within)
+
+    def folders(self, data_path: Path | None) -> Iterator[Path]:
+        """Yield the folders in which the picture files may lie: that of the run's current ``data.path`` comes first."""
+        if data_path is not None and self.within is not None:
+            yield data_path.resolve() / self.within
+        yield self.folder
+
+
+def find_file(folders: tuple[Path, ...], name: object) -> Path | None:
+    """Return the path of a picture file that exists in one of some folders, or None.
+
+    Args:
+        folders: folders on this machine.
+        name: file name relative to the folders, as a silo released it. A name that leads out of the folders is ignored.
+    """
+    if not isinstance(name, str) or not name or "\0" in name:
+        return None
+    relative = PurePath(name)
+    if relative.is_absolute() or ".." in relative.parts:
+        return None
+    candidates = (folder / relative for folder in folders)
+    return next((path for path in candidates if _is_file(path)), None)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,63 @@
+"""Known words to offer in place of a query that the model does not understand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+
+from silohash.features.base import Featuriser, Value
+from silohash.features.text import BagOfWords, QueryWords, no_known_word
+from silohash.types import UserError
+
+MOST_SIMILAR = 3
+"""Number of similar words that are offered per unknown word."""
+
+MOST_EXAMPLES = 8
+SIMILARITY = 0.7
+"""Lowest similarity of a word that is offered, from 0 to 1 (see `difflib.SequenceMatcher.ratio`)."""
+
+
+def query_words(
+    featuriser: Featuriser | None, value: Value, captions: Callable[[], Iterable[str]]
+) -> tuple[str, ...] | None:
+    """Return the words of a query that no training text held, which carry no weight in the query's code.
+
+    Args:
+        featuriser: the featurizer that encodes the query.
+        value: the query.
+        captions: returns captions to take words from. It is called only if no word of the query is known.
+
+    Returns:
+        The unknown words. There are none for pictures and vectors, and for featurizers that split words into pieces. None
+        if the run was trained by an earlier version, which did not store the words.
+
+    Raises:
+        UserError: if the query is a text without any known word.
+    """
+    if not isinstance(featuriser, BagOfWords) or not isinstance(value, str):
+        return ()
+    words = featuriser.query_words(value)
+    if words.known:
+        return words.unknown
+    raise UserError(f"{no_known_word(value, words)}{offer(words, known_captions(featuriser, captions()))}")
+
+
+def known_captions(featuriser: BagOfWords, captions: Iterable[str]) -> Counter[str]:
+    """Return the known words of captions, with the number of captions that hold each."""
+    counts = Counter(word for caption in captions for word in set(featuriser.rule.words(caption)))
+    return Counter({word: count for word, count in counts.items() if featuriser.knows(word)})
+
+
+def offer(words: QueryWords, known: Counter[str]) -> str:
+    """Return a sentence that names known words: similar ones if there are any, otherwise the most frequent ones."""
+    similar = _similar(words.unknown or (), sorted(known))
+    if similar:
+        return f" Similar known words: {', '.join(similar)}."
+    frequent = sorted(known, key=lambda word: (-known[word], word))[:MOST_EXAMPLES]
+    return f" Examples of known words: {', '.join(frequent)}." if frequent else ""
+
+
+def _similar(unknown: Sequence[str], known: Sequence[str]) -> list[str]:
+    found = (get_close_matches(word, known, MOST_SIMILAR, SIMILARITY) for word in unknown)
+    return list(dict.fromkeys(word for words in found for word in words))
