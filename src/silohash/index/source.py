@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from silohash.files import read_json, write_json
-from silohash.types import UserError
 
 SOURCE = "source.json"
+INDEX_AGAIN = "Index the silo again: silohash index"
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,7 @@ class PictureSource:
             UserError: if the file is damaged.
         """
         path = index_folder / SOURCE
-        if not path.exists():
-            return None
-        content = read_json(path)
-        folder, within = (
-            (content.get(key) for key in ("folder", "within")) if isinstance(content, dict) else (None, None)
-        )
-        if not isinstance(folder, str) or not isinstance(within, str | None):
-            raise UserError(
-                f"{path} does not hold the folder of a silo's pictures. Index the silo again: silohash index"
-            )
-        return cls(Path(folder), within)
+        return read_json(path, PictureSource, remedy=INDEX_AGAIN) if path.exists() else None
 
     def folders(self, data_path: Path | None) -> Iterator[Path]:
         """Yield the folders in which the picture files may lie: that of the run's current ``data.path`` comes first."""
