@@ -37,15 +37,27 @@ def new(
     data: Annotated[
         str, typer.Option(metavar="ARCHIVE", help="Name of an archive, or path of your own folder.")
     ] = "glyphs",
+    backbone: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Published network for photographs: clip, siglip, dinov2+minilm, dinov2, or the folder of one.",
+        ),
+    ] = "",
 ) -> None:
-    """Write a commented config for silohash train."""
+    """Write a commented config for silohash train.
+
+    Nothing is downloaded. The config of a published network has a key that permits the download.
+    """
     from silohash.config.template import config_template
     from silohash.files import write_text
 
     if file.exists():
         raise UserError(f'"{file}" already exists. Choose another name, or remove the file first.')
-    write_text(file, config_template(file, local=local, federated=federated, data=data))
+    write_text(file, config_template(file, local=local, federated=federated, data=data, backbone=backbone))
     print_status(f"Wrote {file}. Next: silohash train {file} --out runs/{file.stem}")
+    if backbone:
+        print_status(f"Nothing is downloaded unless {file} permits it with download = true.")
 
 
 def train(

@@ -11,8 +11,10 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from silohash.config.backbones import PublishedBackbone, feature_tables, find_backbone
 from silohash.config.sections import RunConfig
 from silohash.config.toml import toml_value
+from silohash.data.archive import Archive
 from silohash.data.catalogue import ARCHIVES, named_or_folder
 from silohash.federated import FEDERATED_METHODS
 from silohash.local import LOCAL_METHODS
@@ -22,7 +24,11 @@ WIDTH = 116
 """Columns of a comment, after "# "."""
 
 
-def config_template(file: Path, *, local: str, federated: str, data: str) -> str:
+SMALL_ARCHIVE = 2_500
+"""A folder with fewer training items than this gets smaller batches and more local epochs."""
+
+
+def config_template(file: Path, *, local: str, federated: str, data: str, backbone: str = "") -> str:
     """Return a commented TOML config.
 
     Args:
@@ -30,17 +36,25 @@ def config_template(file: Path, *, local: str, federated: str, data: str) -> str
         local: the name of the local method.
         federated: the name of the federated method.
         data: the name of an archive, or the path of a folder.
+        backbone: a published network: one of `silohash.config.backbones.BACKBONES`, or the path of a folder. Empty to train
+            the towers from scratch.
 
     Raises:
-        UserError: if there is no such method, or it cannot be imported.
+        UserError: if there is no such method or backbone, or a method cannot be imported.
     """
-    tasks, tasks_comment = _tasks(data)
+    published = find_backbone(backbone, file) if backbone else None
+    archive = _opened(data)
+    present = MODALITIES if archive is None else _present(archive)
+    networks = "" if published is None else _network_tables(published, present)
+    tasks, tasks_comment = _tasks(archive)
     chosen: dict[str, dict[str, Any]] = {
         "data": {"name": data} if data in ARCHIVES else {"path": _relative(data, file)},
         "local": {"name": local},
         "federated": {"name": federated},
         "evaluate": {"tasks": tasks} if tasks else {},
     }
+    for section, values in _settings_for(data, archive).items():
+        chosen[section] = {**chosen.get(section, {}), **values}
     methods = {"local": LOCAL_METHODS.resolve(local), "federated": FEDERATED_METHODS.resolve(federated)}
     comments = {section: {"preset": _presets_comment(section, chosen[section]["name"], methods[section])}
                 for section in methods}  # fmt: skip
@@ -48,6 +62,9 @@ def config_template(file: Path, *, local: str, federated: str, data: str) -> str
     seed = RunConfig.model_fields["seed"]
     parts = [f"# silohash train {file} --out runs/{file.stem}\n", f"# {seed.description}\nseed = {seed.default}\n"]
     for section, kind in _tables():
+        if section == "features" and networks:
+            parts.append(networks)
+            continue
         keys = _keys(kind, chosen.get(section, {}), comments.get(section, {}), skip_unset=section == "data")
         parts += [f"\n[{section}]\n", keys]
         if section in methods:
@@ -72,13 +89,43 @@ def _presets_comment(section: str, name: str, method: Any) -> str:  # noqa: ANN4
     return f"Presets of {name}: {presets}. `silohash list {section} {name}` shows their values."
 
 
-def _tasks(data: str) -> tuple[list[Task], str]:
-    """Return the tasks that an archive allows and the comment on them; both empty to use the defaults."""
+def _opened(data: str) -> Archive | None:
+    """Return the archive, or None if it does not exist yet."""
     try:
-        archive = named_or_folder(data)
+        return named_or_folder(data)
     except UserError:
+        return None
+
+
+def _present(archive: Archive) -> tuple[Modality, ...]:
+    return tuple(modality for modality in MODALITIES if archive.has(modality).any())
+
+
+def _network_tables(published: PublishedBackbone, present: tuple[Modality, ...]) -> str:
+    """Return the tables that turn items into vectors with a published network."""
+    text = ""
+    for modality, paragraphs, keys in feature_tables(published, present):
+        comment = "".join(f"{line}\n" for paragraph in paragraphs for line in _comment(paragraph))
+        download = "download = false\n" if published.megabytes else ""
+        text += f"\n[features.{modality}]\n{comment}{keys}{download}"
+    return text
+
+
+def _settings_for(data: str, archive: Archive | None) -> dict[str, dict[str, Any]]:
+    """Return the batch size and the local epochs for a user's folder with few training items."""
+    items = 0 if archive is None or data in ARCHIVES else len(archive.split("train"))
+    if not 0 < items < SMALL_ARCHIVE:
+        return {}
+    steps = items / RunConfig.model_fields["partition"].default.silos / 4
+    batch = next(size for size in (128, 64, 32, 16, 8) if size <= steps or size == 8)
+    return {"train": {"batch": batch}, "federated": {"local_epochs": 10}}
+
+
+def _tasks(archive: Archive | None) -> tuple[list[Task], str]:
+    """Return the tasks that an archive allows and the comment on them; both empty to use the defaults."""
+    if archive is None:
         return [], 'i2t, t2i, i2i, t2t. Use ["i2i"] if there are only images, and ["t2t"] if there are only texts.'
-    present: list[Modality] = [modality for modality in MODALITIES if archive.has(modality).any()]
+    present = _present(archive)
     if len(present) == len(MODALITIES):
         return [], ""
     possible = [task for task in TASKS if {query_modality(task), database_modality(task)} <= set(present)]

@@ -32,7 +32,7 @@ from silohash.locks import INPUTS
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.runtime.evaluation import check_settings
 from silohash.runtime.events import JsonLines, Observer
-from silohash.runtime.prepared import Prepared, fit_featurisers, prepare, training_silos
+from silohash.runtime.prepared import Prepared, fit_featurisers, prepare, remarks_on, training_silos
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import Run, archive_of
 from silohash.runtime.runner import InProcess, Runner, WorkerProcesses
@@ -79,6 +79,8 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     if archive.folder is not None and (unused := unused_columns(archive.columns, [parts.params.get("column")])):
         notify(unused)
     prepared, featurisers = prepare_run(archive, parts, resolved)
+    for remark in remarks_on(prepared, featurisers):
+        notify(remark)
     check_settings(archive, tuple(featurisers), config.evaluate)
     run = Run.create(folder, resolved, parts, environment(config))
     _train(run, prepared, featurisers, observers, notify)

@@ -17,6 +17,7 @@ from silohash.config.sections import ModelConfig, RunConfig
 from silohash.data.archive import Archive
 from silohash.data.partition.base import Partition
 from silohash.features.base import Featuriser, add_statistics
+from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
 from silohash.features.tokens import TokenFeatures
 from silohash.features.vectors import pixel_statistics, vectors
@@ -35,6 +36,9 @@ from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.types import MODALITIES, Arrays, Modality, Rows, UserError
 
 PUBLISHED = "published.safetensors"
+FEW_PHOTOGRAPHS = 5_000
+"""With fewer color pictures than this, a tower that is trained from scratch does not learn what photographs show."""
+
 FEWEST_WITH_VALIDATION = 4
 """A silo with fewer training items than this does not hold any back for validation."""
 
@@ -281,6 +285,21 @@ def prepare(
         arrays=arrays,
         published=published_weights(spec.towers),
     )
+
+
+def remarks_on(prepared: Prepared, featurisers: Mapping[Modality, Featuriser]) -> list[str]:
+    """Return what a user should know about the inputs before the training starts, as sentences."""
+    featuriser = featurisers.get("image")
+    if not isinstance(featuriser, PixelFeatures) or featuriser.channels != 3 or prepared.config.model.image:
+        return []
+    count = int(prepared.arrays["has_image"].sum())
+    if count >= FEW_PHOTOGRAPHS:
+        return []
+    return [
+        f"The image tower is trained from scratch on {count:,} color pictures, which can teach it colors and simple shapes, "
+        "but not what photographs show. For photographs, start from a published network: silohash new CONFIG --data FOLDER "
+        "--backbone clip"
+    ]
 
 
 def check_methods(

@@ -80,3 +80,39 @@ def test_template_for_a_method_that_there_is_not(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did you mean"):
         config_template(tmp_path / "new.toml", local="dcmm", federated="fedavg", data="glyphs")
     assert suggestion("x", []) == ""
+
+
+def test_template_with_a_backbone_has_a_table_per_modality_and_downloads_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "new.toml"
+    written = config_template(file, local="dcmh", federated="fedavg", data=str(tmp_path / "no"), backbone="clip")
+    file.write_text(written, encoding="utf-8")
+    features = load_config(file).features
+    table = {"kind": "huggingface", "model": "openai/clip-vit-large-patch14", "download": False}
+    assert (features.image, features.text) == (table, table)
+    assert "1.7 GB" in written
+    assert max(map(len, written.splitlines())) <= 120
+    assert written.index("[features.text]") < written.index("\n[model]\n")
+    allowed = load_config(file, ["features.image.download=true"]).features
+    assert (allowed.image["download"], allowed.text["download"]) == (True, False)
+
+
+def test_template_with_a_backbone_leaves_a_missing_modality_out(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "archive", count=30, image=None, text="words")
+    file = tmp_path / "new.toml"
+    written = config_template(file, local="dcmh", federated="fedavg", data=str(archive), backbone="clip")
+    file.write_text(written, encoding="utf-8")
+    features = load_config(file).features
+    assert (features.image, features.text["kind"]) == ({}, "huggingface")
+    with pytest.raises(UserError, match="did you mean"):
+        config_template(file, local="dcmh", federated="fedavg", data=str(archive), backbone="siglp")
+
+
+@pytest.mark.parametrize(("items", "batch", "epochs"), [(30, 8, 10), (240, 8, 10), (960, 32, 10), (3300, 128, 2)])
+def test_template_for_few_items_has_smaller_batches_and_more_epochs(
+    tmp_path: Path, items: int, batch: int, epochs: int
+) -> None:
+    archive = write_archive(tmp_path / "archive", count=items, text="words")  # five of six are training items
+    file = tmp_path / "new.toml"
+    file.write_text(config_template(file, local="dcmh", federated="fedavg", data=str(archive)), encoding="utf-8")
+    config = load_config(file)
+    assert (config.train.batch, config.federated.local_epochs) == (batch, epochs)

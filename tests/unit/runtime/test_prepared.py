@@ -11,6 +11,8 @@ import torch
 from silohash.config.load import resolve
 from silohash.data.partition.base import SiloRows, partition
 from silohash.features import featuriser
+from silohash.features.given import GivenFeatures
+from silohash.features.image import PixelFeatures
 from silohash.features.vectors import pixel_statistics, vectors
 from silohash.local.base import SiloData
 from silohash.runtime.experiment import prepare_run
@@ -19,11 +21,12 @@ from silohash.runtime.prepared import (
     fit_featurisers,
     input_scale,
     prepare,
+    remarks_on,
     training_silos,
 )
 from silohash.types import UserError
 from tests.archives import made_up_archive
-from tests.runs import same_arrays, tiny_config
+from tests.runs import prepared, same_arrays, tiny_config
 
 CPU = torch.device("cpu")
 
@@ -178,3 +181,23 @@ def test_methods_that_need_what_is_not_there(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(type(given.federated), "min_modalities", 2)
     with pytest.raises(UserError, match='"fedavg" needs 2 modalities, and archive "made-up" has 1'):
         prepare(one, silos, {"image": featuriser("image", one.image, {})}, given)
+
+
+def test_few_color_pictures_for_a_tower_from_scratch_are_remarked() -> None:
+    inputs = prepared((30, 20), validation=5)
+    (remark,) = remarks_on(inputs, {"image": PixelFeatures(channels=3)})
+    assert remark.startswith("The image tower is trained from scratch on 60 color pictures, which can teach it colors")
+    assert remark.endswith("silohash new CONFIG --data FOLDER --backbone clip")
+    assert remarks_on(inputs, {"image": PixelFeatures(channels=1)}) == []
+    assert remarks_on(inputs, {"image": GivenFeatures("image", 16)}) == []
+    assert remarks_on(inputs, {}) == []
+    tuned = prepared((30, 20), model={"image": {"backbone": "huggingface"}})
+    assert remarks_on(tuned, {"image": PixelFeatures(channels=3)}) == []
+
+
+@pytest.mark.parametrize(("without", "count"), [(0, 0), (1, 1)])
+def test_pictures_are_few_below_a_limit(monkeypatch: pytest.MonkeyPatch, without: int, count: int) -> None:
+    monkeypatch.setattr("silohash.runtime.prepared.FEW_PHOTOGRAPHS", 60)
+    inputs = prepared((30, 20), validation=5)
+    inputs.arrays["has_image"][:without] = False
+    assert len(remarks_on(inputs, {"image": PixelFeatures(channels=3)})) == count
