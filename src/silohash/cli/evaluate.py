@@ -10,6 +10,7 @@ import typer
 
 from silohash.cli.console import print_json, print_result, print_table, spinner
 from silohash.cli.help import TRAIN, add_command
+from silohash.types import UserError
 
 
 def register(app: typer.Typer) -> None:
@@ -53,9 +54,12 @@ def evaluate(
     chosen = {name: value for name, value in given.items() if value}
     check_section(EvaluateConfig, chosen, where="evaluate")
     from silohash.report.tables import console as as_table
+    from silohash.runtime.measurable import unmeasured
     from silohash.runtime.run import Run
 
     found = Run.open(run)
+    if sentence := unmeasured(found.archive):
+        raise UserError(sentence)
     with spinner("Evaluating"):
         from silohash.report.finish import measure_run
         from silohash.runtime.evaluation import evaluate_run

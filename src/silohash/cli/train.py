@@ -184,8 +184,8 @@ def _print_results(finished: list[Run], *, as_json: bool) -> None:
 
         print_json({"runs": [str(run.folder) for run in finished], "results": [asdict(row) for row in rows]})
         return
-    print_result(headline(rows).sentence)
     if rows:
+        print_result(headline(rows).sentence)
         print_table(as_table(rows, percent=True))
     for run in finished:
         print_result(f"Report: {run.report_path}")

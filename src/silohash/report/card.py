@@ -20,6 +20,7 @@ from silohash.files import write_text
 from silohash.report.gather import facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS, visible_value
 from silohash.report.tables import choices, markdown
+from silohash.runtime.measurable import unmeasured
 from silohash.runtime.run import Run
 from silohash.types import MODALITIES, MethodCard, Modality
 from silohash.visible import markdown as markdown_of
@@ -65,7 +66,8 @@ def card_text(run: Run) -> str:
         labels_at_query=labels_at_query(measured.cards),
         data=data_facts(run, known),
         cards=measured.cards,
-        figures=Markup(markdown(measured.rows, percent=True)),  # noqa: S704  a table, whose line breaks stay
+        figures=Markup(markdown(measured.rows, percent=True)) if measured.rows else "",  # noqa: S704  a table
+        unmeasured=unmeasured(run.archive),
         evaluations={name: words for name, words in EVALUATION_WORDS.items() if name in evaluations},
         choices=choices(measured.rows[0]) if measured.rows else "not recorded",
         round=f"The model is from round {saved.round + 1} of {len(run.rounds())}.",

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.types import MethodCard, ResultRow, Task
 
-WarningKind: TypeAlias = Literal["training", "rejected update", "skipped rows"]
+WarningKind: TypeAlias = Literal["training", "rejected update", "skipped rows", "archive"]
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,8 @@ class ReportData:
         label_table: number of items per silo and label; None without labels.
         examples: example searches; None if the run has none.
         silos: one summary per silo.
-        warnings: skipped rows, rejected updates and warnings during training.
+        warnings: warnings about the archive, skipped rows, rejected updates and warnings during training.
+        unmeasured: why the first run has no figures, as a sentence; empty if it has them.
     """
 
     title: str
@@ -165,6 +166,7 @@ class ReportData:
     examples: Examples | None = None
     silos: tuple[SiloSummary, ...] = ()
     warnings: tuple[ReportWarning, ...] = field(default=())
+    unmeasured: str = ""
 
     @property
     def rows(self) -> list[ResultRow]:

@@ -27,8 +27,9 @@ from silohash.forms import damaged
 from silohash.index.codes import Words
 from silohash.report.content import ExampleHit, ExampleItem, Examples, ExampleSearch
 from silohash.report.style import short
-from silohash.runtime.evaluation import Evaluator, measurable_tasks
+from silohash.runtime.evaluation import Evaluator
 from silohash.runtime.indexing import display_text
+from silohash.runtime.measurable import measurable_tasks
 from silohash.search.hits import Hits
 from silohash.search.merge import merge
 from silohash.search.order import question_key, tie_order

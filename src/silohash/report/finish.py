@@ -9,6 +9,7 @@ from silohash.report.gather import report_data
 from silohash.report.page import write_report
 from silohash.report.tables import write_results
 from silohash.runtime.evaluation import Evaluator, Figures
+from silohash.runtime.measurable import unmeasured
 from silohash.runtime.per_query import write_per_query
 from silohash.runtime.run import Run
 
@@ -24,18 +25,19 @@ def measure_run(run: Run) -> Figures:
     """Measure a trained run as its config says, and write the figures.
 
     ``results.csv`` is written after the files that belong to it, so a run that has it is complete. The card shows the
-    figures and is written last.
+    figures and is written last. A run whose archive does not have queries gets files without figures.
 
     Raises:
-        UserError: if the run has no model, its archive has no labels, queries or database, or another process writes to
+        UserError: if the run does not have a model, its archive lacks labels or a database, or another process writes to
             the run.
     """
     with run.writing():
-        evaluator = Evaluator(run, run.config.evaluate)
-        figures = evaluator.figures()
+        evaluator = None if unmeasured(run.archive) else Evaluator(run, run.config.evaluate)
+        figures = Figures(rows=[], curves=[]) if evaluator is None else evaluator.figures()
         write_json(run.curves_path, [curve.to_json() for curve in figures.curves])
         write_per_query(run.per_query_path, figures)
-        write_examples(run.examples_path, draw_examples(evaluator))
+        if evaluator is not None:
+            write_examples(run.examples_path, draw_examples(evaluator))
         write_results(run.results_path, figures.rows)
         write_card(run)
     return figures

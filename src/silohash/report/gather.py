@@ -19,6 +19,7 @@ from silohash.report.examples import MEASURE_AGAIN, read_examples, released
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.report.tables import choices, read_results
 from silohash.runtime.events import RUN_AGAIN
+from silohash.runtime.measurable import unmeasured
 from silohash.runtime.run import Run
 from silohash.search.silos import POLICIES
 from silohash.types import Task
@@ -50,6 +51,7 @@ def report_data(runs: Sequence[Run], *, title: str = "", examples: bool = True) 
         examples=_examples(first) if examples else None,
         silos=silo_summaries(first),
         warnings=tuple(warning for run in runs for warning in warnings(run)),
+        unmeasured=unmeasured(first.archive),
     )
 
 
@@ -69,7 +71,11 @@ def facts(run: Run) -> dict[str, str]:
     measured = read_results(run.results_path)
     return {
         "data": f"{card.name} ({len(run.archive):,} items), protocol {card.protocol}",
-        "evaluation": choices(measured[0]) if measured else "not recorded",
+        "evaluation": choices(measured[0])
+        if measured
+        else "not measured"
+        if unmeasured(run.archive)
+        else "not recorded",
         "license of the data": card.licence,
         "partition": f"{run.partition.kind} over {len(run.partition.silos)} silos{f' ({parameters})' if parameters else ''}",
         "local method": f"{config.local.name}, preset {config.local.preset}{_given(config.local)}",
@@ -221,8 +227,10 @@ def _drifts(run: Run) -> list[float | None]:
 
 
 def warnings(run: Run) -> list[ReportWarning]:
-    """Return what a reader needs to know: skipped rows, rejected updates, and warnings about silos during training."""
-    found = [ReportWarning("skipped rows", sentence) for sentence in run.archive.card.skipped]
+    """Return what a reader needs to know: warnings about the archive and about silos, skipped rows, rejected updates."""
+    card = run.archive.card
+    found = [ReportWarning("archive", sentence) for sentence in card.warnings]
+    found += [ReportWarning("skipped rows", sentence) for sentence in card.skipped]
     for record in run.rounds():
         found += [
             ReportWarning("rejected update", f"{run.name}, round {record.round + 1}, {silo.silo}: {silo.rejected}")

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from silohash.files import write_text
 from silohash.report import plots, tables
 from silohash.report.content import ReportData
-from silohash.report.headline import headline
+from silohash.report.headline import Headline, headline
 from silohash.report.plots import TASK_WORDS, LabelTable, RadiusCurve
 from silohash.report.style import SERIES
 from silohash.types import ResultRow, database_modality, query_modality
@@ -60,7 +60,7 @@ def render(data: ReportData) -> str:
     environment.filters["nobreak"] = lambda text: str(text).replace(" %", "\u00a0%")
     return environment.get_template("report.html").render(
         data=data,
-        headline=headline(data.fair_rows),
+        headline=_headline(data),
         comparison=tables.compare(data.fair_rows) if len(data.runs) > 1 else None,
         unfair=[run for run in data.runs if run.needs_label_at_query],
         cards=list({card.key: card for run in data.runs for card in run.cards}.values()),
@@ -80,6 +80,13 @@ def render(data: ReportData) -> str:
         picked=_picked,
         **_drawings(data),
     )
+
+
+def _headline(data: ReportData) -> Headline:
+    """Return the headline of the figures, or the reason why there are none."""
+    if data.unmeasured and not data.rows:
+        return Headline(sentence="This model was trained without being measured.", explanation=data.unmeasured)
+    return headline(data.fair_rows)
 
 
 def visible_value(value: object) -> object:

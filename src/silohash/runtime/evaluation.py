@@ -34,7 +34,6 @@ import numpy.typing as npt
 from silohash import __version__
 from silohash.config.load import check_section
 from silohash.config.sections import EvaluateConfig
-from silohash.data.archive import Archive
 from silohash.encode.weights import GLOBAL
 from silohash.evaluate.curves import precision_recall
 from silohash.evaluate.measures import Measure, PerQuery, evaluate_all
@@ -43,8 +42,8 @@ from silohash.evaluate.significance import bootstrap_interval
 from silohash.evaluate.ties import histogram
 from silohash.files import digest_json
 from silohash.index.codes import Words
-from silohash.registry import suggestion
 from silohash.runtime.codes import RunCodes
+from silohash.runtime.measurable import counted_items, ignored_labels, labels_of, measurable_tasks
 from silohash.runtime.run import Run
 from silohash.types import (
     MODALITIES,
@@ -53,7 +52,6 @@ from silohash.types import (
     ResultRow,
     Rows,
     Task,
-    UserError,
     database_modality,
     query_modality,
 )
@@ -132,33 +130,6 @@ def evaluate_run(run: Run, **instead: Sequence[str] | None) -> Figures:
     return Evaluator(run, settings).figures()
 
 
-def check_settings(archive: Archive, modalities: Sequence[Modality], settings: EvaluateConfig) -> None:
-    """Check before training that the configured figures can be computed after it.
-
-    Raises:
-        UserError: if the archive lacks labels or a label in ``ignore_labels``, or the model cannot perform any task.
-    """
-    _labels_of(archive)
-    measurable_tasks(settings.tasks, modalities)
-    for name in settings.ignore_labels:
-        _label(name, archive.label_names)
-
-
-def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> list[Task]:
-    """Return the tasks whose modalities the model encodes.
-
-    Raises:
-        UserError: if the model cannot perform any of the tasks.
-    """
-    found = [task for task in tasks if {query_modality(task), database_modality(task)} <= set(modalities)]
-    if not found:
-        raise UserError(
-            f"The model encodes {' and '.join(modalities)} only, so none of the tasks {', '.join(tasks)} can be "
-            "measured. Set evaluate.tasks."
-        )
-    return found
-
-
 class Evaluator:
     """Encode a run's queries and database items, and compute the figures."""
 
@@ -166,20 +137,9 @@ class Evaluator:
         archive = run.archive
         self.run = run
         self.settings = settings
-        self.labels = _labels_of(archive)
-        self.ignore = tuple(_label(name, archive.label_names) for name in settings.ignore_labels)
-        counted = np.full(len(archive), fill_value=True)
-        if self.ignore:
-            counted = np.asarray(np.delete(self.labels, self.ignore, axis=1).any(axis=1))
-        self.queries, self.database = (
-            rows[counted[rows]] for rows in (archive.split("query"), archive.split("database"))
-        )
-        for name, rows in (("query", self.queries), ("database", self.database)):
-            if not len(rows):
-                raise UserError(
-                    f'Archive "{archive.card.name}" has no items in the split "{name}" to evaluate on. '
-                    "Assign items to it, or list fewer labels in evaluate.ignore_labels."
-                )
+        self.labels = labels_of(archive)
+        self.ignore = ignored_labels(archive, settings)
+        self.queries, self.database = counted_items(archive, self.labels, self.ignore)
         self._codes = RunCodes(run, np.union1d(self.queries, self.database))
         # The first silo that holds a row's modality; -1 if no silo holds it.
         self.owner = {modality: np.full(len(archive), -1) for modality in MODALITIES}
@@ -381,18 +341,3 @@ def _curve(task: Task, parts: Sequence[Part], bits: int) -> Curve:
         recall=np.mean([curve.recall for curve in found], axis=0),
         prior=float(prior),
     )
-
-
-def _labels_of(archive: Archive) -> npt.NDArray[np.uint8]:
-    if archive.labels is None:
-        raise UserError(
-            f'Archive "{archive.card.name}" has no labels, so it is unknown which items are relevant to a query. '
-            'Add a column "labels" to its metadata.'
-        )
-    return archive.labels
-
-
-def _label(name: str, names: Sequence[str]) -> int:
-    if name not in names:
-        raise UserError(f'evaluate.ignore_labels: there is no label "{name}"{suggestion(name, names)}.')
-    return list(names).index(name)

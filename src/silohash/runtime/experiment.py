@@ -30,8 +30,8 @@ from silohash.federated.base import FederationInfo
 from silohash.files import explaining_disk_errors
 from silohash.locks import INPUTS
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
-from silohash.runtime.evaluation import check_settings
 from silohash.runtime.events import JsonLines, Observer
+from silohash.runtime.measurable import check_settings, unmeasured
 from silohash.runtime.prepared import Prepared, fit_featurisers, prepare, remarks_on, training_silos
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import Run, archive_of
@@ -82,6 +82,8 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     for remark in remarks_on(prepared, featurisers):
         notify(remark)
     check_settings(archive, tuple(featurisers), config.evaluate)
+    if sentence := unmeasured(archive):
+        notify(sentence)
     run = Run.create(folder, resolved, parts, environment(config))
     _train(run, prepared, featurisers, observers, notify)
     return run

@@ -54,3 +54,44 @@ def test_run_is_complete_only_once_its_results_are_there(
         measure_run(Run(tmp_path))
     assert Run(tmp_path).curves_path.exists()
     assert not Run(tmp_path).results_path.exists()
+
+
+@pytest.fixture(scope="module")
+def without_queries(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished run whose archive has no queries, and a column whose name looks misspelled."""
+    folder = tmp_path_factory.mktemp("unmeasured")
+    archive = runs.write_archive(folder / "archive", count=48)
+    table = (archive / "metadata.csv").read_text(encoding="utf-8").replace(",query,", ",train,")
+    (archive / "metadata.csv").write_text(table.replace("id,text,", "id,caption,"), encoding="utf-8")
+    trained = runs.train(archive, folder / "run", federated={"rounds": 2})
+    finish_run(trained)
+    return Run(trained.folder)
+
+
+def test_an_archive_without_queries_gives_a_complete_run_without_figures(without_queries: Run) -> None:
+    run = without_queries
+    assert all(getattr(run, name).stat().st_size for name in FILES if name != "examples_path")
+    assert not run.examples_path.exists()
+    assert read_results(run.results_path) == []
+    assert [record.validation is not None for record in run.rounds()] == [True, True]
+    page, card = (path.read_text(encoding="utf-8") for path in (run.report_path, run.card_path))
+    assert "<h1>This model was trained without being measured.</h1>" in page
+    assert "All figures" not in page
+    for text in (page, card):
+        assert "does not have items in the split" in text
+    assert "not measured" in page
+    assert "Figures are in percent" not in card
+    assert "Protocol: " not in card
+    assert "The model is from round" in card
+
+
+def test_warnings_about_the_archive_are_in_the_report(without_queries: Run) -> None:
+    page = without_queries.report_path.read_text(encoding="utf-8")
+    assert "<b>Archive.</b> The column &#34;caption&#34; is not used (did you mean &#34;text&#34;?)." in page
+
+
+def test_measuring_without_queries_again_leaves_the_same_files(without_queries: Run) -> None:
+    before = without_queries.card_path.read_bytes()
+    figures = measure_run(Run(without_queries.folder))
+    assert (figures.rows, figures.curves) == ([], [])
+    assert without_queries.card_path.read_bytes() == before

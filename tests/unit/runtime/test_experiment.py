@@ -142,8 +142,39 @@ def test_skipped_rows_are_said(tmp_path: Path) -> None:
     np.save(own / "image.npy", values)
     said: list[str] = []
     experiment.train(resolve(tiny_config(own, federated={"rounds": 1})), tmp_path / "run", notify=said.append)
+    assert [line[:47] for line in said] == [
+        "skipped: metadata.csv, row 9: image.npy holds N",
+        'Columns that are not used: "place". A partition',
+    ]
+    said.clear()
+    by_place = tiny_config(own, federated={"rounds": 1}, partition={"kind": "column", "column": "place"})
+    experiment.train(resolve(by_place), tmp_path / "by-place", notify=said.append)
     assert len(said) == 1
-    assert said[0].startswith("skipped: metadata.csv, row 9: image.npy holds NaN")
+
+
+def test_an_archive_without_queries_is_trained_and_this_is_stated(tmp_path: Path) -> None:
+    own = write_archive(tmp_path / "archive", count=48)
+    table = (own / "metadata.csv").read_text(encoding="utf-8")
+    (own / "metadata.csv").write_text(table.replace(",query,", ",train,"), encoding="utf-8")
+    said: list[str] = []
+    settings = {"federated": {"rounds": 2}, "evaluate": {"validation": 0}}
+    run = experiment.train(resolve(tiny_config(own, **settings)), tmp_path / "run", notify=said.append)
+    assert said[-1].startswith('Archive "archive" does not have items in the split "query"')
+    assert run.model.round == 1
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_links_out_of_the_archive_are_followed_by_the_config(tmp_path: Path, follow: bool) -> None:
+    own = write_archive(tmp_path / "archive", count=48)
+    (own / "image.npy").rename(tmp_path / "image.npy")
+    (own / "image.npy").symlink_to(tmp_path / "image.npy")
+    config = resolve(tiny_config(own, data={"follow_links": follow}, federated={"rounds": 1}))
+    if follow:
+        assert experiment.train(config, tmp_path / "run").archive.image is not None
+        return
+    with pytest.raises(UserError, match=r"Set follow_links = true in \[data\]"):
+        experiment.train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_checkpoint_tells_the_round(run: Run) -> None:
