@@ -76,7 +76,7 @@ def test_observers_hear_of_every_round_and_of_the_end(archive: Path, tmp_path: P
     config = tiny_config(archive, federated={"rounds": 2})
     experiment.train(resolve(config), tmp_path / "run", observers=[listener], notify=said.append)
     assert (listener.first_round, len(listener.records), listener.finished) == (0, 2, True)
-    assert [line[:32] for line in said] == ["Columns that are not used: \"plac"]
+    assert [line[:32] for line in said] == ['Columns that are not used: "plac']
     again = Records()
     experiment.resume(Run.open(tmp_path / "run"), observers=[again])
     assert (again.first_round, again.records) == (2, [])
