@@ -21,6 +21,7 @@ from silohash.index.base import Index, IndexManifest, Keys
 from silohash.index.codes import CodeBytes, Codes, Words, from_bytes, to_bytes
 from silohash.index.database import ENTRY_ROWS, Database, create_file
 from silohash.index.items import ItemRows, check_items
+from silohash.index.small import SMALL_ITEMS, SmallIndex
 from silohash.types import UserError
 
 Engine = Literal["flat", "faiss"]
@@ -149,7 +150,9 @@ class Store:
         self._database.rewrite()
 
     def load(self, engine: Engine = "flat") -> Index:
-        """Build the index in memory from the live codes. If numba is not installed, faiss replaces the flat engine.
+        """Build the index in memory from the live codes.
+
+        The flat engine is a `SmallIndex` for few items. For more items, faiss replaces it if numba is not installed.
 
         Args:
             engine: "flat" or "faiss".
@@ -158,7 +161,8 @@ class Store:
             UserError: if the file is damaged, or the engine is unknown or not installed.
         """
         with self._database.reading():
-            index = empty_index(engine, self.manifest)
+            small = engine == "flat" and self.manifest.count <= SMALL_ITEMS
+            index: Index = SmallIndex(self.manifest.bits) if small else empty_index(engine, self.manifest)
             for keys, packed in self._database.live():
                 index.add(keys, from_bytes(packed, self.manifest.bits))
         return index

@@ -1,0 +1,103 @@
+"""An exact index for few items, computed with NumPy alone.
+
+Loading the compiled kernels of `FlatIndex` takes longer than a search among few items, and compiling them takes seconds when
+silohash has just been installed. Results equal those of `FlatIndex`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.index.base import Allowed, Keys, Neighbors, allowed_keys, check_k, check_keys, check_radius, positions
+from silohash.index.codes import Words, check_words, word_count, word_type
+
+SMALL_ITEMS = 100_000
+"""Indexes of at most this many items are searched with NumPy."""
+
+
+class SmallIndex:
+    """Codes in memory, in ascending order of their keys.
+
+    Example:
+        >>> from silohash.index.codes import pack
+        >>> index = SmallIndex(8)
+        >>> index.add(np.array([7, 9]), pack([[1] * 8, [-1] * 8]))
+        >>> index.search(pack([[1] * 7 + [-1]]), 1).keys
+        array([[7]])
+    """
+
+    exact = True
+
+    def __init__(self, bits: int) -> None:
+        """Create an empty index for codes of ``bits`` bits, from 8 to 256."""
+        self.bits = bits
+        self._keys: Keys = np.empty(0, np.int64)
+        self._words: Words = np.empty((0, word_count(bits)), word_type(bits))
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def keys(self) -> Keys:
+        """Live keys, in ascending order."""
+        return self._keys
+
+    def add(self, keys: Keys, words: Words) -> None:
+        """Add codes under keys. An existing key gets the new code.
+
+        Raises:
+            UserError: if keys or words do not have the form that `FlatIndex.add` describes.
+        """
+        checked = check_words(words, self.bits)
+        given = check_keys(keys, len(checked))
+        self.remove(given)
+        both = np.concatenate([self._keys, given])
+        order = np.argsort(both, kind="stable")
+        self._keys, self._words = both[order], np.concatenate([self._words, checked])[order]
+
+    def remove(self, keys: Keys) -> int:
+        """Remove keys, and return how many of them existed."""
+        places, there = positions(self._keys, np.unique(np.asarray(keys, np.int64)))
+        self._keys = np.delete(self._keys, places[there])
+        self._words = np.delete(self._words, places[there], axis=0)
+        return int(np.count_nonzero(there))
+
+    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
+        """Return the k nearest items of each query, ordered by (distance, key). See `FlatIndex.search`."""
+        check_k(k)
+        queries = check_words(words, self.bits)
+        keys, codes = self._searched(allowed)
+        shape = (len(queries), k)
+        answer = Neighbors(np.full(shape, -1, np.int64), np.full(shape, -1, np.int32), np.zeros(len(queries), np.int64))
+        depth = min(k, len(keys))
+        for row in range(len(queries) if depth else 0):
+            distances = _distances(codes, queries[row])
+            order = np.argsort(distances, kind="stable")[:depth]
+            answer.keys[row, :depth], answer.distances[row, :depth] = keys[order], distances[order]
+            answer.ties_at_cut[row] = np.count_nonzero(distances <= distances[order[-1]]) - depth
+        return answer
+
+    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
+        """Return all items within a distance of each query. See `FlatIndex.search_radius`."""
+        check_radius(radius_bits)
+        keys, codes = self._searched(allowed)
+        answers = []
+        for query in check_words(words, self.bits):
+            distances = _distances(codes, query)
+            hits = np.flatnonzero(distances <= radius_bits)
+            hits = hits[np.argsort(distances[hits], kind="stable")]
+            answers.append(Neighbors(keys[hits][None], distances[hits].astype(np.int32)[None], np.zeros(1, np.int64)))
+        return answers
+
+    def _searched(self, allowed: Allowed | None) -> tuple[Keys, Words]:
+        """Return the keys and codes that pass a filter."""
+        if allowed is None:
+            return self._keys, self._words
+        chosen = allowed_keys(allowed, self._keys)
+        return chosen, self._words[positions(self._keys, chosen)[0]]
+
+
+def _distances(codes: Words, query: Words) -> npt.NDArray[np.uint16]:
+    """Return the distances in bits between codes ``(n, W)`` and a query ``(W,)``, ``(n,)``."""
+    return np.asarray(np.bitwise_count(codes ^ query).sum(axis=1, dtype=np.uint16))
