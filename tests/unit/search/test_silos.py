@@ -61,7 +61,7 @@ def test_says_how_to_build_an_index(tmp_path: Path) -> None:
 def test_the_engine_is_passed_on(folder: Path) -> None:
     pytest.importorskip("faiss")
     assert type(open_nodes(folder, engine="faiss")[0]._sides["text"].index).__name__ == "FaissIndex"
-    assert type(open_nodes(folder)[0]._sides["text"].index).__name__ == "FlatIndex"
+    assert type(open_nodes(folder)[0]._sides["text"].index).__name__ == "SmallIndex"
 
 
 def test_items_are_removed_from_every_modality_of_every_silo(folder: Path) -> None:
