@@ -27,6 +27,8 @@ WIDTH = 116
 SMALL_ARCHIVE = 2_500
 """A folder with fewer training items than this gets smaller batches and more local epochs."""
 
+EPOCHS_OF_FEW = 10
+
 
 def config_template(file: Path, *, local: str, federated: str, data: str, backbone: str = "") -> str:
     """Return a commented TOML config.
@@ -44,17 +46,29 @@ def config_template(file: Path, *, local: str, federated: str, data: str, backbo
     """
     published = find_backbone(backbone, file) if backbone else None
     archive = _opened(data)
-    present = MODALITIES if archive is None else _present(archive)
-    networks = "" if published is None else _network_tables(published, present)
+    networks = _network_tables(published, MODALITIES if archive is None else _present(archive))
     tasks, tasks_comment = _tasks(archive)
+    few = archive is not None and data not in ARCHIVES and 0 < len(archive.split("train")) < SMALL_ARCHIVE
     chosen: dict[str, dict[str, Any]] = {
         "data": {"name": data} if data in ARCHIVES else {"path": _relative(data, file)},
         "local": {"name": local},
-        "federated": {"name": federated},
+        "federated": {"name": federated, **({"local_epochs": EPOCHS_OF_FEW} if few else {})},
+        "train": {"batch": _batch_of_few(archive)} if archive is not None and few else {},
         "evaluate": {"tasks": tasks} if tasks else {},
     }
-    for section, values in _settings_for(data, archive).items():
-        chosen[section] = {**chosen.get(section, {}), **values}
+    return _document(file, chosen, tasks_comment, networks)
+
+
+def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment: str, networks: str) -> str:
+    """Return the whole text.
+
+    Args:
+        file: the file that the text will be written to.
+        chosen: values in place of the defaults, per table.
+        tasks_comment: the comment on the tasks; empty for the usual one.
+        networks: the tables of a published network; empty for the usual table of features.
+    """
+    local, federated = chosen["local"]["name"], chosen["federated"]["name"]
     methods = {"local": LOCAL_METHODS.resolve(local), "federated": FEDERATED_METHODS.resolve(federated)}
     comments = {section: {"preset": _presets_comment(section, chosen[section]["name"], methods[section])}
                 for section in methods}  # fmt: skip
@@ -101,9 +115,11 @@ def _present(archive: Archive) -> tuple[Modality, ...]:
     return tuple(modality for modality in MODALITIES if archive.has(modality).any())
 
 
-def _network_tables(published: PublishedBackbone, present: tuple[Modality, ...]) -> str:
-    """Return the tables that turn items into vectors with a published network."""
+def _network_tables(published: PublishedBackbone | None, present: tuple[Modality, ...]) -> str:
+    """Return the tables that turn items into vectors with a published network; empty without one."""
     text = ""
+    if published is None:
+        return text
     for modality, paragraphs, keys in feature_tables(published, present):
         comment = "".join(f"{line}\n" for paragraph in paragraphs for line in _comment(paragraph))
         download = "download = false\n" if published.megabytes else ""
@@ -111,14 +127,10 @@ def _network_tables(published: PublishedBackbone, present: tuple[Modality, ...])
     return text
 
 
-def _settings_for(data: str, archive: Archive | None) -> dict[str, dict[str, Any]]:
-    """Return the batch size and the local epochs for a user's folder with few training items."""
-    items = 0 if archive is None or data in ARCHIVES else len(archive.split("train"))
-    if not 0 < items < SMALL_ARCHIVE:
-        return {}
-    steps = items / RunConfig.model_fields["partition"].default.silos / 4
-    batch = next(size for size in (128, 64, 32, 16, 8) if size <= steps or size == 8)
-    return {"train": {"batch": batch}, "federated": {"local_epochs": 10}}
+def _batch_of_few(archive: Archive) -> int:
+    """Return a batch size that gives each silo of a small archive at least four batches, but at least 8."""
+    most = len(archive.split("train")) / RunConfig.model_fields["partition"].default.silos / 4
+    return next(size for size in (128, 64, 32, 16, 8) if size <= most or size == 8)
 
 
 def _tasks(archive: Archive | None) -> tuple[list[Task], str]:

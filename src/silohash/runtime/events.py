@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -20,6 +20,10 @@ from silohash.types import UserError
 from silohash.visible import visible
 
 RUN_AGAIN = "Restore the file, or run the training again."
+QUIET_SECONDS = 30.0
+"""Where there is no terminal, a round prints a line about its progress if none was printed for this long."""
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,35 @@ class RoundRecord:
     warnings: Sequence[str] = field(default_factory=tuple)
 
 
+@dataclass(frozen=True)
+class RoundProgress:
+    """How far the local training of a round has come.
+
+    Attributes:
+        round: number of the round, from 0.
+        silos: number of silos that take part.
+        silos_done: number of silos that have finished their local training.
+        epoch: number of epochs that the present silo has finished; 0 if it is trained in a worker process.
+        epochs: number of epochs of the present silo's round; 0 if it is not known.
+    """
+
+    round: int
+    silos: int
+    silos_done: int = 0
+    epoch: int = 0
+    epochs: int = 0
+
+    @property
+    def share(self) -> float:
+        """The finished share of the round's local training, from 0 to 1."""
+        return (self.silos_done + (self.epoch / self.epochs if self.epochs else 0.0)) / self.silos
+
+    def describe(self) -> str:
+        """Return the progress in words, such as ``silo 2/5, epoch 3/10``."""
+        words = f"silo {min(self.silos_done + 1, self.silos)}/{self.silos}"
+        return f"{words}, epoch {min(self.epoch + 1, self.epochs)}/{self.epochs}" if self.epochs else words
+
+
 class Observer(Protocol):
     """The interface of an object that receives the events of a run."""
 
@@ -84,6 +117,49 @@ class Observer(Protocol):
     def finish(self) -> None:
         """Clean up. This is called once at the end, even if the run fails."""
         ...
+
+
+@runtime_checkable
+class ProgressObserver(Protocol):
+    """The interface of an observer that also follows the local training within a round."""
+
+    def within_round(self, progress: RoundProgress) -> None:
+        """Receive the progress, after every epoch of a silo and after every silo."""
+        ...
+
+
+class ProgressReporter:
+    """Count the silos and epochs of the present round, and report them to the observers that follow them.
+
+    Args:
+        observers: the observers of the run.
+    """
+
+    def __init__(self, observers: Iterable[object] = ()) -> None:
+        self.observers = [observer for observer in observers if isinstance(observer, ProgressObserver)]
+        self.present = RoundProgress(round=0, silos=1)
+
+    def counted(self, results: Iterable[_Result], *, number: int, silos: int) -> Iterator[_Result]:
+        """Yield the results of a round's silos, and report each of them.
+
+        Args:
+            results: one result per silo, each as soon as the silo has finished.
+            number: number of the round, from 0.
+            silos: number of results.
+        """
+        self.present = RoundProgress(round=number, silos=silos)
+        for done, result in enumerate(results, 1):
+            self._report(replace(self.present, silos_done=done, epoch=0, epochs=0))
+            yield result
+
+    def epoch_done(self, epoch: int, epochs: int) -> None:
+        """Report that the present silo has finished ``epoch`` of ``epochs`` epochs."""
+        self._report(replace(self.present, epoch=epoch, epochs=epochs))
+
+    def _report(self, progress: RoundProgress) -> None:
+        self.present = progress
+        for observer in self.observers:
+            observer.within_round(progress)
 
 
 class JsonLines:
@@ -129,15 +205,16 @@ def _record(path: Path, number: int, line: str) -> RoundRecord:
 
 
 class ConsoleProgress:
-    """Show a progress bar in a terminal, and print one line per round elsewhere."""
+    """Show a progress bar in a terminal. Elsewhere, print one line per round, and lines within a round if it is long."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.progress: Progress | None = None
+        self.status = ""
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
         """Show the progress bar."""
-        self.name, self.total_rounds, self.started = name, total_rounds, time.perf_counter()
+        self.name, self.total_rounds, self.last_line = name, total_rounds, time.monotonic()
         if self.console.is_terminal:
             self.progress = Progress(
                 TextColumn("{task.description}", markup=False),
@@ -150,24 +227,33 @@ class ConsoleProgress:
             self.progress.start()
             self.task = self.progress.add_task(visible(name), total=total_rounds, completed=first_round, status="")
 
+    def within_round(self, progress: RoundProgress) -> None:
+        """Move the bar, or print a line if none was printed for a while."""
+        if self.progress is not None:
+            status = f"{self.status}  {progress.describe()}".strip()
+            self.progress.update(self.task, completed=progress.round + progress.share, status=status)
+        elif time.monotonic() - self.last_line >= QUIET_SECONDS:
+            self._print(f"{visible(self.name)}: round {progress.round + 1}/{self.total_rounds}  {progress.describe()}")
+
+    def _print(self, line: str) -> None:
+        self.last_line = time.monotonic()
+        self.console.print(line, highlight=False, markup=False)
+
     def round(self, record: RoundRecord) -> None:
         """Show the loss, the validation score, rejected updates and warnings."""
         loss = "-" if record.loss is None else f"{record.loss:.4f}"
         validation = "" if record.validation is None else f"  validation {100 * record.validation:.1f}"
-        status = f"loss {loss}{validation}{' *' if record.best and validation else ''}"
+        self.status = f"loss {loss}{validation}{' *' if record.best and validation else ''}"
+        round_of = f"round {record.round + 1}/{self.total_rounds}"
         if self.progress is not None:
-            self.progress.update(self.task, completed=record.round + 1, status=status)
+            self.progress.update(self.task, completed=record.round + 1, status=self.status)
         else:
-            self.console.print(
-                f"{visible(self.name)}: round {record.round + 1}/{self.total_rounds}  {status}  {record.seconds:.1f} s",
-                highlight=False, markup=False,
-            )  # fmt: skip
+            self._print(f"{visible(self.name)}: {round_of}  {self.status}  {record.seconds:.1f} s")
         for silo in record.silos:
             if silo.rejected:
-                line = visible(f"{silo.silo}: update rejected: {silo.rejected}")
-                self.console.print(f"  {line}", highlight=False, markup=False)
+                self._print(f"  {visible(f'{silo.silo}: update rejected: {silo.rejected}')}")
         for warning in record.warnings:
-            self.console.print(f"  warning: {visible(warning)}", highlight=False, markup=False)
+            self._print(f"  warning: {visible(warning)}")
 
     def finish(self) -> None:
         """Stop the progress bar."""

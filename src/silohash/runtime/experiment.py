@@ -30,7 +30,7 @@ from silohash.federated.base import FederationInfo
 from silohash.files import explaining_disk_errors
 from silohash.locks import INPUTS
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
-from silohash.runtime.events import JsonLines, Observer
+from silohash.runtime.events import JsonLines, Observer, ProgressReporter
 from silohash.runtime.measurable import check_settings, unmeasured
 from silohash.runtime.prepared import Prepared, fit_featurisers, prepare, remarks_on, training_silos
 from silohash.runtime.rounds import RoundSettings, run_rounds
@@ -154,9 +154,12 @@ def _train(
         state = first_state(run, prepared, worker)
         for observer in recipients:
             observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
+        progress = ProgressReporter(recipients)
+        worker.epoch_done = progress.epoch_done
         try:
             state = run_rounds(
                 state, federated=resolved.federated, runner=runner, settings=settings, observers=recipients,
+                progress=progress,
                 save=lambda state: save_checkpoint(run.checkpoint, state, config.digest()),
             )  # fmt: skip
         finally:

@@ -14,7 +14,7 @@ from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState
 from silohash.federated.robust import mislabeled_silos, suspicious_updates
 from silohash.runtime.checkpoint import RunState
-from silohash.runtime.events import Observer, RoundRecord, SiloRecord
+from silohash.runtime.events import Observer, ProgressReporter, RoundRecord, SiloRecord
 from silohash.runtime.runner import Runner
 from silohash.runtime.silo import SiloResult, SiloTask, TaskKind
 from silohash.types import Arrays, UserError
@@ -65,6 +65,7 @@ def run_rounds(
     runner: Runner,
     settings: RoundSettings,
     observers: Sequence[Observer] = (),
+    progress: ProgressReporter | None = None,
     save: Callable[[RunState], None] = lambda state: None,
 ) -> RunState:
     """Run the remaining rounds.
@@ -75,6 +76,7 @@ def run_rounds(
         runner: trains the silos, in this process or in worker processes.
         settings: the number of rounds and the participating silos.
         observers: receive the record of each round.
+        progress: reports the silos that have finished within a round; by default to no one.
         save: called with the state after each round, after the observers, so that every saved round has been recorded.
             An interruption loses at most one round.
 
@@ -84,10 +86,11 @@ def run_rounds(
     Raises:
         UserError: if all updates of a round were rejected.
     """
+    progress = progress or ProgressReporter()
     for number in range(state.round, settings.rounds):
         started = time.perf_counter()
         tasks = tasks_of("train", participants(settings, number), state, federated)
-        trained = list(runner.run(tasks))
+        trained = list(progress.counted(runner.run(tasks), number=number, silos=len(tasks)))
         exchange = exchange_statistics(trained, tasks, state.server, federated=federated, runner=runner)
         results = exchange.results
         rejected = {result.silo: refusal(result, state.server) for result in results}

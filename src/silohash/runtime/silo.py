@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -27,6 +28,9 @@ from silohash.models.towers import Adapted
 from silohash.types import Arrays, Phase, Step, Terms
 
 TaskKind = Literal["train", "finish", "validate", "deploy"]
+
+EpochDone: TypeAlias = Callable[[int, int], None]
+"""A callback that receives the number of finished epochs of a silo's round, and that of all its epochs."""
 
 TRAINED = "trained"
 """Prefix of the arrays that a silo stores while it waits for the merged statistics."""
@@ -91,13 +95,19 @@ class _Means:
         return {name: float(total) / self.counts[name] for name, total in self.sums.items()}
 
 
-def train_silo(context: SiloContext, federated: FederatedMethod, config: RunConfig) -> SiloResult:
+def train_silo(
+    context: SiloContext,
+    federated: FederatedMethod,
+    config: RunConfig,
+    epoch_done: EpochDone = lambda epoch, epochs: None,
+) -> SiloResult:
     """Train one silo for one round.
 
     Args:
         context: the silo's model, data, state and broadcast. The model and the state are changed in place.
         federated: the federated method.
         config: the config of the run.
+        epoch_done: called after each epoch with the number of finished epochs and that of all epochs of the silo's round.
 
     Returns:
         The update for the server and the figures of the round.
@@ -108,10 +118,12 @@ def train_silo(context: SiloContext, federated: FederatedMethod, config: RunConf
             federated.init_silo(context)
         means: dict[str, float] = {}
         phases = federated.begin_round(context)
+        epochs, finished = sum(phase.epochs for phase in phases), 0
         for phase in phases if len(context.data) else []:
             if phase.begin is not None:
                 phase.begin()
-            means = _run_phase(phase, context, federated, config)
+            means = _run_phase(phase, context, federated, config, partial(_count_epoch, epoch_done, finished, epochs))
+            finished += phase.epochs
             context.mean_loss = means.pop("loss", float("nan"))
         statistics = federated.silo_statistics(context)
         update = _statistics(context, statistics) if statistics else federated.silo_update(context)
@@ -166,7 +178,18 @@ def _trained(context: SiloContext) -> Arrays:
     return {f"{TRAINED}/{name}": array for name, array in trained.items()}
 
 
-def _run_phase(phase: Phase, context: SiloContext, federated: FederatedMethod, config: RunConfig) -> dict[str, float]:
+def _count_epoch(epoch_done: EpochDone, finished: int, epochs: int, epoch: int) -> None:
+    """Report an epoch of a phase that follows ``finished`` epochs of earlier phases."""
+    epoch_done(finished + epoch, epochs)
+
+
+def _run_phase(
+    phase: Phase,
+    context: SiloContext,
+    federated: FederatedMethod,
+    config: RunConfig,
+    epoch_done: Callable[[int], None],
+) -> dict[str, float]:
     """Train one phase, and return the means of the loss and its terms in the last epoch."""
     settings = config.train
     model = phase.model.train()
@@ -198,6 +221,7 @@ def _run_phase(phase: Phase, context: SiloContext, federated: FederatedMethod, c
                     if auxiliary_terms:
                         _step(auxiliary_terms, auxiliary_optimizer, settings, _Means())
         context.local.end_epoch(adapted, context.data, context.state)
+        epoch_done(epoch + 1)
     return means.values()
 
 

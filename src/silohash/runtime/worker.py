@@ -25,7 +25,7 @@ from silohash.models.towers import Adapted
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.processes import available_threads, serve
 from silohash.runtime.runner import decode_task, encode_result
-from silohash.runtime.silo import SiloResult, SiloTask, finish_silo, make_context, train_silo
+from silohash.runtime.silo import EpochDone, SiloResult, SiloTask, finish_silo, make_context, train_silo
 from silohash.types import Task, UserError, database_modality, query_modality
 
 
@@ -35,9 +35,13 @@ class Worker:
     Args:
         prepared: the inputs of the run.
         device: the device to train on.
+
+    Attributes:
+        epoch_done: called after each epoch of a silo's training. By default it does nothing.
     """
 
     def __init__(self, prepared: Prepared, device: torch.device) -> None:
+        self.epoch_done: EpochDone = lambda epoch, epochs: None
         self.prepared = prepared
         self.device = device
         self.config = prepared.config
@@ -63,7 +67,7 @@ class Worker:
             validation_score=lambda: self._score(context, validation)[0],
         )
         if task.kind == "train":
-            return train_silo(context, self.federated, self.config)
+            return train_silo(context, self.federated, self.config, self.epoch_done)
         if task.kind == "finish":
             return finish_silo(context, self.federated, self.config)
         with seeds.torch_globally(self.config.seed, "deploy", silo=task.silo, round=task.broadcast.round):

@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from silohash.runtime.events import ConsoleProgress, JsonLines, RoundRecord, SiloRecord, TensorBoard, read_rounds
+from silohash.runtime import events
+from silohash.runtime.events import (
+    ConsoleProgress,
+    JsonLines,
+    ProgressReporter,
+    RoundProgress,
+    RoundRecord,
+    SiloRecord,
+    TensorBoard,
+    read_rounds,
+)
 from silohash.types import UserError
 
 
@@ -109,4 +119,67 @@ def test_names_and_warnings_are_printed_as_they_are_without_colors() -> None:
         "[bold]fedavg[/bold]: round 2/5  loss 0.6000  validation 50.0  0.5 s",
         "  [red]north[/red]: update rejected: 7 NaN",
         "  warning: [b]3 items[/b]⟨U+001B⟩[2J⟨U+000A⟩",
+    ]
+
+
+class Follower:
+    """Keeps the progress that it receives."""
+
+    def __init__(self) -> None:
+        self.seen: list[RoundProgress] = []
+
+    def within_round(self, progress: RoundProgress) -> None:
+        self.seen.append(progress)
+
+
+def test_silos_and_epochs_of_a_round_are_counted(tmp_path: Path) -> None:
+    follower = Follower()
+    reporter = ProgressReporter([JsonLines(tmp_path / "rounds.jsonl"), follower])
+
+    def silos():
+        for name in ("north", "south"):
+            for epoch in (1, 2, 3, 4):
+                reporter.epoch_done(epoch, 4)
+            yield name
+
+    assert list(reporter.counted(silos(), number=6, silos=2)) == ["north", "south"]
+    assert [moment.share for moment in follower.seen] == [
+        0.125, 0.25, 0.375, 0.5, 0.5,  # the first silo's four epochs, and its end
+        0.625, 0.75, 0.875, 1.0, 1.0,
+    ]  # fmt: skip
+    assert {moment.round for moment in follower.seen} == {6}
+    words = [moment.describe() for moment in follower.seen]
+    assert words[:5] == [*(f"silo 1/2, epoch {epoch}/4" for epoch in (2, 3, 4, 4)), "silo 2/2"]
+    assert words[-1] == "silo 2/2"
+    reporter.epoch_done(1, 4)
+    assert list(reporter.counted(["west"], number=7, silos=3)) == ["west"]
+    assert follower.seen[-1] == RoundProgress(round=7, silos=3, silos_done=1)
+
+
+def test_bar_moves_within_a_round() -> None:
+    stream = io.StringIO()
+    shown = ConsoleProgress(Console(file=stream, width=100, force_terminal=True))
+    shown.start(name="fedavg", total_rounds=2, first_round=0)
+    assert shown.progress is not None
+    (task,) = shown.progress.tasks
+    shown.within_round(RoundProgress(round=0, silos=4, silos_done=1, epoch=1, epochs=2))
+    assert (task.completed, task.fields["status"]) == (0.375, "silo 2/4, epoch 2/2")
+    shown.round(record(0))
+    shown.within_round(RoundProgress(round=1, silos=4, silos_done=2))
+    assert (task.completed, task.fields["status"]) == (1.5, "loss 0.7000  validation 50.0 *  silo 3/4")
+    shown.finish()
+
+
+def test_lines_within_a_long_round_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(events.time, "monotonic", lambda: now[0])
+    stream = io.StringIO()
+    shown = ConsoleProgress(Console(file=stream, width=100))
+    shown.start(name="fedavg", total_rounds=5, first_round=0)
+    for seconds, silo in ((10.0, 1), (29.9, 1), (30.0, 2), (59.9, 2), (60.0, 3)):
+        now[0] = 100.0 + seconds
+        shown.within_round(RoundProgress(round=2, silos=4, silos_done=silo, epoch=1, epochs=3))
+    assert stream.getvalue().splitlines() == [
+        "fedavg: round 3/5  silo 3/4, epoch 2/3",
+        "fedavg: round 3/5  silo 4/4, epoch 2/3",
     ]

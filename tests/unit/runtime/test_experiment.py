@@ -18,6 +18,7 @@ from silohash.files import read_json
 from silohash.models.parameters import params_of
 from silohash.runtime import experiment
 from silohash.runtime.evaluation import evaluate_run
+from silohash.runtime.events import RoundProgress
 from silohash.runtime.indexing import index_run
 from silohash.runtime.run import Run, runs
 from silohash.types import UserError
@@ -69,6 +70,27 @@ def test_silos_deploy_the_models_that_validation_chose(
     assert [silo for silo, _ in at_the_end] == list(range(len(deployed)))
     assert set(at_the_end) <= set(validated)
     assert len({weights for _, weights in at_the_end}) == len(deployed)
+
+
+class Follower(Records):
+    """Also keeps the progress within the rounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shares: list[tuple[int, float]] = []
+
+    def within_round(self, progress: RoundProgress) -> None:
+        self.shares.append((progress.round, round(progress.share, 3)))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_progress_moves_within_a_round(archive: Path, tmp_path: Path, workers: int) -> None:
+    follower = Follower()
+    sections = {"federated": {"rounds": 2, "local_epochs": 3}, "train": {"workers": workers}}
+    experiment.train(resolve(tiny_config(archive, **sections)), tmp_path / "run", observers=[follower])
+    ends = [round(silo / 3, 3) for silo in (1, 2, 3)]
+    epochs = [share for silo in range(3) for share in (*(round((silo + e / 3) / 3, 3) for e in (1, 2, 3)), ends[silo])]
+    assert follower.shares == [(number, share) for number in (0, 1) for share in (epochs if workers == 1 else ends)]
 
 
 def test_observers_hear_of_every_round_and_of_the_end(archive: Path, tmp_path: Path) -> None:

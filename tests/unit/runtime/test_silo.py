@@ -43,6 +43,19 @@ def trained(config: RunConfig, **more):
     return train_silo(context(**more), FederatedMethod(None), config)
 
 
+def test_epochs_are_counted_over_all_phases() -> None:
+    class TwoPhases(FederatedMethod):
+        """Trains two phases of two epochs and one epoch."""
+
+        def begin_round(self, context):
+            (phase,) = super().begin_round(context)
+            return [phase, replace(phase, name="more", epochs=1)]
+
+    counted = []
+    train_silo(context(), TwoPhases(None), loop_config(), lambda *epoch: counted.append(epoch))
+    assert counted == [(1, 3), (2, 3), (3, 3)]
+
+
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 19, 20, 21, 36, 37, 100])
 def test_batches_are_a_partition_of_the_rows(count: int) -> None:
     here = context(silo_data(count))
