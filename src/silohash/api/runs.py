@@ -238,7 +238,9 @@ class TrainedRun:
             engine: index engine, "flat" or "faiss".
 
         Returns:
-            The hits, which print as a table and show their previews in a notebook.
+            The hits, which print as a table and show their previews in a notebook. A silo that cannot be searched, because
+            its index is missing, damaged or that of another silo, is listed in ``missing_silos`` with the reason. If no
+            silo answered, this is not an error: there are no hits, and ``answered`` is False.
 
         Raises:
             UserError: if the run is not indexed, or the input cannot be read or encoded.

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from silohash.search.hits import Hits
 
 
+UNANSWERED = 2
+"""Exit code of a search that no silo answered."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     add_command(app, index, SEARCH)
@@ -119,7 +123,7 @@ def search(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Search all silos for a text or an image, and merge their answers.
+    """Search all silos for a text or an image, and merge their answers. Exits with 2 if no silo answered.
 
     In a terminal, each hit is a line of a table, followed by the path of its picture if it exists on this machine.
     Elsewhere, each hit is a line of fields separated by tabs: distance, silo, id, caption, labels, path, rank.
@@ -146,6 +150,10 @@ def search(
         print_paths(hits, end="\0" if null else "\n")
     else:
         print_hits(hits, show=show)
+    if hits.missing_silos and not hits.answered:
+        if as_json:
+            print_notes(hits)
+        raise typer.Exit(UNANSWERED)
 
 
 def _check_form(forms: dict[str, bool]) -> None:

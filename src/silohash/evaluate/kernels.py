@@ -18,6 +18,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from silohash.index.compiling import provide_cache
+
+provide_cache()
+
 Words = npt.NDArray[np.uint64]
 P = ParamSpec("P")
 T = TypeVar("T")

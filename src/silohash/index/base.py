@@ -12,7 +12,8 @@ import numpy.typing as npt
 from silohash.index.codes import Words, word_type
 from silohash.types import MODALITIES, Modality, UserError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Version 2 added the name of the silo to the manifest."""
 
 Keys: TypeAlias = npt.NDArray[np.int64]
 """Keys of items, ``(n,)``, at least 0. An index identifies each item by its key."""
@@ -31,6 +32,7 @@ class IndexManifest:
         modality: the modality that was encoded.
         count: number of live items.
         format_version: version of the file format. Versions above ``FORMAT_VERSION`` are refused.
+        silo: name of the silo that holds the items; empty in indexes of format version 1.
     """
 
     model_digest: str
@@ -38,6 +40,7 @@ class IndexManifest:
     modality: Modality
     count: int = 0
     format_version: int = FORMAT_VERSION
+    silo: str = ""
 
     def __post_init__(self) -> None:
         if self.format_version > FORMAT_VERSION:
@@ -66,6 +69,22 @@ class IndexManifest:
             return cls(**value)
         except TypeError as error:
             raise UserError(f"The manifest of the index is damaged ({error}). Build the index again.") from error
+
+    def check_holder(self, silo: str, modality: Modality) -> None:
+        """Check that the index belongs to a silo and holds codes of a modality.
+
+        An index of format version 1 does not name its silo, and is accepted for any.
+
+        Raises:
+            UserError: if it was built for another silo or modality.
+        """
+        if self.silo and self.silo != silo:
+            raise UserError(f'The index was built for the silo "{self.silo}", not for "{silo}". Index "{silo}" again.')
+        if self.modality != modality:
+            raise UserError(
+                f"The index holds {self.modality} codes instead of {modality} codes. "
+                f'Index "{silo}" again, or give the files their former names.'
+            )
 
     def check(self, model_digest: str, bits: int) -> None:
         """Check that codes can be compared with those in the index.

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ from silohash.types import UserError
 APPLICATION_ID = 0x51105A54
 ENTRY_ROWS = 1 << 16
 WAIT_SECONDS = 30.0
+
+Signature: TypeAlias = tuple[int, int, int]
+"""Number, size and time of change of a file."""
 
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
@@ -67,14 +71,44 @@ class Database:
             raise UserError(f"The index {path} does not exist. Build it first.")
         self.path = path
         self._lock = threading.RLock()
+        self._signature: Signature | None = None
         with self.explained():
-            self.connection = connect(path)
+            self._connect()
             try:
                 self._check_kind()
                 self.head = self._read_head()
             except BaseException:
                 self.connection.close()
                 raise
+
+    def _connect(self) -> None:
+        """Open the connection. If the folder cannot be written, open the file as one that does not change.
+
+        SQLite needs to write beside a file in write-ahead mode, even to read it.
+
+        Raises:
+            UserError: if there are changes beside the file that SQLite cannot read without writing.
+        """
+        try:
+            self.connection = _connect_and_read(self.path)
+        except sqlite3.OperationalError as error:
+            if _code(error) not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
+                raise
+            log = self.path.with_name(f"{self.path.name}-wal")
+            if log.exists() and log.stat().st_size:
+                raise UserError(
+                    f"The index {self.path} has changes in {log.name} that cannot be read, because the folder cannot be "
+                    "written. Search the run once where its folder can be written, then copy it again."
+                ) from error
+            self._signature = signature(self.path)
+            self.connection = connect(self.path, mode="ro", immutable=True)
+
+    def _reconnect_if_changed(self) -> None:
+        """Open the file again if it was opened as one that does not change, and has changed."""
+        if self._signature is not None and self._signature != signature(self.path):
+            self.connection.close()
+            self._signature = None
+            self._connect()
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -102,6 +136,7 @@ class Database:
     def reading(self) -> Iterator[None]:
         """Run a read transaction, which sees one consistent state of the file while others write."""
         with self.explained():
+            self._reconnect_if_changed()
             self.connection.execute("BEGIN")
             try:
                 self.head = self._read_head()
@@ -113,6 +148,7 @@ class Database:
     def current_head(self) -> Head:
         """Return the head as it is now in the file, which another program may have changed."""
         with self.explained():
+            self._reconnect_if_changed()
             return self._read_head()
 
     def append(self, keys: Keys, packed: CodeBytes | None) -> None:
@@ -218,10 +254,33 @@ def create_file(path: Path, manifest: IndexManifest) -> None:
             _unlink(beside)
 
 
-def connect(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
-    """Open a connection with manual transactions."""
-    place = f"{path.resolve().as_uri()}?mode={mode}"
+def signature(path: Path) -> Signature:
+    """Return values of a file that change when it is written or replaced."""
+    about = path.stat()
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def connect(path: Path, *, mode: str = "rw", immutable: bool = False) -> sqlite3.Connection:
+    """Open a connection with manual transactions.
+
+    Args:
+        path: the file.
+        mode: SQLite's mode: "rw", "rwc" to create the file, or "ro".
+        immutable: whether the file is read as if it never changes, without locks and without files beside it.
+    """
+    place = f"{path.resolve().as_uri()}?mode={mode}{'&immutable=1' if immutable else ''}"
     return sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+
+
+def _connect_and_read(path: Path) -> sqlite3.Connection:
+    """Open a connection and read a first value, which fails if SQLite cannot write beside the file."""
+    connection = connect(path)
+    try:
+        connection.execute("PRAGMA user_version").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def write_head(connection: sqlite3.Connection, head: Head) -> None:
@@ -253,7 +312,7 @@ def explaining_database_errors(path: Path) -> Iterator[None]:
     except sqlite3.ProgrammingError:
         raise
     except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        code = _code(error)
         if code == sqlite3.SQLITE_BUSY:
             raise UserError(f"Another program is changing the index {path}. Try again when it has finished.") from error
         if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR}:
@@ -264,6 +323,11 @@ def explaining_database_errors(path: Path) -> Iterator[None]:
             with explaining_disk_errors(path):
                 raise OSError(errno.ENOSPC, str(error)) from error
         raise damaged(path, str(error)) from error
+
+
+def _code(error: sqlite3.DatabaseError) -> int:
+    """Return the primary result code of an error."""
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF
 
 
 def _entry_checksum(entry: int, run: bytes, codes: bytes | None) -> int:

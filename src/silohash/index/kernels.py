@@ -19,6 +19,10 @@ import numpy.typing as npt
 from numba import njit, types
 from numba.extending import intrinsic
 
+from silohash.index.compiling import provide_cache
+
+provide_cache()
+
 BLOCK_CODES = 2048
 GROUP_WORDS = 8
 

@@ -240,17 +240,28 @@ def empty_index(engine: Engine, manifest: IndexManifest, *, threads: int = 1) ->
     Raises:
         UserError: if the engine is unknown or not installed.
     """
-    if engine not in ENGINES:
-        raise UserError(f'There is no index engine "{engine}"; choose one of: {", ".join(ENGINES)}.')
-    if engine == "flat" and importlib.util.find_spec("numba") is not None:
+    if installed_engine(engine) == "flat":
         from silohash.index.flat import FlatIndex
 
         return FlatIndex(manifest.bits, capacity=manifest.count, threads=threads)
-    if importlib.util.find_spec("faiss") is None:
-        raise UserError(f'The index engine "{engine}" is not installed. Install numba or faiss-cpu.')
     from silohash.index.faiss import FaissIndex
 
     return FaissIndex(manifest.bits)
+
+
+def installed_engine(engine: Engine) -> Engine:
+    """Return the engine to use: the given one, or "faiss" in place of "flat" if numba is not installed.
+
+    Raises:
+        UserError: if the engine is unknown or not installed.
+    """
+    if engine not in ENGINES:
+        raise UserError(f'There is no index engine "{engine}"; choose one of: {", ".join(ENGINES)}.')
+    if engine == "flat" and importlib.util.find_spec("numba") is not None:
+        return "flat"
+    if importlib.util.find_spec("faiss") is None:
+        raise UserError(f'The index engine "{engine}" is not installed. Install numba or faiss-cpu.')
+    return "faiss"
 
 
 def _part(values: Sequence[Any] | None, part: slice) -> Any:  # noqa: ANN401  the type of the values

@@ -12,7 +12,8 @@ from silohash.data.archive import Archive, Pictures
 from silohash.data.pictures.reading import PictureFiles
 from silohash.encode.encoder import Encoder
 from silohash.files import folder_beside
-from silohash.index.base import FORMAT_VERSION, IndexManifest
+from silohash.index.base import IndexManifest
+from silohash.index.listing import note_indexed
 from silohash.index.preview import make_preview
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
@@ -70,10 +71,11 @@ def index_run(
                 _check_items(run, archive, rows, encodable)
             stored = set((fields or {}).get(silo, FIELDS))
             with folder_beside(run.index_folder / silo) as folder:
-                _index_silo(folder, encoder, items, encodable, set(stored))
+                held = _index_silo(silo, folder, encoder, items, encodable, set(stored))
                 _note_pictures(folder, items, stored, None if archive is not None else run.config.data.path)
                 if archive is not None:
                     note_added(folder, archive)
+            _note_indexed(run, silo, held)
             notify(f"{silo}: {counts[silo]:,} items")
             for sentence in left_out(items, rows, encodable):
                 notify(f"{silo}: {sentence}")
@@ -81,6 +83,11 @@ def index_run(
     if sentence:
         notify(sentence)
     return counts
+
+
+def _note_indexed(run: Run, silo: str, held: Collection[Modality]) -> None:
+    """Enter a silo into the run's list of indexed silos, which also names the silos that are not indexed yet."""
+    note_indexed(run.index_folder, silo, held, [member.name for member in run.partition.silos])
 
 
 def held_out_sentence(run: Run, archive: Archive | None = None) -> str:
@@ -155,13 +162,17 @@ def _searchable(archive: Archive) -> Rows:
 
 
 def _index_silo(
-    folder: Path, encoder: Encoder, items: Archive, encodable: Mapping[Modality, Rows], stored: set[str]
-) -> None:
-    """Write the index of each modality of which an item gets a code."""
+    silo: str, folder: Path, encoder: Encoder, items: Archive, encodable: Mapping[Modality, Rows], stored: set[str]
+) -> list[Modality]:
+    """Write the index of each modality of which an item gets a code, and return these modalities."""
+    held: list[Modality] = []
     for modality, present in encodable.items():
         if len(present):
-            _index(folder / f"{modality}.sqlite", encoder, items, present, modality, stored)
+            manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo)
+            _index(folder / f"{modality}.sqlite", manifest, encoder, items, present, stored)
             stored.discard("preview")
+            held.append(modality)
+    return held
 
 
 def _note_pictures(folder: Path, items: Archive, stored: Collection[str], data_path: Path | None) -> None:
@@ -172,18 +183,15 @@ def _note_pictures(folder: Path, items: Archive, stored: Collection[str], data_p
 
 
 def _index(
-    path: Path, encoder: Encoder, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]
+    path: Path, manifest: IndexManifest, encoder: Encoder, archive: Archive, rows: Rows, fields: Collection[str]
 ) -> None:
-    manifest = IndexManifest(
-        format_version=FORMAT_VERSION, model_digest=encoder.digest, bits=encoder.bits, modality=modality, count=0
-    )
     images = archive.pictures() if "preview" in fields else None
     with Store.create(path, manifest) as store:
         for start in range(0, len(rows), BLOCK_ROWS):
             block = rows[start : start + BLOCK_ROWS]
             payloads = [payload_of(archive, int(row), fields) for row in block]
             previews = None if images is None else [_preview(images, int(row)) for row in block]
-            store.add_codes(encoder.codes(archive, block, modality), payloads, previews)
+            store.add_codes(encoder.codes(archive, block, manifest.modality), payloads, previews)
 
 
 def payload_of(archive: Archive, row: int, fields: Collection[str] = FIELDS) -> str:

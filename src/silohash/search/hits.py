@@ -184,6 +184,11 @@ class Hits:
         return self.left_out.get(self.places[-1], 0) if self.places else 0
 
     @property
+    def answered(self) -> bool:
+        """Whether at least one silo answered, possibly without a hit. If not, ``missing_silos`` has all reasons."""
+        return bool(self.model_digests)
+
+    @property
     def comparable(self) -> bool:
         """Whether distances of different silos are comparable. If not, ranks give the order."""
         return self.ranks is None

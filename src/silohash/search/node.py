@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.index.base import Index, Keys
+from silohash.index.codes import word_count, word_type
 from silohash.index.preview import preview_url
 from silohash.index.store import Engine, Store
 from silohash.search.hits import Hits, Query, silent
@@ -78,30 +79,61 @@ class SiloNode:
         policy: Policy | None = None,
         *,
         engine: Engine = "flat",
+        unusable: Mapping[Modality, str] | None = None,
     ) -> None:
-        """Load the indexes of the silo.
+        """Load the indexes of the silo. An index that cannot be loaded is not an error until it is searched.
 
         Args:
             name: name of the silo.
             stores: the store of each modality that the silo holds.
             policy: the limits of what the silo releases; the default policy if None.
             engine: index engine, as in `Store.load`.
+            unusable: for each modality whose index exists or should exist but cannot be searched, the reason.
         """
         self.name = name
         self.policy = policy or Policy()
         self._engine = engine
-        self._sides = {modality: _Side(name, store, engine) for modality, store in stores.items()}
+        self._sides: dict[Modality, _Side] = {}
+        self._unusable = dict(unusable or {})
+        for modality, store in stores.items():
+            try:
+                self._sides[modality] = _Side(name, store, engine)
+            except UserError as error:
+                self._unusable[modality] = str(error)
+
+    def warm_up(self) -> bool:
+        """Run the loops of an index once, and return whether there was an index with items.
+
+        Compiling the loops takes seconds if this machine has not searched before. Done during a search, it could outlast
+        the search's deadline.
+        """
+        for side in self._sides.values():
+            if len(side.index):
+                nothing = np.zeros((1, word_count(side.index.bits)), word_type(side.index.bits))
+                side.index.search(nothing, 1)
+                side.index.search_radius(nothing, 0)
+                return True
+        return False
 
     @property
     def model_digest(self) -> str:
-        """Digest of the model that computed the silo's codes."""
-        return next(iter(self._sides.values())).store.manifest.model_digest
+        """Digest of the model that computed the silo's codes.
+
+        Raises:
+            UserError: if no index of the silo can be searched.
+        """
+        for side in self._sides.values():
+            return side.store.manifest.model_digest
+        raise UserError(next(iter(self._unusable.values()), "It does not have an index."))
 
     def captions(self, most: int) -> list[str]:
         """Return captions of the silo's items, in the order in which they were indexed, if its policy releases them."""
         if "caption" not in self.policy.fields:
             return []
-        payloads = next(iter(self._sides.values())).store.first_payloads(most)
+        try:
+            payloads = [payload for side in [*self._sides.values()][:1] for payload in side.store.first_payloads(most)]
+        except UserError:  # a search answers with the reason
+            return []
         return [str(payload["caption"]) for payload in payloads if payload.get("caption")]
 
     def answer(self, query: Query) -> Hits:
@@ -126,7 +158,7 @@ class SiloNode:
         if query.label is not None and "labels" not in self.policy.fields:
             raise UserError("Its policy does not release labels, so a search cannot filter by them.")
         if query.modality not in self._sides:
-            raise UserError(f"It has no {query.modality} index.")
+            raise UserError(self._unusable.get(query.modality, f"It does not have {query.modality}s to search."))
         side = self._sides[query.modality]
         side.store.manifest.check(query.model_digest, query.bits)
         if side.outdated():

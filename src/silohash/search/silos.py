@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from pydantic import BaseModel
+
+from silohash.files import read_json
+from silohash.index.listing import LISTING, Listing, read_listing
 from silohash.index.source import PictureSource
-from silohash.index.store import Engine, Store
+from silohash.index.store import Engine, Store, installed_engine
 from silohash.locks import locked_run
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import ask
@@ -31,19 +36,31 @@ MOST_CAPTIONS = 5_000
 def open_nodes(folder: Path, *, engine: Engine = "flat") -> list[SiloNode]:
     """Open the index of every silo, with the silo's policy, in the order of their names.
 
+    A silo whose index is missing, damaged or that of another silo does not prevent the others from being searched. Its node
+    answers with the reason, so that it is a missing silo of every result.
+
     Args:
         folder: the index folder of a run. Policies are read from the folder ``policies`` beside it.
         engine: index engine, "flat" or "faiss".
 
     Raises:
-        UserError: if there is no index, an index is damaged, or a policy is not valid.
+        UserError: if no silo is indexed, the list of silos is damaged, a policy is not valid, or the engine is not
+            installed.
     """
+    installed_engine(engine)
     policies = folder.parent / POLICIES
-    stores = {silo: _open_stores(paths) for silo, paths in _index_files(folder)}
-    if not stores:
+    expected, existing = _expected_silos(folder), dict(_index_files(folder))
+    if not existing and not any(expected.values()):
         raise UserError(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
-    check_policy_files(policies, stores)
-    return [SiloNode(silo, found, policy_of(policies, silo), engine=engine) for silo, found in stores.items()]
+    silos = sorted({*existing, *(silo for silo, held in expected.items() if held != ())})
+    check_policy_files(policies, {*silos, *expected})
+    nodes = []
+    for silo in silos:
+        unusable = _missing_files(folder, silo, expected, existing.get(silo, {}))
+        stores = _open_stores(folder / silo, existing.get(silo, {}), unusable)
+        nodes.append(SiloNode(silo, stores, policy_of(policies, silo), engine=engine, unusable=unusable))
+    any(node.warm_up() for node in nodes)
+    return nodes
 
 
 def released_fields(folder: Path, silos: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -91,6 +108,10 @@ def ask_run(
         nodes: the open silos; None opens those of the run.
         options: parameters of the `Query`, such as ``k``.
 
+    Returns:
+        The hits. A silo that cannot be searched is listed in ``missing_silos`` with the reason. If no silo answered, there
+        are no hits and ``answered`` is False.
+
     Raises:
         UserError: if the run is not indexed, the value cannot be encoded, or no training text held any word of it.
     """
@@ -98,8 +119,13 @@ def ask_run(
     unknown = query_words(run.model.featurisers.get(query_modality), value, lambda: _captions(nodes))
     queries: dict[str, Query] = {}
     by_model: dict[str, Query] = {}
+    missing: dict[str, str] = {}
     for node in nodes:
-        name = _model_of(run, node)
+        try:
+            name = _model_of(run, node)
+        except UserError as error:
+            missing[node.name] = str(error)
+            continue
         if name not in by_model:
             code = run.model.encoder(name).encode(value, query_modality)
             by_model[name] = Query(
@@ -107,14 +133,23 @@ def ask_run(
             )
         queries[node.name] = by_model[name]
     query = next(iter(by_model.values())) if len(by_model) == 1 else queries
-    return replace(ask(nodes, query), unknown_words=unknown, folders=_picture_folders(run, nodes))
+    hits = ask([node for node in nodes if node.name not in missing], query)
+    return replace(
+        hits,
+        missing_silos=dict(sorted({**hits.missing_silos, **missing}.items())),
+        unknown_words=unknown,
+        folders=_picture_folders(run, nodes),
+    )
 
 
 def _picture_folders(run: Run, nodes: Sequence[SiloNode]) -> dict[str, tuple[Path, ...]]:
     """Return the folders on this machine in which the picture files of each silo may lie."""
-    sources = {node.name: PictureSource.read(run.index_folder / node.name) for node in nodes}
-    data_path = run.config.data.path
-    return {name: tuple(source.folders(data_path)) for name, source in sources.items() if source is not None}
+    found = {}
+    for node in nodes:
+        with suppress(UserError):  # such a silo does not answer, see `open_nodes`
+            source = PictureSource.read(run.index_folder / node.name)
+            found[node.name] = () if source is None else tuple(source.folders(run.config.data.path))
+    return {name: folders for name, folders in found.items() if folders}
 
 
 def _captions(nodes: Sequence[SiloNode]) -> Iterator[str]:
@@ -124,7 +159,7 @@ def _captions(nodes: Sequence[SiloNode]) -> Iterator[str]:
 
 
 def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
-    """Remove items from the indexes of all silos, and release their disk space.
+    """Remove items from the indexes of all silos, and release their disk space. All indexes are opened before any changes.
 
     Args:
         folder: the index folder of a run.
@@ -134,27 +169,31 @@ def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
         The removed ids of each silo that held any of them.
 
     Raises:
-        UserError: if there is no index, an index is damaged, or another process writes to the run.
+        UserError: if the run is not indexed, an index is damaged, or another process writes to the run. In these cases
+            nothing is removed.
     """
-    files = list(_index_files(folder))
+    files = dict(_index_files(folder))
     if not files:
         raise UserError(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
     with locked_run(folder.parent):
         return _remove_from(files, ids)
 
 
-def _remove_from(files: Sequence[tuple[str, dict[Modality, Path]]], ids: Sequence[str]) -> dict[str, list[str]]:
+def _remove_from(files: Mapping[str, Mapping[Modality, Path]], ids: Sequence[str]) -> dict[str, list[str]]:
     removed: dict[str, list[str]] = {}
-    for silo, paths in files:
-        found: set[str] = set()
-        for path in paths.values():
-            with Store.open(path) as store:
+    with ExitStack() as stack:
+        stores = {
+            silo: [stack.enter_context(Store.open(path)) for path in paths.values()] for silo, paths in files.items()
+        }
+        for silo, opened in stores.items():
+            found: set[str] = set()
+            for store in opened:
                 gone = store.remove(ids)
                 if gone:
                     store.compact()
                 found.update(gone)
-        if found:
-            removed[silo] = [name for name in dict.fromkeys(ids) if name in found]
+            if found:
+                removed[silo] = [name for name in dict.fromkeys(ids) if name in found]
     return removed
 
 
@@ -173,5 +212,76 @@ def _index_files(folder: Path) -> Iterator[tuple[str, dict[Modality, Path]]]:
             yield silo.name, existing
 
 
-def _open_stores(paths: dict[Modality, Path]) -> dict[Modality, Store]:
-    return {modality: Store.open(path) for modality, path in paths.items()}
+def _expected_silos(folder: Path) -> Listing:
+    """Return the silos that should have an index: those of the list or, in older folders, those of the partition.
+
+    Raises:
+        UserError: if the list is damaged.
+    """
+    listing = read_listing(folder)
+    if listing is not None:
+        return listing
+    try:
+        members = read_json(folder.parent / "partition.json", _Members).silos
+    except UserError:
+        return {}
+    return {member.name: () if (folder / member.name).is_dir() else None for member in members}
+
+
+class _Member(BaseModel):
+    """The part of a silo's entry in ``partition.json`` that a search needs."""
+
+    name: str
+
+
+class _Members(BaseModel):
+    """The part of ``partition.json`` that a search needs."""
+
+    silos: tuple[_Member, ...]
+
+
+def _missing_files(
+    folder: Path, silo: str, expected: Listing, existing: Mapping[Modality, Path]
+) -> dict[Modality, str]:
+    """Return the reason for each index of a silo that should exist and does not."""
+    held = expected.get(silo, ())
+    if existing and held is not None:
+        absent = [modality for modality in held if modality not in existing]
+        return {name: f"{folder / silo / name}.sqlite does not exist. Index the silo again." for name in absent}
+    if existing:
+        return {}
+    if held is None:
+        reason = f"It is not indexed. Run: silohash index {folder.parent}"
+    else:
+        reason = (
+            f"Its index {folder / silo} does not exist. Index it again, or remove its name from {folder / LISTING} "
+            "to search without it."
+        )
+    return dict.fromkeys(MODALITIES, reason)
+
+
+def _open_stores(folder: Path, paths: Mapping[Modality, Path], unusable: dict[Modality, str]) -> dict[Modality, Store]:
+    """Open the indexes in the folder of a silo, and add to ``unusable`` why others cannot be used."""
+    stores: dict[Modality, Store] = {}
+    for modality, path in paths.items():
+        try:
+            PictureSource.read(folder)
+            stores[modality] = _open_store(folder.name, modality, path)
+        except UserError as error:
+            unusable[modality] = str(error)
+    return stores
+
+
+def _open_store(silo: str, modality: Modality, path: Path) -> Store:
+    """Open an index of a silo.
+
+    Raises:
+        UserError: if it is damaged, or belongs to another silo or modality.
+    """
+    store = Store.open(path)
+    try:
+        store.manifest.check_holder(silo, modality)
+    except UserError:
+        store.close()
+        raise
+    return store

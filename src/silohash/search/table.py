@@ -72,13 +72,18 @@ def notes(hits: Hits) -> list[str]:
     found += [f"{silo} did not answer: {reason}" for silo, reason in hits.missing_silos.items()]
     found += [f"{silo}: {reason}" for silo, reason in hits.limited_silos.items()]
     if not hits:
-        found.append("No silo returned an item.")
-    if not hits.comparable:
+        found.append(_about_nothing(hits))
+    elif not hits.comparable:
         found.append(
             "The silos use different models. Hits are ordered by their rank within each silo, because distances of "
             "different silos are not comparable."
         )
     return [visible(note) for note in found]
+
+
+def _about_nothing(hits: Hits) -> str:
+    """Return a sentence for a result without hits."""
+    return "No silo answered." if hits.missing_silos and not hits.answered else "No silo returned an item."
 
 
 def _about_words(hits: Hits) -> str:

@@ -21,7 +21,7 @@ MANIFEST = IndexManifest("digest-of-the-model", 64, "image")
 
 def test_a_manifest_survives_json():
     assert IndexManifest.from_json(MANIFEST.to_json()) == MANIFEST
-    assert MANIFEST.to_json()["format_version"] == FORMAT_VERSION == 1
+    assert MANIFEST.to_json()["format_version"] == FORMAT_VERSION == 2
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_manifest_survives_json():
         ({**MANIFEST.to_json(), "colour": 1}, "is damaged"),
         ({**MANIFEST.to_json(), "modality": "sound"}, 'unknown modality "sound"'),
         ({**MANIFEST.to_json(), "bits": 7}, "code length 7"),
-        ({**MANIFEST.to_json(), "format_version": FORMAT_VERSION + 1}, "format version 2"),
+        ({**MANIFEST.to_json(), "format_version": FORMAT_VERSION + 1}, "format version 3"),
     ],
 )
 def test_manifests_that_are_refused(value, message):
@@ -93,3 +93,22 @@ def test_filters_by_key_and_by_mask():
     assert allowed_keys(np.array([], np.int64), live).tolist() == []
     with pytest.raises(UserError, match="one bool per item"):
         allowed_keys(np.array([True, False]), live)
+
+
+def test_an_index_serves_its_own_silo_and_modality_only():
+    of_north = IndexManifest("m", 64, "image", silo="north")
+    of_north.check_holder("north", "image")
+    with pytest.raises(UserError, match='built for the silo "north", not for "south"'):
+        of_north.check_holder("south", "image")
+    with pytest.raises(UserError, match="image codes instead of text codes"):
+        of_north.check_holder("north", "text")
+
+
+def test_a_manifest_of_version_1_is_read_and_does_not_name_its_silo():
+    old = IndexManifest.from_json(
+        {"model_digest": "m", "bits": 64, "modality": "image", "count": 3, "format_version": 1}
+    )
+    assert (old.silo, old.count) == ("", 3)
+    old.check_holder("anyone", "image")
+    with pytest.raises(UserError, match="image codes instead of text codes"):
+        old.check_holder("anyone", "text")

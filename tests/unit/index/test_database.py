@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from silohash.index import database
 from silohash.index.base import FORMAT_VERSION, IndexManifest
 from silohash.index.store import Store
 from silohash.types import UserError
+from tests.read_only import python_on_read_only
 from tests.unit.index.stores import MANIFEST, filled, names, words
 
 
@@ -141,3 +143,86 @@ def test_a_file_that_is_being_changed_is_named(path, monkeypatch):
             other.remove(["item-1"])
         store._database.head = store._database.current_head()
     assert len(everything(path)[1]) == 50
+
+
+def test_an_index_on_a_read_only_mount_is_read(path):
+    filled(path)
+    program = """
+import sys
+from pathlib import Path
+import numpy as np
+from silohash.index.store import Store
+from silohash.types import UserError
+with Store.open(Path(sys.argv[1])) as store:
+    print(len(store.load()), store.item_ids(np.array([3])), store.version() == store.version())
+    try:
+        store.remove(["item-1"])
+    except UserError as error:
+        print(error)
+"""
+    done = python_on_read_only([path.parent], program, path)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first == "50 ['item-3'] True"
+    assert "cannot be read or written" in second
+    assert [other.name for other in path.parent.iterdir()] == [path.name]
+
+
+def test_changes_that_were_not_merged_are_not_left_out_on_a_read_only_mount(path):
+    """A program that was killed leaves its last changes beside the file, where SQLite must be able to write."""
+    with Store.open(filled(path)) as store:
+        store.add(["later"], words(1), ["{}"])
+        copy = path.parent / "copy"
+        copy.mkdir()
+        for name in (path.name, f"{path.name}-wal"):
+            (copy / name).write_bytes((path.parent / name).read_bytes())
+    program = """
+import sys
+from pathlib import Path
+from silohash.index.store import Store
+from silohash.types import UserError
+try:
+    Store.open(Path(sys.argv[1]))
+except UserError as error:
+    print(error)
+"""
+    done = python_on_read_only([copy], program, copy / path.name)
+    assert f"has changes in {path.name}-wal that cannot be read" in done.stdout, done.stderr
+    with Store.open(copy / path.name) as store:
+        assert len(store.load()) == 51
+
+
+def test_a_file_that_was_opened_as_unchanging_is_opened_again_after_a_change(path, monkeypatch):
+    def refusing(place, *, mode="rw", immutable=False):
+        if not immutable:
+            place = place.parent / "none" / place.name
+        return connect(place, mode=mode, immutable=immutable)
+
+    connect = database.connect
+    filled(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(database, "connect", refusing)
+        store = Store.open(path)
+        before = store.version()
+        assert store.version() == before
+    with Store.open(path) as other:
+        other.remove(["item-1"])
+    assert store.version() != before
+    assert len(store.load()) == 49
+    store.close()
+
+
+def test_an_index_of_format_version_1_is_read(path):
+    filled(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    content = json.loads(connection.execute("SELECT content FROM head").fetchone()[0])
+    del content["manifest"]["silo"]
+    content["manifest"]["format_version"] = 1
+    text = json.dumps(content, sort_keys=True)
+    connection.execute("UPDATE head SET content = ?, checksum = ?", (text, database.checksum_of(text)))
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with Store.open(path) as store:
+        assert (store.manifest.format_version, store.manifest.silo, len(store.load())) == (1, "", 50)
+        store.remove(["item-1"])
+    assert len(everything(path)[1]) == 49

@@ -18,6 +18,7 @@ from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native
 from silohash.data.partition.base import SiloRows
 from silohash.data.pictures.reading import PictureFiles
+from silohash.index.listing import read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
 from silohash.runtime import indexing
@@ -212,7 +213,7 @@ def test_names_of_picture_files_are_stored_with_their_folder(run: Run, tmp_path:
 def test_an_archive_is_indexed_as_an_additional_silo(run: Run, tmp_path: Path) -> None:
     more = read_folder(write_archive(tmp_path / "more", count=30, text="words", seed=5))
     assert index_run(run, more) == {"more": 25}
-    assert [path.name for path in run.index_folder.iterdir()] == ["more"]
+    assert {path.name for path in run.index_folder.iterdir()} == {"more", "silos.json"}
     ids, words, _, _ = stored(run, "more", "text")
     rows = more.split("database")
     assert ids == more.ids[rows].tolist()
@@ -373,3 +374,15 @@ def test_a_character_comes_before_its_text() -> None:
     assert [display_text(toy(character=characters), row) for row in range(3)] == ["A  LATIN A", "Ü  Über", "?  "]
     assert display_text(toy(script=characters), 0) == "LATIN A"
     assert json.loads(payload_of(toy(character=characters), 0))["caption"] == "A  LATIN A"
+
+
+def test_indexed_silos_are_listed_and_named_in_their_files(run: Run, tmp_path: Path) -> None:
+    more = read_folder(write_archive(tmp_path / "more", count=30, text="words", image=None, seed=5))
+    index_run(run, more)
+    names = [silo.name for silo in run.partition.silos]
+    assert read_listing(run.index_folder) == {**dict.fromkeys(names), "more": ("text",)}
+    index_run(run)
+    assert read_listing(run.index_folder) == {**dict.fromkeys(names, ("image", "text")), "more": ("text",)}
+    for silo in (*names, "more"):
+        with Store.open(run.index_folder / silo / "text.sqlite") as store:
+            assert (store.manifest.silo, store.manifest.modality) == (silo, "text")

@@ -14,7 +14,8 @@ from silohash.index.preview import make_preview, preview_url
 from silohash.index.store import Store
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
-from tests.silos import MODEL, made_up_codes, made_up_node, query_of
+from silohash.types import UserError
+from tests.silos import MODEL, made_up_codes, made_up_node, made_up_store, query_of
 
 BITS = 16
 WORDS = made_up_codes(200, BITS, seed=1)
@@ -59,7 +60,7 @@ def test_refusals_name_their_reason(tmp_path):
     query = query_of(WORDS, BITS)
     closed = SiloNode("south", {"image": node._sides["image"].store}, Policy(modalities=("text",)))
     assert "does not allow searching for images" in closed.answer(query).missing_silos["south"]
-    assert "has no image index" in SiloNode("east", {}).answer(query).missing_silos["east"]
+    assert "does not have images" in SiloNode("east", {}).answer(query).missing_silos["east"]
     longer = query_of(made_up_codes(1, 32, seed=0), 32)
     assert "32" in node.answer(longer).missing_silos["north"]
 
@@ -183,3 +184,24 @@ def test_captions_are_those_that_the_policy_releases(tmp_path):
 
 def test_the_digest_is_that_of_the_stores_model(tmp_path):
     assert node_at(tmp_path, [0]).model_digest == MODEL
+
+
+def test_an_index_that_cannot_be_searched_is_a_reason_and_not_an_error(tmp_path):
+    query = query_of(WORDS, BITS)
+    gone = SiloNode("south", {}, unusable={"image": "It was deleted."})
+    assert gone.answer(query).missing_silos == {"south": "It was deleted."}
+    assert not gone.warm_up()
+    with pytest.raises(UserError, match=r"It was deleted\."):
+        _ = gone.model_digest
+    with pytest.raises(UserError, match="does not have an index"):
+        _ = SiloNode("south", {}).model_digest
+    damaged = made_up_store(tmp_path / "image.sqlite", WORDS, BITS)
+    damaged._database.connection.execute("UPDATE log SET checksum = 7")
+    node = SiloNode("east", {"image": damaged})
+    assert "log entry 1 is wrong" in node.answer(query).missing_silos["east"]
+    damaged.close()
+
+
+def test_only_an_index_with_items_can_be_warmed_up(tmp_path):
+    assert made_up_node(tmp_path, "north", WORDS, BITS).warm_up()
+    assert not made_up_node(tmp_path, "south", WORDS[:0], BITS).warm_up()

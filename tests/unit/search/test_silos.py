@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,18 @@ import pytest
 
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
+from silohash.index.listing import LISTING, note_indexed
 from silohash.index.store import Store
+from silohash.search.hits import Query
+from silohash.search.merge import ask
 from silohash.search.policy import Policy
 from silohash.search.silos import open_nodes, remove_items
 from silohash.types import UserError
 
 
-def make_store(folder: Path, ids: list[str], modality: str = "text") -> None:
+def make_store(folder: Path, ids: list[str], modality: str = "text", silo: str | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = IndexManifest(model_digest="m", bits=16, modality=modality)
+    manifest = IndexManifest("m", 16, modality, silo=folder.name if silo is None else silo)
     with Store.create(folder / f"{modality}.sqlite", manifest) as store:
         store.add(ids, pack(np.ones((len(ids), 16))), [json.dumps({"caption": name * 500}) for name in ids])
 
@@ -32,6 +36,18 @@ def folder(tmp_path: Path) -> Path:
     make_store(index / ".east.123.part", ["e"])
     (index / "empty").mkdir()
     return index
+
+
+def list_silos(folder: Path) -> None:
+    for silo, held in {"north": ["image", "text"], "south": ["text"], "empty": []}.items():
+        note_indexed(folder, silo, held, ["north", "south", "empty"])
+
+
+def answers(folder: Path, modality: str = "text") -> tuple[list[str], dict[str, str]]:
+    """Return the hits as "silo/id" in alphabetical order, and the reasons of the missing silos."""
+    query = Query(words=pack(np.ones((1, 16)))[0], bits=16, model_digest="m", modality=modality, k=100)
+    hits = ask(open_nodes(folder), query)
+    return sorted(f"{hit.silo}/{hit.id}" for hit in hits), dict(hits.missing_silos)
 
 
 def test_opens_complete_indexes_only(folder: Path) -> None:
@@ -74,3 +90,127 @@ def test_items_are_removed_from_every_modality_of_every_silo(folder: Path) -> No
         assert b"aaaa" not in path.read_bytes(), "what was removed is erased from the file"
     assert left == {("north", "text"): ["b"], ("north", "image"): ["b"], ("south", "text"): ["d"]}
     assert remove_items(folder, ["a"]) == {}
+
+
+def test_all_silos_answer_while_nothing_is_missing(folder: Path) -> None:
+    list_silos(folder)
+    assert answers(folder) == (["north/a", "north/b", "south/a", "south/d"], {})
+    assert answers(folder, "image") == (["north/b", "north/c"], {"south": "It does not have images to search."})
+
+
+def test_a_deleted_index_is_a_missing_silo(folder: Path) -> None:
+    list_silos(folder)
+    shutil.rmtree(folder / "south")
+    found, missing = answers(folder)
+    assert found == ["north/a", "north/b"]
+    assert missing == {
+        "south": f"Its index {folder / 'south'} does not exist. Index it again, or remove its name from {folder / LISTING} "
+        "to search without it."
+    }
+
+
+def test_a_deleted_file_of_one_modality_is_a_missing_silo_of_searches_for_it(folder: Path) -> None:
+    list_silos(folder)
+    (folder / "north" / "image.sqlite").unlink()
+    assert answers(folder)[1] == {}
+    found, missing = answers(folder, "image")
+    assert found == []
+    assert missing["north"] == f"{folder / 'north' / 'image.sqlite'} does not exist. Index the silo again."
+
+
+def test_a_silo_that_was_never_indexed_is_missing(folder: Path) -> None:
+    list_silos(folder)
+    note_indexed(folder, "south", ["text"], ["north", "south", "west"])
+    assert answers(folder)[1] == {"west": f"It is not indexed. Run: silohash index {folder.parent}"}
+
+
+def test_without_a_list_the_partition_says_which_silos_there_are(folder: Path) -> None:
+    names = [{"name": name} for name in ("north", "south", "empty", "west")]
+    (folder.parent / "partition.json").write_text(json.dumps({"silos": names}))
+    assert set(answers(folder)[1]) == {"west"}
+    (folder.parent / "partition.json").write_text("[]")
+    assert answers(folder)[1] == {}
+
+
+def test_a_copy_under_another_name_does_not_answer_twice(folder: Path) -> None:
+    list_silos(folder)
+    shutil.rmtree(folder / "south")
+    for name in ("south", "west"):
+        shutil.copytree(folder / "north", folder / name)
+    found, missing = answers(folder)
+    assert found == ["north/a", "north/b"]
+    assert missing == {
+        name: f'The index was built for the silo "north", not for "{name}". Index "{name}" again.'
+        for name in ("south", "west")
+    }
+
+
+def test_the_file_of_another_modality_is_not_searched(folder: Path) -> None:
+    list_silos(folder)
+    (folder / "north" / "text.sqlite").replace(folder / "north" / "image.sqlite")
+    found, missing = answers(folder, "image")
+    assert found == []
+    assert missing["north"].startswith("The index holds text codes instead of image codes.")
+    assert "text.sqlite does not exist" in answers(folder)[1]["north"]
+
+
+def test_an_index_without_the_name_of_its_silo_is_still_searched(folder: Path) -> None:
+    shutil.rmtree(folder / "south")
+    make_store(folder / "south", ["x"], silo="")
+    assert answers(folder) == (["north/a", "north/b", "south/x"], {})
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database" * 100, None])
+def test_a_damaged_silo_does_not_prevent_the_others_from_answering(folder: Path, damage: bytes | None) -> None:
+    list_silos(folder)
+    path = folder / "south" / "text.sqlite"
+    path.write_bytes(path.read_bytes()[:2000] if damage is None else damage)
+    found, missing = answers(folder)
+    assert found == ["north/a", "north/b"]
+    assert "text.sqlite is" in missing["south"]
+
+
+def test_a_silo_whose_note_on_pictures_is_damaged_is_missing(folder: Path) -> None:
+    list_silos(folder)
+    (folder / "south" / "source.json").write_text("[]")
+    found, missing = answers(folder)
+    assert found == ["north/a", "north/b"]
+    assert "source.json is damaged" in missing["south"]
+
+
+def test_a_policy_of_a_missing_silo_is_not_an_error(folder: Path) -> None:
+    list_silos(folder)
+    shutil.rmtree(folder / "south")
+    (folder.parent / "policies").mkdir()
+    for name in ("south", "empty"):
+        (folder.parent / "policies" / f"{name}.toml").write_text("max_results = 3\n")
+    assert set(answers(folder)[1]) == {"south"}
+
+
+def test_if_all_indexes_are_gone_every_silo_is_missing(folder: Path) -> None:
+    list_silos(folder)
+    for name in ("north", "south"):
+        shutil.rmtree(folder / name)
+    found, missing = answers(folder)
+    assert (found, set(missing)) == ([], {"north", "south"})
+    (folder / LISTING).unlink()
+    with pytest.raises(UserError, match="There is no index in"):
+        open_nodes(folder)
+
+
+def test_a_list_of_silos_of_which_none_is_indexed_is_not_an_index(tmp_path: Path) -> None:
+    note_indexed(tmp_path, "north", [], ["south"])
+    with pytest.raises(UserError, match="There is no index in"):
+        open_nodes(tmp_path)
+
+
+def test_an_engine_that_is_not_installed_is_an_error(folder: Path) -> None:
+    with pytest.raises(UserError, match='no index engine "annoy"'):
+        open_nodes(folder, engine="annoy")
+
+
+def test_nothing_is_removed_if_an_index_cannot_be_opened(folder: Path) -> None:
+    (folder / "south" / "text.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(UserError, match="damaged"):
+        remove_items(folder, ["a"])
+    assert "north/a" in answers(folder)[0]

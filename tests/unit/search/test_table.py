@@ -176,3 +176,10 @@ def test_html_has_a_column_of_previews_only_if_there_are_any():
     assert "<tr><th>#</th><th>preview</th><th>distance</th>" in shown
     assert "<td>2</td><td></td><td>12 bits</td>" in shown
     assert "<th>rank</th>" in as_html(replace(HITS, ranks=(1, 2)))
+
+
+def test_a_result_of_no_silo_says_so():
+    assert notes(Hits(missing_silos={"north": "Gone."})) == ["north did not answer: Gone.", "No silo answered."]
+    answered = Hits(missing_silos={"north": "Gone."}, model_digests=frozenset({"m"}))
+    assert notes(answered)[-1] == "No silo returned an item."
+    assert (answered.answered, Hits().answered) == (True, False)

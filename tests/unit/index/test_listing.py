@@ -1,0 +1,46 @@
+"""The list of indexed silos: what is entered, what is kept, and which files are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from silohash.index.listing import LISTING, note_indexed, read_listing
+from silohash.types import UserError
+
+
+def test_silos_are_entered_one_by_one(tmp_path: Path) -> None:
+    assert read_listing(tmp_path) is None
+    note_indexed(tmp_path, "north", ["image", "text"], ["north", "south"])
+    assert read_listing(tmp_path) == {"north": ("image", "text"), "south": None}
+    note_indexed(tmp_path, "more", ["text"], ["north", "south"])
+    note_indexed(tmp_path, "south", [], ["north", "south"])
+    note_indexed(tmp_path, "north", ["image"], ["north", "south"])
+    assert read_listing(tmp_path) == {"north": ("image",), "south": (), "more": ("text",)}
+    assert [path.name for path in tmp_path.iterdir()] == [LISTING]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[], {}, 3, None, {"silos": []}, {"silos": {"a": 1}}, {"silos": {"a": ["sound"]}}, {"silos": {"a": [["image"]]}}],
+)
+def test_other_json_is_refused(tmp_path: Path, content: object) -> None:
+    (tmp_path / LISTING).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"silos\.json is damaged .* Remove it, and index the run again"):
+        read_listing(tmp_path)
+    with pytest.raises(UserError, match=r"silos\.json is damaged .* Remove it, and index the run again"):
+        note_indexed(tmp_path, "north", ["image"], [])
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / LISTING).write_text(json.dumps({"format_version": 2, "silos": {}}))
+    with pytest.raises(UserError, match=r"format version 2, .* up to 1"):
+        read_listing(tmp_path)
+
+
+def test_text_that_is_not_json_is_refused(tmp_path: Path) -> None:
+    (tmp_path / LISTING).write_bytes(b"\xff{")
+    with pytest.raises(UserError, match=r"silos\.json is damaged"):
+        read_listing(tmp_path)
