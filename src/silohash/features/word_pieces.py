@@ -55,6 +55,10 @@ class WordPieces:
             ids[place, : len(row)] = row
         return ids
 
+    def truncated(self, texts: Sequence[str]) -> int:
+        """Return the number of texts with more than `most` pieces."""
+        return sum(bool(encoding.overflowing) for encoding in self._opened.encode_batch(list(texts)))
+
     @cached_property
     def _opened(self) -> Tokenizer:
         try:

@@ -36,10 +36,12 @@ def check_added(run: Run, archive: Archive, name: str) -> None:
     folder = _existing(run.index_folder, name)
     if folder is None or _holds(folder, archive):
         return
-    before = _origin(folder).get("folder")
+    origin = _origin(folder)
+    before = f" ({origin['folder']})" if origin.get("folder") else ""
+    of_which = f"of another archive{before}" if origin else "which does not state its archive"
     raise UserError(
-        f'{run.folder} already has an index with the name "{folder.name}", of another archive'
-        f"{f' ({before})' if before else ''}. Give this archive another name with --name, or remove {folder} first."
+        f'{run.folder} already has an index with the name "{folder.name}", {of_which}. '
+        f"Give this archive another name with --name, or remove {folder} first."
     )
 
 

@@ -26,6 +26,7 @@ from silohash.encode.weights import deployed_weights
 from silohash.features import featuriser
 from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
+from silohash.features.truncation import truncation_remark
 from silohash.federated.base import FederationInfo
 from silohash.files import explaining_disk_errors
 from silohash.locks import INPUTS
@@ -79,11 +80,10 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     if archive.folder is not None and (unused := unused_columns(archive.columns, [parts.params.get("column")])):
         notify(unused)
     prepared, featurisers = prepare_run(archive, parts, resolved)
-    for remark in remarks_on(prepared, featurisers):
-        notify(remark)
     check_settings(archive, tuple(featurisers), config.evaluate)
-    if sentence := unmeasured(archive):
-        notify(sentence)
+    remarks = [*remarks_on(prepared, featurisers), truncation_remark(archive, featurisers), unmeasured(archive)]
+    for remark in filter(None, remarks):
+        notify(remark)
     run = Run.create(folder, resolved, parts, environment(config))
     _train(run, prepared, featurisers, observers, notify)
     return run

@@ -11,6 +11,7 @@ import numpy as np
 from silohash.data.archive import Archive, Pictures
 from silohash.data.pictures.reading import PictureFiles
 from silohash.encode.encoder import Encoder
+from silohash.features.truncation import truncation_remark
 from silohash.files import folder_beside
 from silohash.index.base import IndexManifest
 from silohash.index.listing import note_indexed
@@ -79,9 +80,12 @@ def index_run(
             notify(f"{silo}: {counts[silo]:,} items")
             for sentence in left_out(items, rows, encodable):
                 notify(f"{silo}: {sentence}")
-    sentence = "" if all_items else held_out_sentence(run, archive)
-    if sentence:
-        notify(sentence)
+    remarks = [
+        "" if archive is None else truncation_remark(archive, run.model.featurisers),
+        "" if all_items else held_out_sentence(run, archive),
+    ]
+    for remark in filter(None, remarks):
+        notify(remark)
     return counts
 
 

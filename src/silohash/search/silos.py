@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pydantic import BaseModel
 
-from silohash.files import read_json
+from silohash.files import PART, read_json
 from silohash.index.listing import LISTING, Listing, read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Engine, Store, installed_engine
@@ -44,8 +44,8 @@ def open_nodes(folder: Path, *, engine: Engine = "flat") -> list[SiloNode]:
         engine: index engine, "flat" or "faiss".
 
     Raises:
-        UserError: if no silo is indexed, the list of silos is damaged, a policy is not valid, or the engine is not
-            installed.
+        UserError: if no silo is indexed, an index has a hidden name, the list of silos is damaged, a policy is not valid,
+            or the engine is not installed.
     """
     installed_engine(engine)
     policies = folder.parent / POLICIES
@@ -205,11 +205,17 @@ def _model_of(run: Run, node: SiloNode) -> str:
 
 def _index_files(folder: Path) -> Iterator[tuple[str, dict[Modality, Path]]]:
     """Yield each silo with the paths of its index files, in the order of the silos' names."""
-    for silo in sorted(folder.glob("[!.]*")):
+    for silo in sorted(folder.glob("*")):
         paths = {modality: silo / f"{modality}.sqlite" for modality in MODALITIES}
         existing = {modality: path for modality, path in paths.items() if path.exists()}
-        if existing:
-            yield silo.name, existing
+        if not existing or PART.fullmatch(silo.name):
+            continue
+        if silo.name.startswith("."):
+            raise UserError(
+                f"The index {silo} has a hidden name, which a silo cannot have. Remove the folder, and index the archive "
+                "again with --name."
+            )
+        yield silo.name, existing
 
 
 def _expected_silos(folder: Path) -> Listing:

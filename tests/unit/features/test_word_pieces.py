@@ -84,3 +84,11 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
     with pytest.raises(UserError, match="does not have a readable tokenizer"):
         read_word_pieces(tmp_path)
+
+
+def test_texts_with_more_pieces_than_the_limit_are_counted(folder: Path) -> None:
+    pieces = read_word_pieces(folder, 5)
+    texts = ["", "a", "a red tree", "a red tree on", "a red tree on the tree"]
+    assert [pieces.truncated([text]) for text in texts] == [0, 0, 0, 1, 1]
+    assert pieces.truncated(texts) == 2
+    assert pieces.truncated([]) == 0

@@ -110,5 +110,5 @@ def test_an_index_without_a_readable_note_is_not_replaced(run: Run, tmp_path: Pa
     (folder / "text.sqlite").touch()
     if content is not None:
         (folder / NOTE).write_text(content)
-    with pytest.raises(UserError, match=r"or remove .*more first"):
+    with pytest.raises(UserError, match=r"which does not state its archive\. .* or remove .*more first"):
         check_added(run, archive_in(tmp_path / "more"), "more")

@@ -33,7 +33,8 @@ def folder(tmp_path: Path) -> Path:
     make_store(index / "north", ["a", "b"])
     make_store(index / "north", ["b", "c"], "image")
     make_store(index / "south", ["a", "d"])
-    make_store(index / ".east.123.part", ["e"])
+    make_store(index / ".east.123.456.part", ["e"])
+    make_store(index / ".east.123.4f-a0.456.old", ["e"])
     (index / "empty").mkdir()
     return index
 
@@ -55,6 +56,17 @@ def test_opens_complete_indexes_only(folder: Path) -> None:
     assert [node.name for node in nodes] == ["north", "south"]
     assert all(node.policy == Policy() for node in nodes)
     assert set(nodes[0]._sides) == {"image", "text"}
+
+
+def test_an_index_with_a_hidden_name_is_refused(folder: Path) -> None:
+    for hidden in (folder / ".east", folder / ".east.part", folder / ".1.part"):
+        make_store(hidden, ["e"])
+        for use in (open_nodes, lambda folder: remove_items(folder, ["a"])):
+            with pytest.raises(UserError, match=rf"The index .*{hidden.name} has a hidden name, .* Remove the folder"):
+                use(folder)
+        hidden.rename(folder.parent / f"visible{hidden.name}")
+    (folder / ".empty").mkdir()
+    assert len(open_nodes(folder)) == 2
 
 
 def test_each_silo_has_its_own_policy(folder: Path) -> None:
