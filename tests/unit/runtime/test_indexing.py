@@ -45,6 +45,12 @@ class Squares:
         return "squares"
 
 
+@pytest.fixture(autouse=True)
+def _readable_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let stores load the engine that gives its codes back, for few items as well."""
+    monkeypatch.setattr("silohash.index.store.SMALL_ITEMS", -1)
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run whose silos deploy one model."""
