@@ -30,6 +30,8 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     whole_way, results, codes = printed
     assert whole_way.startswith("partition column")
     assert [line.split()[0] for line in whole_way.splitlines() if " bits " in line] == list("12345")
+    assert all("braille pattern" in hit.caption for hit in names["hits"]), "the first answers are right"
+    assert "zebra is unknown to this model; searched with the rest." in results
     score = names["run"].evaluate(["mAP@all"], tasks=["i2i"], evaluations=["GG"])[0]
     first = float(re.search(r"mAP@all = ([\d.]+)", whole_way)[1])
     assert first == pytest.approx(score.value, abs=1e-4), "the same figure as that of the command"

@@ -63,7 +63,9 @@ def test_the_command_line_says_what_the_order_is(run: Run) -> None:
     said = silohash("search", run.folder, "parrot", "-k", 5)
     lines = said.out.splitlines()
     assert len(lines) == 5
-    assert all(line.startswith("rank ") for line in lines)
+    ranks = [int(line.split("\t")[-1]) for line in lines]
+    assert ranks == sorted(ranks)
+    assert ranks[0] == 1
     assert "ordered by their rank within each silo" in said.err
 
 
@@ -76,4 +78,5 @@ def test_silos_with_one_model_are_merged_by_distance(tmp_path: Path) -> None:
     assert distances == sorted(distances)
     assert "rank" not in answer["hits"][0]
     said = silohash("search", found.folder, "parrot")
-    assert "rank" not in said.out + said.err
+    assert "rank" not in said.err
+    assert all(line.endswith("\t") for line in said.out.splitlines())

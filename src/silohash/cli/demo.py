@@ -28,8 +28,8 @@ OVERRIDES = {"pooled": ("train.workers=1", "train.threads=0")}
 METHODS = {"federated": "fedavg", "alone": "local", "pooled": "centralized"}
 TEXT_QUERY = "domino tile"
 NEXT_QUERY = "braille pattern"
-SEEN_CHARACTER = "rightwards double arrow"
-UNSEEN_CHARACTER = "leftwards arrow with hook"
+SEEN_CHARACTER = "circled latin capital letter l"
+UNSEEN_CHARACTER = "playing card three of diamonds"
 HITS = 6
 
 
@@ -163,16 +163,24 @@ def _search(run: Run, archive: Archive) -> None:
     if not run.index_folder.exists():
         index_silos(run)
     nodes = open_nodes(run.index_folder)
-    queries: list[tuple[str, Value, Modality, Modality]] = [
+    for title, value, query_modality, target in demo_queries(archive):
+        print_result(f"\n{title}")
+        try:
+            hits = ask_run(run, value, query_modality, target, k=HITS, nodes=nodes)
+        except UserError as error:  # another archive, chosen with --set, may not have the words of the text
+            print_status(str(error))
+            continue
+        print_aligned(hits)
+        print_notes(hits)
+
+
+def demo_queries(archive: Archive) -> list[tuple[str, Value, Modality, Modality]]:
+    """Return the title, value, modality and searched modality of the demo's searches."""
+    return [
         (f'Search with the text "{TEXT_QUERY}"', TEXT_QUERY, "text", "image"),
         picture_query(archive, "train", SEEN_CHARACTER, "Search with a picture"),
         picture_query(archive, "query", UNSEEN_CHARACTER, "Search with a picture of a character unseen in training"),
     ]
-    for title, value, query_modality, target in queries:
-        print_result(f"\n{title}")
-        hits = ask_run(run, value, query_modality, target, k=HITS, nodes=nodes)
-        print_aligned(hits)
-        print_notes(hits)
 
 
 def picture_query(archive: Archive, split: str, name: str, title: str) -> tuple[str, Value, Modality, Modality]:

@@ -17,7 +17,7 @@ from silohash.visible import visible
 TABLE_CELLS = 80
 """Width of a table, in cells of a terminal."""
 
-WEIGHTS = {"silo": 1.0, "id": 1.0, "caption": 2.0, "labels": 1.0}
+WEIGHTS = {"silo": 1.0, "id": 1.0, "caption": 3.0, "labels": 1.0}
 """Columns that are cut to fit the width, and how much room each keeps in proportion to the others."""
 
 MOST_NAMED = 10
