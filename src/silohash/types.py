@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.visible import visible_lines
+
 if TYPE_CHECKING:
     import torch
 
@@ -36,8 +38,12 @@ Terms: TypeAlias = "dict[str, tuple[float, torch.Tensor]]"
 class UserError(Exception):
     """An error that the user can fix. Its text says what is wrong, which value was found, and what to do.
 
-    The command line prints only the text and exits with status 2.
+    The command line prints only the text and exits with status 2. Values in the text may come from files of others, so its
+    invisible characters are replaced by their code points.
     """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(visible_lines(message))
 
 
 def query_modality(task: Task) -> Modality:

@@ -70,3 +70,10 @@ def test_defaults() -> None:
 
 def test_a_user_error_shows_its_text_alone() -> None:
     assert str(UserError("x is 3. Set it to 2.")) == "x is 3. Set it to 2."
+
+
+def test_the_text_of_an_error_is_harmless() -> None:
+    assert str(UserError('The caption "a\x1b[2J\u202e" is too long.\nShorten it.')) == (
+        'The caption "a⟨U+001B⟩[2J⟨U+202E⟩" is too long.\nShorten it.'
+    )
+    assert str(UserError()) == ""

@@ -65,7 +65,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        print_status("\n  ".join(f"silohash: {error}".splitlines()))
+        print_status("\n  ".join(f"silohash: {error}".split("\n")))
         sys.exit(USER_ERROR)
     except KeyboardInterrupt:
         print_status(INTERRUPTION)

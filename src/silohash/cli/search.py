@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from silohash.search.hits import Hits
 
 
+Previews = Annotated[bool, typer.Option("--previews", help="Include previews in the JSON document, as data URLs.")]
+Show = Annotated[
+    bool, typer.Option("--show", help="Show the pictures of the hits, in a terminal that can show pictures.")
+]
+Files = Annotated[bool, typer.Option("-l", "--files", help="Print only the paths of the pictures, one per line.")]
+Null = Annotated[bool, typer.Option("-0", "--null", help="Print only the paths, each followed by a NUL character.")]
 UNANSWERED = 2
 """Exit code of a search that no silo answered."""
 
@@ -109,18 +115,10 @@ def search(
     ] = None,
     label: Annotated[str | None, typer.Option(metavar="LABEL", help="Search only items with this label.")] = None,
     engine: Annotated[str, typer.Option(metavar="flat|faiss", help="Index engine. Both give the same hits.")] = "flat",
-    previews: Annotated[
-        bool, typer.Option("--previews", help="Include previews in the JSON document, as data URLs.")
-    ] = False,
-    show: Annotated[
-        bool, typer.Option("--show", help="Show the pictures of the hits, in a terminal that can show pictures.")
-    ] = False,
-    files: Annotated[
-        bool, typer.Option("-l", "--files", help="Print only the paths of the pictures, one per line.")
-    ] = False,
-    null: Annotated[
-        bool, typer.Option("-0", "--null", help="Print only the paths, each followed by a NUL character.")
-    ] = False,
+    previews: Previews = False,
+    show: Show = False,
+    files: Files = False,
+    null: Null = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Search all silos for a text or an image, and merge their answers. Exits with 2 if no silo answered.
@@ -150,10 +148,16 @@ def search(
         print_paths(hits, end="\0" if null else "\n")
     else:
         print_hits(hits, show=show)
-    if hits.missing_silos and not hits.answered:
-        if as_json:
-            print_notes(hits)
-        raise typer.Exit(UNANSWERED)
+    _check_answered(hits, print_reasons=as_json)
+
+
+def _check_answered(hits: Hits, *, print_reasons: bool) -> None:
+    """Exit with `UNANSWERED` if no silo answered, after printing the reasons if `print_reasons` is set."""
+    if hits.answered or not hits.missing_silos:
+        return
+    if print_reasons:
+        print_notes(hits)
+    raise typer.Exit(UNANSWERED)
 
 
 def _check_form(forms: dict[str, bool]) -> None:

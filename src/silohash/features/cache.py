@@ -23,6 +23,7 @@ from silohash.data.cache import cache_folder
 from silohash.files import digest_file, folder_beside, read_json, read_npy, write_json
 from silohash.locks import locked
 from silohash.types import Notify, UserError
+from silohash.visible import visible
 
 SCHEMA = 1
 WAIT_SECONDS = 3600.0
@@ -47,7 +48,7 @@ class DecodedPictures:
 
 def notify_on_standard_error(line: str) -> None:
     """Print a line on standard error, where it does not mix with results."""
-    print(line, file=sys.stderr)
+    print(visible(line), file=sys.stderr)
 
 
 _lock = threading.Lock()

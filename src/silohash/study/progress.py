@@ -38,8 +38,8 @@ class StudyProgress:
     def __enter__(self) -> StudyProgress:
         if self.console.is_terminal:
             self.bars = Progress(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
-                console=self.console,
+                TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}", markup=False), console=self.console,
             )  # fmt: skip
             self.bars.start()
             self.tasks[""] = self.bars.add_task(self.noun, total=self.total, completed=self.done, note="")
@@ -56,7 +56,9 @@ class StudyProgress:
         if self.bars is None:
             self._print(f"{job.name}: {f'resumed after round {rounds}' if rounds else 'started'}")
         else:
-            self.tasks[job.name] = self.bars.add_task(f"  {job.name}", total=job.config.federated.rounds, note="rounds")
+            self.tasks[job.name] = self.bars.add_task(
+                f"  {visible(job.name)}", total=job.config.federated.rounds, note="rounds"
+            )
 
     def ended(self, outcome: Outcome) -> None:
         """Show how a run ended."""

@@ -74,7 +74,7 @@ def markdown(table: ResultTable) -> str:
     headings = [*map(markdown_of, table.row_fields), *(markdown_of(", ".join(column)) for column in table.columns)]
     lines = [[*map(markdown_of, row), *(_markdown_cell(table, cell) for cell in cells)] for row, cells in table.lines()]
     body = markdown_table(headings, lines, numbers_from=len(table.row_fields))
-    notes = "".join(f"- {visible(note)}\n" for note in table.notes)
+    notes = "".join(f"- {markdown_of(note)}\n" for note in table.notes)
     return f"### {markdown_of(table.title)}\n\n{body}\n{notes}"
 
 

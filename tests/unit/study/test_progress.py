@@ -62,3 +62,17 @@ def test_bars_in_a_terminal(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) ->
 
 def test_durations() -> None:
     assert [duration(seconds) for seconds in (0, 89, 90, 5399, 5400)] == ["0 s", "89 s", "2 min", "90 min", "1.5 h"]
+
+
+def test_names_are_printed_as_they_are_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config(tiny(tmp_path, federated={"rounds": 4}))
+    jobs = [Job(name, tmp_path / "run", config) for name in ("[red]a[/red]", "b\x1b[2J", "c")]
+    for terminal in (False, True):
+        console = Console(file=io.StringIO(), width=150, force_terminal=terminal)
+        with StudyProgress(console, "runs", [config] * 3) as progress:
+            progress.started(jobs[0], 0)
+            progress.started(jobs[1], 0)
+        text = console.file.getvalue()
+        assert "[red]a[/red]" in text
+        assert "b⟨U+001B⟩[2J" in text
+        assert "b\x1b[2J" not in text
