@@ -17,13 +17,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING, Any
 
 from silohash.files import explaining_disk_errors, read_json, remove_leftovers, write_json
 from silohash.types import Notify, UserError
 from silohash.visible import visible
+
+if TYPE_CHECKING:  # a search imports this module, and takes no lock
+    from filelock import FileLock
 
 LOCK = ".lock"
 HOLDER = ".lock.json"
@@ -113,6 +114,8 @@ def _taken(folder: Path, remedy: str, wait_seconds: float, notify: Notify) -> Fi
     Raises:
         UserError: if another process still holds it.
     """
+    from filelock import FileLock, Timeout
+
     lock = FileLock(folder.resolve() / LOCK)
     try:
         _acquire(lock, folder, 0.0)

@@ -119,7 +119,7 @@ class TrainedRun:
     @property
     def silos(self) -> tuple[str, ...]:
         """The names of the silos that trained the run."""
-        return tuple(silo.name for silo in self._run.partition.silos)
+        return self._run.silo_names
 
     def encode(
         self, archive: Archive | str | Path | None = None, modality: str | None = None, *, model: str | None = None

@@ -281,10 +281,26 @@ class RunConfig(Section):
         return to_toml(self.to_json())
 
     def digest(self) -> str:
-        """Return a digest of everything that decides the results, 12 hexadecimal digits."""
+        """Return a digest of everything that decides the results, 12 hexadecimal digits.
+
+        Where the data is does not decide the results. A run notices by the content of its archive if that has changed.
+        """
+        value = self._deciding()
+        value["data"].pop("path", None)
+        value["data"]["options"].pop("root", None)
+        return digest_json(value)[:12]
+
+    def located_digest(self) -> str:
+        """Return a digest of everything that decides the results and of where the data is, 12 hexadecimal digits.
+
+        Without a path it equals `digest`. Earlier versions recorded this digest.
+        """
+        return digest_json(self._deciding())[:12]
+
+    def _deciding(self) -> dict[str, Any]:
         value = self.to_json()
         for name in EXECUTION_KEYS:
             value["train"].pop(name)
         if not self.data.follow_links:
             value["data"].pop("follow_links")
-        return digest_json(value)[:12]
+        return value

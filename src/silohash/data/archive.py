@@ -262,7 +262,8 @@ class Archive:
         """Return the same archive with the digest of ids, labels, splits and content on its card."""
         arrays: dict[str, npt.NDArray[np.generic]] = {f"split/{name}": rows for name, rows in self.splits.items()}
         parts: dict[str, object] = {"label_names": list(self.label_names)}
-        for name, column in (("ids", self.ids), ("labels", self.labels), ("image", self.image), ("text", self.text)):
+        for name in ("ids", "labels", "image", "text", "captions"):
+            column = getattr(self, name)
             if isinstance(column, np.ndarray):
                 arrays[name] = column
             elif column is not None:

@@ -28,7 +28,7 @@ def check_added(run: Run, archive: Archive, name: str) -> None:
         UserError: if the name cannot be that of a silo, a silo of the run has it, or another archive was indexed under it.
     """
     _check_name(name)
-    if name.casefold() in {silo.name.casefold() for silo in run.partition.silos}:
+    if name.casefold() in {silo.casefold() for silo in run.silo_names}:
         raise UserError(
             f'The archive has the name "{name}", which is also the name of a silo of the run. '
             "Give it another name with --name."

@@ -110,8 +110,13 @@ def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
         write_json(new / "state.json", about)
 
 
-def load_checkpoint(folder: Path, config_digest: str) -> RunState:
+def load_checkpoint(folder: Path, config_digest: str, *earlier: str) -> RunState:
     """Read a checkpoint.
+
+    Args:
+        folder: the folder of the checkpoint.
+        config_digest: digest of the config.
+        earlier: digests of the same config as earlier versions computed them.
 
     Raises:
         UserError: if it is missing, damaged, or was written for another config or by a newer version of silohash.
@@ -120,7 +125,7 @@ def load_checkpoint(folder: Path, config_digest: str) -> RunState:
     about = read_json(folder / "state.json", _StoredState, remedy=TRAIN_AGAIN)
     if about.format_version > FORMAT_VERSION:
         raise UserError(f"{folder} was written by a newer silohash. Upgrade silohash to resume this run.")
-    if about.config_digest != config_digest:
+    if about.config_digest not in (config_digest, *earlier):
         raise UserError(
             f"{folder} belongs to another config (digest {about.config_digest}, now {config_digest}). "
             "Put config.toml back as it was, or train into a new folder."

@@ -84,7 +84,7 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     remarks = [*remarks_on(prepared, featurisers), truncation_remark(archive, featurisers), unmeasured(archive)]
     for remark in filter(None, remarks):
         notify(remark)
-    run = Run.create(folder, resolved, parts, environment(config))
+    run = Run.create(folder, resolved, parts, environment(config), archive)
     _train(run, prepared, featurisers, observers, notify)
     return run
 
@@ -186,7 +186,7 @@ def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
     """
     config = prepared.config
     if has_checkpoint(run.checkpoint):
-        return load_checkpoint(run.checkpoint, config.digest())
+        return load_checkpoint(run.checkpoint, config.digest(), config.located_digest())
     info = FederationInfo(
         silos=len(prepared.silos), classes=prepared.spec.classes, bits=config.local.bits,
         total_rounds=config.federated.rounds,

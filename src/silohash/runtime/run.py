@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # a search opens a run, and it must not wait for what only ot
 
 PARTITION = "partition.json"
 ENVIRONMENT = "environment.json"
+FINGERPRINT = "archive.safetensors"
 BEFORE_A_RUN = frozenset({"policies", "log.txt"})
 """Names that a folder may hold before the run is created: the silos' policies, and the log of a study."""
 
@@ -32,9 +33,10 @@ class Run:
     """One run. The config, archive, partition and model are read once, when they are first needed.
 
     Attributes:
-        folder: the folder with ``config.toml``, ``environment.json``, ``partition.json``, ``rounds.jsonl``,
-            ``results.csv``, ``per_query.safetensors``, ``curves.json``, ``examples.json``, ``checkpoint/``, ``model/``,
-            ``index/<silo>/``, ``onnx/`` and ``report.html``, each from the moment that it is written.
+        folder: the folder with ``config.toml``, ``environment.json``, ``partition.json``, ``archive.safetensors`` (the
+            digests of the archive), ``rounds.jsonl``, ``results.csv``, ``per_query.safetensors``, ``curves.json``,
+            ``examples.json``, ``checkpoint/``, ``model/``, ``index/<silo>/``, ``onnx/`` and ``report.html``, each from
+            the moment that it is written.
         given: the resolved config; None to read it from the folder.
     """
 
@@ -54,7 +56,12 @@ class Run:
 
     @classmethod
     def create(
-        cls, folder: Path, resolved: ResolvedConfig, partition: Partition, environment: dict[str, object]
+        cls,
+        folder: Path,
+        resolved: ResolvedConfig,
+        partition: Partition,
+        environment: dict[str, object],
+        archive: Archive,
     ) -> Run:
         """Create a run's folder, with the files that are known before the first round.
 
@@ -63,6 +70,7 @@ class Run:
             resolved: the config with its methods.
             partition: how the archive is divided among silos.
             environment: the content of ``environment.json``.
+            archive: the archive, whose content is recorded.
 
         Returns:
             The new run.
@@ -70,10 +78,13 @@ class Run:
         Raises:
             UserError: if the folder already holds a run or files of the user, or another process writes to it.
         """
+        from silohash.runtime.fingerprint import write_fingerprint
+
         run = cls(folder, resolved)
         run.check_free()
         write_json(folder / PARTITION, partition.to_json())
         write_json(folder / ENVIRONMENT, environment)
+        write_fingerprint(run.fingerprint_path, archive)
         write_text(run.config_path, resolved.config.to_toml())
         return run
 
@@ -81,6 +92,11 @@ class Run:
     def config_path(self) -> Path:
         """The config with all values, including defaults."""
         return self.folder / "config.toml"
+
+    @property
+    def fingerprint_path(self) -> Path:
+        """The digests of the archive that the run was trained on. Runs of earlier versions do not have them."""
+        return self.folder / FINGERPRINT
 
     @property
     def checkpoint(self) -> Path:
@@ -184,7 +200,7 @@ class Run:
         """
         with explaining_disk_errors(self.folder):
             names = sorted(entry.name for entry in self.folder.iterdir()) if self.folder.exists() else []
-        known = BEFORE_A_RUN | ({PARTITION, ENVIRONMENT} if LOCK in names else set())
+        known = BEFORE_A_RUN | ({PARTITION, ENVIRONMENT, FINGERPRINT} if LOCK in names else set())
         return [name for name in names if name not in known and not name.startswith(".")]
 
     @contextmanager
@@ -212,8 +228,38 @@ class Run:
 
     @cached_property
     def archive(self) -> Archive:
-        """The archive that the run was trained on."""
-        return archive_of(self.config)
+        """The archive that the run was trained on.
+
+        Raises:
+            UserError: if the archive is no longer there, or has changed since the run was trained.
+        """
+        from silohash.runtime.fingerprint import changes, read_fingerprint
+
+        path = self.config.data.path
+        if path is not None and not path.exists():
+            raise UserError(
+                f"The archive of the run, {path}, does not exist. If it was moved, set path in the table [data] of "
+                f"{self.config_path}."
+            )
+        archive = archive_of(self.config)
+        if self.fingerprint_path.exists():
+            changed = changes(read_fingerprint(self.fingerprint_path), archive)
+            if changed:
+                raise UserError(_changed_archive(self, archive, changed))
+        return archive
+
+    @cached_property
+    def stored_partition(self) -> Partition:
+        """How the archive was divided among silos, without a look at the archive."""
+        from silohash.data.partition.base import read_partition
+
+        self.check()
+        return read_partition(self.folder / PARTITION)
+
+    @property
+    def silo_names(self) -> tuple[str, ...]:
+        """The names of the silos that trained the run."""
+        return tuple(silo.name for silo in self.stored_partition.silos)
 
     @cached_property
     def partition(self) -> Partition:
@@ -222,10 +268,7 @@ class Run:
         Raises:
             UserError: if the archive has changed since the partition was made.
         """
-        from silohash.data.partition.base import read_partition
-
-        self.check()
-        partition = read_partition(self.folder / PARTITION)
+        partition = self.stored_partition
         partition.check(self.archive)
         return partition
 
@@ -240,6 +283,15 @@ class Run:
         from silohash.runtime.events import read_rounds
 
         return read_rounds(self.rounds_path)
+
+
+def _changed_archive(run: Run, archive: Archive, changed: Sequence[str]) -> str:
+    """Return the message that an archive has changed: what exactly, and what to do."""
+    place = archive.folder or archive.card.name
+    return (
+        f'The archive "{archive.card.name}" has changed since {run.folder} was trained: {"; ".join(changed)}. '
+        f"Restore it, train a new run, or search it as it is now with: silohash index {run.folder} {place} --name NEW"
+    )
 
 
 def archive_of(config: RunConfig) -> Archive:

@@ -94,7 +94,7 @@ def damage(job: Job) -> str:
         read_partition(run.folder / "partition.json")
         run.rounds()
         if has_checkpoint(run.checkpoint):
-            load_checkpoint(run.checkpoint, started.digest())
+            load_checkpoint(run.checkpoint, started.digest(), started.located_digest())
     except UserError as error:
         return str(error)
     return ""
@@ -109,7 +109,7 @@ def changes(job: Job) -> str:
         before = run.config
     except UserError:
         return ""
-    return "" if before.digest() == job.config.digest() else difference(before, job.config)
+    return "" if before.located_digest() == job.config.located_digest() else difference(before, job.config)
 
 
 def difference(before: RunConfig, now: RunConfig) -> str:

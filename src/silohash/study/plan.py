@@ -192,7 +192,7 @@ def _check_differences(config: StudyConfig, runs: Sequence[PlannedRun]) -> None:
     by_settings: dict[tuple[str, ...], PlannedRun] = {}
     for run in runs:
         tuned = config.tune.parameters_of(run.choices) if config.tune else ()
-        other = by_settings.setdefault((run.config.digest(), *tuned), run)
+        other = by_settings.setdefault((run.config.located_digest(), *tuned), run)
         if other is not run:
             raise UserError(
                 f"The runs {_description(other)} and {_description(run)} have the same settings. Change the set of their "

@@ -107,7 +107,7 @@ def is_finished(run: Run, planned: PlannedRun) -> bool:
     if not (run.config_path.exists() and run.results_path.exists() and run.per_query_path.exists()):
         return False
     try:
-        return run.config.digest() == planned.config.digest()
+        return run.config.located_digest() == planned.config.located_digest()
     except UserError:
         return False
 

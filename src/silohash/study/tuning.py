@@ -147,7 +147,7 @@ class Tuning:
     def _settings(self, search: Search) -> str:
         config = run_config(self.config, search.choices, self.config.seeds[0], {})
         parameters = {key: parameter.model_dump(mode="json") for key, parameter in search.parameters.items()}
-        return digest_json([config.digest(), parameters, self.tune.seed])
+        return digest_json([config.located_digest(), parameters, self.tune.seed])
 
     def _study(self, search: Search, number: int = 0) -> optuna.Study:
         """Return a search in the database, with the random choices of a trial."""

@@ -23,6 +23,7 @@ from silohash.config.sections import (
     ServerConfig,
     TrainConfig,
 )
+from silohash.files import digest_json
 
 SMALLEST = 5e-324
 BELOW_HALF = 0.49999999999999994
@@ -321,3 +322,26 @@ def test_links_are_followed_in_folders_only_and_change_the_digest() -> None:
     assert RunConfig.model_validate(without).digest() == folder.digest() != followed.digest()
     with pytest.raises(ValidationError, match="follow_links is for a folder"):
         RunConfig.model_validate({"data": {"name": "glyphs", "follow_links": True}})
+
+
+def test_where_the_data_is_does_not_change_the_digest() -> None:
+    here, there, local = (
+        RunConfig.model_validate({"data": data})
+        for data in ({"path": "/here"}, {"path": "/there"}, {"path": "/there", "options": {"root": "/files"}})
+    )
+    assert here.digest() == there.digest() == local.digest()
+    assert len({config.located_digest() for config in (here, there, local)}) == 3
+    first, second = (
+        RunConfig.model_validate({"data": {"name": "coco", "options": {"root": root, "layout": layout}}})
+        for root, layout in (("/a", "one"), ("/b", "two"))
+    )
+    assert first.digest() != second.digest()
+
+
+def test_a_config_without_a_path_has_the_digest_of_earlier_versions() -> None:
+    config = RunConfig.model_validate({"data": {"name": "glyphs"}, "local": {"bits": 32}})
+    value = config.to_json()
+    for key in ("workers", "threads", "device"):
+        del value["train"][key]
+    del value["data"]["follow_links"]
+    assert config.digest() == config.located_digest() == digest_json(value)[:12]

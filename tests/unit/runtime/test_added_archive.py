@@ -27,7 +27,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def run(trained: Run, tmp_path: Path) -> Run:
     """The run with an empty folder for indexes."""
     run = Run(tmp_path / "run", trained.resolved)
-    run.__dict__["partition"] = trained.partition
+    run.__dict__["stored_partition"] = trained.partition
     return run
 
 

@@ -90,6 +90,13 @@ def test_other_config(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "checkpoint", state(), DIGEST)
     with pytest.raises(UserError, match=r"belongs to another config \(digest abc, now xyz\)"):
         load_checkpoint(tmp_path / "checkpoint", "xyz")
+    with pytest.raises(UserError, match=r"\(digest abc, now xyz\)"):
+        load_checkpoint(tmp_path / "checkpoint", "xyz", "ab")
+
+
+def test_digest_of_an_earlier_version(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "checkpoint", state(), DIGEST)
+    assert same(load_checkpoint(tmp_path / "checkpoint", "xyz", "uvw", DIGEST), state())
 
 
 def test_newer_version(tmp_path: Path) -> None:

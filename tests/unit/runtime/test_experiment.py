@@ -37,7 +37,15 @@ def run(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Run:
 
 def test_folder_of_a_run(run: Run, archive: Path) -> None:
     names = {path.name for path in run.folder.iterdir()} - {".lock"}
-    assert names == {"config.toml", "environment.json", "partition.json", "rounds.jsonl", "checkpoint", "model"}
+    assert names == {
+        "archive.safetensors",
+        "config.toml",
+        "environment.json",
+        "partition.json",
+        "rounds.jsonl",
+        "checkpoint",
+        "model",
+    }
     config = load_config(run.config_path)
     assert config == tiny_config(archive)
     about = read_json(run.folder / "environment.json", dict[str, Any])
@@ -139,7 +147,7 @@ def test_archive_that_has_changed_since(archive: Path, tmp_path: Path) -> None:
     from tests.runs import write_metadata
 
     write_metadata(own, rows)
-    with pytest.raises(UserError, match="was not made for the items of"):
+    with pytest.raises(UserError, match=r"has changed since .*: 1 item new \(another\); 1 item missing \(item-003\)\."):
         experiment.resume(Run.open(run.folder))
 
 

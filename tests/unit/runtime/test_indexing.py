@@ -76,7 +76,12 @@ def run(trained: Run, tmp_path: Path) -> Run:
 def elsewhere(trained: Run, folder: Path, **changes: object) -> Run:
     """Return a run in another folder, with the model, the partition and the archive of a trained run."""
     run = Run(folder, trained.resolved)
-    known = {"model": trained.model, "partition": trained.partition, "archive": trained.archive}
+    known = {
+        "model": trained.model,
+        "stored_partition": trained.partition,
+        "partition": trained.partition,
+        "archive": trained.archive,
+    }
     run.__dict__.update(known | changes)
     return run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ ENVIRONMENT: dict[str, object] = {"python": "3.11.9"}
 NOT_A_RUN = r"does not hold a run: it has no config\.toml\. Train one: silohash train CONFIG --out"
 FILES = {
     "config_path": "config.toml",
+    "fingerprint_path": "archive.safetensors",
     "checkpoint": "checkpoint",
     "model_folder": "model",
     "card_path": "model/card.md",
@@ -62,8 +64,8 @@ def parts(archive: Archive) -> Partition:
 
 
 @pytest.fixture
-def run(tmp_path: Path, resolved: ResolvedConfig, parts: Partition) -> Run:
-    return Run.create(tmp_path / "mine", resolved, parts, ENVIRONMENT)
+def run(tmp_path: Path, resolved: ResolvedConfig, parts: Partition, archive: Archive) -> Run:
+    return Run.create(tmp_path / "mine", resolved, parts, ENVIRONMENT, archive)
 
 
 def test_paths_of_a_run() -> None:
@@ -81,7 +83,12 @@ def test_the_name_of_a_run_is_that_of_its_folder(tmp_path: Path, monkeypatch: py
 def test_a_new_run_holds_what_is_known_before_its_first_round(
     run: Run, resolved: ResolvedConfig, archive: Archive, parts: Partition
 ) -> None:
-    assert {path.name for path in run.folder.iterdir()} == {"config.toml", "partition.json", "environment.json"}
+    assert {path.name for path in run.folder.iterdir()} == {
+        "config.toml",
+        "partition.json",
+        "environment.json",
+        "archive.safetensors",
+    }
     assert read_json(run.folder / "environment.json", dict[str, Any]) == ENVIRONMENT
     read = Run.open(run.folder)
     assert read == run
@@ -97,13 +104,15 @@ def test_a_new_run_holds_what_is_known_before_its_first_round(
     assert runs([]) == []
 
 
-def test_a_folder_that_holds_a_run_is_not_overwritten(run: Run, resolved: ResolvedConfig, parts: Partition) -> None:
+def test_a_folder_that_holds_a_run_is_not_overwritten(
+    run: Run, resolved: ResolvedConfig, parts: Partition, archive: Archive
+) -> None:
     before = {path: path.read_bytes() for path in run.folder.iterdir()}
     message = r"already holds a run\. Continue it with: silohash resume .*mine; or choose another folder with --out"
     with pytest.raises(UserError, match=message):
         run.check_free()
     with pytest.raises(UserError, match=message):
-        Run.create(run.folder, resolved, parts, {"python": "another"})
+        Run.create(run.folder, resolved, parts, {"python": "another"}, archive)
     assert {path: path.read_bytes() for path in run.folder.iterdir()} == before
 
 
@@ -115,7 +124,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     "name", ["report.html", "config.toml", "results.csv", "partition.json", "model/weights.bin", "notes.txt"]
 )
 def test_files_of_the_user_are_refused_before_anything_is_written(
-    tmp_path: Path, resolved: ResolvedConfig, parts: Partition, name: str
+    tmp_path: Path, resolved: ResolvedConfig, parts: Partition, archive: Archive, name: str
 ) -> None:
     path = tmp_path / "theirs" / name
     path.parent.mkdir(parents=True)
@@ -125,7 +134,7 @@ def test_files_of_the_user_are_refused_before_anything_is_written(
     with pytest.raises(UserError, match=message):
         Run(tmp_path / "theirs").check_free()
     with pytest.raises(UserError, match=message):
-        Run.create(tmp_path / "theirs", resolved, parts, ENVIRONMENT)
+        Run.create(tmp_path / "theirs", resolved, parts, ENVIRONMENT, archive)
     assert tree(tmp_path / "theirs") == {name: b"mine"}
 
 
@@ -148,10 +157,12 @@ def test_what_may_be_there_before_a_run(tmp_path: Path, name: str) -> None:
     Run(tmp_path).check_free()
 
 
-def test_an_interrupted_creation_is_repeated(tmp_path: Path, resolved: ResolvedConfig, parts: Partition) -> None:
-    for name in (".lock", "partition.json", "environment.json"):
+def test_an_interrupted_creation_is_repeated(
+    tmp_path: Path, resolved: ResolvedConfig, parts: Partition, archive: Archive
+) -> None:
+    for name in (".lock", "partition.json", "environment.json", "archive.safetensors"):
         (tmp_path / name).write_text("{}")
-    run = Run.create(tmp_path, resolved, parts, ENVIRONMENT)
+    run = Run.create(tmp_path, resolved, parts, ENVIRONMENT, archive)
     assert run.config == resolved.config
     assert read_json(tmp_path / "environment.json", dict[str, object]) == ENVIRONMENT
 
@@ -235,6 +246,59 @@ def test_an_archive_with_other_items_is_rejected(run: Run, tmp_path: Path) -> No
     read.__dict__["archive"] = archive_of(tiny_config(other))
     with pytest.raises(UserError, match='was not made for the items of "other"'):
         _ = read.partition
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Run:
+    """A run over an archive of its own, opened again."""
+    folder = write_archive(tmp_path / "data" / "birds", count=30)
+    settings = resolve(tiny_config(folder))
+    found = archive_of(settings.config)
+    Run.create(tmp_path / "run", settings, partition(found, "iid", 3, 0), ENVIRONMENT, found)
+    return Run.open(tmp_path / "run")
+
+
+def test_an_archive_that_has_changed_is_refused_with_what_changed(trained: Run, tmp_path: Path) -> None:
+    metadata = tmp_path / "data" / "birds" / "metadata.csv"
+    before = metadata.read_text(encoding="utf-8")
+    metadata.write_text(before.replace("number 7,", "number seven,"), encoding="utf-8")
+    again = f"index {tmp_path / 'run'} {tmp_path / 'data' / 'birds'} --name NEW"
+    with pytest.raises(UserError) as refused:
+        _ = trained.archive
+    assert str(refused.value) == (
+        f'The archive "birds" has changed since {tmp_path / "run"} was trained: 1 item with another caption (item-007). '
+        f"Restore it, train a new run, or search it as it is now with: silohash {again}"
+    )
+    with pytest.raises(UserError, match="has changed since"):
+        _ = trained.partition
+    assert trained.silo_names == ("silo-1", "silo-2", "silo-3")
+    metadata.write_text(before, encoding="utf-8")
+    assert len(trained.partition) == 3
+
+
+def test_a_copied_archive_is_the_same(trained: Run, tmp_path: Path) -> None:
+    moved = tmp_path / "elsewhere" / "birds"
+    shutil.copytree(tmp_path / "data" / "birds", moved, copy_function=shutil.copyfile)
+    shutil.rmtree(tmp_path / "data")
+    missing = r"birds, does not exist\. If it was moved, set path in the table \[data\] of .*config\.toml\."
+    with pytest.raises(UserError, match=missing):
+        _ = trained.archive
+    text = trained.config_path.read_text(encoding="utf-8")
+    trained.config_path.write_text(text.replace(str(tmp_path / "data"), str(moved.parent)), encoding="utf-8")
+    again = Run.open(trained.folder)
+    assert len(again.archive) == 30
+    assert again.config.digest() == trained.config.digest()
+
+
+def test_a_run_of_an_earlier_version_has_no_digests_of_its_archive(trained: Run, tmp_path: Path) -> None:
+    trained.fingerprint_path.unlink()
+    metadata = tmp_path / "data" / "birds" / "metadata.csv"
+    text = metadata.read_text(encoding="utf-8")
+    metadata.write_text(text.replace("number 7,", "number seven,"), encoding="utf-8")
+    assert len(trained.archive) == 30
+    metadata.write_text(text.replace("item-007", "item-700"), encoding="utf-8")
+    with pytest.raises(UserError, match='was not made for the items of "birds"'):
+        _ = Run.open(trained.folder).partition
 
 
 @pytest.mark.parametrize(("modality", "missing"), [("image", "text"), ("text", "image")])

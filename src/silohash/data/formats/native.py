@@ -23,6 +23,7 @@ import numpy.typing as npt
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures, is_features
 from silohash.data.links import check_link
 from silohash.data.pictures.reading import GreyPictures, PackedPictures, PictureFiles, read_array
+from silohash.data.stamps import file_digests
 from silohash.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
 from silohash.forms import damaged, detail, reading
 from silohash.types import Rows, UserError
@@ -32,7 +33,8 @@ FORMAT = "silohash-archive"
 VERSION = 1
 SHARD_BYTES = 1 << 26
 CHECKED_BYTES = 1 << 24
-"""Files up to this size are compared with their digest each time the folder is opened."""
+"""Files up to this size are read and compared with their digest each time the folder is opened, larger ones only if their
+size or time has changed since they were last read."""
 
 SENTENCES = ("skipped", "warnings")
 """The fields of an archive's card that are lists of sentences."""
@@ -145,7 +147,8 @@ def read_native(path: Path, *, check: bool = False, follow_links: bool = False) 
 
     Args:
         path: the folder.
-        check: compare every file with its digest. By default, large files are compared by size alone.
+        check: read every file and compare it with its digest. By default, a large file is read only if its size or time
+            has changed since it was last read on this machine.
         follow_links: whether files may be symbolic links that lead out of the folder.
 
     Raises:
@@ -249,7 +252,8 @@ def _check_files(folder: Path, files: Mapping[str, _FileNote], *, whole: bool) -
         size = path.stat().st_size
         if size != noted.bytes:
             raise UserError(f"{path} has {size:,} bytes and the manifest states {noted.bytes:,}. {IMPORT_AGAIN}")
-        if (whole or size <= CHECKED_BYTES) and digest_file(path) != noted.digest:
+        read = whole or size <= CHECKED_BYTES
+        if (digest_file(path) if read else file_digests(folder, [name])[name]) != noted.digest:
             raise UserError(f"{path} was changed after it was written. {IMPORT_AGAIN}")
 
 

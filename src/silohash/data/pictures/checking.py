@@ -10,13 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from silohash.data.cache import cache_folder
 from silohash.data.links import Boundary
 from silohash.data.pictures.reading import decode
-from silohash.files import digest_bytes, digest_json, read_json, write_json
+from silohash.data.stamps import PICTURES, read_table, table_path
+from silohash.files import digest_bytes, write_json
 from silohash.types import UserError
 
-VERDICT_VERSION = 1
 DECODED_PIXELS = 64
 
 
@@ -43,8 +42,7 @@ def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = T
     Returns:
         One verdict per name.
     """
-    cached_in = cache_folder() / "pictures" / f"{digest_json([VERDICT_VERSION, str(folder.resolve())])}.json"
-    before = _cached_entries(cached_in)
+    before = read_table(PICTURES, folder)
     verdicts: dict[str, Verdict] = {}
     stamps: dict[str, list[int]] = {}
     boundary = None if follow_links else Boundary(folder)
@@ -62,15 +60,10 @@ def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = T
             warnings.simplefilter("ignore")
             verdicts.update(zip(fresh, pool.map(lambda name: _verdict(folder / name), fresh), strict=True))
         with contextlib.suppress(UserError, OSError):
-            write_json(cached_in, {name: [*stamp, *verdicts[name]] for name, stamp in stamps.items()})
+            write_json(
+                table_path(PICTURES, folder), {name: [*stamp, *verdicts[name]] for name, stamp in stamps.items()}
+            )
     return verdicts
-
-
-def _cached_entries(path: Path) -> dict[str, tuple[int, int, str, str]]:
-    try:
-        return read_json(path, dict[str, tuple[int, int, str, str]])
-    except UserError:
-        return {}
 
 
 def _stamp(folder: Path, name: str, boundary: Boundary | None) -> tuple[str, list[int]]:

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from silohash.files import digest_arrays, digest_bytes, digest_file, digest_json, read_npy
+from silohash.data.stamps import file_digests
+from silohash.files import digest_arrays, digest_bytes, digest_json, read_npy
 from silohash.forms import reading
 from silohash.types import Rows, UserError
 
@@ -170,7 +171,10 @@ class PackedPictures(PictureContents):
 
     def digest(self) -> str:
         """Return a digest of the content of all packed files."""
-        return self._known_digest or digest_json([digest_file(path) for path in self._paths])
+        if self._known_digest:
+            return self._known_digest
+        digests = file_digests(self._paths[0].parent, [path.name for path in self._paths])
+        return digest_json([digests[path.name] for path in self._paths])
 
 
 class PictureFiles(PictureContents):
@@ -224,7 +228,7 @@ class PictureFiles(PictureContents):
         """Return a digest of the content of all files."""
         if self._digests is not None:
             return digest_json(list(self._digests))
-        of_name = {name: digest_file(self.folder / name) if name else "" for name in set(self.names)}
+        of_name = {"": "", **file_digests(self.folder, sorted(set(self.names) - {""}))}
         return digest_json([of_name[name] for name in self.names])
 
 

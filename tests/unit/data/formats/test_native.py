@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -170,13 +171,22 @@ def test_a_changed_file_is_named(tmp_path: Path, name: str, change: Callable[[Pa
         read_native(tmp_path / "native")
 
 
-def test_large_files_are_compared_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_read_again_if_their_time_has_changed_or_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(native, "CHECKED_BYTES", 10)
     write_native(tmp_path / "native", archive())
-    flip(tmp_path / "native/image.npy")
+    path = tmp_path / "native/image.npy"
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    assert len(read_native(tmp_path / "native")) == 5
+    flip(path)
+    os.utime(path, (1_700_000_000, 1_700_000_000))
     assert len(read_native(tmp_path / "native")) == 5
     with pytest.raises(UserError, match=r"image\.npy was changed"):
         read_native(tmp_path / "native", check=True)
+    os.utime(path)
+    with pytest.raises(UserError, match=r"image\.npy was changed"):
+        read_native(tmp_path / "native")
 
 
 def test_manifests_of_others_and_of_other_versions(tmp_path: Path) -> None:
