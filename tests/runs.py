@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,28 +16,19 @@ from unittest import mock
 import numpy as np
 import torch
 
-from silohash import seeds
 from silohash.config.load import load_config, load_resolved, resolve
-from silohash.config.sections import DataConfig, FederatedConfig, RunConfig, TrainConfig
-from silohash.exchange.message import Message
-from silohash.federated.base import FederationInfo
+from silohash.config.sections import RunConfig
 from silohash.local.base import SiloData
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.runtime import experiment
-from silohash.runtime.checkpoint import RunState
-from silohash.runtime.events import Observer, RoundRecord
+from silohash.runtime.events import Observer
 from silohash.runtime.prepared import Prepared
-from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import Run
-from silohash.runtime.runner import (
-    InProcess,
-    decode_result,
-    decode_task,
-    encode_result,
-    encode_task,
-)
-from silohash.runtime.silo import SiloResult, SiloTask
-from silohash.runtime.worker import Worker
+from silohash.testing.check import same_arrays as same_arrays
+from silohash.testing.inputs import loop_config as loop_config
+from silohash.testing.loop import Records as Records
+from silohash.testing.loop import first_state as first_state
+from silohash.testing.loop import run_loop as run_loop
 
 WORDS = ("parrot", "harbour", "violin", "glacier", "kitchen", "tram", "orchard", "desert")
 WIDTH = 16
@@ -134,16 +125,6 @@ def train(archive: Path, out: Path, *observers: Observer, **sections: Mapping[st
     return experiment.train(resolve(tiny_config(archive, **sections)), out, observers=observers)
 
 
-def loop_config(*, seed: int = 0, epochs: int = 1, rounds: int = 3, **train: Any) -> RunConfig:
-    """Returns a config for one silo's round; ``train`` are values of its table, without weight decay by default."""
-    return RunConfig(
-        seed=seed,
-        data=DataConfig(name="glyphs"),
-        federated=FederatedConfig(rounds=rounds, local_epochs=epochs),
-        train=TrainConfig(**{"weight_decay": 0.0, **train}),
-    )
-
-
 def silo_data(
     count: int = 40, *, classes: int = 6, single: bool = False, image: bool = True, text: bool = True, seed: int = 0
 ) -> SiloData:
@@ -225,69 +206,4 @@ def prepared(
         spec=replace(model_spec(image=image, text=text), class_head=resolved.federated.class_head),
         silos=[(f"silo-{number}", size, validation) for number, size in enumerate(sizes)],
         arrays={name: array.numpy() for name, array in arrays.items()},
-    )
-
-
-class Wire:
-    """A runner that sends every task and result through bytes, as worker processes do."""
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-
-    def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
-        for task in tasks:
-            read = decode_task(Message.decode(encode_task(task)))
-            yield decode_result(Message.decode(encode_result(self.worker.do(read))))
-
-    def close(self) -> None:
-        """Nothing to end."""
-
-
-class Records:
-    """An observer that keeps every round's record."""
-
-    def __init__(self) -> None:
-        self.records: list[RoundRecord] = []
-
-    def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
-        self.first_round = first_round
-
-    def round(self, record: RoundRecord) -> None:
-        self.records.append(record)
-
-    def finish(self) -> None:
-        self.finished = True
-
-
-def first_state(inputs: Prepared, worker: Worker) -> RunState:
-    """Returns the state before the first round."""
-    info = FederationInfo(
-        silos=len(inputs.silos), classes=inputs.spec.classes, bits=inputs.config.local.bits,
-        total_rounds=inputs.config.federated.rounds,
-    )  # fmt: skip
-    with seeds.torch_globally(inputs.config.seed, "server"):
-        return RunState(round=0, server=inputs.resolved.federated.init_server(worker.model, info))
-
-
-def run_loop(
-    inputs: Prepared, *observers: Observer, wire: bool = False, state: RunState | None = None, stop: int | None = None,
-    fraction: float = 1.0, validate: bool = True,
-) -> RunState:  # fmt: skip
-    """Runs the rounds of made-up silos in this process, up to round ``stop``."""
-    torch.set_num_threads(1)
-    worker = Worker(inputs, torch.device("cpu"))
-    settings = RoundSettings(
-        rounds=stop or inputs.config.federated.rounds, silos=[name for name, _, _ in inputs.silos], fraction=fraction,
-        validate=validate, seed=inputs.config.seed, remarks=inputs.resolved.remarks,
-    )  # fmt: skip
-    return run_rounds(
-        state or first_state(inputs, worker), federated=inputs.resolved.federated,
-        runner=Wire(worker) if wire else InProcess(worker), settings=settings, observers=observers,
-    )  # fmt: skip
-
-
-def same_arrays(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> bool:
-    """Tells whether two mappings hold the same arrays, bit for bit."""
-    return set(first) == set(second) and all(
-        array.dtype == second[name].dtype and array.tobytes() == second[name].tobytes() for name, array in first.items()
     )

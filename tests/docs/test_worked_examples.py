@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,14 @@ from tests.runs import loop_config
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "add-a-method.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BITS = 16
 
 
 @pytest.fixture
 def methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The page's two methods, under the names that it gives them."""
-    local, federated = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    local, federated, _ = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     folder = tmp_path / "worked_examples"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
@@ -42,6 +44,35 @@ def methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in [name for name in sys.modules if name.split(".")[0] == "worked_examples"]:
         del sys.modules[name]
+
+
+def test_package_of_the_page_has_a_whole_pyproject_and_names_the_examples(tmp_path: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    (project,) = (tomllib.loads(block) for block in TOML.findall(text) if "[project]" in block)
+    assert {"build-system", "project", "tool"} <= project.keys()
+    assert project["project"]["name"] == "my-package"
+    points = project["project"]["entry-points"]
+    assert points.keys() == {LOCAL_METHODS.group, FEDERATED_METHODS.group}
+    sources = BLOCK.findall(text)
+    for name, target in {**points[LOCAL_METHODS.group], **points[FEDERATED_METHODS.group]}.items():
+        package, module, attribute = re.split("[.:]", target)
+        assert f"src/{package}/{module}.py" in text
+        assert any(f"class {attribute}" in source and f'key="{name}"' in source for source in sources)
+    for extra in re.findall(r"silohash\[(\w+)\]", " ".join(project["project"]["dependencies"])):
+        ours = tomllib.loads((PAGE.parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+        assert extra in ours["project"]["optional-dependencies"]
+
+
+@pytest.mark.whole_run
+@pytest.mark.usefixtures("methods")
+def test_both_methods_pass_the_contract_tests_of_the_page() -> None:
+    *_, tests = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    namespace: dict[str, Any] = {}
+    exec(tests, namespace)  # noqa: S102  the page's own test file
+    checks = namespace["CHECKS"]
+    assert {str(check).partition("-")[0] for check in checks} == {"contrast", "dcmh"}
+    for check in checks:
+        namespace["test_contract"](check)
 
 
 def config(**federated: Any) -> ResolvedConfig:

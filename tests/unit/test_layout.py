@@ -28,7 +28,7 @@ WITHOUT_A_TEST_FILE = {"cli/__main__.py": "a single call, run by python -m siloh
 ORDER = (
     *("visible", "types", "seeds", "registry", "forms", "files", "locks", "optional"),
     *("index", "evaluate", "data", "features", "models", "exchange", "local", "federated"),
-    *("config", "encode", "runtime", "search", "report", "study", "api", "cli"),
+    *("config", "encode", "runtime", "search", "report", "study", "testing", "api", "cli"),
 )
 NEVER_TORCH = ("index", "evaluate", "search")
 WITHOUT_TORCH = (

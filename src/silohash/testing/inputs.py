@@ -1,0 +1,147 @@
+"""Made-up silos, on which a method trains in a fraction of a second. The vectors of an item follow from its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from silohash import seeds
+from silohash.config.load import load_resolved
+from silohash.config.sections import DataConfig, FederatedConfig, RunConfig, TrainConfig
+from silohash.local.base import SiloData
+from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.runtime.prepared import Prepared
+from silohash.types import Arrays
+
+BITS = 16
+CLASSES = 6
+WIDTH = 16
+NOISE = 0.5
+MORE_LABELS = 0.15
+"""Probability of each further label of an item."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Which modalities the items of a made-up silo have."""
+
+    image: bool = True
+    text: bool = True
+
+    def __str__(self) -> str:
+        """Return the name for checks."""
+        return "both" if self.image and self.text else "image" if self.image else "text"
+
+
+BOTH = Held()
+MODALITIES = (BOTH, Held(text=False), Held(image=False))
+
+
+def labels_of(count: int, *, single: bool = False) -> npt.NDArray[np.uint8]:
+    """Return ``(count, CLASSES)`` multi-hot labels: one per row, or at least one."""
+    generator = seeds.numpy_generator(0, "contract/labels")
+    labels = np.zeros((count, CLASSES), np.uint8)
+    labels[np.arange(count), generator.integers(0, CLASSES, count)] = 1
+    if not single:
+        labels |= (generator.random((count, CLASSES)) < MORE_LABELS).astype(np.uint8)
+    return labels
+
+
+def views_of(labels: npt.NDArray[np.uint8], modality: str) -> npt.NDArray[np.float32]:
+    """Return vectors ``(count, WIDTH)`` of a modality: a fixed linear view of the labels, and noise."""
+    mixing = seeds.numpy_generator(0, f"contract/{modality}").normal(size=(labels.shape[1], WIDTH))
+    noise = seeds.numpy_generator(0, f"contract/{modality}/noise").normal(size=(len(labels), WIDTH))
+    return (labels @ mixing + NOISE * noise).astype(np.float32)
+
+
+def silo_data(count: int, *, single: bool = False, held: Held = BOTH) -> SiloData:
+    """Return the pairs of a silo."""
+    labels = labels_of(count, single=single)
+    return SiloData(
+        name="silo",
+        image=torch.from_numpy(views_of(labels, "image")) if held.image else None,
+        text=torch.from_numpy(views_of(labels, "text")) if held.text else None,
+        labels=torch.from_numpy(labels).float(),
+        has_image=torch.full((count,), held.image),
+        has_text=torch.full((count,), held.text),
+    )
+
+
+def model_spec(*, held: Held = BOTH, classes: int = CLASSES, dropout: float = 0.0) -> ModelSpec:
+    """Return the structure of towers that fit `silo_data`."""
+    tower = TowerSpec("mlp", (WIDTH,), hidden=16, dropout=dropout)
+    return ModelSpec({name: tower for name in ("image", "text") if getattr(held, name)}, classes=classes)
+
+
+def loop_config(*, seed: int = 0, epochs: int = 1, rounds: int = 3, **train: Any) -> RunConfig:  # noqa: ANN401  values of [train]
+    """Return a config for one silo's round. ``train`` holds values of its table; the weight decay is 0 by default."""
+    return RunConfig(
+        seed=seed,
+        data=DataConfig(name="glyphs"),
+        federated=FederatedConfig(rounds=rounds, local_epochs=epochs),
+        train=TrainConfig(**{"weight_decay": 0.0, **train}),
+    )
+
+
+def prepared_inputs(
+    local: str,
+    federated: str,
+    sizes: Sequence[int],
+    *,
+    validation: int = 6,
+    held: Held = BOTH,
+    single: bool = False,
+    rounds: int = 3,
+    train: Mapping[str, Any] | None = None,
+) -> Prepared:
+    """Return the inputs of a training on made-up silos.
+
+    Args:
+        local: Name of the local method.
+        federated: Name of the federated method. A pooled one gets all items as one silo.
+        sizes: Number of training items per silo.
+        validation: Number of validation items per silo.
+        held: The modalities of the items.
+        single: Whether every item has one label only.
+        rounds: Number of rounds.
+        train: Values of ``[train]``.
+    """
+    resolved = load_resolved(
+        {
+            "data": {"name": "glyphs"},
+            "model": {"hidden": 16, "dropout": 0.1},
+            "local": {"name": local, "bits": BITS},
+            "federated": {"name": federated, "rounds": rounds, "local_epochs": 2},
+            "train": {"batch": 16, "learning_rate": 0.01, "device": "cpu", "threads": 1, **(train or {})},
+            "evaluate": {"measures": ["mAP@all", "P@5"], "validation": 0.2},
+        }
+    )
+    sizes = (sum(sizes),) if resolved.federated.pooled else sizes
+    data = silo_data(sum(sizes) + validation * len(sizes), single=single, held=held)
+    tensors = {"labels": data.labels, "has_image": data.has_image, "has_text": data.has_text}
+    tensors |= {"image": data.image, "text": data.text}
+    return Prepared(
+        resolved=resolved,
+        spec=replace(model_spec(held=held), class_head=resolved.federated.class_head),
+        silos=[(f"silo-{number}", size, validation) for number, size in enumerate(sizes)],
+        arrays={name: tensor.numpy() for name, tensor in tensors.items() if tensor is not None},
+    )
+
+
+def without(inputs: Prepared, case: str) -> Prepared:
+    """Return the inputs without the first silo's ``labels``, ``all classes but one``, ``pictures`` or ``texts``."""
+    arrays: Arrays = {name: array.copy() for name, array in inputs.arrays.items()}
+    first = slice(0, inputs.silos[0][1] + inputs.silos[0][2])
+    if case == "labels":
+        arrays["labels"][first] = 0
+    elif case == "all classes but one":
+        arrays["labels"][first] = np.eye(CLASSES, dtype=np.float32)[0]
+    elif case in {"pictures", "texts"}:
+        modality = "image" if case == "pictures" else "text"
+        arrays[f"has_{modality}"][first], arrays[modality][first] = False, 0
+    return replace(inputs, arrays=arrays)

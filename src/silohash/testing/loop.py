@@ -1,0 +1,100 @@
+"""The rounds of a training on made-up inputs, in this process and without files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from silohash import seeds
+from silohash.exchange.message import Message
+from silohash.federated.base import FederationInfo
+from silohash.runtime.checkpoint import RunState
+from silohash.runtime.events import Observer, RoundRecord
+from silohash.runtime.prepared import Prepared
+from silohash.runtime.rounds import RoundSettings, run_rounds
+from silohash.runtime.runner import InProcess, decode_result, decode_task, encode_result, encode_task
+from silohash.runtime.silo import SiloResult, SiloTask
+from silohash.runtime.worker import Worker
+
+
+class Wire:
+    """A runner that sends every task and result through bytes, as worker processes do."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
+        """Yield the result of each task."""
+        for task in tasks:
+            read = decode_task(Message.decode(encode_task(task)))
+            yield decode_result(Message.decode(encode_result(self.worker.do(read))))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Records:
+    """An observer that keeps the record of every round."""
+
+    def __init__(self) -> None:
+        self.records: list[RoundRecord] = []
+        self.first_round = 0
+        self.finished = False
+
+    def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
+        """Keep the number of the first round."""
+        self.first_round = first_round
+
+    def round(self, record: RoundRecord) -> None:
+        """Keep the record."""
+        self.records.append(record)
+
+    def finish(self) -> None:
+        """Keep that the run has ended."""
+        self.finished = True
+
+
+def first_state(inputs: Prepared, worker: Worker) -> RunState:
+    """Return the state before the first round."""
+    info = FederationInfo(
+        silos=len(inputs.silos), classes=inputs.spec.classes, bits=inputs.config.local.bits,
+        total_rounds=inputs.config.federated.rounds,
+    )  # fmt: skip
+    with seeds.torch_globally(inputs.config.seed, "server"):
+        return RunState(round=0, server=inputs.resolved.federated.init_server(worker.model, info))
+
+
+def run_loop(
+    inputs: Prepared,
+    *observers: Observer,
+    wire: bool = False,
+    state: RunState | None = None,
+    stop: int | None = None,
+    fraction: float = 1.0,
+    validate: bool = True,
+) -> RunState:
+    """Run the rounds of made-up silos, with one thread.
+
+    Args:
+        inputs: The inputs.
+        observers: Receive the record of each round.
+        wire: Whether tasks and results are sent through bytes.
+        state: The state to continue from; by default that before the first round.
+        stop: The round before which to stop; by default all rounds are run.
+        fraction: Fraction of the silos that take part in each round.
+        validate: Whether each round is validated.
+
+    Returns:
+        The state after the last round.
+    """
+    torch.set_num_threads(1)
+    worker = Worker(inputs, torch.device("cpu"))
+    settings = RoundSettings(
+        rounds=stop or inputs.config.federated.rounds, silos=[name for name, _, _ in inputs.silos], fraction=fraction,
+        validate=validate, seed=inputs.config.seed, remarks=inputs.resolved.remarks,
+    )  # fmt: skip
+    return run_rounds(
+        state or first_state(inputs, worker), federated=inputs.resolved.federated,
+        runner=Wire(worker) if wire else InProcess(worker), settings=settings, observers=observers,
+    )  # fmt: skip
