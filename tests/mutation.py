@@ -34,6 +34,11 @@ SWAPPED = {
     "is not": "is", "in": "not in", "not in": "in", "and": "or", "or": "and",
 }  # fmt: skip
 OPERATOR = re.compile(r"is\s+not|not\s+in|\bis\b|\bin\b|\band\b|\bor\b|\*\*|//|<<|>>|[<>=!]=|[-+*/%@&|^<>]")
+VISUAL = {
+    "alpha", "color", "figsize", "fontsize", "labelsize", "linewidth", "linewidths", "ls", "lw", "markersize", "mew", "ms",
+    "pad", "xytext",
+}  # fmt: skip
+"""Keyword arguments that only change how a plot looks, which people judge, not tests."""
 SECONDS = 180
 SURVIVED, CAUGHT, BROKEN = "survived", "caught", "broken"
 
@@ -103,7 +108,9 @@ def other_constant(value: object) -> str | None:
 
 
 def meaningless(node: ast.AST) -> Iterator[ast.AST | None]:
-    """Yield the parts of a node in which a change means nothing: annotations, decorators, formatted texts."""
+    """Yield the parts of a node in which a change means nothing: annotations, decorators, formatted texts, looks of plots."""
+    if isinstance(node, ast.Call):
+        yield from (argument.value for argument in node.keywords if argument.arg in VISUAL)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         yield node.returns
         yield from (each.annotation for each in ast.walk(node.args) if isinstance(each, ast.arg))

@@ -179,3 +179,35 @@ def test_pairs_can_be_measured_like_labels():
     plain = [rankings.average_precision(row, 400, "all") for row in np.take_along_axis(gains, order, 1)]
     np.testing.assert_allclose(found.value, plain, atol=1e-12)
     assert found.queries_without_relevant == 7
+
+
+def test_a_radius_leaves_no_room_for_a_cutoff():
+    with pytest.raises(UserError, match="cannot have a radius"):
+        Measure("P", 5, radius_bits=2)
+    for text in ("P@all", "R@all", "Success@all"):
+        with pytest.raises(UserError, match="does not depend on the ranking"):
+            Measure.parse(text)
+
+
+def test_a_radius_of_all_bits_holds_every_item():
+    signs, labels = task()
+    codes = [rankings.pack(part) for part in signs]
+    found = evaluated("P@radius8", *codes, Relevance(*labels), 8)
+    assert found.mean() == pytest.approx(found.prior)
+
+
+@pytest.mark.parametrize("room", [1, 16 * 400 * 2, 1 << 26])
+def test_ranked_items_in_blocks_of_any_size(monkeypatch, room):
+    signs, labels = task()
+    monkeypatch.setattr("silohash.evaluate.measures.RANKED_BYTES", room)
+    found = evaluated("R@7[ties=index]", rankings.pack(signs[0]), rankings.pack(signs[1]), Relevance(*labels), 8)
+    plain = [sum(g > 0 for g in r[:7]) / max(1, sum(g > 0 for g in r)) for r in stable_rankings(signs, labels)]
+    np.testing.assert_allclose(found.value, plain, atol=1e-12)
+
+
+def test_means_of_the_best_and_the_worst_order():
+    codes = np.zeros((2, 1), np.uint8)
+    relevance = Relevance(np.array([[1], [0]], np.uint8), np.array([[1], [0]], np.uint8))
+    for text, expected in (("Success@1", (0.25, 0.5, 0.0)), ("Success@1[empty=skip]", (0.5, 1.0, 0.0))):
+        found = evaluated(text, codes, codes, relevance, 8)
+        assert (found.mean(), found.mean_best(), found.mean_worst()) == expected

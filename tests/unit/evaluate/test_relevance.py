@@ -132,3 +132,58 @@ def test_an_item_that_is_not_there_cannot_leave_a_ranking():
     kept = Relevance(labels, labels, left_out=np.array([1, 0])).take(np.array([1, 0]), np.array([0]))
     assert kept.left_out is not None
     assert kept.left_out.tolist() == [0, -1]
+
+
+@pytest.mark.parametrize(
+    ("codes", "bits", "says"),
+    [
+        (np.zeros(4, np.uint8), 8, "table of unsigned words"),
+        (np.zeros((2, 1), np.int8), 8, "table of unsigned words"),
+        (np.zeros((2, 1), np.uint8), 0, "given as codes of 0 bits"),
+        (np.zeros((2, 33), np.uint8), 257, "given as codes of 257 bits"),
+        (np.zeros((2, 1), np.uint8), 9, "Codes of 8 bits were given as codes of 9 bits"),
+        (np.zeros((2, 9), np.uint8), 64, "Codes of 72 bits were given as codes of 64 bits"),
+        (np.full((2, 1), 8, np.uint8), 3, "beyond their length of 3"),
+    ],
+)
+def test_codes_that_are_refused(codes, bits, says):
+    with pytest.raises(UserError, match=says):
+        to_words(codes, bits)
+
+
+def test_words_of_any_type_hold_the_same_code():
+    octets = np.arange(1, 9, dtype=np.uint8)[None]
+    expected = [[sum((place + 1) << (8 * place) for place in range(8))]]
+    for kind in ("<u2", ">u2", "<u4", "<u8", ">u8"):
+        given = octets.view(np.dtype(kind).newbyteorder("<")).astype(kind)
+        assert to_words(given, 64).tolist() == expected
+    assert to_words(np.full((1, 1), 7, np.uint8), 3).tolist() == [[7]]
+
+
+def test_one_item_can_be_left_out():
+    labels = np.ones((1, 1), np.uint8)
+    for item in (0, -1):
+        assert Relevance(labels, labels, left_out=np.array([item])).left_out.tolist() == [item]
+    empty = Relevance(labels[:0], labels[:0], left_out=np.zeros(0, np.int64))
+    assert (empty.queries, empty.most_shared()) == (0, 0)
+    assert empty.query_label_lists().shape == (0, 0)
+
+
+def test_labels_are_tables_on_both_sides():
+    with pytest.raises(UserError, match="are not tables"):
+        Relevance(np.ones((1, 3), np.uint8), np.ones(3, np.uint8))
+
+
+def test_the_bound_is_the_smaller_of_both_sides():
+    many, few = np.ones((1, 70), np.uint8), np.eye(70, dtype=np.uint8)[:1]
+    assert Relevance(many, few).most_shared() == Relevance(few, many).most_shared() == 1
+    assert Relevance(many, many).most_shared() == 70
+
+
+def test_pairs_are_told_apart_by_both_rows():
+    pairs = Pairs(3, 2, np.array([0, 2, 0]), np.array([1, 0, 0]))
+    assert pairs.gains(np.array([0, 1, 2])).tolist() == [[1, 1], [0, 0], [1, 0]]
+    assert Pairs(0, 0, np.zeros(0, np.int64), np.zeros(0, np.int64)).gains(np.zeros(0, np.int64)).shape == (0, 0)
+    for query, item in ((-1, 0), (0, -1), (3, 0)):
+        with pytest.raises(UserError, match="Count them from 0"):
+            Pairs(3, 2, np.array([query]), np.array([item]))

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from silohash.evaluate import significance
 from silohash.evaluate.significance import bootstrap_interval, paired_bootstrap, seed_interval, student_quantile
 from silohash.types import UserError
 
@@ -97,3 +98,29 @@ def test_the_p_value_counts_the_observation_and_both_tails():
     p_value = paired_bootstrap([2.0, 0.0], [0.0, 0.0], seed=1, resamples=3000)
     assert p_value == pytest.approx(0.5, abs=0.05)
     assert paired_bootstrap([5.0, 5.0], [0.0, 0.0], seed=1, resamples=9) == 0.1
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0])
+def test_levels_at_the_bounds_are_refused(level):
+    with pytest.raises(UserError, match="must lie between 0 and 1"):
+        bootstrap_interval(VALUES, seed=0, level=level)
+
+
+def test_no_queries_cannot_be_compared():
+    with pytest.raises(UserError, match="Values of 0 and of 0 queries"):
+        paired_bootstrap([], [], seed=0)
+
+
+@pytest.mark.parametrize("draws", [1, 100, 1 << 22])
+def test_the_number_of_resamples_does_not_depend_on_the_size_of_a_block(monkeypatch, draws):
+    monkeypatch.setattr(significance, "DRAWS_AT_ONCE", draws)
+    means = significance._resampled_means(VALUES[:30], 0, "purpose", 10)
+    assert means.shape == (10,)
+    assert len(set(means.tolist())) == 10
+
+
+def test_tails_are_equal():
+    low, high = bootstrap_interval(VALUES, seed=0, level=0.5)
+    means = significance._resampled_means(VALUES, 0, "bootstrap interval", 2000)
+    assert (means < low).mean() == pytest.approx(0.25, abs=1e-3)
+    assert (means > high).mean() == pytest.approx(0.25, abs=1e-3)

@@ -6,7 +6,7 @@ from PIL import Image
 
 from silohash.features.base import add_statistics
 from silohash.features.cache import PixelCache
-from silohash.features.image import PixelFeatures
+from silohash.features.image import PixelFeatures, query_picture
 from silohash.types import UserError
 from tests.archives import DrawnPictures, drawn_pictures
 
@@ -118,3 +118,79 @@ def test_a_missing_picture_is_named_only_when_asked_for(tmp_path, cached):
 def test_settings_out_of_range(settings):
     with pytest.raises(UserError, match=r"\[features\] (size|channels) is"):
         PixelFeatures(**settings)
+
+
+def test_defaults_and_bounds():
+    features = PixelFeatures(cache=None)
+    assert (features.size, features.channels, features.shape) == (32, 3, (3, 32, 32))
+    assert PixelFeatures.options == {"size": 32, "channels": None, "cache": True}
+    assert [PixelFeatures(size, cache=None).size for size in (8, 512)] == [8, 512]
+    for size in (7, 513):
+        with pytest.raises(UserError, match=f"size is {size}; .* 8 to 512"):
+            PixelFeatures(size, cache=None)
+    with pytest.raises(UserError, match="channels is True"):
+        PixelFeatures(channels=True, cache=None)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "channels"),
+    [
+        (drawn_pictures(1, colour=False).drawn, 1),
+        (drawn_pictures(1).drawn, 3),
+        ([None, *drawn_pictures(1, colour=False).drawn], 1),
+        ([None] * 64 + drawn_pictures(1, colour=False).drawn, 3),
+        ([None] * 63 + drawn_pictures(1, colour=False).drawn, 1),
+        ([], 3),
+    ],
+)
+def test_the_first_readable_picture_decides_about_color(drawn, channels):
+    options = {"size": 16, "channels": None, "cache": False}
+    features = PixelFeatures.make("pixels", "image", DrawnPictures(drawn), options)
+    assert (features.channels, features.size, features.cache) == (channels, 16, None)
+    assert PixelFeatures.make("pixels", "image", DrawnPictures(drawn), {**options, "channels": 3}).channels == 3
+
+
+def test_only_pictures_are_taken():
+    with pytest.raises(UserError, match='kind "pixels" needs pictures'):
+        PixelFeatures.make("pixels", "image", np.zeros((3, 4), np.float32), dict(PixelFeatures.options))
+
+
+@pytest.mark.parametrize(("rows", "total", "cached"), [(63, 63, 0), (64, 64, 1), (64, 512, 1), (64, 513, 0)])
+def test_few_pictures_are_decoded_without_the_cache(rows, total, cached):
+    calls = []
+
+    class Unwritable:
+        def decoded(self, key, shape, draw):
+            calls.append(shape)
+
+    pictures = DrawnPictures([np.full((8, 8), 7, np.uint8)] * total)
+    pixels = PixelFeatures(8, 1, cache=Unwritable()).transform(pictures, np.arange(rows))
+    assert (pixels == 7).all()
+    assert calls == [(total, 1, 8, 8)] * cached
+
+
+def test_sums_are_those_of_every_pixel():
+    pictures = DrawnPictures([np.full((8, 8), 3, np.uint8), np.full((8, 8), 255, np.uint8)])
+    found = PixelFeatures(8, 1, cache=None).statistics(pictures, np.arange(2))
+    expected = {"count": [128], "sum": [64 * 258], "sum_squares": [64 * (9 + 255**2)]}
+    assert {name: sums.tolist() for name, sums in found.items()} == expected
+
+
+def test_the_state_holds_sums_mean_and_deviation():
+    features = PixelFeatures(8, 1, cache=None)
+    assert features.state() == ({}, {"kind": "pixels", "modality": "image", "size": 8, "channels": 1})
+    drawn = DrawnPictures([np.full((8, 8), 3, np.uint8), np.full((8, 8), 5, np.uint8)])
+    arrays, about = features.fitted(features.statistics(drawn, np.arange(2))).state()
+    assert (arrays["mean"].tolist(), arrays["deviation"].tolist()) == ([4.0], [1.0])
+    again = PixelFeatures.from_state(arrays, about)
+    assert again.shape == (1, 8, 8)
+    assert again.summed.keys() == {"count", "sum", "sum_squares"}
+    assert PixelFeatures.from_state({}, about).summed is None
+
+
+@pytest.mark.parametrize(
+    "value", [np.zeros((4,), np.uint8), np.zeros((0, 4), np.uint8), np.zeros((1, 4, 4, 3), np.uint8)]
+)
+def test_arrays_that_are_not_pictures(value):
+    with pytest.raises(UserError, match="an array that is not a picture"):
+        query_picture(value)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.features.preprocess import _channels, preparation_of, read_preparation
+from silohash.features.preprocess import PicturePreparation, _channels, preparation_of, read_preparation
 from silohash.files import write_json
 from silohash.types import UserError
 
@@ -96,3 +96,62 @@ def test_one_number_stands_for_all_three_channels() -> None:
     assert _channels(0.5) == (0.5, 0.5, 0.5)
     assert _channels(2) == (2.0, 2.0, 2.0)
     assert _channels([1, 2.5]) == (1.0, 2.5)
+
+
+def test_defaults_only_rescale() -> None:
+    plain = PicturePreparation((8, 6), ())
+    assert (plain.resample, plain.rescale) == (3, 1 / 255)
+    assert (plain.mean, plain.deviation) == ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("resize", "crop", "shape", "smallest"),
+    [((8, 6), (), (8, 6), 8), ((9,), (5, 7), (5, 7), 9), ((), (5, 7), (5, 7), 7), ((4, 6), (2, 2), (2, 2), 6)],
+)
+def test_shapes_and_the_smallest_side_that_is_decoded(resize, crop, shape, smallest) -> None:
+    preparation = PicturePreparation(resize, crop)
+    assert preparation.shape == shape
+    assert preparation.smallest_pixels == smallest
+
+
+def test_pixels_are_scaled_then_centered() -> None:
+    factor, offset = PicturePreparation((8, 8), (), rescale=0.5, mean=(1, 2, 4), deviation=(2, 4, 8)).affine()
+    assert factor.ravel().tolist() == [0.25, 0.125, 0.0625]
+    assert offset.ravel().tolist() == [-0.5, -0.5, -0.5]
+    assert factor.shape == offset.shape == (3, 1, 1)
+
+
+def test_a_crop_without_resizing_is_the_center() -> None:
+    drawn = picture(9, 7)
+    found = PicturePreparation((), (3, 5)).draw(drawn)
+    assert (found == np.asarray(drawn)[2:5, 2:7].transpose(2, 0, 1)).all()
+
+
+@pytest.mark.parametrize(("size", "expected"), [(100, (114, 100)), (383, (437, 383)), (384, (384, 384))])
+def test_convnext_crops_below_its_largest_size(size, expected) -> None:
+    found = preparation_of({"feature_extractor_type": "ConvNextFeatureExtractor", "size": size}, WHERE)
+    assert (max(found.resize), found.shape[0]) == expected
+
+
+def test_settings_of_the_normalization() -> None:
+    settings = {"size": 8, "image_mean": [0.1, 0.2, 0.3], "image_std": 0.5, "rescale_factor": 0.25, "resample": 0}
+    found = preparation_of(settings, WHERE)
+    assert (found.mean, found.deviation) == ((0.1, 0.2, 0.3), (0.5, 0.5, 0.5))
+    assert (found.rescale, found.resample) == (0.25, 0)
+    assert preparation_of({"size": 8}, WHERE).resample == 2
+
+
+def test_unsupported_steps_that_are_switched_off_are_ignored() -> None:
+    assert preparation_of({"size": 8, "do_flip_channel_order": False, "rescale_offset": False}, WHERE).shape == (8, 8)
+
+
+def test_a_crop_that_is_not_resized_first() -> None:
+    settings = {"do_resize": False, "do_center_crop": True, "crop_size": {"height": 4, "width": 6}}
+    found = preparation_of(settings, WHERE)
+    assert (found.resize, found.crop) == ((), (4, 6))
+
+
+def test_a_processor_file_must_name_an_image_processor(tmp_path) -> None:
+    write_json(tmp_path / "processor_config.json", {"size": 8})
+    with pytest.raises(UserError, match="is missing"):
+        read_preparation(tmp_path)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import math
 import subprocess
@@ -251,3 +252,83 @@ def test_the_counts_that_come_with_the_real_data(shared_data, name, column, rule
     words = tuple((features / "vocab.txt").read_text(encoding="utf-8").split())
     found = BagOfWords(weighting="count", vocabulary=words, rule=rule).transform(texts, np.arange(len(texts)))
     np.testing.assert_array_equal(found, expected)
+
+
+def test_defaults():
+    bag = BagOfWords()
+    assert (bag.buckets, bag.weighting, bag.vocabulary, bag.log_tf) == (2048, "tfidf", None, False)
+    assert bag.rule == WordRule(numbers=False, single_letters=False, common_words=False)
+    assert bag.shape == (2048,)
+    switches = ("log_tf", "numbers", "single_letters", "common_words")
+    assert BagOfWords.options == {"buckets": 2048, "vocabulary": None, **dict.fromkeys(switches, False)}
+
+
+def test_numbers_of_buckets_at_the_bounds():
+    assert [BagOfWords(buckets=buckets).shape for buckets in (2, 1 << 20)] == [(2,), (1 << 20,)]
+    with pytest.raises(UserError, match="from 2 to 1,048,576"):
+        BagOfWords(buckets=(1 << 20) + 1)
+    with pytest.raises(UserError, match="buckets is True"):
+        BagOfWords(buckets=True)
+
+
+def test_a_bucket_is_a_digest_of_the_word():
+    digest = hashlib.blake2b(b"parrot", digest_size=8).digest()
+    assert bucket_of("parrot", 1000) == int.from_bytes(digest, "little") % 1000
+
+
+def test_statistics_count_texts_that_are_not_blank():
+    texts = np.array(["red red parrot", " \n", "", "red"])
+    found = BagOfWords(vocabulary=("red", "parrot", "cage")).statistics(texts, np.arange(4))
+    assert {name: sums.tolist() for name, sums in found.items()} == {"texts": [2], "document_frequency": [2, 1, 0]}
+
+
+OPTIONS = {**BagOfWords.options, "buckets": 16}
+
+
+@pytest.mark.parametrize("switch", ["numbers", "single_letters", "common_words"])
+def test_each_switch_sets_its_own_rule(switch):
+    bag = BagOfWords.make("count", "text", TEXTS, {**OPTIONS, switch: True})
+    assert bag.rule == WordRule(**{switch: True})
+    assert (bag.log_tf, bag.kind, bag.buckets) == (False, "count", 16)
+    again = BagOfWords.from_state(*bag.state())
+    assert (again.rule, again.kind, again.shape, again.summed) == (bag.rule, "count", (16,), None)
+
+
+def test_a_fitted_bag_comes_back_from_its_state():
+    bag = fitted(BagOfWords.make("tfidf", "text", TEXTS, {**OPTIONS, "log_tf": True, "vocabulary": ["red", "night"]}))
+    again = BagOfWords.from_state(*bag.state())
+    assert (again.log_tf, again.vocabulary) == (True, ("red", "night"))
+    np.testing.assert_array_equal(again.transform(TEXTS, ALL), bag.transform(TEXTS, ALL))
+
+
+@pytest.mark.parametrize(
+    ("modality", "column", "options", "message"),
+    [
+        ("image", TEXTS, {}, "needs texts"),
+        ("text", list(TEXTS), {}, "needs texts"),
+        ("text", np.zeros((2, 3), np.float32), {}, "needs texts"),
+        ("text", TEXTS, {"log_tf": 1}, "log_tf is 1; it must be true or false"),
+        ("text", TEXTS, {"numbers": "yes"}, "numbers is 'yes'"),
+        ("text", TEXTS, {"vocabulary": [1, 2]}, "must be a list of words"),
+        ("text", TEXTS, {"vocabulary": "nowhere.txt"}, "nowhere.txt could not be read"),
+    ],
+)
+def test_columns_and_options_that_do_not_fit(modality, column, options, message):
+    with pytest.raises(UserError, match=message):
+        BagOfWords.make("count", modality, column, {**OPTIONS, **options})
+
+
+def test_a_vocabulary_is_read_from_a_file(tmp_path):
+    (tmp_path / "words.txt").write_text("red\n\n parrot \n", encoding="utf-8")
+    bag = BagOfWords.make("count", "text", TEXTS, {**OPTIONS, "vocabulary": str(tmp_path / "words.txt")})
+    assert bag.vocabulary == ("red", "parrot")
+
+
+def test_a_picture_is_not_a_text_and_long_queries_are_cut():
+    bag = BagOfWords(weighting="count", vocabulary=("red",))
+    with pytest.raises(UserError, match="the query is a picture"):
+        bag.encode_one(object())
+    with pytest.raises(UserError, match=f'"{"x" * 80}" does not'):
+        bag.encode_one("x" * 90)
+    with pytest.raises(UserError, match="does not hold any"):
+        bag.transform(np.array([["red"]]), ALL[:1])

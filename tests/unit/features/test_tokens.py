@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from silohash.features import featuriser, load, save
+from silohash.features.tokens import TokenFeatures
 from silohash.features.word_pieces import PADDING, read_word_pieces
 from silohash.types import UserError
 from tests import backbones
@@ -71,3 +72,19 @@ def test_columns_that_do_not_fit(tmp_path):
         features.transform(np.zeros((3, 4), np.float32), np.arange(2))
     with pytest.raises(UserError, match="the query is a vector"):
         features.encode_one(np.zeros(3))
+
+
+def test_defaults_and_the_shortest_length(tmp_path):
+    assert TokenFeatures.options == {"model": "", "length": 64, "download": False}
+    folder = backbones.bert(tmp_path / "bert")
+    features = made(folder, length=3)
+    assert features.shape == (3,)
+    assert features.transform(TEXTS, ROWS).shape == (COUNT, 3)
+    assert features.statistics(TEXTS, ROWS[:7])["texts"].tolist() == [7]
+    for length in (3.0, True):
+        with pytest.raises(UserError, match="integer of at least 3"):
+            made(folder, length=length)
+    with pytest.raises(UserError, match="needs texts"):
+        TokenFeatures.make("tokens", "image", TEXTS, {})
+    with pytest.raises(UserError, match="needs texts"):
+        TokenFeatures.make("tokens", "text", list(TEXTS), {})

@@ -88,3 +88,28 @@ def test_codes_take_and_signs():
     assert (codes.take(np.array([2, 0])).signs() == signs[[2, 0]]).all()
     with pytest.raises(UserError, match="3 ids"):
         Codes(pack(signs), 20, np.array(list("abc")), "text", "digest")
+
+
+@pytest.mark.parametrize(
+    ("bits", "name", "words"), [(32, "uint32", 1), (64, "uint64", 1), (128, "uint64", 2), (256, "uint64", 4)]
+)
+def test_lengths_that_fill_their_words(bits, name, words):
+    assert (word_type(bits).name, word_count(bits)) == (name, words)
+    full = pack(np.ones((1, bits)))
+    assert (check_words(full, bits) == full).all()
+
+
+@pytest.mark.parametrize(("bits", "beyond"), [(12, 16), (20, 32), (40, 64), (100, 128)])
+def test_bits_beyond_the_length_are_refused_in_the_last_word_alone(bits, beyond):
+    allowed = pack(np.ones((1, bits)))
+    assert (check_words(allowed, bits) == allowed).all()
+    for bit in (bits, beyond - 1):
+        wrong = allowed.copy()
+        wrong[0, -1] |= wrong.dtype.type(1 << bit % (8 * wrong.dtype.itemsize))
+        with pytest.raises(UserError, match=f"beyond bit {bits}"):
+            check_words(wrong, bits)
+
+
+def test_only_tables_are_packed():
+    with pytest.raises(UserError, match=r"shape \(8,\)"):
+        pack(np.ones(8))

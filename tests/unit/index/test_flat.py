@@ -142,3 +142,61 @@ def test_mistakes_are_explained():
     ):
         with pytest.raises(UserError, match=message):
             mistake()
+
+
+def test_defaults_and_reserved_memory():
+    index = FlatIndex(8)
+    assert FlatIndex.exact is True
+    assert (index.threads, index.memory_bytes, len(index)) == (1, 0, 0)
+    assert FlatIndex(8, capacity=BLOCK_CODES + 1).memory_bytes == 2 * BLOCK_CODES + 8 * (BLOCK_CODES + 1)
+
+
+def test_a_radius_leaves_out_removed_and_filtered_items():
+    database = np.ones((4, 8))
+    database[1:, 0], database[3, 1] = -1, -1
+    index = FlatIndex(8)
+    index.add(np.arange(4), pack(database))
+    query = pack(np.ones((1, 8)))
+    assert index.search_radius(query, 1)[0].keys.tolist() == [[0, 1, 2]]
+    assert index.search_radius(query, 0)[0].keys.tolist() == [[0]]
+    index.remove(np.array([1]))
+    (found,) = index.search_radius(query, 8)
+    assert (found.keys.tolist(), found.distances.tolist()) == ([[0, 2, 3]], [[0, 1, 2]])
+    assert found.ties_at_cut.tolist() == [0]
+    (found,) = index.search_radius(query, 8, allowed=np.array([3, 2]))
+    assert found.keys.tolist() == [[2, 3]]
+
+
+def test_the_last_key_is_replaced_rather_than_appended():
+    words = pack(signs(3, 64))
+    index = FlatIndex(64)
+    index.add(np.array([4]), words[:1])
+    index.add(np.array([4]), words[1:2])
+    assert index.keys.tolist() == [4]
+    assert (index.words(np.array([4])) == words[1:2]).all()
+    index.add(np.array([0]), words[2:])
+    assert index.keys.tolist() == [0, 4]
+
+
+def test_a_quarter_of_tombstones_is_kept_and_more_are_not():
+    index = FlatIndex(64)
+    index.add(np.arange(8), pack(signs(8, 64)))
+    full = index.memory_bytes
+    index.remove(np.array([0, 1]))
+    assert index.memory_bytes == full + 8
+    index.add(np.array([8]), pack(signs(1, 64, 3)))
+    assert index.keys.tolist() == [2, 3, 4, 5, 6, 7, 8]
+    index.remove(np.array([2]))
+    assert len(index._slot_keys[: index._used]) == len(index) == 6
+
+
+def test_items_added_after_a_removal_are_found():
+    index = FlatIndex(64)
+    words = pack(signs(40, 64))
+    index.add(np.arange(20), words[:20])
+    index.remove(np.array([3]))
+    index.add(np.arange(20, 40), words[20:])
+    assert index.search(words[30:31], 1).keys.tolist() == [[30]]
+    assert index.remove(np.array([3])) == 0
+    index.add(np.array([3]), words[:1])
+    assert index.search(words[:1], 2).keys.tolist() == [[0, 3]]

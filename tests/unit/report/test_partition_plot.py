@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from silohash.data.partition.drift import DISTANCES, Drift
+from silohash.report import partition_plot
 from silohash.report.partition_plot import draw_partition, partition_figure
 from silohash.report.plots import LabelTable, label_map_height
 from silohash.report.style import drawing
@@ -54,3 +55,70 @@ def test_other_forms_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"neither \.svg nor \.png"):
         draw_partition(DRIFT, LABELS, tmp_path / "a.pdf", title="three silos")
     assert list(tmp_path.iterdir()) == []
+
+
+def drawn(monkeypatch, silos, labels=3):
+    """Return the axes of a partition whose silo i holds i + 1 items of label i, and the size of the figure in inches."""
+    counts = np.zeros((silos, labels), np.int64)
+    counts[np.arange(silos), np.arange(silos) % labels] = np.arange(silos) + 1
+    names = tuple(f"s{number}" for number in range(silos))
+    drift, figures = Drift(names, counts, counts.sum(axis=0), counts.sum(axis=1)), []
+    monkeypatch.setattr(partition_plot, "save_figure", lambda figure, path, title: figures.append(figure))
+    draw_partition(drift, tuple(f"l{number}" for number in range(labels)), "a.svg", title="made up")
+    table = LabelTable(names, tuple(map(str, range(labels))), counts)
+    return drift, figures[0].axes, figures[0].get_size_inches().tolist(), label_map_height(table), figures[0]
+
+
+@pytest.mark.parametrize(("silos", "width"), [(3, 7.2), (20, 11.0), (40, 16.0)])
+def test_the_figure_grows_with_silos_and_labels(monkeypatch, silos, width):
+    _, (sizes, cells, distances), inches, map_inches, _ = drawn(monkeypatch, silos)
+    assert inches == pytest.approx([width, 1.0 + map_inches + 1.9 + 0.7])
+    assert sizes.get_gridspec().get_height_ratios() == pytest.approx([1.0, map_inches, 1.9])
+    assert sizes.get_ylim() == pytest.approx((0, 1.2 * silos))
+    assert cells.get_title(loc="left") == "Items of each label"
+    assert distances.get_yticks().tolist() == [0, 0.5, 1]
+
+
+def test_the_panel_of_sizes_has_neither_ticks_nor_frame(monkeypatch):
+    _, (sizes, _, distances), _, _, figure = drawn(monkeypatch, 3)
+    assert sizes.get_xticks().tolist() == sizes.get_yticks().tolist() == []
+    assert not sizes.spines["left"].get_visible()
+    assert not distances.spines["left"].get_visible()
+    assert [bar.get_width() for bar in sizes.patches] == pytest.approx([0.62] * 3)
+    assert [text.get_position()[1] for text in sizes.texts] == [1, 2, 3]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(DISTANCES)
+    assert not any(line.get_visible() for line in sizes.get_xgridlines() + distances.get_xgridlines())
+    assert all(line.get_visible() for line in distances.get_ygridlines())
+
+
+def test_markers_of_a_silo_stand_side_by_side_and_lines_show_the_means(monkeypatch):
+    drift, (_, _, panel), _, _, _ = drawn(monkeypatch, 3)
+    markers = [line for line in panel.lines if line.get_marker() != "None"]
+    for number, line in enumerate(markers):
+        assert line.get_xdata().tolist() == pytest.approx([0.5 + 0.18 * (number - 1) + s for s in range(3)])
+        assert line.get_linestyle() == "None"
+    means = [line.get_ydata()[0] for line in panel.lines if line.get_marker() == "None" and line.get_xdata()[0] == 0]
+    assert means[: len(DISTANCES)] == pytest.approx([drift.over_pairs(name)[0] for name in DISTANCES])
+    borders = [line.get_xdata()[0] for line in panel.lines if list(line.get_ydata()) == [0, 1] and line.get_xdata()[0]]
+    assert borders == [1, 2]
+    assert panel.get_xticks().tolist() == [0.5, 1.5, 2.5]
+
+
+@pytest.mark.parametrize(("labels", "says"), [(30, ""), (31, "the 30 most frequent labels; 1 are not shown")])
+def test_labels_beyond_the_most_frequent_are_counted(monkeypatch, labels, says):
+    _, (_, cells, _), _, _, _ = drawn(monkeypatch, 3, labels)
+    assert cells.xaxis.get_label().get_text() == says
+
+
+@pytest.mark.parametrize(("silos", "numbers"), [(16, 7.5), (17, 6.0)])
+def test_numbers_are_smaller_with_many_silos(monkeypatch, silos, numbers):
+    _, (sizes, _, distances), _, _, _ = drawn(monkeypatch, silos)
+    assert sizes.texts[0].get_fontsize() == distances.get_xticklabels()[0].get_fontsize() == numbers
+
+
+def test_a_partition_without_items_has_an_empty_panel_of_sizes():
+    nothing = np.zeros((2, 2), np.int64)
+    drift = Drift(("a", "b"), nothing, nothing.sum(axis=0), np.array([0, 0]))
+    with drawing(7.2, 5) as figure:
+        partition_figure(figure, drift, LabelTable(drift.silos, ("x", "y"), nothing), (1.0, 1.0, 1.0))
+        assert figure.axes[0].get_ylim() == (0, 1.2)

@@ -8,17 +8,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from silohash.report import plots
 from silohash.report.plots import (
     LabelTable,
     RadiusCurve,
     RoundCurve,
     interval_mark,
+    label_cells,
     label_map_height,
     legend_items,
     precision_recall,
     round_curves,
 )
-from silohash.report.style import COLORS
+from silohash.report.style import COLORS, drawing
 from tests.reports import NAN
 
 ODD = 'a & b <c> "$x$" _hidden 例'
@@ -136,3 +138,111 @@ def test_map_grows_with_its_labels_and_with_rotated_names():
     assert height(2, 5) - height(2, 4) == pytest.approx(0.25)
     assert height(9, 4) - height(8, 4) == pytest.approx(0.5)
     assert height(2, 30) == height(2, 31)
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Collect the figures instead of writing them as SVG."""
+    found = []
+    monkeypatch.setattr(plots, "page_svg", lambda figure, *_, **__: found.append(figure))
+    return found
+
+
+def test_the_panel_of_a_task_holds_its_curve_radii_and_level(figures):
+    precision_recall([RadiusCurve("a", "t2i", (0.9, 0.9, 0.9, NAN), (0.0, 0.1, 0.14, 0.9), 0.17)])
+    (panel,) = figures[0].axes
+    assert figures[0].get_size_inches().tolist() == [4.0, 2.7]
+    assert (panel.get_xlim(), panel.get_ylim()) == ((-0.02, 1.02), (0, 1.03))
+    assert panel.lines[0].get_xdata().tolist() == [0.0, 0.1, 0.14, 0.9]
+    assert panel.lines[1].get_ydata() == [0.17, 0.17]
+    radii = {text.get_text(): getattr(text, "xy", text.get_position()) for text in panel.texts}
+    assert radii == {"≤ 0 bits": (0.0, 0.9), "2": (0.14, 0.9), "random codes": (0.0, pytest.approx(0.185))}
+
+
+def test_radii_are_far_enough_apart_in_either_direction(figures):
+    precision_recall([RadiusCurve("a", "t2i", (0.9, 0.8, 0.76), (0.2, 0.2, 0.2))])
+    assert [text.get_text() for text in figures[0].axes[0].texts] == ["≤ 0 bits", "2"]
+
+
+def test_several_curves_have_no_radii_and_equal_levels_one_line(figures):
+    precision_recall([RadiusCurve(name, "t2i", (0.9,), (0.1,), prior) for name, prior in (("a", 1e-7), ("b", 3e-7))])
+    (panel,) = figures[0].axes
+    assert len(panel.lines) == 3
+    assert [text.get_text() for text in panel.texts] == ["random codes"]
+
+
+def test_rounds_are_whole_numbers_and_the_ring_stands_on_its_line(figures):
+    round_curves([RoundCurve("a", (1, 2), (1.0, 0.5), (0.25, 0.5), best_round=2)])
+    loss, validation = (figure.axes[0] for figure in figures)
+    assert all(float(tick).is_integer() for tick in validation.get_xticks())
+    line, ring = validation.lines
+    assert line.get_ydata().tolist() == [0.25, 0.5]
+    assert (list(ring.get_xdata()), list(ring.get_ydata())) == ([2], [0.5])
+    assert len(loss.lines) == 1
+
+
+def test_a_swatch_is_a_line_with_one_marker(figures):
+    legend_items(["a", "b"], {"a", "b"})
+    (axes,) = figures[1].axes
+    assert figures[1].get_size_inches().tolist() == [0.36, 0.16]
+    assert axes.get_position().bounds == (0.0, 0.0, 1.0, 1.0)
+    assert (axes.lines[0].get_xdata().tolist(), axes.lines[0].get_ydata().tolist()) == ([0, 1, 2], [0, 0, 0])
+    assert axes.lines[0].get_markevery() == [1]
+    assert not axes.axison
+
+
+@pytest.mark.parametrize(("relative", "strengths"), [(False, [0.25, 1.0, 0.75, 0.0]), (True, [0.25, 1.0, 0.75, 0.0])])
+def test_cells_are_as_strong_as_their_silos_share(relative, strengths):
+    table = LabelTable(("a", "b"), ("x", "y"), np.array([[1, 3], [3, 0]]))
+    with drawing(4, 3) as figure:
+        axes = figure.subplots()
+        label_cells(axes, table, relative=relative)
+        background, cells = axes.collections
+        assert cells.get_facecolor()[:, 3] == pytest.approx([0.62 * strength for strength in strengths])
+        assert background.get_facecolor()[0, 3] == 0.35
+        first, last = cells.get_paths()[0].vertices, cells.get_paths()[3].vertices
+        assert first[:4].tolist() == [[0.02, 0.04], [0.98, 0.04], [0.98, 0.96], [0.02, 0.96]]
+        assert last[0].tolist() == pytest.approx([1.02, 1.04])
+        places = [(text.get_text(), text.get_position()) for text in axes.texts]
+        assert places == [("1", (0.5, 0.5)), ("3", (0.5, 1.5)), ("3", (1.5, 0.5)), ("0", (1.5, 1.5))]
+        assert not any(text.get_in_layout() for text in axes.texts)
+        assert (axes.get_xlim(), axes.get_ylim()) == ((0, 2), (2, 0))
+        assert (axes.get_xticks().tolist(), axes.get_yticks().tolist()) == ([0.5, 1.5], [0.5, 1.5])
+        assert not any(spine.get_visible() for spine in axes.spines.values())
+        assert not any(line.get_visible() for line in axes.get_xgridlines())
+
+
+def test_relative_cells_reach_the_strongest_color():
+    table = LabelTable(("a", "b", "c"), ("x",), np.array([[2], [1], [1]]))
+    for relative, strongest in ((True, 1.0), (False, 0.5)):
+        with drawing(4, 3) as figure:
+            axes = figure.subplots()
+            label_cells(axes, table, relative=relative)
+            assert axes.collections[1].get_facecolor()[0, 3] == pytest.approx(0.62 * strongest)
+
+
+@pytest.mark.parametrize(("silos", "numbers"), [(16, 16), (17, 0)])
+def test_numbers_are_left_out_with_many_silos(silos, numbers):
+    table = LabelTable(("s",) * silos, ("x" * 29,), np.zeros((silos, 1), np.int64))
+    with drawing(4, 3) as figure:
+        axes = figure.subplots()
+        label_cells(axes, table, relative=True)
+        assert len(axes.texts) == numbers
+        assert [text.get_text() for text in axes.get_yticklabels()] == ["x" * 27 + "…"]
+        assert axes.get_xticklabels()[0].get_rotation() == 35
+
+
+@pytest.mark.parametrize(("length", "silos", "extra"), [(40, 2, 0.0), (27, 3, 0.5), (1, 8, 0.0), (1, 9, 0.5)])
+def test_names_are_turned_if_they_do_not_fit(length, silos, extra):
+    table = LabelTable(("n" * length,) * silos, ("x",), np.ones((silos, 1), np.int64))
+    assert label_map_height(table) == pytest.approx(0.62 + 0.25 + extra)
+
+
+def test_the_interval_mark_in_full():
+    assert interval_mark(0.5, low=0.25, high=0.75, worst=0.0, best=1.0, prior=NAN) == (
+        '<svg class="mark" viewBox="0 0 124 16" width="124" height="16" aria-hidden="true">'
+        '<line x1="2" y1="8" x2="122" y2="8" stroke="var(--line)" stroke-width="1"/>'
+        '<line x1="2.0" y1="8" x2="122.0" y2="8" stroke="var(--accent)" stroke-width="1.5" stroke-opacity="1.0"/>'
+        '<line x1="32.0" y1="8" x2="92.0" y2="8" stroke="var(--accent)" stroke-width="6.0" stroke-opacity="0.35"/>'
+        '<circle cx="62.0" cy="8" r="3.4" fill="var(--accent)"/></svg>'
+    )

@@ -15,7 +15,9 @@ from silohash.report.tables import (
     compare_markdown,
     console,
     markdown,
+    number,
     read_results,
+    span,
     write_results,
 )
 from silohash.types import UserError
@@ -167,3 +169,61 @@ def test_names_are_neither_formulas_nor_markup_nor_hidden(tmp_path):
     assert [line.split(",")[0] for line in lines[1:]] == ["'=cmd()", "<b>\x1b|"]
     assert [line.split(" | ")[0] for line in markdown(rows).splitlines()[2:]] == ["| =cmd()", "| \\<b>⟨U+001B⟩\\|"]
     assert compare_markdown(rows).splitlines()[0].endswith("| =cmd() | \\<b>⟨U+001B⟩\\| |")
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "text"),
+    [
+        (0.71234, {}, "0.712"),
+        (0.71234, {"digits": 1}, "0.7"),
+        (0.71234, {"percent": True}, "71.2"),
+        (0.71234, {"percent": True, "digits": 4}, "71.23"),
+        (0.71234, {"percent": True, "digits": 1}, "71"),
+        (math.inf, {}, "–"),
+    ],
+)
+def test_figures_as_text(value, options, text):
+    assert number(value, **options) == text
+
+
+def test_an_interval_needs_both_ends():
+    assert span(0.1, 0.25) == "0.100–0.250"
+    assert span(NAN, 0.25) == span(0.1, NAN) == "–"
+
+
+def test_choices_that_differ_from_the_usual_ones():
+    one = row(population=3, no_hits="skip", query_in_database=False, database_code="all views", round_by="validation")
+    assert choices(one) == (
+        "3 items; queries without a relevant item are left out; the query's own item is not in the database; "
+        "database code of all views; round chosen by validation"
+    )
+    assert "handled in an unrecorded way" in choices(row(population=3, no_hits=""))
+
+
+def test_queries_without_relevant_items_are_named_if_there_are_any():
+    assert markdown([row(queries_without_relevant=0)]).endswith("| 1,994 |\n")
+
+
+def test_console_columns_are_aligned_by_kind():
+    one, several = console([row()]), console([row(), row(run="b")])
+    assert [column.justify for column in one.columns] == ["left"] * 4 + ["right"] * 5
+    assert [column.justify for column in several.columns] == ["left"] * 5 + ["right"] * 5
+    assert list(one.columns[4].cells) == ["0.712"]
+
+
+def test_a_leader_is_settled_only_above_every_other_interval():
+    leader = row(run="a", value=0.7, low=0.6, high=0.8)
+    for high, settled in ((0.6, False), (0.59, True)):
+        assert compare([leader, row(run="b", value=0.5, low=0.4, high=high)]).settled(0) is settled
+    unknown = row(run="b", value=NAN, low=NAN, high=NAN)
+    third = row(run="c", value=0.5, low=0.4, high=0.5)
+    assert compare([leader, unknown, third]).settled(0)
+    assert not compare([leader, unknown]).settled(0)
+
+
+def test_a_comparison_in_markdown_aligns_figures_and_leaves_unknown_intervals_out():
+    rows = [row(run="a", low=NAN, high=NAN), row(run="b", value=0.5, low=0.4, high=0.6)]
+    lines = compare_markdown(rows).splitlines()
+    assert lines[1] == "| --- | --- | --- | --- | ---: | ---: |"
+    assert lines[2] == "| GG | t2i | 64 | mAP@all | **0.712** | 0.500 (0.400–0.600) |"
+    assert "| **71.2** | 50.0 (40.0–60.0) |" in compare_markdown(rows, percent=True)
