@@ -108,7 +108,7 @@ def other_constant(value: object) -> str | None:
 
 
 def meaningless(node: ast.AST) -> Iterator[ast.AST | None]:
-    """Yield the parts of a node in which a change means nothing: annotations, decorators, formatted texts, looks of plots."""
+    """Yield the parts of a node in which a change means nothing: annotations, decorators, texts, looks of plots."""
     if isinstance(node, ast.Call):
         yield from (argument.value for argument in node.keywords if argument.arg in VISUAL)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

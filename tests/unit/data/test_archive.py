@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, default_splits, is_features, splits_of
+from silohash.data.archive import (
+    Archive,
+    ArchiveCard,
+    Pictures,
+    as_texts,
+    default_splits,
+    is_features,
+    longest_text,
+    multi_hot,
+    splits_of,
+)
 from silohash.data.catalogue import open_archive
 from silohash.types import UserError
 
@@ -209,3 +219,62 @@ def test_items_to_train_on_are_searched_unless_told_otherwise():
 def test_a_single_key_asks_nothing():
     assert len(default_splits(["one", "one"])["query"]) == 0
     assert default_splits(["one", "one"])["database"].tolist() == [0, 1]
+
+
+def test_traits_that_an_archive_lacks_unless_they_are_given() -> None:
+    toy = archive()
+    assert (toy.query_in_database, toy.automatic_splits, toy.folder) == (False, False, None)
+    card = ArchiveCard("a", "b", "c", warnings=["x"], skipped=["y", "z"])
+    assert card.remarks() == ["warning: x", "skipped: y", "skipped: z"]
+
+
+def test_queries_that_are_not_searched() -> None:
+    splits = {"query": np.array([2, 0]), "database": np.array([0, 1])}
+    assert archive(splits=splits, query_in_database=True).held_out().tolist() == [2]
+    assert archive(splits={"query": np.array([3, 1])}).held_out().tolist() == [1, 3]
+    assert archive(splits={}).held_out().tolist() == []
+
+
+@pytest.mark.parametrize(("count", "longest"), [(0, 1 << 29), (2, 1 << 28), (1 << 20, 512), (1 << 22, 256)])
+def test_texts_may_be_as_long_as_memory_allows(count: int, longest: int) -> None:
+    assert longest_text(count) == longest
+
+
+def test_texts_of_the_longest_length_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.data.archive.TEXT_CELLS", 600)
+    texts, cut = as_texts(["x" * 300, "y" * 301])
+    assert ([len(text) for text in texts], cut) == ([300, 300], 1)
+
+
+def test_labels_as_a_table() -> None:
+    table = multi_hot([["b"], [], ["a", "b"]], ("a", "b"))
+    assert (table.tolist(), table.dtype) == ([[0, 1], [0, 0], [1, 1]], np.uint8)
+    with pytest.raises(KeyError):
+        multi_hot([["c"]], ("a",))
+
+
+def test_items_without_both_modalities_ask_only_if_there_are_too_few_others() -> None:
+    keys = [str(number) for number in range(50)]
+    whole = np.arange(50) < 2
+    asked = set(default_splits(keys, whole)["query"].tolist())
+    assert len(asked) == 5
+    assert {0, 1} <= asked
+
+
+def test_a_picture_with_one_incomplete_item_counts_as_incomplete() -> None:
+    keys = ["a", "a", *(f"k{number}" for number in range(18))]
+    whole = np.arange(20) != 1
+    assert not {0, 1} & set(default_splits(keys, whole)["query"].tolist())
+
+
+def test_digests_of_columns_held_in_arrays_and_in_files() -> None:
+    toy = archive().with_digest()
+    for changed in (
+        archive(text=np.array(["one", "two", "", "five"])),
+        archive(labels=np.zeros((4, 2), np.uint8)),
+        archive(label_names=("cat", "cow")),
+        archive(ids=np.array(["a", "b", "c", "e"])),
+        archive(image=None),
+    ):
+        assert changed.with_digest().card.digest != toy.card.digest
+    assert archive(columns={"place": np.array(list("wxyz"))}).with_digest().card.digest == toy.card.digest

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
 
-from silohash.data.catalogue import ARCHIVES, FOLDER, open_archive, summary_of
+from silohash.data.catalogue import (
+    ARCHIVES,
+    FOLDER,
+    _checked,
+    link_options,
+    named_or_folder,
+    open_archive,
+    summary_of,
+)
+from silohash.data.formats.native import write_native
+from silohash.data.glyphs.archive import glyphs
 from silohash.types import UserError
+from tests.archives import made_up_archive
 
 
 @pytest.mark.parametrize("target", [*ARCHIVES.values(), FOLDER])
@@ -47,3 +59,57 @@ def test_every_archive_has_one_summary_line(name, summary):
     text = summary_of(name)
     assert summary in text
     assert "\n" not in text
+
+
+def test_archives_by_name_or_by_folder(tmp_path):
+    assert named_or_folder("glyphs", {"faces": 1, "limit": 20}).card.name == "glyphs"
+    for archive, words in (
+        ("glyph", 'neither the name of an archive .did you mean "glyphs".'),
+        (str(tmp_path / "x"), "nor"),
+    ):
+        with pytest.raises(UserError, match=words):
+            named_or_folder(archive)
+    made_up = made_up_archive(20)
+    write_native(tmp_path / "native", made_up)
+    for opened in (named_or_folder(str(tmp_path / "native")), open_archive(None, tmp_path / "native")):
+        assert opened.ids.tolist() == made_up.ids.tolist()
+    with pytest.raises(UserError, match="metadata"):
+        open_archive(None, tmp_path)
+
+
+def test_links_are_followed_only_if_asked_for():
+    assert link_options(follow_links=True) == {"follow_links": True}
+    assert link_options(follow_links=False) == {}
+
+
+def test_options_are_those_that_the_opener_has():
+    def keyword(path, *, faces=1):
+        return path, faces
+
+    def nothing():
+        return None
+
+    def anything(**options):
+        return options
+
+    class Listed:
+        options = ("image",)
+
+        def __call__(self, **options):
+            return options
+
+    assert _checked("It", keyword, {"faces": 2}) == {"faces": 2}
+    assert _checked("It", anything, {"faces": 2}) == {"faces": 2}
+    assert _checked("It", Listed(), {"image": 2}) == {"image": 2}
+    assert _checked("It", nothing, None) == {}
+    for opener, option, says in (
+        (keyword, "path", "its options are: faces"),
+        (nothing, "faces", "it has none"),
+        (Listed(), "text", "its options are: image"),
+    ):
+        with pytest.raises(UserError, match=f'It has no option "{option}".*{says}'):
+            _checked("It", opener, {option: 1})
+
+
+def test_the_summary_is_the_first_sentence_of_the_description():
+    assert summary_of("glyphs") == (inspect.getdoc(glyphs) or "").split("\n\n")[0].replace("\n", " ")

@@ -11,6 +11,7 @@ from silohash.data.cache import cache_folder
 from silohash.features.cache import PixelCache
 from silohash.features.image import PixelFeatures
 from silohash.locks import locked
+from silohash.types import UserError
 from tests.archives import DrawnPictures, drawn_pictures
 
 ALL = np.arange(100)
@@ -157,3 +158,34 @@ def test_an_entry_that_another_process_decodes_is_waited_for(tmp_path, said):
     assert len(said) == 1
     assert said[0].startswith("Waiting for process ")
     assert [path.name for path in (tmp_path / "pixels").iterdir()] == [entry.name]
+
+
+@pytest.mark.parametrize(("count", "lines"), [(1_999, 0), (2_000, 1)])
+def test_a_long_decoding_is_reported(tmp_path, said, count, lines):
+    found = PixelCache(tmp_path, said.append).decoded(
+        "key", (count, 1, 1, 1), lambda row: np.full((1, 1, 1), row % 256, np.uint8)
+    )
+    assert found.readable.all()
+    assert found.pixels[:, 0, 0, 0].tolist() == [row % 256 for row in range(count)]
+    assert said == ["Decoding 2,000 pictures; the result is kept for later runs ..."] * lines
+
+
+def test_pictures_that_cannot_be_decoded_are_zero(tmp_path, said):
+    def draw(row):
+        if row == 1:
+            raise UserError("damaged")
+        return np.full((3, 2, 2), 9, np.uint8)
+
+    found = PixelCache(tmp_path, said.append).decoded("key", (3, 3, 2, 2), draw)
+    assert found.readable.tolist() == [True, False, True]
+    assert found.pixels.sum(axis=(1, 2, 3)).tolist() == [108, 0, 108]
+
+
+def test_an_entry_of_another_shape_is_decoded_again(tmp_path, said, monkeypatch):
+    for shape in ((2, 1, 2, 2), (2, 1, 4, 4)):
+        monkeypatch.setattr("silohash.features.cache._checked", {})
+        found = PixelCache(tmp_path, said.append).decoded(
+            "key", shape, lambda row, shape=shape: np.ones(shape[1:], np.uint8)
+        )
+        assert found.pixels.shape == shape
+    assert "damaged" in said[0]

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from silohash.features.loading import prefetched, progress
+from silohash.features.loading import loader_threads, prefetched, progress
 
 
 def test_results_come_in_order_and_few_wait():
@@ -69,3 +69,51 @@ def test_a_bar_in_a_terminal(monkeypatch, capsys):
         advance(1)
         advance(1)
     assert said == []
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (8, 8), (9, 8), (20, 8)])
+def test_threads_are_one_per_core_up_to_a_limit(monkeypatch, cores, threads):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(cores), raising=False)
+    assert loader_threads() == threads
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        monkeypatch.setattr("silohash.features.loading.time.monotonic", lambda: self.now)
+
+
+def test_lines_come_after_two_seconds_and_then_every_thirty(monkeypatch):
+    clock, said = Clock(monkeypatch), []
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
+    with progress("Encoding", 2_000, said.append) as advance:
+        for seconds in (1.9, 2.0, 31.9, 32.0, 61.0, 62.0):
+            clock.now = 100.0 + seconds
+            advance(300)
+        clock.now = 200.0
+        advance(200)
+    assert said == ["Encoding: 600 of 2,000", "Encoding: 1,200 of 2,000", "Encoding: 1,800 of 2,000"]
+
+
+def test_a_bar_shows_what_is_done_and_is_removed(monkeypatch):
+    clock, shown = Clock(monkeypatch), []
+
+    class Bar:
+        task_ids = (7,)
+
+        def update(self, task, *, completed):
+            shown.append((task, completed))
+
+        def stop(self):
+            shown.append("stopped")
+
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("silohash.features.loading._bar", lambda *given: shown.append(given) or Bar())
+    with progress("Encoding", 9, lambda line: None) as advance:
+        advance(2)
+        clock.now += 2.0
+        advance(3)
+        advance(1)
+    assert shown == [("Encoding", 9, 5), (7, 6), "stopped"]

@@ -110,3 +110,47 @@ def test_what_to_install() -> None:
     assert str(needs_transformers("The model")) == (
         "The model needs transformers. Install it: pip install 'silohash[backbones]'"
     )
+
+
+@pytest.mark.parametrize("download", [True, False])
+def test_a_name_is_looked_up_in_the_cache(model: Path, monkeypatch: pytest.MonkeyPatch, download: bool) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    asked: list[tuple[str, bool]] = []
+
+    def snapshot(name: str, *, local_files_only: bool, allow_patterns: list[str]) -> str:
+        asked.append((name, local_files_only))
+        assert {"config.json", "vocab.*", "preprocessor_config.json"} <= set(allow_patterns)
+        return str(model)
+
+    monkeypatch.setattr(hub, "snapshot_download", snapshot)
+    for name in ("bert", "google/bert"):
+        assert find_model(name, "features.text", download=download) == model
+    assert asked == [("bert", not download), ("google/bert", not download)]
+
+
+@pytest.mark.parametrize(
+    ("download", "error", "says"),
+    [
+        (True, OSError("first\nsecond"), r"could not be downloaded \(first\)"),
+        (True, OSError(), r"could not be downloaded \(OSError\)"),
+        (False, OSError("first"), r"\[features.text\] \"bert\" is neither a folder nor a model .* download = true"),
+    ],
+)
+def test_names_that_are_not_found(monkeypatch: pytest.MonkeyPatch, download: bool, error: Exception, says: str) -> None:
+    def fail(*_: object, **__: object) -> str:
+        raise error
+
+    monkeypatch.setattr(pytest.importorskip("huggingface_hub"), "snapshot_download", fail)
+    with pytest.raises(UserError, match=says):
+        find_model("bert", "features.text", download=download)
+
+
+def test_a_digest_names_files_by_their_place(model: Path) -> None:
+    pool(model, pooling_mode_mean_tokens=True)
+    before = folder_digest(model, "text")
+    (model / "2.safetensors").write_bytes(b"more")
+    assert folder_digest(model, "text") != before
+    (model / "2.safetensors").unlink()
+    assert folder_digest(model, "text") == before
+    (model / "vocab.txt").mkdir()
+    assert folder_digest(model, "text") == before

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.local.base import MethodParams
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
@@ -56,3 +58,22 @@ def silo_context(count: int, *, round: int = 0, **extras: float) -> SiloContext:
     sent = {name: np.asarray(value) for name, value in extras.items()}
     params = params_of(HashNet(model_spec(), BITS))
     return context_of(ServerState(params=params, extras=sent), count=count, round=round)
+
+
+TRAITS = (
+    "needs_labels", "min_modalities", "uniform_broadcast", "uplink", "shares_parameters", "personalized",
+    "codes_comparable", "class_head", "encode_extras", "pooled", "averages", "adds",
+)  # fmt: skip
+
+
+def traits_of(kind: type[FederatedMethod]) -> dict[str, Any]:
+    """Return the traits in which a method differs from FedAvg's defaults."""
+    return {name: getattr(kind, name) for name in TRAITS if getattr(kind, name) != getattr(FederatedMethod, name)}
+
+
+def accepts(kind: type[MethodParams], name: str, value: float) -> bool:
+    """Return whether a parameter may have a value."""
+    try:
+        return bool(getattr(kind(**{name: value}), name) == value)
+    except ValidationError:
+        return False

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from silohash.exchange.message import Message
+from silohash.federated import robust
 from silohash.federated.averaging import weighted_average
 from silohash.federated.robust import (
     capped_average,
@@ -327,3 +328,59 @@ def test_three_silos_are_enough_to_find_mislabeled_ones() -> None:
     three = [scored("a", 0.9), scored("b", 0.9), scored("c", 0.4)]
     assert set(mislabeled_silos(three)) == {"c"}
     assert mislabeled_silos(three[1:]) == {}
+
+
+def test_large_arrays_are_sampled_at_even_spacing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(robust, "SAMPLED_VALUES", 2)
+    current = {"image.w": np.zeros(6, np.float32)}
+    updates = [
+        Message("update", name, 0, params={"image.w": np.asarray(values, np.float32)}, weights={"image": 1.0})
+        for name, values in (("a", [1, 9, 9, 2, 9, 9]), ("b", [3, 0, 0, 5, 0, 0]))
+    ]
+    assert robust._inner_products(current, updates).tolist() == [[15.0, 39.0], [39.0, 102.0]]
+    monkeypatch.setattr(robust, "SAMPLED_VALUES", 7)
+    assert robust._inner_products(current, updates)[0].tolist() == [5 + 4 * 81, 13.0]
+
+
+@pytest.mark.parametrize(("share", "left_out"), [(0.3, {"2"}), (0.5, {"1", "2"}), (1.0, set())])
+def test_krum_among_three_silos(share: float, left_out: set[str]) -> None:
+    updates = [update(str(n), [value, 0, 0]) for n, value in enumerate([0.0, 0.1, 9.0])]
+    kept, remarks = multi_krum(CURRENT, updates, share=share)
+    assert set(remarks) == left_out
+    assert len(kept) == 3 - len(left_out)
+
+
+def test_squared_distances_are_scaled_to_all_groups() -> None:
+    both, pictures = update("a", [3, 0, 0], text=(2, 1)), update("b", [0, 4, 0])
+    pictures = replace(pictures, weights={"image": 1.0, "text": 0.0})
+    texts = replace(update("c", [0, 0, 0], text=(1, 1)), weights={"image": 0.0, "text": 1.0})
+    squares = robust._squared_distances(CURRENT, [both, pictures, texts])
+    far = 25.0  # two silos that trained no group together are as far apart as the farthest
+    expected = [[0, 25 * 5 / 3, 5 / 2], [25 * 5 / 3, 0, far], [5 / 2, far, 0]]
+    np.testing.assert_allclose(squares, expected)
+
+
+@pytest.mark.parametrize("size", [1.0, 0.1])
+def test_three_silos_are_enough_to_find_one_that_points_away(size: float) -> None:
+    updates = [update("a", [size, 0, 0]), update("b", [size, 0, 0]), update("c", [-size, 0, 0])]
+    assert set(suspicious_updates(CURRENT, updates)) == {"c"}
+    turned = [-0.25 * size, size * math.sqrt(1 - 0.25**2), 0]
+    assert set(suspicious_updates(CURRENT, [*updates[:2], update("c", turned)])) == {"c"}
+
+
+def test_nothing_is_suspicious_while_most_silos_stand_still() -> None:
+    still = [update(str(n), [0, 0, 0]) for n in range(3)]
+    assert suspicious_updates(CURRENT, [*still, update("moved", [5, 0, 0])]) == {}
+
+
+def test_an_update_of_length_zero_is_not_clipped() -> None:
+    updates = [update("a", [0, 0, 0]), update("b", [0, 0, 0]), update("c", [0, 0, 3])]
+    kept, remarks = clip_updates(CURRENT, updates[:2], factor=1.0)
+    assert kept[0] is updates[0]
+    assert remarks == {}
+
+
+@pytest.mark.parametrize(("chance", "reported"), [(0.8, True), (0.85, False)])
+def test_a_silo_in_which_nearly_everything_matches_is_not_judged(chance: float, reported: bool) -> None:
+    honest = [scored(name, 0.9) for name in "abc"]
+    assert bool(mislabeled_silos([*honest, scored("x", chance, chance=chance)])) == reported

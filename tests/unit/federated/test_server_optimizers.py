@@ -77,3 +77,19 @@ def test_yogi_shrinks_squares_that_are_too_large() -> None:
 def test_momentum_takes_the_averaged_update_as_it_is_by_default(rate: float | None, expected: float) -> None:
     before, after = states(3.0)
     assert ServerOptimizer("fedavgm", learning_rate=rate).step(before, after).params["image.w"].tolist() == [expected]
+
+
+def test_the_first_square_is_that_of_the_floor() -> None:
+    before, after = states(1.0)
+    private = ServerOptimizer("fedadam", floor=0.5, square_decay=0.9).step(before, after).private
+    assert private["server/square/image.w"].tolist() == [pytest.approx(0.9 * 0.25)]
+    before, after = states(2.0)
+    private = ServerOptimizer("fedyogi", floor=0.5, square_decay=0.9).step(before, after).private
+    assert private["server/square/image.w"].tolist() == [pytest.approx(0.25 + 0.1)]
+
+
+def test_yogi_keeps_squares_that_fit_exactly() -> None:
+    before, after = states(3.0)
+    private = {"server/square/image.w": np.asarray([4.0]), "server/mean/image.w": np.asarray([0.0])}
+    found = ServerOptimizer("fedyogi").step(before, replace(after, private=private)).private
+    assert found["server/square/image.w"].tolist() == [4.0]

@@ -226,3 +226,66 @@ def test_an_index_of_format_version_1_is_read(path):
         assert (store.manifest.format_version, store.manifest.silo, len(store.load())) == (1, "", 50)
         store.remove(["item-1"])
     assert len(everything(path)[1]) == 49
+
+
+def test_the_kind_and_the_version_of_a_file_stay(path):
+    connection = sqlite3.connect(filled(path))
+    assert connection.execute("PRAGMA application_id").fetchone() == (0x51105A54,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    connection.execute("PRAGMA application_id = 7")
+    connection.close()
+    with pytest.raises(UserError, match="not a silohash index"):
+        Store.open(path)
+
+
+def test_a_new_head_is_empty():
+    head = database.Head(MANIFEST)
+    assert (head.next_key, head.entries, head.named) == (0, 0, None)
+
+
+def test_keys_of_live_items(path):
+    with Store.create(path, MANIFEST) as store:
+        store.add(None, words(5))
+        store.remove(["2", "0"])
+        found = store._database.is_live(np.array([-1, 0, 1, 2, 4, 5]))
+        assert found.tolist() == [False, False, True, False, True, False]
+        assert store._database.removed().tolist() == [0, 2]
+
+
+def test_compaction_writes_entries_of_limited_size(path, monkeypatch):
+    monkeypatch.setattr(database, "ENTRY_ROWS", 20)
+    with Store.open(filled(path)) as store:
+        store.remove(["item-49"])
+        before = store.load().keys.tolist()
+        store.compact()
+        assert store._database.head.entries == 3
+        assert store.load().keys.tolist() == before == list(range(49))
+
+
+def test_a_wrong_count_is_damage(path):
+    with Store.open(filled(path)) as store:
+        head = store._database.head
+        store._database.head = database.replace(head, manifest=database.replace(head.manifest, count=49))
+        with pytest.raises(UserError, match="it holds 50 items instead of 49"):
+            list(store._database.live())
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("SQLITE_BUSY_SNAPSHOT", "Another program is changing"),
+        ("SQLITE_READONLY_DBMOVED", "cannot be read or written"),
+        ("SQLITE_CANTOPEN", "cannot be read or written"),
+        ("SQLITE_PERM", "cannot be read or written"),
+        ("SQLITE_IOERR_READ", "cannot be read or written"),
+        ("SQLITE_FULL", "disk is full"),
+        ("SQLITE_CORRUPT_VTAB", "is damaged"),
+        (None, "is damaged"),
+    ],
+)
+def test_errors_of_the_database_are_translated(tmp_path, code, message):
+    error = sqlite3.DatabaseError("something")
+    if code:
+        error.sqlite_errorcode = getattr(sqlite3, code)
+    with pytest.raises(UserError, match=message), database.explaining_database_errors(tmp_path / "x.sqlite"):
+        raise error

@@ -200,3 +200,12 @@ def test_items_added_after_a_removal_are_found():
     assert index.remove(np.array([3])) == 0
     index.add(np.array([3]), words[:1])
     assert index.search(words[:1], 2).keys.tolist() == [[0, 3]]
+
+
+@pytest.mark.parametrize("count", [4, 100])
+def test_results_are_filled_up_if_a_filter_passes_fewer_than_k(count):
+    index, words = FlatIndex(64), pack(signs(count, 64))
+    index.add(np.arange(count), words)
+    found = index.search(words[:1], 3, allowed=np.array([2]))
+    assert found.keys.tolist() == [[2, -1, -1]]
+    assert found.distances[0, 1:].tolist() == [-1, -1]

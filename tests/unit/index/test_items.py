@@ -131,3 +131,31 @@ def test_items_that_are_accepted():
 )
 def test_only_plain_numbers_spell_keys(name: str, key: int) -> None:
     assert _as_key(name) == key
+
+
+def test_ids_are_found_in_parts(path, monkeypatch):
+    monkeypatch.setattr("silohash.index.items.ENTRY_ROWS", 2)
+    with Store.open(fill(path)) as store:
+        assert store._rows.find(list("dxbca")).tolist() == [3, -1, 1, 2, 0]
+        assert store._rows.find([]).tolist() == []
+
+
+def test_an_id_of_the_same_call_is_given_twice(path):
+    with Store.open(fill(path)) as store:
+        assert store._rows.replaced(["c", "a", "x"], 4).tolist() == [0, 2]
+        assert store._rows.replaced(["d"], 4).tolist() == [3]
+        with pytest.raises(UserError, match="given twice"):
+            store._rows.replaced(["d"], 3)
+
+
+def test_long_payloads_are_cut_in_the_message():
+    with pytest.raises(UserError, match=f"'{'x' * 40}'"):
+        check_items(1, None, ["x" * 50], None)
+
+
+def test_rows_of_a_file_without_ids(path):
+    with Store.create(path, IndexManifest("m", 16, "image")) as store:
+        store.add(None, np.arange(3, dtype=np.uint16)[:, None])
+        store.remove(["1"])
+        assert store._rows.find(["0", "1", "2", "3", "-1", "00"]).tolist() == [0, -1, 2, -1, -1, -1]
+        assert store.payloads(np.array([2, 0])) == [{}, {}]

@@ -69,3 +69,37 @@ def test_every_method_has_a_card_and_presets(name: str) -> None:
     assert kind.needs_labels == card.supervised
     for preset in kind.presets.values():
         kind(kind.Params(**preset))
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_some_rows_of_a_silo(text: bool) -> None:
+    rows, whole = torch.tensor([4, 1, 1]), silo_data(6, text=text)
+    whole = replace(whole, has_image=torch.arange(6) > 1, has_text=torch.arange(6) < 3)
+    some = whole.take(rows)
+    assert torch.equal(some.image, whole.image[rows])
+    assert torch.equal(some.labels, whole.labels[rows])
+    assert (some.text is None) == (not text)
+    assert some.text is None or torch.equal(some.text, whole.text[rows])
+    assert some.has_image.tolist() == [True, False, False]
+    assert some.has_text.tolist() == [False, True, True]
+    assert (len(some), some.name) == (3, whole.name)
+
+
+def test_a_batch_holds_which_rows_have_a_modality() -> None:
+    data = replace(silo_data(4, text=False), labels=None, has_image=torch.arange(4) > 1)
+    batch = data.batch(torch.tensor([3, 0]))
+    assert (batch.has_image.tolist(), batch.has_text.tolist()) == ([True, False], [False, False])
+    assert batch.text is None
+    assert batch.labels is None
+    bare = replace(data, image=None, text=torch.ones(4, 2), has_text=torch.arange(4) < 1)
+    assert bare.batch(torch.tensor([3, 0])).image is None
+    assert [bare.count(modality) for modality in ("image", "text")] == [2, 1]
+
+
+@pytest.mark.parametrize("part", ["feature", "logit", "code"])
+def test_the_part_that_is_computed(part: str) -> None:
+    model, data = HashNet(model_spec(), 8).eval(), silo_data(5)
+    found = outputs_of(model, data, part=part)
+    expected = getattr(model(data.batch(torch.arange(5))), part)
+    for modality in ("image", "text"):
+        torch.testing.assert_close(found[modality], expected[modality])

@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from silohash.federated.base import FederatedMethod
 from silohash.local.base import MethodParams
-from silohash.models.cnnf import CNNF, TRAINED, load_cnnf, local_response, read_weights
+from silohash.models.cnnf import CNNF, TRAINED, load_cnnf, local_response, read_weights, weights_file
 from silohash.models.parameters import params_of
 from silohash.types import UserError
 
@@ -252,3 +252,58 @@ def test_settings_that_there_are_not_are_refused(tmp_path: Path) -> None:
         load_cnnf(tmp_path / "net.mat", orientation="sideways")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"lrn.*must be one of"):
         small(lrn="caffe")
+
+
+def test_the_legacy_normalization_is_over_two_maps_with_torchs_factor() -> None:
+    maps = np.random.default_rng(0).uniform(0, 30, (1, 4, 1, 1))
+    found = local_response("legacy-port")(torch.from_numpy(maps)).numpy()
+    for number in range(4):
+        neighbors = maps[0, max(0, number - 1) : number + 1]
+        expected = maps[0, number] / (2 + 1e-4 / 2 * np.square(neighbors).sum(0)) ** 0.75
+        np.testing.assert_allclose(found[0, number], expected)
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"), [("", "weights is not set"), ("nowhere.mat", 'the file "nowhere.mat" does not')]
+)
+def test_a_file_of_weights_that_is_not_there(weights: str, says: str) -> None:
+    with pytest.raises(UserError, match=f"^model.image: {says}"):
+        weights_file(weights, "model.image")
+
+
+def test_a_file_of_weights_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "net.mat").write_bytes(b"")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert weights_file("~/net.mat", "model.image") == tmp_path / "net.mat"
+
+
+def changed_layer(tmp_path: Path, **fields: Any) -> Path:
+    """Writes a file in which the first layer has other fields."""
+    scipy_io = pytest.importorskip("scipy.io")
+    path = write_mat(tmp_path / "net.mat", small(), fields="filters")
+    content = scipy_io.loadmat(path)
+    first = content["layers"][0, 0]
+    known = {name: first[name][0, 0] for name in first.dtype.names} | fields
+    content["layers"][0, 0] = {name: value for name, value in known.items() if value is not None}
+    scipy_io.savemat(path, {name: value for name, value in content.items() if not name.startswith("__")})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"filters": np.zeros((2, 2))}, r"filters of \"conv1\" have the shape \(2, 2\); four dimensions"),
+        ({"filters": None}, 'layer 1 does not have a field "filters"'),
+        ({"weights": np.array([[1.0]])}, '"weights" has 1 parts'),
+        ({"name": "first"}, 'does not have a layer "conv1" but: first'),
+    ],
+)
+def test_layers_that_do_not_fit(tmp_path: Path, fields: Mapping[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        read_weights(changed_layer(tmp_path, **fields))
+
+
+def test_a_layer_must_be_a_struct(tmp_path: Path) -> None:
+    pytest.importorskip("scipy.io").savemat(tmp_path / "net.mat", {"layers": np.array([1.0, 2.0])})
+    with pytest.raises(UserError, match="layer 1 is not a struct"):
+        read_weights(tmp_path / "net.mat")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -174,3 +175,39 @@ def test_maps_are_halved_until_four_pixels_are_left(size: int, convolutions: int
 def test_hash_layers_are_the_second_part_of_a_name() -> None:
     names = ["image.hash.weight", "image.backbone.0.weight", "text.hash.bias", "hash.weight", "fusion"]
     assert hash_layers(names) == ["image.hash.weight", "text.hash.bias"]
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "flattened"), [(16, 20, 64 * 2 * 3), (20, 16, 64 * 3 * 2), (17, 16, 64 * 3 * 2)]
+)
+def test_maps_need_not_be_square(height: int, width: int, flattened: int) -> None:
+    layers = list(conv(TowerSpec(kind="conv", shape=(2, height, width), hidden=8, dropout=0.25)))
+    (linear,) = (layer for layer in layers if isinstance(layer, nn.Linear))
+    assert (linear.in_features, linear.out_features) == (flattened, 8)
+    first, second = (layer for layer in layers if isinstance(layer, nn.Conv2d))
+    assert (first.in_channels, first.out_channels, first.kernel_size) == (2, 32, (5, 5))
+    assert (first.stride, first.padding) == ((4, 4), (2, 2))
+    assert (second.out_channels, second.kernel_size, second.stride, second.padding) == (64, (3, 3), (2, 2), (1, 1))
+    assert layers[-1].p == 0.25
+
+
+def test_sizes_at_the_bounds() -> None:
+    for shape in ((1, 16, 64), (1, 64, 16)):
+        assert conv(TowerSpec("conv", shape, hidden=4))(torch.zeros(1, *shape)).shape == (1, 4)
+    for shape in ((1, 15, 16), (1, 64, 65)):
+        with pytest.raises(UserError, match="16 to 64 pixels"):
+            conv(TowerSpec("conv", shape))
+
+
+def test_a_class_head_classifies_the_outputs_and_leaves_the_towers_as_they_are() -> None:
+    torch.manual_seed(0)
+    plain = HashNet(model_spec(), 8).eval()
+    torch.manual_seed(0)
+    model = HashNet(replace(model_spec(), class_head=True), 8).eval()
+    batch = silo_data(3).batch(torch.arange(3))
+    outputs = model(batch)
+    assert torch.equal(outputs.logit["text"], plain(batch).logit["text"])
+    assert plain(batch).class_logit == {}
+    expected = model.get_submodule("text.classifier")(outputs.logit["text"])
+    assert torch.equal(outputs.class_logit["text"], expected)
+    assert expected.shape == (3, model_spec().classes)

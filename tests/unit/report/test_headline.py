@@ -186,3 +186,43 @@ def test_other_measures_are_named_without_the_level_of_random_codes():
 
 def test_bar_without_interval_has_none():
     assert str(Bar(label="a", kind="chance", value=0.5).high) == "nan"
+
+
+def test_one_direction_above_and_one_below_counts_as_above():
+    alone = rows_of("b", "local", "XS", 0.50, 0.50, width=0.0078125)
+    together = rows_of("a", "fedavg", "XS", 0.53, 0.47, width=0.0078125)
+    assert headline([*together, *alone]).notes[0] == (
+        "The 95 % interval of training together lies above that of each silo alone in 1 of 2 directions."
+    )
+
+
+def test_three_runs_are_named_and_share_the_decimals():
+    three = [each for n in range(3) for each in rows_of(f"r{n}", "fedavg", "GG", 0.5 + n / 10, 0.5 + n / 10)]
+    assert headline(three).sentence == (
+        "r0 finds relevant items with 50 % average precision (mAP), r1 with 60 %, and r2 with 70 %."
+    )
+
+
+def test_equal_runs_of_one_role_give_one_value():
+    same = [*rows_of("a", "fedavg", "XS", 0.6, 0.6), *rows_of("b", "fedprox", "XS", 0.6, 0.6), *POOLED]
+    assert headline(same).sentence.startswith("Training together (2 runs) finds relevant items with 60 % average")
+
+
+def test_a_single_direction_has_neither_directions_nor_a_mean():
+    found = headline([row(run="a", federated="fedavg", value=0.5), row(run="b", federated="local", value=0.25)])
+    assert "both search directions" not in found.explanation
+    assert len(found.groups) == 1
+
+
+def test_the_level_of_random_codes_is_the_mean_over_known_ones():
+    rows = [row(run="a", task="i2t", value=0.5, prior=0.1), row(run="a", task="t2i", value=0.5, prior=0.3)]
+    found = headline(rows)
+    assert found.sentence.endswith("random codes reach 20 %.")
+    assert [group.bars[-1].value for group in found.groups] == [0.1, 0.3]
+    rows[0] = row(run="a", task="i2t", value=0.5, prior=NAN)
+    assert headline(rows).sentence.endswith("random codes reach 30 %.")
+
+
+def test_only_the_first_figure_of_a_task_counts():
+    rows = [row(run="a", federated="fedavg", value=0.5), row(run="a", federated="fedavg", value=0.9)]
+    assert "with 50 % average" in headline(rows).sentence

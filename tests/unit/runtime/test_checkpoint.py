@@ -191,3 +191,27 @@ def test_what_is_saved_is_as_it_was_then(tmp_path: Path) -> None:
     before.server.params["image.hash.weight"][:] = 99
     assert same(load_checkpoint(tmp_path / "checkpoint", DIGEST), state(2))
     assert replace(before, round=9).round == 9
+
+
+def test_a_new_state_has_no_best_round() -> None:
+    fresh = RunState(0, ServerState(params={}))
+    assert (fresh.best_score, fresh.best_round, fresh.best_server) == (None, -1, None)
+    assert fresh.chosen()[2] == -1
+
+
+@pytest.mark.parametrize("name", ["server", "silos", "best_server", "best_silos"])
+def test_a_digest_that_is_missing_is_damage(tmp_path: Path, name: str) -> None:
+    save_checkpoint(tmp_path / "checkpoint", state(), DIGEST)
+    path = tmp_path / "checkpoint" / "state.json"
+    about = json.loads(path.read_text())
+    del about["digests"][name]
+    path.write_text(json.dumps(about))
+    with pytest.raises(UserError, match=r"state\.json is damaged"):
+        load_checkpoint(tmp_path / "checkpoint", DIGEST)
+
+
+def test_the_first_best_round_is_written_although_earlier_checkpoints_have_none(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    save_checkpoint(folder, replace(state(1, best=None), best_round=2), DIGEST)
+    save_checkpoint(folder, state(3, best=2), DIGEST)
+    assert same(load_checkpoint(folder, DIGEST), state(3, best=2))

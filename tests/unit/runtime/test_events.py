@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import sys
+import types
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -183,3 +185,51 @@ def test_lines_within_a_long_round_where_there_is_no_terminal(monkeypatch: pytes
         "fedavg: round 3/5  silo 3/4, epoch 2/3",
         "fedavg: round 3/5  silo 4/4, epoch 2/3",
     ]
+
+
+def test_tensorboard_gets_one_point_per_known_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points: list[tuple[object, ...]] = []
+
+    class Writer:
+        def __init__(self, folder: str) -> None:
+            self.folder = folder
+
+        def add_scalar(self, *point: object) -> None:
+            points.append(point)
+
+        def close(self) -> None:
+            points.append(("closed", self.folder))
+
+    module = types.ModuleType("torch.utils.tensorboard")
+    module.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    board = TensorBoard(tmp_path)
+    board.start(name="fedavg", total_rounds=5, first_round=0)
+    board.round(record(3))
+    board.round(replace(record(4), loss=None, validation=None))
+    board.finish()
+    assert points == [
+        ("loss", pytest.approx(0.4), 3), ("validation", 0.5, 3), ("likelihood", 0.6, 3), ("likelihood", 0.6, 4),
+        ("closed", str(tmp_path)),
+    ]  # fmt: skip
+
+
+def test_a_score_that_is_not_the_best_has_no_star() -> None:
+    stream = io.StringIO()
+    shown = ConsoleProgress(Console(file=stream, width=100))
+    shown.start(name="a", total_rounds=3, first_round=0)
+    for best in (True, False):
+        shown.round(replace(record(1), validation=0.25, best=best, silos=[], warnings=[]))
+    shown.round(replace(record(2), validation=None, best=True, silos=[], warnings=[]))
+    assert [line.split("  ")[1:-1] for line in stream.getvalue().splitlines()] == [
+        ["loss 0.6000", "validation 25.0 *"],
+        ["loss 0.6000", "validation 25.0"],
+        ["loss 0.5000"],
+    ]
+
+
+def test_a_damaged_line_is_counted_from_one(tmp_path: Path) -> None:
+    path = written(tmp_path / "rounds.jsonl", count=1)
+    path.write_text("{}\n" + path.read_text())
+    with pytest.raises(UserError, match=r"rounds\.jsonl, line 1 is damaged"):
+        read_rounds(path)

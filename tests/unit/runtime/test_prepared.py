@@ -18,6 +18,8 @@ from silohash.local.base import SiloData
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import (
     Prepared,
+    TrainingSilo,
+    check_methods,
     fit_featurisers,
     input_scale,
     prepare,
@@ -201,3 +203,72 @@ def test_pictures_are_few_below_a_limit(monkeypatch: pytest.MonkeyPatch, without
     inputs = prepared((30, 20), validation=5)
     inputs.arrays["has_image"][:without] = False
     assert len(remarks_on(inputs, {"image": PixelFeatures(channels=3)})) == count
+
+
+def test_a_silo_has_both_modalities_unless_it_is_said() -> None:
+    silo = TrainingSilo("a", np.arange(5), np.arange(2))
+    assert (silo.has_image, silo.has_text, len(silo)) == (True, True, 7)
+    lacking = replace(silo, has_text=False)
+    assert (lacking.holds("image"), lacking.holds("text")) == (True, False)
+
+
+def test_four_items_are_enough_for_validation(tmp_path) -> None:
+    archive = made_up_archive(40)
+    train = archive.split("train")
+    parts = replace(partition(archive, "iid", 2, 0), silos=(SiloRows("a", train[:4]), SiloRows("b", train[4:9])))
+    silos = training_silos(archive, parts, config(tmp_path, evaluate={"validation": 0.5}))
+    assert [(len(silo.train), len(silo.validation)) for silo in silos] == [(2, 2), (3, 2)]
+
+
+def test_a_single_pooled_silo_keeps_its_name(tmp_path) -> None:
+    archive = made_up_archive(40)
+    parts = replace(partition(archive, "iid", 2, 0), silos=(SiloRows("only", archive.split("train")),))
+    (silo,) = training_silos(archive, parts, config(tmp_path, federated={"name": "centralized"}))
+    assert silo.name == "only"
+    (pooled,) = training_silos(
+        archive, partition(archive, "iid", 2, 0), config(tmp_path, federated={"name": "centralized"})
+    )
+    assert (pooled.name, pooled.has_image, pooled.has_text) == ("pooled", True, True)
+
+
+def test_a_pooled_run_needs_the_images_of_every_silo(tmp_path) -> None:
+    archive = made_up_archive(40)
+    parts = partition(archive, "iid", 2, 0)
+    lacking = replace(parts, silos=(parts.silos[0], replace(parts.silos[1], has_image=False)))
+    with pytest.raises(UserError, match="Pooled training"):
+        training_silos(archive, lacking, config(tmp_path, federated={"name": "centralized"}))
+
+
+def test_silos_without_training_items_may_stand_beside_others(tmp_path) -> None:
+    archive = made_up_archive(40)
+    train = archive.split("train")
+    parts = replace(partition(archive, "iid", 2, 0), silos=(SiloRows("none", train[:0]), SiloRows("all", train)))
+    silos = training_silos(archive, parts, config(tmp_path))
+    assert (len(silos[0]), len(silos[1])) == (0, len(train))
+    fitted = fit_featurisers(archive, silos, {"image": featuriser("image", archive.image, {})})
+    assert fitted["image"].shape == (12,)
+
+
+def test_labels_that_nobody_has_are_no_labels(tmp_path) -> None:
+    archive = made_up_archive(60)
+    with pytest.raises(UserError, match="learns from labels"):
+        inputs(replace(archive, labels=np.zeros_like(archive.labels)), tmp_path)
+
+
+@pytest.mark.parametrize("validation", [0, 0.2])
+def test_scores_need_labeled_validation_queries(tmp_path, validation: float) -> None:
+    given = {"federated": {"name": "fedbignns"}, "evaluate": {"validation": validation}}
+    archive = made_up_archive(60)
+    silos, _, resolved = silos_of(archive, tmp_path, **given)
+    fitted = {"image": featuriser("image", archive.image, {})}
+    if validation:
+        check_methods(archive, silos, fitted, resolved)
+    else:
+        with pytest.raises(UserError, match=r'"fedbignns" weights silos .*evaluate.validation is 0\)'):
+            check_methods(archive, silos, fitted, resolved)
+
+
+def test_a_class_head_is_built_for_methods_that_need_one(tmp_path) -> None:
+    archive = made_up_archive(60)
+    assert inputs(archive, tmp_path, federated={"name": "fedcafe"})[0].spec.class_head
+    assert not inputs(archive, tmp_path)[0].spec.class_head

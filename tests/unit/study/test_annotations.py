@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -213,3 +215,25 @@ def test_method_that_needs_the_querys_label_is_not_ranked(monkeypatch):
 
 def test_more_conditions_than_letters():
     assert [annotations._letter(number) for number in (0, 25, 26, 27, 52)] == ["a", "z", "aa", "bb", "aaa"]
+
+
+def test_the_note_of_the_test_names_its_level_and_queries():
+    table = only_table(synthetic_study(METHODS, value=by_method, table=ONE_LENGTH, spread=0.02))
+    assert "p < 0.05 in a paired bootstrap" in note(table, "†")
+    cells = {
+        (("a",), ("x",)): Cell({}, rank="best", p_value=0.01, tested_on=1_200),
+        (("b",), ("x",)): Cell({}, rank="best", p_value=0.2, tested_on=900),
+    }
+    tested = annotations._rank_notes(replace(table, cells=cells))[1]
+    assert "over 900 to 1,200 queries" in tested
+    assert "There are 2 tests" in tested
+
+
+def test_cells_without_a_run_are_counted():
+    study = synthetic_study(
+        METHODS, value=by_method, table=ONE_LENGTH, missing=lambda choices, seed: choices["method"] == "Local"
+    )
+    table = only_table(study)
+    empty = sum(cell.empty_because == "no run" for cell in table.cells.values())
+    assert empty > 0
+    assert f"{empty} of {len(table.cells)} cells have no finished run." in table.notes

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from silohash.files import write_arrays
+from silohash.report.tables import write_results
 from silohash.runtime.run import Run
 from silohash.study.compare import EvaluatedRun, compare_runs, read_evaluated
 from silohash.types import UserError
@@ -107,3 +109,44 @@ def test_a_run_without_figures_says_what_to_do(tmp_path):
     write_config(tmp_path / "run" / "config.toml", archive)
     with pytest.raises(UserError, match=r"results.csv is missing"):
         read_evaluated([Run(tmp_path / "run")])
+
+
+def finished(folder, archive, values=(0.5,)):
+    """Writes the files of an evaluated run, and returns it."""
+    folder.mkdir(parents=True)
+    write_config(folder / "config.toml", archive)
+    run = Run(folder)
+    write_results(run.results_path, [row(run=folder.name, value=value) for value in values])
+    return run
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(Run, "check", lambda self: None)
+    archive = write_archive(tmp_path / "archive", count=12)
+    runs = [finished(tmp_path / place / name, archive) for place, name in (("x", "a"), ("y", "a"), ("x", "b"))]
+    for run in runs:
+        write_arrays(run.per_query_path, {}, {"queries": "digest"})
+    assert [found.name for found in read_evaluated(runs)] == [str(runs[0].folder), str(runs[1].folder), "b"]
+    assert [found.queries for found in read_evaluated(runs)] == ["digest"] * 3
+
+
+def test_runs_without_figures_per_query_or_without_any_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(Run, "check", lambda self: None)
+    archive = write_archive(tmp_path / "archive", count=12)
+    run = finished(tmp_path / "a", archive)
+    with pytest.raises(UserError, match="has no figures per query"):
+        read_evaluated([run])
+    empty = finished(tmp_path / "b", archive, values=())
+    write_arrays(empty.per_query_path, {}, {"queries": "digest"})
+    with pytest.raises(UserError, match=r"has no figures\. Evaluate it"):
+        read_evaluated([empty])
+
+
+def test_queries_that_only_one_run_counts_compare_nothing():
+    first, second = measured("a", 0.6), measured("b", 0.5)
+    odd, even = (np.where(np.arange(200) % 2 == side, np.nan, 0.5) for side in (0, 1))
+    gaps = [
+        replace(run, per_query=dict.fromkeys(run.per_query, values)) for run, values in ((first, odd), (second, even))
+    ]
+    with pytest.raises(UserError, match="no figure in common"):
+        compare_runs(gaps)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from silohash.federated.methods.centralized import Centralized, CentralizedParams
-from tests.unit.federated.helpers import silo_context
+import pytest
+
+from silohash.federated.methods.centralized import CARD, Centralized, CentralizedParams
+from tests.unit.federated.helpers import accepts, silo_context, traits_of
 
 
 def test_pooled_training_in_parts_takes_the_steps_of_one_silo() -> None:
@@ -21,3 +23,13 @@ def test_parts_are_rounded_and_never_empty() -> None:
         assert phase.rows.tolist() == sorted(phase.rows.tolist())
     assert CentralizedParams().parts == 1
     assert Centralized.pooled
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2026, False)
+    assert traits_of(Centralized) == {"pooled": True}
+
+
+@pytest.mark.parametrize(("name", "value", "accepted"), [("parts", 1, True), ("parts", 0, False)])
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(CentralizedParams, name, value) == accepted

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from silohash.federated.base import FederatedMethod
-from silohash.federated.methods.fedala import FedALA, FedALAParams, top_layers, updated_mix
+from silohash.federated.methods.fedala import CARD, FedALA, FedALAParams, top_layers, updated_mix
 from silohash.models.parameters import frozen_copy, params_of
 from silohash.models.towers import Adapted, HashNet
 from tests.runs import (
     model_spec,
     same_arrays,
 )
-from tests.unit.federated.helpers import BITS, INFO, context_of, fresh_server, silo_context
+from tests.unit.federated.helpers import BITS, INFO, accepts, context_of, fresh_server, silo_context, traits_of
 
 
 def test_mixing_weights_follow_the_gradient_within_bounds() -> None:
@@ -126,3 +126,42 @@ def test_without_a_model_of_its_own_a_silo_takes_the_global_one() -> None:
     assert context.kept("mix") == {}
     method.silo_update(context)
     assert same_arrays(context.kept("model"), server.params)
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2023, False)
+    assert traits_of(FedALA) == {"personalized": True, "codes_comparable": False, "adds": {"silo_update": {}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("mixing_rate", 0, True),
+        ("mixing_share", 0.01, True),
+        ("mixing_share", 1, True),
+        ("mixing_batch", 2, True),
+        ("layers", 0, True),
+        ("mixing_rate", -0.1, False),
+        ("mixing_share", 0, False),
+        ("mixing_share", 1.01, False),
+        ("mixing_batch", 1, False),
+        ("layers", -1, False),
+    ],
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(FedALAParams, name, value) == accepted
+
+
+def test_at_least_one_item_is_used_for_the_mixing() -> None:
+    method, context = FedALA(FedALAParams(mixing_share=0.1)), silo_context(1)
+    assert [rows.tolist() for rows in method._batches(context, first=False, losses=[])] == [[0]]
+
+
+def test_a_rate_of_zero_keeps_the_mixing_weights_at_one() -> None:
+    method = FedALA(FedALAParams(mixing_rate=0.0))
+    server = fresh_server(method)
+    own = {f"model/{n}": (a + 0.1).astype(a.dtype) for n, a in server.params.items()}
+    context = context_of(server, kept=own)
+    method.begin_round(context)
+    assert all((share == 1).all() for share in context.kept("mix").values())
+    assert same_arrays(params_of(context.model), server.params)

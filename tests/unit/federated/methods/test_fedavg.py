@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.federated.methods.fedavg import FedAvg, FedAvgParams
+from silohash.federated.methods.fedavg import CARD, FedAvg, FedAvgParams
 from silohash.runtime.silo import SiloTask
 from silohash.runtime.worker import Worker
 from tests.runs import (
@@ -17,7 +17,7 @@ from tests.runs import (
     run_loop,
     same_arrays,
 )
-from tests.unit.federated.helpers import silo_context
+from tests.unit.federated.helpers import silo_context, traits_of
 
 
 def results_of(inputs) -> tuple[dict[str, np.ndarray], list]:
@@ -97,3 +97,8 @@ def test_weights_of_a_silo(weighting: str, expected: list[float]) -> None:
         context.data = replace(context.data, has_text=torch.arange(10) < count)
         found.append(method.weight(context, "text"))
     assert found == expected
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2017, False)
+    assert traits_of(FedAvg) == {"adds": {"weight": {"weighting": "examples"}}}

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from silohash.federated.base import ServerState
-from silohash.federated.methods.fedbignns import FedBiGNNs, FedBiGNNsParams, interpolated
+from silohash.federated.methods.fedbignns import CARD, FedBiGNNs, FedBiGNNsParams, interpolated
 from silohash.models.parameters import params_of
 from silohash.types import UserError
 from tests.runs import (
     train,
     write_archive,
 )
-from tests.unit.federated.helpers import context_of, fresh_server, silo_context
+from tests.unit.federated.helpers import accepts, context_of, fresh_server, silo_context, traits_of
 
 
 def test_mixed_starts_average_to_the_common_parameters() -> None:
@@ -92,3 +92,18 @@ def test_rounds_start_from_a_mixture_with_the_kept_parameters(mix: float) -> Non
     context.keep("score", {"value": torch.tensor(1.0)})
     method.silo_update(context)
     assert bool(context.kept("model")) == bool(mix)
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2025, True)
+    assert traits_of(FedBiGNNs) == {
+        "adds": {"weight": {"weighting": "examples"}, "begin_round": {"local_mix": 0.0}, "silo_update": {}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [("local_mix", -1, True), ("local_mix", 1, True), ("local_mix", -1.01, False), ("local_mix", 1.01, False)],
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(FedBiGNNsParams, name, value) == accepted

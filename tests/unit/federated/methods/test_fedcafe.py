@@ -17,13 +17,13 @@ from silohash.federated.class_memory import (
     self_weight,
 )
 from silohash.federated.clustering import aligned, cluster_sizes, spherical_kmeans
-from silohash.federated.methods.fedcafe import FedCAFE, FedCAFEParams, class_loss, enhanced
+from silohash.federated.methods.fedcafe import CARD, FedCAFE, FedCAFEParams, class_loss, enhanced
 from silohash.models.towers import HashNet
 from silohash.types import Outputs
 from tests.runs import (
     model_spec,
 )
-from tests.unit.federated.helpers import BITS, CLASSES, INFO, context_of, draw, fresh_server, hot
+from tests.unit.federated.helpers import BITS, CLASSES, INFO, accepts, context_of, draw, fresh_server, hot, traits_of
 
 
 class TestFormulas:
@@ -298,3 +298,47 @@ def test_with_class_means_a_silo_weighs_itself() -> None:
     assert update.weights == {"image": pytest.approx(expected, rel=1e-4), "text": pytest.approx(expected, rel=1e-4)}
     assert update.records == {}
     assert context.kept("class") == {}
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2024, True)
+    assert traits_of(FedCAFE) == {
+        "needs_labels": True,
+        "uplink": "records",
+        "class_head": True,
+        "encode_extras": ("memory",),
+        "adds": {
+            "weight": {"weighting": "examples"},
+            "silo_update": {"weighting": "examples"},
+            "aggregate": {"weighting": "examples"},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("enhance_weight", 0, True),
+        ("consistency_weight", 0, True),
+        ("class_weight", 0, True),
+        ("sharpness", 0.1, True),
+        ("likelihood_cap", 1, True),
+        ("kmeans_steps", 0, True),
+        ("enhance_weight", -0.1, False),
+        ("consistency_weight", -0.1, False),
+        ("class_weight", -0.1, False),
+        ("sharpness", 0, False),
+        ("likelihood_cap", 0.99, False),
+        ("kmeans_steps", -1, False),
+    ],
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(FedCAFEParams, name, value) == accepted
+
+
+def test_a_silo_without_texts_has_no_weight_for_their_tower() -> None:
+    method, context = ready(memory="class_mean")
+    context.data = replace(context.data, has_text=torch.zeros(20, dtype=torch.bool))
+    method.silo_statistics(context)
+    weights = method.silo_update(context).weights
+    assert weights["text"] == 0 < weights["image"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from silohash.federated.base import ServerState
-from silohash.federated.methods.fedcmr import FedCMR, FedCMRParams, data_share, loss_term
+from silohash.federated.methods.fedcmr import CARD, FedCMR, FedCMRParams, data_share, loss_term
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet, hash_layers
 from tests.runs import (
@@ -18,7 +18,7 @@ from tests.runs import (
     prepared,
     run_loop,
 )
-from tests.unit.federated.helpers import BITS, INFO, context_of, fresh_server, silo_context
+from tests.unit.federated.helpers import BITS, INFO, accepts, context_of, fresh_server, silo_context, traits_of
 
 
 def test_fedcmr_weights_fall_with_the_loss_and_rise_with_size() -> None:
@@ -152,3 +152,29 @@ def test_the_update_is_that_before_the_own_model_is_improved() -> None:
     assert all(np.array_equal(array, before[n]) for n, array in update.params.items())
     method.personalize(context)
     np.testing.assert_allclose(params_of(context.model)["image.hash.bias"], before["image.hash.bias"] + 1.0, rtol=1e-5)
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2021, True)
+    assert traits_of(FedCMR) == {"needs_labels": True, "personalized": True, "codes_comparable": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("loss_factor", 0, True),
+        ("loss_factor", 100, True),
+        ("residual", -1, True),
+        ("residual", 1, True),
+        ("enhance_fraction", 0, True),
+        ("enhance_fraction", 0.99, True),
+        ("loss_factor", -0.1, False),
+        ("loss_factor", 100.1, False),
+        ("residual", -1.01, False),
+        ("residual", 1.01, False),
+        ("enhance_fraction", -0.1, False),
+        ("enhance_fraction", 1, False),
+    ],
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(FedCMRParams, name, value) == accepted

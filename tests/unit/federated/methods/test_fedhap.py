@@ -14,6 +14,7 @@ import torch
 from silohash.exchange.message import Message
 from silohash.federated.base import SiloContext
 from silohash.federated.methods.fedhap import (
+    CARD,
     JUDGE,
     FedHAP,
     FedHAPParams,
@@ -32,7 +33,7 @@ from silohash.models.towers import HashNet
 from tests.runs import (
     model_spec,
 )
-from tests.unit.federated.helpers import BITS, CLASSES, INFO, context_of, draw, fresh_server
+from tests.unit.federated.helpers import BITS, CLASSES, INFO, accepts, context_of, draw, fresh_server, traits_of
 
 
 class TestFormulas:
@@ -269,3 +270,44 @@ def test_hadamard_prototypes_of_a_given_size() -> None:
     assert hadamard_prototypes(3, 2).tolist() == [[1, 1], [1, -1], [-1, -1]]
     assert hadamard_prototypes(5, 2).tolist() == [[1, 1], [1, -1], [-1, -1], [-1, 1], [0, 0]]
     assert hadamard_prototypes(1, 1).tolist() == [[1]]
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2022, True)
+    assert traits_of(FedHAP) == {
+        "needs_labels": True,
+        "adds": {"weight": {"weighting": "examples"}, "begin_round": {}, "silo_update": {}, "aggregate": {}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("triplet_weight", 0, True),
+        ("margin", 0.1, True),
+        ("quantization_weight", 0, True),
+        ("adversarial_weight", 0, True),
+        ("judge_width", 2, True),
+        ("judge_learning_rate", 0.1, True),
+        ("triplet_weight", -0.1, False),
+        ("margin", 0, False),
+        ("quantization_weight", -0.1, False),
+        ("adversarial_weight", -0.1, False),
+        ("judge_width", 1, False),
+        ("judge_learning_rate", 0, False),
+    ],
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(FedHAPParams, name, value) == accepted
+
+
+def test_silos_without_labels_or_items_send_no_prototypes() -> None:
+    method, context = ready()
+    whole = context.data
+    for data in (replace(whole, labels=None), whole.take(torch.arange(0))):
+        context.data = data
+        update = method.silo_update(context)
+        assert update.sums == {}
+        assert update.params
+    context.data = whole
+    assert "prototype_sum" in method.silo_update(context).sums

@@ -13,14 +13,14 @@ from silohash.config.load import load_config, load_resolved
 from silohash.config.sections import TrainConfig
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState
-from silohash.federated.methods.fednova import FedNova, FedNovaParams
+from silohash.federated.methods.fednova import CARD, FedNova, FedNovaParams
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
 from silohash.runtime.silo import SiloTask, make_context, step_norm, train_silo
 from silohash.types import Outputs, PairBatch, Step, Terms, UserError
 from tests.runs import Records, loop_config, model_spec, prepared, run_loop, silo_data, tiny
-from tests.unit.federated.helpers import context_of, fresh_server
+from tests.unit.federated.helpers import accepts, context_of, fresh_server, traits_of
 
 PLAIN = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": 0.05}
 
@@ -168,3 +168,15 @@ def test_the_step_size_may_reach_but_not_pass_the_global_model() -> None:
     assert method.check_steps(optimizer="sgd", learning_rate=0.5, momentum=0.0) == []
     with pytest.raises(UserError, match="overshoot"):
         method.check_steps(optimizer="sgd", learning_rate=0.51, momentum=0.0)
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2020, False)
+    assert traits_of(FedNova) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"), [("proximal_weight", 0, True), ("proximal_weight", -0.1, False)]
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(FedNovaParams, name, value) == accepted

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from silohash.federated.base import ServerState
-from silohash.federated.methods.fedproc import FedProc, FedProcParams, contrast_share, global_contrast
-from tests.unit.federated.helpers import BITS, CLASSES, context_of, draw, fresh_server, hot
+from silohash.federated.methods.fedproc import CARD, FedProc, FedProcParams, contrast_share, global_contrast
+from tests.unit.federated.helpers import BITS, CLASSES, accepts, context_of, draw, fresh_server, hot, traits_of
 
 
 class TestFedProc:
@@ -98,3 +98,21 @@ def test_class_sums_are_sent_unless_the_contrast_is_off() -> None:
         update = method.silo_update(context_of(fresh_server(method)))
         assert bool(update.sums) == bool(weight)
         assert update.params
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2023, True)
+    assert traits_of(FedProc) == {"needs_labels": True, "adds": {"silo_update": {}, "aggregate": {}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("contrast_weight", 0, True),
+        ("temperature", 0.1, True),
+        ("contrast_weight", -0.1, False),
+        ("temperature", 0, False),
+    ],
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(FedProcParams, name, value) == accepted

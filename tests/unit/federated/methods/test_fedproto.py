@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from silohash.federated.base import ServerState
-from silohash.federated.methods.fedproto import FedProto, FedProtoParams, prototype_distance
-from tests.unit.federated.helpers import BITS, CLASSES, context_of, draw, fresh_server, hot
+from silohash.federated.methods.fedproto import CARD, FedProto, FedProtoParams, prototype_distance
+from tests.unit.federated.helpers import BITS, CLASSES, accepts, context_of, draw, fresh_server, hot, traits_of
 
 
 def prototypes_for(fuse: bool) -> dict[str, np.ndarray]:
@@ -76,3 +76,22 @@ def test_only_prototypes_travel() -> None:
     np.testing.assert_allclose(
         after.extras["prototypes/fused"], update.sums["prototype_sum/fused"] / counts[:, None], rtol=1e-5
     )
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2022, True)
+    assert traits_of(FedProto) == {
+        "needs_labels": True,
+        "shares_parameters": False,
+        "personalized": True,
+        "codes_comparable": False,
+        "averages": False,
+        "adds": {"silo_update": {}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"), [("prototype_weight", 0, True), ("prototype_weight", -0.1, False)]
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(FedProtoParams, name, value) == accepted

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from silohash.federated.base import FederatedMethod
-from silohash.federated.methods.fedprox import FedProx, FedProxParams, proximal, proximal_terms
-from tests.unit.federated.helpers import context_of, draw, fresh_server
+from silohash.federated.methods.fedprox import CARD, FedProx, FedProxParams, proximal, proximal_terms
+from tests.unit.federated.helpers import accepts, context_of, draw, fresh_server, traits_of
 
 
 def test_proximal_is_half_the_squared_distance() -> None:
@@ -55,3 +55,15 @@ def test_only_shared_and_trainable_parameters_count() -> None:
     method.shared_parameters = lambda model: []
     assert proximal_terms(method, context, outputs, 1.0) == {}
     assert proximal_terms(method, context, outputs, 0.0) == {}
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2020, False)
+    assert traits_of(FedProx) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"), [("proximal_weight", 0, True), ("proximal_weight", -0.1, False)]
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(FedProxParams, name, value) == accepted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from silohash.federated.methods.local import Local
+from silohash.federated.methods.local import CARD, Local
 from silohash.models.parameters import install, params_of
 from silohash.models.towers import HashNet
 from silohash.runtime.silo import SiloTask
@@ -17,7 +17,7 @@ from tests.runs import (
     run_loop,
     same_arrays,
 )
-from tests.unit.federated.helpers import BITS, fresh_server, silo_context
+from tests.unit.federated.helpers import BITS, fresh_server, silo_context, traits_of
 
 
 def test_local_keeps_its_own_model_and_sends_nothing() -> None:
@@ -71,3 +71,14 @@ def test_hooks_of_a_silo_that_trains_alone() -> None:
     install(context.model, server.params)
     method.personalize(context)
     assert (context.model.get_parameter("image.hash.bias") == 7).all()
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2026, False)
+    assert traits_of(Local) == {
+        "shares_parameters": False,
+        "personalized": True,
+        "codes_comparable": False,
+        "averages": False,
+        "adds": {"silo_update": {}},
+    }

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from silohash.federated.base import entries_under
-from silohash.federated.methods.moon import MOON, MOONParams, model_slots
+from silohash.federated.methods.moon import CARD, MOON, MOONParams, model_slots
 from tests.runs import (
     prepared,
     run_loop,
     same_arrays,
 )
-from tests.unit.federated.helpers import context_of, draw, fresh_server
+from tests.unit.federated.helpers import accepts, context_of, draw, fresh_server, traits_of
 
 
 def test_moon_leaves_as_many_of_its_last_models_as_asked() -> None:
@@ -81,3 +81,23 @@ def test_there_is_no_term_in_the_first_round_or_at_weight_zero() -> None:
         context = context_of(server, kept={f"model/{n}": a for n, a in server.params.items()} if kept else {})
         batch = context.data.batch(torch.arange(4))
         assert method.regularizer(context, batch, context.model(batch)) == {}
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2021, False)
+    assert traits_of(MOON) == {"adds": {"silo_update": {}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("contrast_weight", 0, True),
+        ("temperature", 0.1, True),
+        ("buffer", 1, True),
+        ("contrast_weight", -0.1, False),
+        ("temperature", 0, False),
+        ("buffer", 0, False),
+    ],
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(MOONParams, name, value) == accepted

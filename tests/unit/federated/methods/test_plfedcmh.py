@@ -12,6 +12,7 @@ from silohash.exchange.message import Message
 from silohash.federated.base import FederationInfo, ServerState
 from silohash.federated.methods.fedproto import prototype_distance
 from silohash.federated.methods.plfedcmh import (
+    CARD,
     Mixer,
     PLFedCMH,
     PLFedCMHParams,
@@ -24,7 +25,7 @@ from tests.runs import (
     model_spec,
     same_arrays,
 )
-from tests.unit.federated.helpers import BITS, CLASSES, INFO, context_of, draw, fresh_server, hot
+from tests.unit.federated.helpers import BITS, CLASSES, INFO, accepts, context_of, draw, fresh_server, hot, traits_of
 
 
 class TestMixing:
@@ -217,3 +218,30 @@ def test_the_update_names_the_silo() -> None:
     update = method.silo_update(context)
     assert int(update.records["silo"]) == 3
     assert set(update.sums) == {f"prototype_{kind}/{m}" for kind in ("sum", "count") for m in ("image", "text")}
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised) == (2023, True)
+    assert traits_of(PLFedCMH) == {
+        "needs_labels": True,
+        "uniform_broadcast": False,
+        "uplink": "records",
+        "personalized": True,
+        "codes_comparable": False,
+        "averages": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("class_code_weight", 0, True),
+        ("prototype_weight", 0, True),
+        ("hyper_rate", -0.5, True),
+        ("hyper_rate", 0, True),
+        ("class_code_weight", -0.1, False),
+        ("prototype_weight", -0.1, False),
+    ],
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(PLFedCMHParams, name, value) == accepted

@@ -11,6 +11,7 @@ import torch
 
 from silohash.local.base import SiloState, signs
 from silohash.local.supervised.dcmh import (
+    CARD,
     DCMH,
     DCMHParams,
     balance,
@@ -23,6 +24,7 @@ from silohash.local.supervised.dcmh import (
 )
 from silohash.types import Outputs, Step
 from tests.runs import model_spec, silo_data
+from tests.unit.federated.helpers import accepts
 
 IMAGE = Step("image", ("image.",), ("image",))
 TEXT = Step("text", ("text.",), ("text",))
@@ -297,3 +299,77 @@ def test_gradients_are_finite(preset: str, case: str) -> None:
     gradients = [parameter.grad for parameter in model.parameters()]
     assert all(gradient is not None and torch.isfinite(gradient).all() for gradient in gradients)
     assert any(gradient.abs().max() > 0 for gradient in gradients)
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised, DCMH.needs_labels) == (2017, True, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("quantization_weight", 0, True),
+        ("quantization_weight", -0.1, False),
+        ("balance_weight", 0, True),
+        ("balance_weight", -0.1, False),
+        ("pair_weight", 0, True),
+        ("pair_weight", -0.1, False),
+        ("pair_temperature", 0.1, True),
+        ("pair_temperature", 0, False),
+        ("anchors", 1, True),
+        ("anchors", 0, False),
+    ],
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(DCMHParams, name, value) == accepted
+
+
+def test_defaults_and_the_preset_of_the_paper() -> None:
+    params = DCMHParams()
+    assert (params.quantization_weight, params.balance_weight, params.pair_weight) == (0.1, 0.1, 0.0)
+    assert (params.similarity, params.class_balance, params.normalization) == ("graded", True, "mean")
+    assert (params.pair_temperature, params.anchors) == (0.2, 1024)
+    assert DCMH.presets["paper"] == {
+        "quantization_weight": 1.0, "balance_weight": 1.0, "similarity": "any", "class_balance": False,
+        "normalization": "paper", "pair_weight": 0.0, "anchors": 1_000_000,
+    }  # fmt: skip
+
+
+def test_the_mean_similarity_is_that_of_evenly_spaced_items() -> None:
+    known = labels(12, seed=2)
+    assert float(mean_similarity(known, graded=True, most=4)) == float(mean_similarity(known[::3], graded=True))
+    assert float(mean_similarity(torch.eye(100), graded=False)) == pytest.approx(0.05)
+    assert float(mean_similarity(torch.ones(3, 1), graded=False)) == pytest.approx(0.95)
+
+
+def test_a_pair_needs_another_item_and_carries_its_weight() -> None:
+    method, data = DCMH(DCMHParams(pair_weight=0.3, pair_temperature=0.5)), silo_data(6)
+    _, state = ready(method, data)
+    codes = drawn(2, 8).float()
+    for count in (1, 2):
+        outputs = Outputs({}, {}, {"image": codes[:count]})
+        terms = method.terms(IMAGE, outputs, data.batch(torch.arange(count)), state)
+        assert ("pair" in terms) == (count == 2)
+    weight, value = terms["pair"]
+    assert weight == 0.3
+    expected = pair_contrast(codes, state.buffers["text"][:2], 0.5).mean()
+    assert float(value) == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize(("gap", "warned"), [(0.9e-4, True), (1.1e-4, False), (-1.1e-4, False)])
+def test_a_collapse_is_within_a_narrow_band(gap: float, warned: bool) -> None:
+    assert bool(paper().warnings({"likelihood": math.log(2) + gap})) == warned
+
+
+def test_as_many_stored_items_as_the_limit_are_all_compared() -> None:
+    for limit, expected in ((6, [0, 1, 2, 3, 4, 5]), (7, [0, 1, 2, 3, 4, 5])):
+        _, state = ready(DCMH(DCMHParams(anchors=limit)), silo_data(6))
+        assert state.buffers["anchors"].tolist() == expected
+
+
+def test_items_of_the_other_modality_that_are_missing_are_recorded_as_zeros() -> None:
+    method, data = DCMH(DCMHParams()), silo_data(3)
+    _, state = ready(method, data)
+    batch = replace(data, has_image=torch.tensor([True, False, True])).batch(torch.arange(3))
+    method.record(IMAGE, Outputs({}, {}, {"image": torch.ones(3, 8)}), batch, state)
+    assert state.buffers["image"].sum(1).tolist() == [8.0, 0.0, 8.0]

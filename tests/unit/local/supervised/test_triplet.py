@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.local.supervised.triplet import Triplet, TripletParams, pairwise_distances, triplet_loss
+from silohash.local.supervised.triplet import CARD, Triplet, TripletParams, pairwise_distances, triplet_loss
 from silohash.types import Outputs, PairBatch, Step
 from tests.runs import (
     model_spec,
     silo_data,
 )
-from tests.unit.federated.helpers import BITS, draw, hot
+from tests.unit.federated.helpers import BITS, accepts, draw, hot
 
 
 def test_triplets_are_those_of_a_triple_loop() -> None:
@@ -116,3 +116,20 @@ def test_towers_end_in_a_tanh_and_are_trained_together() -> None:
     torch.testing.assert_close(outputs.code["text"], torch.tanh(outputs.logit["text"]))
     (step,) = method.steps(model)
     assert (step.parameters, step.modalities) == (("image.", "text."), ("image", "text"))
+
+
+def test_card_and_traits() -> None:
+    assert (CARD.year, CARD.supervised, Triplet.needs_labels) == (2015, True, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("margin", 0.1, True),
+        ("margin", 0, False),
+        ("quantization_weight", 0, True),
+        ("quantization_weight", -0.1, False),
+    ],
+)
+def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
+    assert accepts(TripletParams, name, value) == accepted
