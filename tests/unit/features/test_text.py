@@ -310,7 +310,7 @@ def test_a_fitted_bag_comes_back_from_its_state():
         ("text", TEXTS, {"log_tf": 1}, "log_tf is 1; it must be true or false"),
         ("text", TEXTS, {"numbers": "yes"}, "numbers is 'yes'"),
         ("text", TEXTS, {"vocabulary": [1, 2]}, "must be a list of words"),
-        ("text", TEXTS, {"vocabulary": "nowhere.txt"}, "nowhere.txt could not be read"),
+        ("text", TEXTS, {"vocabulary": "nowhere.txt"}, "nowhere.txt"),
     ],
 )
 def test_columns_and_options_that_do_not_fit(modality, column, options, message):
@@ -328,7 +328,30 @@ def test_a_picture_is_not_a_text_and_long_queries_are_cut():
     bag = BagOfWords(weighting="count", vocabulary=("red",))
     with pytest.raises(UserError, match="the query is a picture"):
         bag.encode_one(object())
-    with pytest.raises(UserError, match=f'"{"x" * 80}" does not'):
-        bag.encode_one("x" * 90)
+    with pytest.raises(UserError, match=f'"{"7" * 80}" does not'):
+        bag.encode_one("7" * 90)
     with pytest.raises(UserError, match="does not hold any"):
         bag.transform(np.array([["red"]]), ALL[:1])
+
+
+def test_at_most_ten_unknown_words_are_named():
+    bag = BagOfWords(weighting="count", vocabulary=("red",))
+    with pytest.raises(UserError, match=r"words of the query: aa, bb, cc, dd, ee, ff, gg, hh, ii, jj\. Use"):
+        bag.encode_one(" ".join(letter * 2 for letter in "abcdefghijk"))
+
+
+def test_words_are_known_by_their_columns_or_digests():
+    given = fitted(BagOfWords(weighting="count", vocabulary=("red", "cage", "glacier")))
+    hashed = fitted(BagOfWords(weighting="count", buckets=16))
+    for bag in (given, hashed):
+        assert [bag.knows(word) for word in ("red", "cage", "glacier", "tram")] == [True, True, False, False]
+        assert bag.recognizes_words
+    earlier = BagOfWords(buckets=16, summed={name: hashed.summed[name] for name in ("texts", "document_frequency")})
+    assert not earlier.recognizes_words
+    assert earlier.knows("tram")
+    assert BagOfWords(vocabulary=("red",)).knows("red")
+    assert given.has_known_word(np.array(["", "a tram", "red tram"]), np.array([2, 0, 1])).tolist() == [
+        True,
+        False,
+        False,
+    ]

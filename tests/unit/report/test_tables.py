@@ -205,10 +205,13 @@ def test_queries_without_relevant_items_are_named_if_there_are_any():
 
 
 def test_console_columns_are_aligned_by_kind():
-    one, several = console([row()]), console([row(), row(run="b")])
-    assert [column.justify for column in one.columns] == ["left"] * 4 + ["right"] * 5
-    assert [column.justify for column in several.columns] == ["left"] * 5 + ["right"] * 5
-    assert list(one.columns[4].cells) == ["0.712"]
+    one, several = console([row()], title="Results"), console([row(), row(run="b", bits=32)])
+    assert [column.justify for column in one.columns] == ["left"] * 3 + ["right"] * 5
+    assert [column.justify for column in several.columns] == ["left"] * 3 + ["right", "left"] + ["right"] * 5
+    assert list(one.columns[3].cells) == ["0.712"]
+    assert list(one.columns[-1].cells) == ["1,994 (+12)"]
+    assert (one.title, several.title) == ("Results, 64 bits", "")
+    assert list(console([row(queries_without_relevant=0)]).columns[-1].cells) == ["1,994"]
 
 
 def test_a_leader_is_settled_only_above_every_other_interval():
