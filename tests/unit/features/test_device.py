@@ -19,3 +19,23 @@ def test_sixteen_bits_only_where_they_are_faster(monkeypatch, fast):
     assert half_type(torch.device("cpu")) == (torch.bfloat16 if fast else None)
     assert half_type(torch.device("cuda")) == torch.float16
     assert half_type(torch.device("mps")) is None
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "chosen"),
+    [(True, True, "cuda"), (True, False, "cuda"), (False, True, "mps"), (False, False, "cpu")],
+)
+def test_an_accelerator_is_chosen_if_there_is_one(monkeypatch, cuda, mps, chosen):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    assert choose_device("auto").type == chosen
+    assert choose_device("cpu").type == "cpu"
+
+
+def test_only_the_first_line_of_the_reason_is_shown(monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("first\nsecond")
+
+    monkeypatch.setattr(torch, "zeros", fail)
+    with pytest.raises(UserError, match=r'^train\.device = "cpu" is not available \(first\)'):
+        choose_device("cpu")

@@ -13,6 +13,7 @@ from silohash.data.pictures.reading import PictureFiles
 from silohash.features import featuriser, load, save
 from silohash.features.base import add_statistics
 from silohash.features.loading import loader_threads
+from silohash.features.network import NetworkFeatures, Source
 from silohash.models.huggingface_features import FrozenBackbone
 from silohash.types import UserError
 from tests import backbones
@@ -211,3 +212,34 @@ def test_a_folder_with_pickled_weights_is_refused(tmp_path):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(UserError, match="does not hold weights in the safetensors format"):
         made(folder, drawn_pictures(2))
+
+
+@pytest.mark.parametrize(("count", "lines"), [(63, 0), (64, 1)])
+def test_a_long_encoding_is_reported(tmp_path, count, lines):
+    column = np.array([f"red parrot {number}" for number in range(count)])
+    features, said = made(backbones.bert(tmp_path / "bert"), column, "text"), []
+    features.vectors.notify = said.append
+    features.network_vectors(column, np.arange(count))
+    assert len(said) == lines
+    assert all(line.startswith("Encoding 64 texts with ") for line in said)
+
+
+def test_options_of_every_kind():
+    assert NetworkFeatures.options == {"batch": 32, "device": "auto", "half": False, "draft": False}
+    known = NetworkFeatures.options_of("huggingface")
+    assert known.items() >= {"model": "", "batch": 32, "download": False}.items()
+
+
+@pytest.mark.parametrize("options", [{"batch": 2.0}, {"batch": True}, {"draft": 0}])
+def test_options_of_another_type(tmp_path, options):
+    with pytest.raises(UserError, match=r"\[features\] (batch|draft) is"):
+        made(backbones.vit(tmp_path / "vit"), drawn_pictures(2), **options)
+
+
+def test_paths_of_the_users_files_are_stored_in_full(tmp_path, monkeypatch):
+    folder = backbones.vit(tmp_path / "vit")
+    monkeypatch.chdir(tmp_path)
+    assert Source("huggingface", "image", {"model": "vit", "pooling": "vit"}).options == {
+        "model": str(folder.resolve()), "pooling": "vit",
+    }  # fmt: skip
+    assert Source("huggingface", "image", {"model": "google/vit"}).options == {"model": "google/vit"}

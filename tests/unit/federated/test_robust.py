@@ -384,3 +384,9 @@ def test_an_update_of_length_zero_is_not_clipped() -> None:
 def test_a_silo_in_which_nearly_everything_matches_is_not_judged(chance: float, reported: bool) -> None:
     honest = [scored(name, 0.9) for name in "abc"]
     assert bool(mislabeled_silos([*honest, scored("x", chance, chance=chance)])) == reported
+
+
+def test_parameters_that_a_silo_does_not_send_are_left_out_of_its_products() -> None:
+    whole, part = update("a", [1, 2, 2], text=(2, 1)), update("b", [2, 0, 1])
+    part = replace(part, params={"image.w": part.params["image.w"]})
+    assert robust._inner_products(CURRENT, [whole, part]).tolist() == [[10.0, 4.0], [4.0, 5.0]]

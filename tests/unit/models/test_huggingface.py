@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -188,3 +189,47 @@ def test_pooling_of_networks_without_a_summary():
     assert pooled(Output, "cls").tolist() == [[0, 1, 2, 3]]
     with pytest.raises(UserError, match="does not have a pooler"):
         pooled(Output, "pooler")
+
+
+def output(hidden: torch.Tensor, summary: torch.Tensor | None = None) -> types.SimpleNamespace:
+    return types.SimpleNamespace(last_hidden_state=hidden, pooler_output=summary)
+
+
+def test_pooling_by_hand():
+    tokens = torch.arange(12.0).reshape(1, 3, 4)
+    assert pooled(output(tokens), "mean").tolist() == [[4, 5, 6, 7]]
+    assert pooled(output(tokens), "mean", torch.tensor([[0, 0, 0]])).tolist() == [[0, 0, 0, 0]]
+    assert pooled(output(tokens), "mean", torch.tensor([[0, 1, 1]])).tolist() == [[6, 7, 8, 9]]
+    maps = torch.arange(16.0).reshape(1, 4, 2, 2)
+    assert pooled(output(maps), "mean").tolist() == [[1.5, 5.5, 9.5, 13.5]]
+    assert pooled(output(maps, torch.ones(2, 3, 1, 1)), "pooler").shape == (2, 3)
+    with pytest.raises(UserError, match="do not have a first token"):
+        pooled(output(maps), "cls")
+
+
+def test_a_backbone_keeps_vectors_and_padding_as_they_are_by_default(tmp_path):
+    read, width = read_backbone(backbones.bert(tmp_path / "bert"), torch.zeros(1, 3, dtype=torch.int32), "text", "auto")
+    assert (read.unit_length, read.padding, read.pooling, width) == (False, 0, "mean", backbones.WIDTH)
+    assert not read.training
+    unit = Backbone(read.config, "text", "mean", unit_length=True, network=read.network).eval()
+    with torch.no_grad():
+        found = unit(torch.tensor([[2, 5, 3, -1]], dtype=torch.int32))
+    torch.testing.assert_close(found.norm(dim=1), torch.ones(1))
+
+
+def test_inputs_that_a_network_does_not_support_are_named(tmp_path):
+    with pytest.raises(UserError, match="does not support pictures of 24 x 40 pixels"):
+        read_backbone(backbones.vit(tmp_path / "vit"), torch.zeros(1, 3, 40, 24), "image", "cls")
+    with pytest.raises(UserError, match="does not support word pieces"):
+        read_backbone(backbones.bert(tmp_path / "bert"), torch.full((1, 3), 10**6, dtype=torch.int32), "text", "auto")
+
+
+def test_transformers_is_as_loud_after_reading_as_before(tmp_path):
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    for before in (logging.INFO, logging.ERROR):
+        logging.set_verbosity(before)
+        read_backbone(backbones.vit(tmp_path / "vit"), torch.zeros(1, 3, 32, 32), "image", "auto")
+        assert logging.get_verbosity() == before
+    logging.set_verbosity(level)
