@@ -10,7 +10,7 @@ import pytest
 from silohash.api.runs import open_run
 from silohash.runtime.run import Run
 from tests.read_only import python_on_read_only
-from tests.runs import silohash, train, write_archive
+from tests.runs import silohash, train, write_archive, write_config
 
 SILOS = ("silo-1", "silo-2", "silo-3")
 
@@ -132,6 +132,26 @@ def test_hostile_text_of_a_silo_is_shown_as_it_is_spelled(tmp_path: Path) -> Non
     assert hostile in {hit["caption"] for hit in printed.document()["hits"]}
     html = open_run(run.folder).search("parrot", k=100)._repr_html_()
     assert "parrot ⟨U+001B⟩[31m⟨U+009B⟩⟨U+202E⟩⟨U+200B⟩[red]&lt;b&gt;" in html
+
+
+def test_hostile_labels_are_shown_as_they_are_spelled_in_reports_cards_and_tables(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "archive", count=60, text="words")
+    table = archive / "metadata.csv"
+    label, shown = "par\x1b[2Jrot\u202e\u2066", "par⟨U+001B⟩[2Jrot⟨U+202E⟩⟨U+2066⟩"
+    table.write_text(table.read_text(encoding="utf-8").replace("parrot", label), encoding="utf-8")
+    config = write_config(
+        tmp_path / "run.toml", archive, federated={"rounds": 1, "local_epochs": 1}, local={"bits": 16}
+    )
+    done = silohash("partition", config)
+    assert shown in done.out, done.err
+    done = silohash("train", config, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert shown in page
+    card = (tmp_path / "run" / "model" / "card.md").read_text(encoding="utf-8")
+    checked = silohash("data", "check", archive)
+    for text in (page, card, done.out, done.err, checked.out, checked.err):
+        assert not {"\x1b", "\u202e", "\u2066"} & set(text)
 
 
 PROGRAM = """

@@ -94,9 +94,9 @@ def series(number: int, points: int) -> dict[str, Any]:
 
 def name_panel(axes: Axes, title: str, across: str, up: str) -> None:
     """Set the title of a panel and the names of its axes."""
-    axes.set_title(title)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
+    axes.set_title(visible(title))
+    axes.set_xlabel(visible(across))
+    axes.set_ylabel(visible(up))
     axes.margins(x=0.03, y=0.1)
 
 

@@ -21,6 +21,7 @@ from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure
 from silohash.runtime.events import RoundRecord
 from silohash.study.pivot import METHOD_AXIS, Cell, field_values, figure_cell, file_name, runs_by_choices, runs_with
 from silohash.study.results import RunResult, StudyResults
+from silohash.visible import visible
 
 PLOTS = "plots"
 SUFFIXES = (".svg", ".png")
@@ -319,7 +320,7 @@ def mark_places(axes: Axes, places: npt.NDArray[np.float64], names: Sequence[str
     if places.min() > 0 and places.max() >= LOGARITHMIC_FROM * places.min():
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(places, names)
+    axes.set_xticks(places, [visible(name) for name in names])
 
 
 def is_number(text: str) -> bool:
