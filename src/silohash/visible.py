@@ -28,8 +28,8 @@ _HALVES = "\ud800-\udfff"
 
 _INVISIBLE = re.compile(f"[\0-\x1f\x7f-\x9f{_DIRECTION}{_WITHOUT_WIDTH}{_BREAKS}{_HALVES}]")
 _NOT_ESCAPED_IN_JSON = re.compile(f"[\x7f-\x9f{_DIRECTION}{_WITHOUT_WIDTH}{_BREAKS}{_HALVES}]")
-_FORMULA = re.compile(r"\s*'*[=+\-@]")
-_GUARDED_FORMULA = re.compile(r"'\s*'*[=+\-@]")
+_FORMULA = re.compile(r"['\s]*[=+\-@]")
+_GUARDED_FORMULA = re.compile(r"'['\s]*[=+\-@]")
 _MARKDOWN = re.compile(r"(\\(?=[!-/:-@\[-`{-~]|$)|[`*<]|\](?=[(\[:])|(?<!\w)_|_(?!\w))")
 """The characters that begin markup within a line. A backslash counts only where it would escape the next character."""
 

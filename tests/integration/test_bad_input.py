@@ -279,20 +279,26 @@ def test_index_of_another_model(copy: Run, archive: Path, tmp_path: Path) -> Non
     shutil.rmtree(copy.model_folder)
     shutil.copytree(other.model_folder, copy.model_folder)
     said = silohash("search", copy.folder, "parrot", "--json")
-    assert said.code == 0
+    assert said.code == 2, "no silo answered"
     assert said.document()["hits"] == []
     reasons = said.document()["missing_silos"]
     assert set(reasons) == {"silo-1", "silo-2", "silo-3"}
     assert all("model" in reason for reason in reasons.values())
+    assert "silo-2 did not answer: The index was built with model" in said.err
 
 
 @pytest.mark.parametrize("name", ["image.sqlite"])
 def test_truncated_index(copy: Run, name: str) -> None:
+    """The other silos answer, and the damaged one is named. Nothing is removed from any index."""
     path = copy.index_folder / "silo-2" / name
-    path.write_bytes(path.read_bytes()[:100])
-    assert_refused(silohash("search", copy.folder, "parrot"), str(path))
-    path.write_bytes(b"something else")
-    assert_refused(silohash("search", copy.folder, "parrot"), str(path))
+    for content in (path.read_bytes()[:100], b"something else"):
+        path.write_bytes(content)
+        said = silohash("search", copy.folder, "parrot", "--json")
+        assert (said.code, {hit["silo"] for hit in said.document()["hits"]}) == (0, {"silo-1", "silo-3"})
+        assert set(said.document()["missing_silos"]) == {"silo-2"}
+        assert f"The index {path} is damaged" in said.document()["missing_silos"]["silo-2"]
+        assert f"silo-2 did not answer: The index {path} is damaged" in silohash("search", copy.folder, "parrot").err
+        assert_refused(silohash("index", copy.folder, "--remove", "item-001"), str(path))
 
 
 @pytest.mark.parametrize("name", ["server.safetensors", "state.json"])
