@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from silohash.optional import missing_package, sentence
 from silohash.types import MethodCard, UserError
 
 
@@ -192,6 +193,8 @@ class Registry:
                     f'{_capitalized(owner)} adds the {self.family} "{name}", but its module {module} does not exist. '
                     "Reinstall or remove the package."
                 ) from error
+            if package := missing_package(error):
+                raise UserError(sentence(package, f'The {self.family} "{name}"')) from error
             raise UserError(
                 f'The {self.family} "{name}" could not be loaded from {module} ({error}). '
                 "Install what it needs (pip install 'silohash[train]'), or remove the package that adds it."

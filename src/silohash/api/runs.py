@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silohash.index.store import ENGINES
+from silohash.optional import require
 from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, target_modality
 from silohash.search.silos import ask_run, open_nodes, released_fields, remove_items
 from silohash.types import UserError
@@ -59,6 +60,7 @@ def train(
         UserError: if the config or the data must be corrected first, the folder holds other files, or another process
             writes to it.
     """
+    require("torch", "Training")
     from silohash.config.load import load_resolved
     from silohash.runtime import experiment
     from silohash.runtime.run import Run

@@ -11,6 +11,7 @@ from silohash import __version__
 from silohash.cli import compare, data, demo, evaluate, export, inspect, partition, search, study, train
 from silohash.cli.console import print_status
 from silohash.cli.help import Commands
+from silohash.optional import missing_package, sentence
 from silohash.types import UserError
 
 USER_ERROR = 2
@@ -66,6 +67,12 @@ def main() -> None:
         app()
     except UserError as error:
         print_status("\n  ".join(f"silohash: {error}".split("\n")))
+        sys.exit(USER_ERROR)
+    except ModuleNotFoundError as error:
+        package = missing_package(error)
+        if package is None:
+            raise
+        print_status(f"silohash: {sentence(package, 'This command')}")
         sys.exit(USER_ERROR)
     except KeyboardInterrupt:
         print_status(INTERRUPTION)

@@ -13,6 +13,7 @@ from silohash.cli.demo import recipe
 from silohash.cli.help import COMPARE, add_command
 from silohash.cli.study import AsJson, Only, Set, Smoke, print_failures
 from silohash.cli.train import SMOKE
+from silohash.optional import require
 from silohash.visible import visible
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def reproduce(
         _list_tables(recipes, table, as_json=as_json)
         return
     chosen = paper_table(table)
+    require("torch", "A study")
     config = chosen.study(recipes, [*(set_ or []), *(SMOKE if smoke else ())])
     missing = missing_requirements(config)
     for requirement in missing:

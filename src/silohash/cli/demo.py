@@ -10,6 +10,7 @@ import typer
 
 from silohash.cli.console import print_result, print_status, print_table, spinner
 from silohash.cli.help import SETTING, START, add_command
+from silohash.optional import require
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def demo(
 
     started = time.perf_counter()
     read_config(recipe("demo.toml"), set_ or [])  # what can be checked without torch is checked before it is imported
+    require("torch", "Training")
     print_status(
         "Five libraries of characters, simulated on this machine, train one model without sharing a picture or a text."
     )

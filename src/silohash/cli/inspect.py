@@ -21,13 +21,13 @@ KINDS = ("local", "federated", "data", "partition", "measure")
 WITH_CARDS = ("local", "federated")
 WIDTH = 116
 PACKAGES = {
-    "torch": "training and encoding; without it a silo can still search: pip install 'silohash[train]'",
-    "numba": "fast kernels of the index and the evaluation",
+    "torch": "training; indexing, searching and reports do without it: pip install 'silohash[train]'",
+    "onnx": "saving trained models so that others need no torch: pip install 'silohash[train]'",
+    "onnxruntime": "encoding items and queries without torch: pip install onnxruntime",
+    "numba": "fast kernels of large indexes and of the evaluation",
     "faiss-cpu": "an index without numba: pip install 'silohash[faiss]'",
     "transformers": "published backbones: pip install 'silohash[backbones]'",
-    "onnx": "export to ONNX: pip install 'silohash[onnx]'",
-    "onnxruntime": "export to ONNX: pip install 'silohash[onnx]'",
-    "onnxscript": "export to ONNX: pip install 'silohash[onnx]'",
+    "onnxscript": "saving networks with operations that torch's older ONNX exporter lacks: pip install 'silohash[onnx]'",
     "tensorboard": "curves in TensorBoard: pip install 'silohash[tensorboard]'",
 }
 

@@ -11,6 +11,7 @@ import typer
 from silohash.cli.console import console, print_json, print_result, print_status, spinner
 from silohash.cli.help import COMPARE, SETTING, add_command
 from silohash.cli.train import SMOKE, seed_numbers
+from silohash.optional import require
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def _run(
     as_json: bool,
 ) -> None:
     """Run a study and write its tables and plots. Exit with 1 or 2 if a run failed."""
+    require("torch", "A study")
     from silohash.study.execution import StudyOutcome, run_study
     from silohash.study.plots import write_plots
     from silohash.study.results import collect, write_summary

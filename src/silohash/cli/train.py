@@ -9,6 +9,7 @@ import typer
 
 from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
 from silohash.cli.help import SETTING, START, TRAIN, add_command
+from silohash.optional import require
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def train(
     numbers = seed_numbers(seeds)
     overrides = [*(set_ or []), *(SMOKE if smoke else ())]
     read_config(config, overrides)  # what can be checked without torch is checked before it is imported
+    require("torch", "Training")
     from silohash.runtime.run import Run
 
     folder = out or Path("runs") / config.stem
@@ -117,10 +119,11 @@ def resume(
     from silohash.runtime.run import Run
 
     found = Run.open(run)
+    require("torch", "Training")
     with spinner("Importing torch"):
         from silohash.runtime import experiment
     with found.writing():
-        experiment.resume(found, observers=observers(found, tensorboard=tensorboard))
+        experiment.resume(found, observers=observers(found, tensorboard=tensorboard), notify=print_status)
         finish(found)
         if index:
             index_silos(found)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from silohash.config.sections import FederatedConfig, LocalConfig, RunConfig, Section
 from silohash.features.network import NETWORK_FILES
-from silohash.federated import FEDERATED_METHODS
+from silohash.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
 from silohash.files import read_toml
 from silohash.local import LOCAL_METHODS
 from silohash.registry import Registry, current_preset, suggestion
@@ -63,10 +63,8 @@ class ResolvedConfig:
 
     @property
     def cards(self) -> tuple[MethodCard, ...]:
-        """The cards of the local method, of the federated method, and of the members of a composition."""
-        members = getattr(self.federated.params, "methods", ())
-        names = dict.fromkeys([self.config.federated.name, *(member.name for member in members)])
-        return LOCAL_METHODS.card(self.config.local.name), *(FEDERATED_METHODS.card(name) for name in names)
+        """The cards of the methods, see `cards_of`."""
+        return cards_of(self.config)
 
     def value_of(self, key: str) -> Any:  # noqa: ANN401  as the config holds it
         """Return the value of a dotted key, including defaults and presets of the methods; None for an unknown key."""
@@ -77,6 +75,18 @@ class ResolvedConfig:
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None
         return value
+
+
+def cards_of(config: RunConfig) -> tuple[MethodCard, ...]:
+    """Return the cards of the local method, of the federated method, and of the members of a composition.
+
+    The methods are not imported, and their parameters are not checked.
+    """
+    federated = config.federated
+    default = DEFAULT_MEMBERS if federated.name == "compose" else ()
+    members = (federated.model_extra or {}).get("methods", default)
+    names = dict.fromkeys([federated.name, *(member["name"] for member in members)])
+    return LOCAL_METHODS.card(config.local.name), *(FEDERATED_METHODS.card(name) for name in names)
 
 
 def load_resolved(source: Source, overrides: Sequence[str] = ()) -> ResolvedConfig:
@@ -152,11 +162,11 @@ def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserErro
 
 
 def _resolve(config: RunConfig) -> ResolvedConfig:
+    local: LocalMethod = _method(LOCAL_METHODS, "local", config.local)
+    federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
     from silohash.federated.robust import robust_aggregation
     from silohash.federated.server_optimizers import ServerOptimizer
 
-    local: LocalMethod = _method(LOCAL_METHODS, "local", config.local)
-    federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
     robust, server = config.federated.robust, config.federated.server
     if (robust or server) and not federated.averages:
         section = "federated.robust" if robust else "federated.server"

@@ -23,3 +23,6 @@ FEDERATED_METHODS = Registry(
         "compose": "silohash.federated.compose:Compose",
     },
 )
+
+DEFAULT_MEMBERS = ({"name": "fedprox"}, {"name": "moon"})
+"""The members of a composition whose config does not name any."""

@@ -32,7 +32,7 @@ from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 
 from silohash.exchange.message import Message
-from silohash.federated import FEDERATED_METHODS
+from silohash.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
 from silohash.federated.averaging import Aggregation
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, entries_under
 from silohash.federated.composition_rules import check_members, combined_traits, deciders, overrides
@@ -82,9 +82,7 @@ class MemberConfig(MethodParams):
 class ComposeParams(MethodParams):
     """Parameters of a composition."""
 
-    methods: tuple[MemberConfig, ...] = Field(
-        default=({"name": "fedprox"}, {"name": "moon"}), min_length=1, validate_default=True
-    )
+    methods: tuple[MemberConfig, ...] = Field(default=DEFAULT_MEMBERS, min_length=1, validate_default=True)
     """Members in the order in which they adapt outputs, each with its name, preset and parameters. At least one."""
 
 

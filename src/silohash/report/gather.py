@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from silohash.config.load import cards_of
 from silohash.config.sections import FederatedConfig, LocalConfig
 from silohash.data.partition.base import SiloRows
 from silohash.data.partition.drift import drift_of
@@ -122,7 +123,7 @@ def method_run(run: Run) -> MethodRun:
         rows=tuple(read_results(run.results_path)),
         curve=round_curve(run),
         radius_curves=radius_curves(run),
-        cards=run.resolved.cards,
+        cards=cards_of(run.config),
     )
 
 

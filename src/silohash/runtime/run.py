@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silohash.encode.saved import SavedModel
-from silohash.files import explaining_disk_errors, write_json, write_text
+from silohash.files import explaining_disk_errors, read_toml, write_json, write_text
 from silohash.locks import LOCK, locked_run
 from silohash.types import UserError
 
@@ -218,6 +218,19 @@ class Run:
 
         self.check()
         return read_config(self.config_path)
+
+    @property
+    def data_path(self) -> Path | None:
+        """The folder of the archive; None for a named archive. The rest of the config is not checked.
+
+        Raises:
+            UserError: if the config cannot be read.
+        """
+        if self.given is not None:
+            return self.given.config.data.path
+        data = read_toml(self.config_path).get("data")
+        path = data.get("path") if isinstance(data, dict) else None
+        return (self.folder / path).resolve() if isinstance(path, str) and path else None
 
     @cached_property
     def resolved(self) -> ResolvedConfig:

@@ -144,11 +144,11 @@ def ask_run(
 
 def _picture_folders(run: Run, nodes: Sequence[SiloNode]) -> dict[str, tuple[Path, ...]]:
     """Return the folders on this machine in which the picture files of each silo may lie."""
-    found = {}
+    found, data_path = {}, run.data_path
     for node in nodes:
         with suppress(UserError):  # such a silo does not answer, see `open_nodes`
             source = PictureSource.read(run.index_folder / node.name)
-            found[node.name] = () if source is None else tuple(source.folders(run.config.data.path))
+            found[node.name] = () if source is None else tuple(source.folders(data_path))
     return {name: folders for name, folders in found.items() if folders}
 
 

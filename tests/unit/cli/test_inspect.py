@@ -140,7 +140,9 @@ def test_doctor_says_what_a_missing_package_is_needed_for(monkeypatch: pytest.Mo
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
     lines = {line.split()[0]: line for line in silohash("doctor").out.splitlines()}
-    assert lines["torch"].split(maxsplit=1)[1].startswith("missing: training and encoding;")
+    assert (
+        lines["torch"].split(maxsplit=1)[1].startswith("missing: training; indexing, searching and reports do without")
+    )
     assert lines["device"].endswith("none (training needs torch)")
     assert lines["numba"].endswith("1.0")
 

@@ -231,6 +231,23 @@ def test_everything_is_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     assert sorted(calls) == ["open_archive", "read_config", "read_partition", "resolve"]
 
 
+def test_the_folder_of_the_archive_is_known_without_the_rest_of_the_config(
+    run: Run, folder: Path, resolved: ResolvedConfig, tmp_path: Path
+) -> None:
+    assert Run(run.folder).data_path == folder == Run(tmp_path / "nowhere", resolved).data_path
+    for content, found in (
+        ('[data]\npath = "../archive"', run.folder.parent / "archive"),
+        ('[data]\nname = "glyphs"', None),
+        ("data = 3", None),
+        ("[data]\npath = 3", None),
+    ):
+        run.config_path.write_text(content, encoding="utf-8")
+        assert Run(run.folder).data_path == found
+    run.config_path.write_text("[data", encoding="utf-8")
+    with pytest.raises(UserError, match="is not valid TOML"):
+        _ = Run(run.folder).data_path
+
+
 def test_a_given_config_is_not_read_from_the_folder(tmp_path: Path, resolved: ResolvedConfig, run: Run) -> None:
     assert Run(tmp_path / "nowhere", resolved).config is resolved.config
     assert Run(tmp_path / "nowhere", resolved).resolved is resolved
