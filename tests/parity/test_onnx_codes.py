@@ -1,0 +1,135 @@
+"""Codes of the ONNX files equal those of torch, for every method, kind of tower and code length.
+
+The files are compared on random items and on items whose outputs are exactly zero. Two programs that add up the same
+products in different orders get slightly different outputs, so a bit whose output is closer to 0 than `TOLERANCE` may
+differ. No other bit may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silohash.config.load import load_resolved
+from silohash.encode.onnx_graph import TOLERANCE
+from silohash.encode.onnx_saving import onnx_files
+from silohash.encode.onnx_towers import OnnxTowers
+from silohash.encode.trained import TrainedModel, onnx_file
+from silohash.encode.weights import GLOBAL, Weights
+from silohash.features.given import GivenFeatures
+from silohash.features.image import PixelFeatures
+from silohash.federated import FEDERATED_METHODS
+from silohash.federated.base import FederationInfo
+from silohash.index.codes import pack
+from silohash.local import LOCAL_METHODS
+from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.types import Arrays, Modality
+
+CLASSES, WIDTH, ITEMS = 5, 12, 300
+GENERATOR = np.random.default_rng(0)
+TOWERS: dict[str, TowerSpec] = {
+    "mlp": TowerSpec("mlp", (WIDTH,), hidden=24, dropout=0.5),
+    "scaled mlp": TowerSpec("mlp", (WIDTH,), hidden=24, scale=3.5),
+    "conv 16": TowerSpec("conv", (1, 16, 16), hidden=16, dropout=0.5),
+    "conv 33": TowerSpec("conv", (3, 33, 33), hidden=16),
+}
+
+
+def given(modality: Modality) -> GivenFeatures:
+    sums = {"count": np.full(WIDTH, 4.0), "sum": np.zeros(WIDTH), "sum_squares": np.full(WIDTH, 4.0)}
+    return GivenFeatures(modality, WIDTH, sums)
+
+
+def pixels(shape: tuple[int, ...]) -> PixelFeatures:
+    channels, size, _ = shape
+    mean, deviation = np.arange(1, channels + 1) * 40, 25
+    count = np.full(channels, 100)
+    return PixelFeatures(
+        size, channels, {"count": count, "sum": count * mean, "sum_squares": count * (mean**2 + deviation**2)}, None
+    )
+
+
+def model_of(local: str, federated: Mapping[str, Any], image: TowerSpec, bits: int) -> TrainedModel:
+    """Return a model with the initial parameters of a method, and with random arrays that encoding needs."""
+    resolved = load_resolved(
+        {"data": {"name": "glyphs"}, "local": {"name": local, "bits": bits}, "federated": dict(federated)}
+    )
+    spec = ModelSpec({"image": image, "text": TOWERS["mlp"]}, CLASSES, class_head=resolved.federated.class_head)
+    network = resolved.local.build(spec, bits)
+    info = FederationInfo(silos=2, classes=CLASSES, bits=bits, total_rounds=1)
+    server = resolved.federated.init_server(network, info)
+    params = {name: tensor.detach().numpy().copy() for name, tensor in network.state_dict().items()}
+    extras: Arrays = {}
+    for name in resolved.federated.encode_extras:
+        random = GENERATOR.normal(size=server.extras[name].shape)
+        extras[name] = (random / np.linalg.norm(random, axis=-1, keepdims=True)).astype(server.extras[name].dtype)
+    featuriser = given("image") if image.kind == "mlp" else pixels(image.shape)
+    return TrainedModel(
+        resolved, spec, {"image": featuriser, "text": given("text")}, {GLOBAL: Weights(params, extras)}, 0
+    )
+
+
+def items(model: TrainedModel, modality: Modality) -> np.ndarray:
+    """Return vectors of random items, and last one that consists of zeros."""
+    shape = (ITEMS, *model.featurisers[modality].shape)
+    if isinstance(model.featurisers[modality], PixelFeatures):
+        return GENERATOR.integers(0, 256, shape).astype(np.uint8)
+    values = GENERATOR.normal(size=shape).astype(np.float32)
+    values[-1] = 0
+    return values
+
+
+def check(model: TrainedModel) -> None:
+    samples: dict[Modality, np.ndarray] = {modality: items(model, modality) for modality in model.featurisers}
+    files = onnx_files(model, samples)
+    assert files.reason == ""
+    towers = OnnxTowers(lambda modality: files.contents[onnx_file(modality, 0)])
+    encoder = model.encoder()
+    for modality, values in samples.items():
+        ours, theirs = encoder.outputs(values, modality), towers.outputs(values, modality)
+        clear = np.abs(ours) >= TOLERANCE * max(1.0, np.abs(ours).max())
+        assert clear.mean() > 0.9
+        assert np.array_equal((ours >= 0)[clear], (theirs >= 0)[clear])
+        whole = clear.all(axis=1)
+        assert np.array_equal(pack(ours)[whole], pack(theirs)[whole])
+        for rows in (1, 2, 7):
+            np.testing.assert_allclose(towers.outputs(values[:rows], modality), theirs[:rows], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("tower", TOWERS)
+@pytest.mark.parametrize("local", LOCAL_METHODS.table)
+def test_every_local_method_with_every_tower(local: str, tower: str) -> None:
+    check(model_of(local, {"name": "fedavg"}, TOWERS[tower], 32))
+
+
+@pytest.mark.parametrize("tower", ["mlp", "conv 16"])
+@pytest.mark.parametrize("local", LOCAL_METHODS.table)
+@pytest.mark.parametrize("bits", [8, 13, 128])
+def test_outputs_that_a_shared_memory_adapts(local: str, tower: str, bits: int) -> None:
+    adapting = [name for name in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(name).encode_extras]
+    assert adapting == ["fedcafe"], "add the methods whose codes need more than parameters"
+    check(model_of(local, {"name": "fedcafe"}, TOWERS[tower], bits))
+
+
+def test_outputs_that_a_member_of_a_composition_adapts() -> None:
+    methods = [{"name": "moon"}, {"name": "fedcafe"}]
+    model = model_of("dcmh", {"name": "compose", "methods": methods}, TOWERS["conv 16"], 16)
+    assert set(model.weights[GLOBAL].extras) == {"fedcafe/memory"}
+    check(model)
+
+
+def test_outputs_of_exactly_zero_are_set_bits_in_both() -> None:
+    model = model_of("dcmh", {"name": "fedavg"}, TOWERS["mlp"], 16)
+    zero = {name: np.zeros_like(array) for name, array in model.weights[GLOBAL].params.items()}
+    model = replace(model, weights={GLOBAL: Weights(zero, {})})
+    samples: dict[Modality, np.ndarray] = {modality: items(model, modality) for modality in model.featurisers}
+    files = onnx_files(model, samples)
+    towers = OnnxTowers(lambda modality: files.contents[onnx_file(modality, 0)])
+    for modality, values in samples.items():
+        assert (pack(towers.outputs(values, modality)) == 2**16 - 1).all()
+        assert (pack(model.encoder().outputs(values, modality)) == 2**16 - 1).all()
+        assert files.record[GLOBAL][modality]["ties"] == 0
