@@ -1,0 +1,104 @@
+"""The tutorial of own pictures can be followed literally, and what README says about own pictures and silos is true."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from silohash.config.backbones import BACKBONES
+from silohash.config.load import load_config
+from tests.backbones import clip
+from tests.runs import Said, silohash
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = REPOSITORY / "docs" / "how-to" / "own-pictures.md"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def section(text: str, heading: str) -> str:
+    """Return the text of a section, up to the next heading of its level."""
+    level = heading.partition(" ")[0]
+    return text.split(f"{heading}\n", 1)[1].split(f"\n{level} ", 1)[0]
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of every command line in the shell blocks."""
+    for language, body in BLOCK.findall(text):
+        if language == "bash":
+            yield from (shlex.split(line) for line in body.splitlines())
+
+
+@pytest.fixture(scope="module")
+def tutorial() -> str:
+    return section(PAGE.read_text(encoding="utf-8"), "## A first archive")
+
+
+def follow(words: list[str], model: Path, source: str) -> Said | None:
+    """Run one command of the tutorial: with fewer rounds, a tiny network in place of CLIP, and the page's own script."""
+    if words == ["python", "make_archive.py"]:
+        exec(source, {})  # noqa: S102  the page's own lines
+        return None
+    assert words[0] == "silohash"
+    words = [str(model) if word == "clip" else word for word in words[1:]]
+    return silohash(*words, *(["--smoke"] if words[0] == "train" else []))
+
+
+@pytest.mark.whole_run
+def test_tutorial_is_followed_to_its_answers(
+    tutorial: str, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not (shared_data / "flickr8k-1k").is_dir():
+        pytest.skip("flickr8k-1k is missing")
+    monkeypatch.setenv("SILOHASH_DATA", str(shared_data))
+    monkeypatch.chdir(tmp_path)
+    model = clip(tmp_path / "clip")
+    (source,) = (body for language, body in BLOCK.findall(tutorial) if language == "python")
+    (checked,) = (body for language, body in BLOCK.findall(tutorial) if not language)
+    searches = 0
+    for words in commands(tutorial):
+        said = follow(words, model, source)
+        if said is None:
+            continue
+        assert said.code == 0, (words, said.err)
+        if words[1:3] == ["data", "check"]:
+            assert checked in said.out
+        if words[1] == "train":
+            from_scratch = "--set" not in words
+            assert ("The image tower is trained from scratch on 270 color pictures" in said.err) == from_scratch
+            assert (tmp_path / words[words.index("--out") + 1] / "report.html").is_file()
+        if words[1] == "search":
+            searches += 1
+            assert str(tmp_path / "my-archive") in said.out
+    assert searches == 3
+    assert load_config(tmp_path / "mine.toml").features.image["model"] == str(model)
+    assert load_config(tmp_path / "small.toml").features.image == {}
+
+
+def test_names_and_sizes_of_networks_are_those_of_the_code(tutorial: str) -> None:
+    rows = [line.split("|") for line in tutorial.splitlines() if line.startswith("| `")]
+    stated = {row[1].strip(" `"): re.findall(r"([\d.]+) (GB|MB)", row[3]) for row in rows}
+    sizes = {name: list(backbone.megabytes.values()) for name, backbone in BACKBONES.items()}
+    assert stated.keys() == sizes.keys()
+    for name, found in stated.items():
+        assert [
+            round(float(size) * (1000 if unit == "GB" else 1), -2 if unit == "GB" else 0) for size, unit in found
+        ] == [round(size, -2 if size >= 1000 else 0) for size in sizes[name]]
+
+
+def test_first_screen_of_the_readme_tells_what_is_simulated_and_what_is_deployed() -> None:
+    screen = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()[:25])
+    assert "simulates all silos on one machine" in screen.replace("> ", "")
+    assert "does not deploy silos" in screen
+
+
+def test_readme_leads_with_a_published_network_for_photographs() -> None:
+    text = section((REPOSITORY / "README.md").read_text(encoding="utf-8"), "## Your own pictures")
+    first = [words for words in commands(text) if words[0] == "silohash"]
+    assert first[0][1:] == ["new", "mine.toml", "--data", "my-archive", "--backbone", "clip"]
+    assert [words[1] for words in first] == ["new", "train", "search", "search"]
+    assert first[1].count("--set") == 2
+    assert text.index("--backbone clip") < text.index("Without `--backbone`")
