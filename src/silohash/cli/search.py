@@ -32,6 +32,17 @@ Null = Annotated[bool, typer.Option("-0", "--null", help="Print only the paths, 
 UNANSWERED = 2
 """Exit code of a search that no silo answered."""
 
+Vector = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Feature vector to search for (.npy), if the run was trained on given features."),
+]
+Find = Annotated[
+    str,
+    typer.Option(metavar="image|text|auto", help="What to find. With auto, the other modality than that of the query."),
+]
+Offset = Annotated[int, typer.Option(metavar="N", min=0, help="Number of nearest items to skip, for further pages.")]
+Radius = Annotated[int | None, typer.Option(metavar="BITS", min=0, help="Maximum distance of a hit, in bits.")]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -93,26 +104,12 @@ def search(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to search for, in quotation marks.")] = None,
     image: Annotated[Path | None, typer.Option(metavar="FILE", help="Image file to search for.")] = None,
-    vector: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Feature vector to search for (.npy), if the run was trained on given features."
-        ),
-    ] = None,
+    vector: Vector = None,
     vector_of: Annotated[str, typer.Option(metavar="image|text", help="What --vector describes.")] = "image",
-    find: Annotated[
-        str,
-        typer.Option(
-            metavar="image|text|auto", help="What to find. With auto, the other modality than that of the query."
-        ),
-    ] = "auto",
+    find: Find = "auto",
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="Number of hits.")] = 10,
-    offset: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Number of nearest items to skip, for further pages.")
-    ] = 0,
-    radius: Annotated[
-        int | None, typer.Option(metavar="BITS", min=0, help="Maximum distance of a hit, in bits.")
-    ] = None,
+    offset: Offset = 0,
+    radius: Radius = None,
     label: Annotated[str | None, typer.Option(metavar="LABEL", help="Search only items with this label.")] = None,
     engine: Annotated[str, typer.Option(metavar="flat|faiss", help="Index engine. Both give the same hits.")] = "flat",
     previews: Previews = False,

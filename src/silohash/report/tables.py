@@ -136,30 +136,33 @@ def console(rows: Sequence[ResultRow], *, percent: bool = False, title: str = ""
 
     The code length is in the title if all rows share it. Figures are in right-aligned columns.
     """
-    several, lengths = runs_differ(rows), {row.bits for row in rows}
-    headings = [heading for heading in _HEADINGS if heading != "bits" or len(lengths) > 1]
-    shared = f"{rows[0].bits} bits" if len(lengths) == 1 else ""
+    lengths = {row.bits for row in rows}
+    hidden = {"run": not runs_differ(rows), "bits": len(lengths) == 1}
+    headings = [heading for heading in ("run", *_HEADINGS) if not hidden.get(heading)]
+    shared = f"{rows[0].bits} bits" if hidden["bits"] else ""
     table = Table(title=", ".join(filter(None, (title, shared))), title_justify="left", header_style="bold")
-    for heading in ("run", *headings) if several else headings:
+    for heading in headings:
         is_name = heading in _NAMES
         table.add_column(heading if is_name else _narrow(heading), justify="left" if is_name else "right")
     for row in rows:
-        line = dict(zip(_HEADINGS, cells(row, percent=percent), strict=True))
-        line["queries"] = f"{row.queries:,}{_without_relevant(row)}"
-        table.add_row(*([visible(row.run)] if several else []), *(line[heading] for heading in headings))
+        line = _by_heading(row, percent=percent)
+        table.add_row(*(line[heading] for heading in headings))
     if any(row.queries_without_relevant for row in rows):
         table.caption = "Queries: (+n) have no relevant item."
         table.caption_justify = "left"
     return table
 
 
+def _by_heading(row: ResultRow, *, percent: bool) -> dict[str, str]:
+    """Return the cells of a row by their headings, with a short form of the number of queries."""
+    without = f" (+{row.queries_without_relevant:,})" if row.queries_without_relevant else ""
+    named = dict(zip(_HEADINGS, cells(row, percent=percent), strict=True))
+    return {**named, "run": visible(row.run), "queries": f"{row.queries:,}{without}"}
+
+
 def _narrow(heading: str) -> str:
     """Return a heading with each word in a line of its own, so that the column is as narrow as its figures."""
     return heading.replace("95 %", "95\u00a0%").replace(" ", "\n")
-
-
-def _without_relevant(row: ResultRow) -> str:
-    return f" (+{row.queries_without_relevant:,})" if row.queries_without_relevant else ""
 
 
 @dataclass(frozen=True)

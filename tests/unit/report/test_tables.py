@@ -230,3 +230,41 @@ def test_a_comparison_in_markdown_aligns_figures_and_leaves_unknown_intervals_ou
     assert lines[1] == "| --- | --- | --- | --- | ---: | ---: |"
     assert lines[2] == "| GG | t2i | 64 | mAP@all | **0.712** | 0.500 (0.400–0.600) |"
     assert "| **71.2** | 50.0 (40.0–60.0) |" in compare_markdown(rows, percent=True)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_table_of_figures_needs_at_most_eighty_columns(several):
+    typical = dict.fromkeys(("value", "low", "high", "worst", "best", "prior"), 0.577)
+    rows = [
+        row(
+            run=run, evaluation="XS", task="t2i", measure=measure, queries=12_345, queries_without_relevant=0, **typical
+        )
+        for run in (["seed-0", "seed-1"] if several else ["seed-0"])
+        for measure in ("mAP@all", "P@10")
+    ]
+    table = console(rows, percent=True)
+    widths = [
+        max(len(part) for text in (str(column.header), *column.cells) for part in str(text).splitlines())
+        for column in table.columns
+    ]
+    assert sum(widths) + 2 * (len(widths) - 1) <= 80
+    headings = [" ".join(str(column.header).split()) for column in table.columns]
+    assert headings == [
+        *(["run"] if several else []),
+        *("evaluation", "task", "measure", "value", "95 % interval", "ties worst–best", "random codes", "queries"),
+    ]
+    assert [column.justify for column in table.columns] == ["left"] * (3 + several) + ["right"] * 5
+    assert table.title == "64 bits"
+    assert table.caption is None
+
+
+def test_a_table_of_several_lengths_has_a_column_for_them():
+    table = console([row(bits=16), row(bits=32)], title="Results")
+    assert table.title == "Results"
+    assert [list(column.cells) for column in table.columns if column.header == "bits"] == [["16", "32"]]
+
+
+def test_queries_without_relevant_items_are_explained_once():
+    table = console([row(queries=1200, queries_without_relevant=1034), row(queries=1200, queries_without_relevant=0)])
+    assert list(table.columns[-1].cells) == ["1,200 (+1,034)", "1,200"]
+    assert table.caption == "Queries: (+n) have no relevant item."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.search.columns import LEAST_CELLS, aligned, cut, fitted_widths, padded
+from silohash.search.columns import aligned, cut, fitted_widths, padded
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_padding_counts_cells() -> None:
         ([5, 40, 40], {1: 1.0, 2: 1.0}, 49, [5, 20, 20]),
         ([5, 60, 60], {1: 1.0, 2: 2.0}, 69, [5, 20, 40]),
         ([5, 10, 60], {1: 1.0, 2: 1.0}, 39, [5, 10, 20]),
-        ([50, 9], {1: 1.0}, 10, [50, LEAST_CELLS]),
+        ([50, 9], {1: 1.0}, 10, [50, 6]),
         ([50, 3], {1: 1.0}, 10, [50, 3]),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from silohash.features.text import BagOfWords, QueryWords
-from silohash.search.words import MOST_EXAMPLES, known_captions, offer, query_words
+from silohash.search.words import known_captions, offer, query_words
 from silohash.types import UserError
 
 TEXTS = np.array(["red parrots at the harbour", "a red tram", "two red parrots and a violin"])
@@ -76,4 +76,10 @@ def test_the_most_frequent_words_are_examples() -> None:
     known = Counter({f"word{number:02d}": number for number in range(20)})
     sentence = offer(QueryWords((), ("qqq",)), known)
     listed = sentence.removeprefix(" Examples of known words: ").removesuffix(".").split(", ")
-    assert listed == [f"word{number:02d}" for number in range(19, 19 - MOST_EXAMPLES, -1)]
+    assert listed == [f"word{number:02d}" for number in range(19, 11, -1)]
+
+
+def test_three_similar_words_are_offered_per_unknown_word() -> None:
+    known = Counter(dict.fromkeys(("parrots", "parroty", "parrota", "parrotb", "tram"), 1))
+    assert offer(QueryWords((), ("parrot", "trom")), known).count("parrot") == 3
+    assert ", tram." in offer(QueryWords((), ("parrot", "trom")), known)
