@@ -239,6 +239,73 @@ def test_pictures_in_hidden_folders_are_items(tmp_path: Path, hidden: str) -> No
     assert "pictures 1, texts 1" in said.out
 
 
+@pytest.mark.parametrize("name", [".hidden", "a b", "bäume", "日本"])
+def test_folders_with_unusual_names_are_read(tmp_path: Path, name: str) -> None:
+    said = check(table(tmp_path / name, "text\na\nb\n"))
+    assert said.code == 0
+    assert said.out.startswith(f"{name}: 2 items")
+
+
+# Other tables
+
+
+@pytest.mark.parametrize("slip", ["filename", "caption", "tags", "Text", "images"])
+def test_a_misspelled_key_in_json_is_named(tmp_path: Path, slip: str) -> None:
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    (folder / "metadata.jsonl").write_text(json.dumps({slip: "x"}), encoding="utf-8")
+    assert_refused(check(folder), "None of the 1 rows", f'The column "{slip}" is not used (did you mean')
+
+
+@pytest.mark.parametrize(
+    ("rows", "items", "parts"),
+    [
+        ([{"text": b"one"}, {"text": b"two"}], 2, ()),
+        ([{"text": b"one"}, {"text": b"\xff"}], 1, ('row 2: column "text" is not UTF-8',)),
+        ([{"text": "one", "image": {"bytes": b"\x89P", "path": "a"}}], 1, ('(did you mean "file_name"?)',)),
+        ([{"text": "one", "image": b"\x89P"}], 1, ('Columns that are not used: "image"',)),
+        ([{"text": "one", "caption": None}], 1, ('Columns that are not used: "caption"',)),
+        ([{"text": "one\0"}, {"text": "two"}], 1, ('row 1: column "text" contains a NUL character',)),
+    ],
+)
+def test_tables_of_parquet(tmp_path: Path, rows: list[dict[str, object]], items: int, parts: tuple[str, ...]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "metadata.parquet")
+    said = check(folder)
+    assert said.code == 0
+    assert f"archive: {items} items" in said.out
+    for part in parts:
+        assert part in said.out
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("text,place\na,b\nshort\n", "row 3: has 1 field and the header has 2"),
+        ("text,place\na,b\na,b,c\n", "row 3: has 3 fields and the header has 2"),
+        ("text,id\na,x\nb,x\n", 'row 3: the id "x" occurs in an earlier row'),
+        ("text,split\na,train\nb,trian\n", 'row 3: the split "trian" is not one of'),
+        ("text,split\na,train\nb,\n", 'row 3: the split "" is not one of'),
+        ("text,file_name\na,\nb,none.png\n", 'row 3: the picture "none.png" is missing'),
+        ("text,file_name\na,\nb,../none.png\n", "lies outside the folder"),
+        ("text,file_name\na,\nb,/etc/passwd\n", "lies outside the folder"),
+        ("text,file_name\na,\nb,.\n", "is not a file"),
+        ("text,file_name\na,\nb,metadata.csv\n", "is not a picture of a known format"),
+        ("text,place\na,b\n,c\n", "row 3: there is neither a picture nor a text"),
+    ],
+)
+def test_each_row_that_is_left_out_is_named(tmp_path: Path, text: str, reason: str) -> None:
+    said = check(table(tmp_path / "archive", text))
+    assert said.code == 0
+    assert said.out.count("skipped: metadata.csv, row 3: ") == 1
+    assert reason in said.out
+    assert "archive: 1 items" in said.out
+
+
 # Indexes
 
 

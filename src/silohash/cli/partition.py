@@ -39,6 +39,8 @@ def partition(
     from silohash.runtime.run import archive_of
 
     archive = archive_of(value)
+    for remark in archive.card.remarks():
+        print_status(remark)
     parts = spread(archive, value.partition.kind, value.partition.silos, value.seed, **value.partition.parameters())
     drift = drift_of(parts, archive) if archive.labels is not None or plot is not None else None
     if plot is not None and drift is not None:

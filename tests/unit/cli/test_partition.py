@@ -53,3 +53,16 @@ def test_archive_without_labels_has_sizes_and_no_drift(tmp_path: Path) -> None:
     refused = silohash("partition", config, "--plot", tmp_path / "a.svg")
     assert refused.code == 2
     assert "no labels" in refused.err
+
+
+def test_remarks_on_the_archive_are_printed(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "archive", count=30)
+    table = (archive / "metadata.csv").read_text(encoding="utf-8").splitlines()
+    table[0] = table[0].replace("text", "caption")
+    table[5] += ",one,two"
+    (archive / "metadata.csv").write_text("\n".join(table), encoding="utf-8")
+    said = silohash("partition", write_config(tmp_path / "run.toml", archive), "--set", "partition.silos=2", "--json")
+    assert said.code == 0, said
+    assert 'warning: The column "caption" is not used (did you mean "text"?).' in said.err
+    assert "skipped: metadata.csv, row 6: has 7 fields and the header has 5; left out" in said.err
+    assert sum(said.document()["silos"].values()) == 29

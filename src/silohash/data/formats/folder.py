@@ -287,13 +287,14 @@ def _not_shown(folder: _Folder) -> Iterator[str]:
 
 def _warnings(folder: _Folder) -> Iterator[str]:
     """Yield what a user is likely to want to correct."""
-    yield from describe_slips(_names(folder.rows))
+    names = _names(folder.rows)
+    yield from describe_slips(names)
     kinds: tuple[tuple[Modality, str, str], ...] = (("image", "picture", "file_name"), ("text", "text", "text"))
     for modality, what, column in kinds:
         if not folder.has[modality].any():
             reason = (
                 f"{modality}.npy holds no values" if modality in folder.given
-                else f'the column "{column}" is empty' if column in _names(folder.rows)
+                else f'the column "{column}" is empty' if column in names
                 else f'{folder.metadata} does not have the column "{column}", and there is no {modality}.npy'
             )  # fmt: skip
             yield f"No item has a {what}: {reason}."
@@ -312,9 +313,9 @@ def _warnings(folder: _Folder) -> Iterator[str]:
 def _cut_texts(folder: _Folder) -> Iterator[str]:
     """Yield one sentence per column with values that `as_texts` cuts."""
     longest = longest_text(len(folder.rows))
-    for column in _names(folder.rows):
+    for column in ("text", *_further(folder.rows)):
         cut = [row.number for row in folder.rows if len(row.values.get(column, "")) > longest]
-        if cut and column in {"text", *_further(folder.rows)}:
+        if cut:
             where = f'{folder.metadata}, column "{column}"'
             yield f"{where}: only the first {longest:,} characters of row {_listed(cut)} are used."
 
