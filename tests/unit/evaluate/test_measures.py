@@ -211,3 +211,11 @@ def test_means_of_the_best_and_the_worst_order():
     for text, expected in (("Success@1", (0.25, 0.5, 0.0)), ("Success@1[empty=skip]", (0.5, 1.0, 0.0))):
         found = evaluated(text, codes, codes, relevance, 8)
         assert (found.mean(), found.mean_best(), found.mean_worst()) == expected
+
+
+def test_more_labels_than_can_be_graded_are_counted_by_measures_without_grades():
+    codes = rankings.pack(np.array([[0] * 8, [1] * 8]))
+    relevance = Relevance(np.ones((2, 256), np.uint8), np.ones((2, 256), np.uint8))
+    assert evaluated("mAP@all", codes, codes, relevance, 8).mean() == 1.0
+    with pytest.raises(UserError, match="up to 256 labels"):
+        evaluated("nDCG@all", codes, codes, relevance, 8)

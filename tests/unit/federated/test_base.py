@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
-from silohash.federated.base import FederatedMethod, entries_under
+from silohash.federated.base import FederatedMethod, ServerState, SiloContext, entries_under, received_extra
 from silohash.local.supervised.dcmh import DCMHParams
 from silohash.models.towers import Adapted, HashNet
 from silohash.runtime.checkpoint import load_checkpoint, save_checkpoint
@@ -296,3 +297,45 @@ def test_years_of_the_papers() -> None:
         "fedproc": 2023, "fedala": 2023, "fedcmr": 2021, "plfedcmh": 2023, "fedcafe": 2024, "fedhap": 2022,
         "fedbignns": 2025, "compose": 2026,
     }  # fmt: skip
+
+
+def test_a_new_context_has_no_loss_no_score_and_counts_steps() -> None:
+    context = silo_context(4)
+    fresh = SiloContext(**{name: getattr(context, name) for name in (
+        "silo", "round", "total_rounds", "epochs", "model", "local", "data", "state", "payload", "generator",
+    )})  # fmt: skip
+    assert np.isnan(fresh.mean_loss)
+    assert np.isnan(fresh.validation_score())
+    assert fresh.step_norm(7, 0.5) == 7.0
+    assert (fresh.auxiliary, fresh.steps_taken, fresh.initial, fresh.name_space) == ({}, {}, {}, "")
+    fresh.mean_loss = 0.25
+    assert (fresh.mean_loss, fresh.means) == (0.25, {"loss": 0.25})
+
+
+def test_a_member_sees_its_own_entries_and_shares_the_loss() -> None:
+    context = silo_context(4, **{"moon/weight": 2.0, "other/weight": 3.0})
+    member = context.member("moon")
+    assert member is context.member("moon")
+    assert {name: float(array) for name, array in member.payload.extras.items()} == {"weight": 2.0}
+    assert float(received_extra(member, "weight")) == 2.0
+    member.keep("own", {"w": torch.ones(1)})
+    assert set(context.state.kept) == {"moon/own/w"}
+    context.mean_loss = 0.5
+    assert member.mean_loss == 0.5
+    assert member.global_model is context.global_model
+    inner = member.member("inner")
+    assert (inner.name_space, inner.whole) == ("moon/inner/", member)
+
+
+def test_averages_replace_what_they_hold_and_keep_the_rest() -> None:
+    server = ServerState(params={"image.w": np.ones(2), "text.w": np.ones(2)})
+    update = Message("update", "a", 0, params={"image.w": np.full(2, 3.0)}, weights={"image": 1.0})
+    after = FederatedMethod(None).aggregate(server, [update])
+    assert {name: array.tolist() for name, array in after.params.items()} == {
+        "image.w": [3.0, 3.0],
+        "text.w": [1.0, 1.0],
+    }
+    assert FederatedMethod(None).origin(server) is server.params
+    assert FederatedMethod(None).check_steps(optimizer="sgd", learning_rate=1.0, momentum=0.0) == []
+    assert FederatedMethod(None).adapts_training
+    assert FederatedMethod(None).auxiliary_learning_rate is None

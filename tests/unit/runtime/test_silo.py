@@ -16,11 +16,14 @@ from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import params_of
 from silohash.runtime.silo import (
     SiloTask,
+    _trained,
     autocast,
     batches,
+    finish_silo,
     learning_rate,
     make_context,
     make_optimizer,
+    step_norm,
     train_silo,
 )
 from silohash.types import Phase
@@ -198,3 +201,60 @@ def test_models_of_the_context_are_frozen_copies() -> None:
     again = context(kept={f"model/{name}": array + 1 for name, array in before.items()})
     assert again.previous_model is not None
     assert np.allclose(params_of(again.previous_model)["image.hash.bias"], before["image.hash.bias"] + 1)
+
+
+def test_two_rounds_are_enough_for_the_decay() -> None:
+    settings = TrainConfig(learning_rate=2.0, decay=True)
+    assert [learning_rate(settings, number, 2) for number in (0, 1)] == pytest.approx([2.0, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("settings", "pull", "length"),
+    [
+        ({"optimizer": "sgd", "momentum": 0.0}, 0.0, 3.0),
+        ({"optimizer": "sgd", "momentum": 0.5}, 0.0, 1 + 1.5 + 1.75),
+        ({"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.5}, 0.0, 3.0),
+        ({"optimizer": "sgd", "momentum": 0.0}, 0.25, 1 + 0.75 + 0.75**2),
+        ({"optimizer": "adam"}, 0.25, 3.0),
+    ],
+)
+def test_the_length_of_three_steps(settings: dict[str, object], pull: float, length: float) -> None:
+    assert step_norm(TrainConfig(**settings), 3, pull) == pytest.approx(length)
+    if not pull:
+        assert step_norm(TrainConfig(**settings), 3) == pytest.approx(length)
+
+
+def test_the_length_in_a_context_is_that_at_the_rounds_learning_rate() -> None:
+    config = loop_config(optimizer="sgd", momentum=0.0, learning_rate=0.5, decay=False)
+    here = context()
+    task = SiloTask("train", 0, here.payload)
+    made = make_context(task, config, model=here.model, local=here.local, data=here.data)
+    assert made.step_norm(2, 0.4) == pytest.approx(1 + (1 - 0.5 * 0.4))
+    assert np.isnan(made.validation_score())
+    assert same_arrays(made.initial, params_of(here.model))
+
+
+def test_a_silo_goes_on_from_what_it_stored_while_it_waited() -> None:
+    class Counting(FederatedMethod):
+        """Sends a statistic, so that the round has two exchanges."""
+
+        def silo_statistics(self, context):
+            return {"count": np.asarray(1.0)}
+
+    config, method = loop_config(batch=16), Counting(None)
+    first = train_silo(context(), method, config)
+    assert first.update.kind == "statistics"
+    assert first.update.counts == {"items": 40}
+    again = context(kept=first.kept)
+    second = finish_silo(again, method, config)
+    assert (second.update.kind, second.loss, second.terms) == ("update", pytest.approx(first.loss), {})
+    assert again.steps_taken == {"image": 2 * 3, "text": 2 * 3}
+    assert second.kept == {}
+    assert same_arrays(second.update.params, trained(config).update.params)
+
+
+def test_a_loss_that_is_not_finite_is_stored_as_zero() -> None:
+    here = context()
+    for loss, stored in ((0.5, 0.5), (float("nan"), 0.0), (float("inf"), 0.0)):
+        here.mean_loss = loss
+        assert float(_trained(here)["trained/loss"]) == stored

@@ -178,3 +178,12 @@ def test_study_of_the_documents_is_one() -> None:
     assert len(planned_runs(config)) == 2 * 3 * 3
     assert config.tune is not None
     assert [search.name for search in searches(config, config.tune)] == ["Local", "FedAvg"]
+
+
+def test_rules_are_numbered_from_one() -> None:
+    rule = {"choices": {"method": "Local"}, "set": {"train.batch": 8}}
+    with pytest.raises(
+        UserError, match=r'"train\.batch" is set by \[\[where\]\] 1 .* and by \[\[where\]\] 2 '
+    ) as caught:
+        planned_runs(study_of({**tiny_study(ARCHIVE), "where": [rule, copy.deepcopy(rule)]}))
+    assert "Set it in only one of them" in str(caught.value)
