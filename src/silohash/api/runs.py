@@ -103,6 +103,19 @@ class TrainedRun:
             f"{config.local.bits} bits, silos: {visible(', '.join(self.silos))})"
         )
 
+    def __enter__(self) -> TrainedRun:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the indexes that searches have opened. A further search opens them again."""
+        for nodes in self._nodes.values():
+            for node in nodes:
+                node.close()
+        self._nodes.clear()
+
     @property
     def config(self) -> RunConfig:
         """The config of the run, with every default filled in."""
@@ -182,7 +195,7 @@ class TrainedRun:
         for remark in () if items is None else items.card.remarks():
             notify(remark)
         counts = index_run(self._run, items, name=name, model=model, all_items=all_items, fields=fields, notify=notify)
-        self._nodes.clear()
+        self.close()
         return counts
 
     def remove(self, ids: Collection[str]) -> dict[str, list[str]]:

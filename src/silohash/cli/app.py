@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -13,8 +15,10 @@ from silohash.cli.console import print_status
 from silohash.cli.help import Commands
 from silohash.optional import missing_package, sentence
 from silohash.types import UserError
+from silohash.visible import visible
 
 USER_ERROR = 2
+CLOSED_OUTPUT = 1
 INTERRUPTED = 130
 INTERRUPTION = (
     "silohash: interrupted. Finished work is kept. Continue a training with: silohash resume RUN. Continue a study with the "
@@ -62,9 +66,16 @@ inspect.register(app)
 
 
 def main() -> None:
-    """Run the command line. Exit with 2 and a message after a user error, and with 130 after Ctrl-C."""
+    """Run the command line. Exit with 2 and a message after a user error, and with 130 after Ctrl-C.
+
+    If the reader of the output has closed it, as ``head`` does, exit with 1 and without a message.
+    """
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # errors of a full disk appear here instead of in the interpreter's own exit
     except UserError as error:
         print_status("\n  ".join(f"silohash: {error}".split("\n")))
         sys.exit(USER_ERROR)
@@ -82,5 +93,23 @@ def main() -> None:
             print_status(INTERRUPTION)
         raise
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
+        _discard_output()
+        sys.exit(CLOSED_OUTPUT)
+    except OSError as error:
+        _discard_output()
+        print_status(f"silohash: {_explained(error)}")
+        sys.exit(USER_ERROR)
+
+
+def _discard_output() -> None:
+    """Send what is left of the output nowhere, because the interpreter would fail to write it at its exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _explained(error: OSError) -> str:
+    """Return the sentence for an error of the operating system that no reader or writer of a file has explained."""
+    reason = error.strerror or str(error)
+    if isinstance(error.filename, str | bytes | os.PathLike):
+        return f"{visible(os.fsdecode(error.filename))} could not be read or written ({reason}). Check the path."
+    return f"The output could not be written ({reason}). Redirect it to another place, or free some space."

@@ -126,19 +126,20 @@ def search(
     from silohash.api.runs import open_run
 
     _check_form({"--json": as_json, "--show": show, "--files": files or null})
-    hits = open_run(run).search(
-        text,
-        image=image,
-        vector=vector,
-        vector_modality=vector_of,
-        find=find,
-        k=k,
-        offset=offset,
-        radius_bits=radius,
-        label=label,
-        previews=previews or show,
-        engine=cast("Engine", engine),
-    )
+    with open_run(run) as found:
+        hits = found.search(
+            text,
+            image=image,
+            vector=vector,
+            vector_modality=vector_of,
+            find=find,
+            k=k,
+            offset=offset,
+            radius_bits=radius,
+            label=label,
+            previews=previews or show,
+            engine=cast("Engine", engine),
+        )
     if as_json:
         print_json(_document(hits))
     elif files or null:

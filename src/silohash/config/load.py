@@ -20,9 +20,11 @@ from silohash.config.sections import FederatedConfig, LocalConfig, RunConfig, Se
 from silohash.features.network import NETWORK_FILES
 from silohash.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
 from silohash.files import read_toml
+from silohash.forms import detail
 from silohash.local import LOCAL_METHODS
 from silohash.registry import Registry, current_preset, suggestion
 from silohash.types import MODALITIES, MethodCard, UserError
+from silohash.visible import visible
 
 if TYPE_CHECKING:
     from silohash.federated.base import FederatedMethod
@@ -250,12 +252,24 @@ def _make_absolute(value: Mapping[str, Any], base: Path) -> None:
     data = _table(value, "data")
     for table, key in ((data, "path"), (_table(data, "options"), "root")):
         if isinstance(table.get(key), str) and table[key]:
-            table[key] = str((base / Path(table[key]).expanduser()).resolve())
+            table[key] = str(absolute_path(base, table[key]))
     for section, modality, key in product(("features", "model"), MODALITIES, NETWORK_FILES):
         table = _table(_table(value, section), modality)
-        there = base / Path(str(table.get(key) or "")).expanduser()
-        if table.get(key) and there.exists():
-            table[key] = str(there.resolve())
+        named = table.get(key)
+        if isinstance(named, str) and named and absolute_path(base, named).exists():
+            table[key] = str(absolute_path(base, named))
+
+
+def absolute_path(base: Path, path: str) -> Path:
+    """Return a path of a config, which is relative to a folder, as an absolute one.
+
+    Raises:
+        UserError: if no file can have the path.
+    """
+    try:
+        return (base / Path(path).expanduser()).resolve()
+    except (ValueError, RuntimeError, OSError) as error:  # a NUL character, an unknown home folder, a circle of links
+        raise UserError(f'"{visible(path)}" is not a path ({detail(error)}). Correct it.') from error
 
 
 def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ EXECUTION_KEYS = ("workers", "threads", "device")
 class Section(BaseModel):
     """A table of the config: frozen, and without unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class DataConfig(Section):
@@ -217,9 +217,9 @@ class TrainConfig(Section):
 class EvaluateConfig(Section):
     """``[evaluate]``: what is measured."""
 
-    measures: tuple[str, ...] = ("mAP@all",)
+    measures: tuple[str, ...] = Field(default=("mAP@all",), min_length=1)
     """Measures to compute (`silohash list measure`)."""
-    evaluations: tuple[Evaluation, ...] = ("GG", "PG", "XS")
+    evaluations: tuple[Evaluation, ...] = Field(default=("GG", "PG", "XS"), min_length=1)
     """Evaluations: GG and GL use the global model, PL and PG the silos' personal models, XS searches across silos."""
     tasks: tuple[Task, ...] = ("i2t", "t2i")
     """Retrieval tasks: i2t, t2i, i2i, t2t, from the modality of the query to the modality of the database."""

@@ -6,7 +6,7 @@ it does not need torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,8 +20,9 @@ from silohash.encode.trained import FORMAT_VERSION, MODEL_RECORD, TrainedModel, 
 from silohash.encode.weights import GLOBAL, Weights
 from silohash.features.base import Featuriser
 from silohash.files import TRAIN_AGAIN, digest_bytes, digest_file, read_json
-from silohash.forms import reading
-from silohash.models.specs import ModelSpec
+from silohash.forms import damaged, reading
+from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST
+from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.optional import installed, require
 from silohash.types import MODALITIES, Modality, UserError
 
@@ -62,6 +63,13 @@ class ModelRecord:
     without_onnx: str = ""
     digests: dict[str, str] = field(default_factory=dict)
     model_digests: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for modality in self.modalities:
+            if modality not in self.spec.towers:
+                raise ValueError(f'its modality "{modality}" has no tower')
+        if GLOBAL not in self.weights:
+            raise ValueError(f'its weights lack "{GLOBAL}"')
 
 
 @dataclass(frozen=True)
@@ -113,16 +121,23 @@ class ModelFiles:
 class SavedFeaturisers(Mapping[Modality, Featuriser]):
     """The featurizers of a model's folder, each read on first use."""
 
-    def __init__(self, files: ModelFiles, modalities: tuple[Modality, ...]) -> None:
+    def __init__(self, files: ModelFiles, towers: Mapping[Modality, TowerSpec], modalities: Sequence[Modality]) -> None:
         self._files = files
-        self._modalities = modalities
+        self._towers = towers
+        self._modalities = tuple(modality for modality in MODALITIES if modality in modalities)
         self._read: dict[Modality, Featuriser] = {}
 
     def __getitem__(self, modality: Modality) -> Featuriser:
         if modality not in self._modalities:
             raise KeyError(modality)
         if modality not in self._read:
-            self._read[modality] = features.load(self._files.path(features_file(modality)))
+            path, tower = self._files.path(features_file(modality)), self._towers[modality]
+            fitted = features.load(path)
+            if tuple(fitted.shape) != tuple(tower.shape):
+                raise damaged(
+                    path, f"its vectors have shape {fitted.shape}, and the tower takes {tower.shape}", TRAIN_AGAIN
+                )
+            self._read[modality] = fitted
         return self._read[modality]
 
     def __iter__(self) -> Iterator[Modality]:
@@ -172,9 +187,10 @@ class SavedModel:
             )
         with reading(folder / MODEL_RECORD, remedy=TRAIN_AGAIN):
             bits = int(record.config["local"]["bits"])
-        modalities = tuple(modality for modality in MODALITIES if modality in record.modalities)
+            if not BITS_LOWEST <= bits <= BITS_HIGHEST:
+                raise ValueError(f"config.local.bits is {bits}, and codes have {BITS_LOWEST} to {BITS_HIGHEST} bits")
         files = ModelFiles(folder, record.digests)
-        return cls(files, record, bits, SavedFeaturisers(files, modalities), known)
+        return cls(files, record, bits, SavedFeaturisers(files, record.spec.towers, record.modalities), known)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -279,7 +295,12 @@ class SavedModel:
 
         known = self.known() if self.known else None
         same = known is not None and known.config.to_json() == self.record.config
-        return known if known is not None and same else load_resolved(self.record.config)
+        if known is not None and same:
+            return known
+        try:
+            return load_resolved(self.record.config)
+        except UserError as error:
+            raise damaged(self.files.folder / MODEL_RECORD, f"config: {error}".rstrip("."), TRAIN_AGAIN) from error
 
     def _check(self, name: str) -> None:
         if name not in self.names:

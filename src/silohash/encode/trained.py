@@ -16,11 +16,13 @@ from silohash.encode.encoder import Encoder
 from silohash.encode.weights import GLOBAL, Weights
 from silohash.features.base import Featuriser
 from silohash.files import digest_arrays, digest_file, digest_json, folder_beside, write_bytes, write_json
+from silohash.forms import MALFORMED, detail
 from silohash.models.specs import ModelSpec
 from silohash.types import Modality, UserError
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from silohash.config.load import ResolvedConfig
     from silohash.config.sections import RunConfig
@@ -108,7 +110,7 @@ class TrainedModel:
                 f'The model "{name}" lacks {", ".join(missing)}, which its codes depend on. Train it again.'
             )
         bits = self.config.local.bits
-        network = self.resolved.local.build(self.spec, bits).to(device)
+        network = self._network(name).to(device)
         if any(parameter not in weights.params for parameter in network.state_dict()):
             raise UserError(
                 f'The model "{name}" cannot encode, because silos share only a part of its parameters under '
@@ -117,6 +119,24 @@ class TrainedModel:
         install(network, weights.params)
         towers = TorchTowers(Adapted(network, method, weights.extras), self.featurisers, device)
         return Encoder(towers, self.featurisers, bits=bits, digest=self.digest(name))
+
+    def _network(self, name: str) -> nn.Module:
+        """Return the towers without their parameters, after comparing the names, shapes and types of the parameters.
+
+        Raises:
+            UserError: if the weights are those of other towers.
+        """
+        from silohash.models.parameters import check_fit
+
+        try:
+            network = self.resolved.local.build(self.spec, self.config.local.bits)
+            check_fit(network, self.weights[name].params)
+        except MALFORMED as error:
+            raise UserError(
+                f'The weights of the model "{name}" do not fit its towers ({detail(error)}). Restore the folder "model" of '
+                "the run, or train the run again."
+            ) from error
+        return network
 
     @property
     def deployed(self) -> tuple[str, ...]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Value: TypeAlias = "str | Image.Image | np.ndarray"
 """One query: a text, a picture, or a precomputed feature vector."""
 
+MOMENTS = ("count", "sum", "sum_squares")
+"""The sums per column from which `mean_and_deviation` computes."""
+
 CONSTANT = 1e-10
 """A column counts as constant if its variance divided by its mean square is at most this, the rounding error of the sums."""
 
@@ -126,6 +129,27 @@ def mean_and_deviation(summed: Arrays) -> tuple[npt.NDArray[np.float64], npt.NDA
     mean_square = summed["sum_squares"] / count
     variance = mean_square - mean**2
     return mean, np.sqrt(np.where(variance > CONSTANT * mean_square, variance, 0.0))
+
+
+def stored_sums(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> Arrays | None:
+    """Return the arrays of a stored featurizer, or None if it was stored before it was fitted.
+
+    Args:
+        arrays: The arrays of the featurizer's file.
+        shapes: The shape of each sum that must be among them.
+
+    Raises:
+        ValueError: If a sum is missing, or if it is not numbers of its shape.
+    """
+    if not arrays:
+        return None
+    for name, shape in shapes.items():
+        if name not in arrays:
+            raise ValueError(f'the array "{name}" is missing')
+        found = arrays[name]
+        if found.shape != shape or found.dtype.kind not in "fiu":
+            raise ValueError(f'"{name}" is {found.dtype} of shape {found.shape} instead of numbers of shape {shape}')
+    return dict(arrays)
 
 
 def known(summed: Arrays | None, kind: str) -> Arrays:

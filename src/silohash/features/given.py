@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Column, is_features
-from silohash.features.base import Value, blocks, known, mean_and_deviation
+from silohash.features.base import MOMENTS, Value, blocks, known, mean_and_deviation, stored_sums
 from silohash.types import Arrays, Modality, Rows, UserError
 
 BLOCK_ROWS = 1_024
@@ -112,7 +112,8 @@ class GivenFeatures:
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> GivenFeatures:
         """Return the featurizer with a given state."""
-        return cls(about["modality"], about["width"], dict(arrays) or None)
+        width = about["width"]
+        return cls(about["modality"], width, stored_sums(arrays, dict.fromkeys(MOMENTS, (width,))))
 
     def _vectors(self, column: Column) -> npt.NDArray[Any]:
         if not isinstance(column, np.ndarray) or not is_features(column) or column.dtype.kind not in "fiub":

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from PIL import __version__ as pillow_version
 
 from silohash.data.archive import Column, Pictures
-from silohash.features.base import Value, blocks, known, mean_and_deviation
+from silohash.features.base import MOMENTS, Value, blocks, known, mean_and_deviation, stored_sums
 from silohash.features.cache import DecodedPictures, PixelCache
 from silohash.files import digest_json
 from silohash.types import Arrays, Modality, Rows, UserError
@@ -144,8 +144,9 @@ class PixelFeatures:
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> PixelFeatures:
         """Return the featurizer with a given state."""
-        sums: Arrays = {name: array for name, array in arrays.items() if name in {"count", "sum", "sum_squares"}}
-        return cls(about["size"], about["channels"], sums or None)
+        channels = about["channels"]
+        sums = {name: array for name, array in arrays.items() if name in MOMENTS}
+        return cls(about["size"], channels, stored_sums(sums, dict.fromkeys(MOMENTS, (channels,))))
 
     def _draw(self, picture: Image.Image) -> Pixels:
         picture = _plain(picture).convert(MODES[self.channels])

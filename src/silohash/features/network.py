@@ -278,7 +278,7 @@ class NetworkFeatures:
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> NetworkFeatures:
         """Return the featurizer with a given state. The network is loaded when something must be encoded."""
         source = Source(about["kind"], about["modality"], about["options"], about["key"])
-        given = GivenFeatures(about["modality"], about["width"], dict(arrays) or None)
+        given = GivenFeatures.from_state(arrays, about)
         options = {**COMMON_OPTIONS, "half": about["half"], "draft": about["draft"]}
         return cls._over(source, about["key"], given, options)
 

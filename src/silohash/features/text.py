@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Column, is_features
-from silohash.features.base import Value, blocks, known
+from silohash.features.base import Value, blocks, known, stored_sums
 from silohash.files import read_text
 from silohash.types import Arrays, Modality, Rows, UserError
 
@@ -298,7 +298,9 @@ class BagOfWords:
         """Return the featurizer with a given state."""
         rule = WordRule(about["numbers"], about["single_letters"], about["common_words"])
         words = None if about["vocabulary"] is None else tuple(about["vocabulary"])
-        return cls(about["buckets"], about["kind"], words, about["log_tf"], rule, dict(arrays) or None)
+        unfitted = cls(about["buckets"], about["kind"], words, about["log_tf"], rule)
+        shapes: dict[str, tuple[int, ...]] = {"texts": (1,), "document_frequency": unfitted.shape}
+        return replace(unfitted, summed=stored_sums(arrays, shapes))
 
     def _importance(self) -> npt.NDArray[np.float64]:
         summed = known(self.summed, self.kind)

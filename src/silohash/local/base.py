@@ -18,7 +18,7 @@ from silohash.types import Modality, Outputs, PairBatch, Step, Terms
 class MethodParams(BaseModel):
     """Parameters of a method. Unknown names are rejected."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)

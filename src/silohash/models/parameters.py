@@ -47,6 +47,23 @@ def install(model: nn.Module, params: Arrays) -> None:
         state[name].copy_(torch.from_numpy(np.require(array, requirements="W")))
 
 
+def check_fit(model: nn.Module, params: Arrays) -> None:
+    """Check that named arrays are parameters of a model. The model may have further ones.
+
+    Raises:
+        ValueError: If an array is not one of the model's parameters, or has another shape or type.
+    """
+    state = model.state_dict()
+    for name, array in params.items():
+        if name not in state:
+            raise ValueError(f"they have no parameter {name}")
+        expected = to_array(state[name])
+        if (array.shape, array.dtype) != (expected.shape, expected.dtype):
+            raise ValueError(
+                f"{name} is {array.dtype} of shape {array.shape} instead of {expected.dtype} of shape {expected.shape}"
+            )
+
+
 def frozen_copy(model: nn.Module, params: Arrays) -> nn.Module:
     """Return a copy of a model with the given parameters, in evaluation mode and without gradients."""
     twin = copy.deepcopy(model)

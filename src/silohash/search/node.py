@@ -93,6 +93,7 @@ class SiloNode:
         self.name = name
         self.policy = policy or Policy()
         self._engine = engine
+        self._stores = tuple(stores.values())
         self._sides: dict[Modality, _Side] = {}
         self._unusable = dict(unusable or {})
         for modality, store in stores.items():
@@ -135,6 +136,11 @@ class SiloNode:
         except UserError:  # a search answers with the reason
             return []
         return [str(payload["caption"]) for payload in payloads if payload.get("caption")]
+
+    def close(self) -> None:
+        """Close the silo's index files."""
+        for store in self._stores:
+            store.close()
 
     def answer(self, query: Query) -> Hits:
         """Return the silo's nearest ``query.reach`` items, or as many of them as its policy releases.

@@ -55,11 +55,15 @@ def open_nodes(folder: Path, *, engine: Engine = "flat") -> list[SiloNode]:
     silos = sorted({*existing, *(silo for silo, held in expected.items() if held != ())})
     check_policy_files(policies, {*silos, *expected})
     nodes = []
-    for silo in silos:
-        unusable = _missing_files(folder, silo, expected, existing.get(silo, {}))
-        stores = _open_stores(folder / silo, existing.get(silo, {}), unusable)
-        nodes.append(SiloNode(silo, stores, policy_of(policies, silo), engine=engine, unusable=unusable))
-    any(node.warm_up() for node in nodes)
+    with ExitStack() as opened:
+        for silo in silos:
+            unusable = _missing_files(folder, silo, expected, existing.get(silo, {}))
+            stores = _open_stores(folder / silo, existing.get(silo, {}), unusable)
+            for store in stores.values():
+                opened.callback(store.close)
+            nodes.append(SiloNode(silo, stores, policy_of(policies, silo), engine=engine, unusable=unusable))
+        any(node.warm_up() for node in nodes)
+        opened.pop_all()  # after an error all files are closed, otherwise the nodes keep them open
     return nodes
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from silohash.config.load import read_override
+from silohash.config.load import absolute_path, read_override
 from silohash.config.sections import Section
 from silohash.config.toml import toml_value
 from silohash.evaluate.measures import Measure
@@ -72,7 +72,7 @@ class Axis(Section):
         short = bool(key and values and isinstance(values, list | tuple))
         if short == bool(value.get("choice")) or bool(key) != bool(values):
             raise ValueError('give an axis [[axis.choice]] tables, or key = "local.bits" with values = [16, 32]')
-        if not short:
+        if not short or not isinstance(key, str):
             return value
         return {**value, "choice": [{"name": _value_name(item), "set": {key: item}} for item in values]}
 
@@ -312,9 +312,9 @@ def _resolve_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     resolved = dict(values)
     data = resolved.get("data")
     if isinstance(data, dict) and isinstance(data.get("path"), str):
-        resolved["data"] = {**data, "path": str((folder / data["path"]).resolve())}
+        resolved["data"] = {**data, "path": str(absolute_path(folder, data["path"]))}
     if isinstance(resolved.get("data.path"), str):
-        resolved["data.path"] = str((folder / resolved["data.path"]).resolve())
+        resolved["data.path"] = str(absolute_path(folder, resolved["data.path"]))
     return resolved
 
 

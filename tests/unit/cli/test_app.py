@@ -141,11 +141,12 @@ def test_reader_that_stops_early_ends_the_command_quietly(monkeypatch: pytest.Mo
         raise BrokenPipeError
 
     monkeypatch.setattr(sys.modules["silohash.cli.app"], "app", raising)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 1
-    assert sys.stderr.closed
+    assert written.getvalue() == ""
 
 
 LISTENING = """
@@ -235,3 +236,41 @@ def test_wrong_arguments_are_refused_before_torch_is_imported(tmp_path: Path) ->
     assert done.stdout.splitlines() == [f"{line} 2 False" for line in REFUSED_EARLY], done.stderr[-2000:]
     answers = [line for line in done.stderr.splitlines() if line.startswith("silohash: ")]
     assert len(answers) == len(REFUSED_EARLY)
+
+
+PIPED = "import sys; sys.argv = ['silohash', *sys.argv[1:]]; from silohash.cli import main; main()"
+
+
+def piped(*arguments: str, stdout: int) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in a process of its own, with a given standard output."""
+    command = [sys.executable, "-c", PIPED, *arguments]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False, timeout=120)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [("list",), ("list", "--json"), ("--help",), ("--version",)])
+def test_output_that_cannot_be_written_ends_in_a_sentence(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = piped(*arguments, stdout=full.fileno())
+    assert ended.returncode == 2
+    lines = ended.stderr.decode().splitlines()
+    assert lines == [
+        "silohash: The output could not be written (No space left on device). Redirect it to another place, or free some "
+        "space."
+    ]
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("list", "--json"), ("--help",)])
+def test_a_reader_that_has_gone_ends_a_command_quietly(arguments: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = piped(*arguments, stdout=writing)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, b"")
+
+
+def test_errors_of_the_system_name_the_file(tmp_path: Path) -> None:
+    said = silohash("train", tmp_path / ("x" * 300), "--out", tmp_path / "out")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"silohash: {tmp_path}/xxx")
+    assert said.err.endswith("could not be read or written (File name too long). Check the path.\n")

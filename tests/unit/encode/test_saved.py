@@ -173,3 +173,29 @@ def test_featurizers_are_read_once(run: Run, copy: Path) -> None:
     assert json.dumps(only["text"].state()[1], sort_keys=True) == json.dumps(
         run.model.featurisers["text"].state()[1], sort_keys=True
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda record: record["spec"]["towers"].pop("image"), 'its modality "image" has no tower'),
+        (lambda record: record.update(weights=["globe"]), 'its weights lack "global"'),
+        (
+            lambda record: record["config"]["local"].update(bits=7),
+            "config.local.bits is 7, and codes have 8 to 256 bits",
+        ),
+        (lambda record: record["config"]["local"].update(name="dcmg"), "config: .*dcmg"),
+        (
+            lambda record: record["spec"]["towers"]["text"].update(shape=[3]),
+            r"vectors have shape .* takes \(3,\)",
+        ),
+        (lambda record: record["spec"]["towers"]["text"].update(hidden=17), "do not fit its towers .*shape"),
+        (lambda record: record["spec"]["towers"]["text"].update(shape=[]), "vectors have shape"),
+    ],
+)
+def test_records_that_contradict_themselves_or_the_files(
+    copy: Path, change: Callable[[dict[str, Any]], object], says: str
+) -> None:
+    change_record(copy, change)
+    with pytest.raises(UserError, match=says):
+        SavedModel.open(copy).encoder(run_by="torch").encode("parrot", "text")

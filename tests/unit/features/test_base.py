@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from silohash.features.base import CONSTANT, add_statistics, blocks, known, mean_and_deviation
+from silohash.features.base import CONSTANT, add_statistics, blocks, known, mean_and_deviation, stored_sums
 from silohash.types import UserError
 
 
@@ -97,3 +97,19 @@ def test_a_featurizer_that_is_not_fitted() -> None:
     assert known({"count": np.ones(1)}, "given")["count"].tolist() == [1.0]
     with pytest.raises(RuntimeError, match='featurizer "given" is not fitted'):
         known(None, "given")
+
+
+def test_stored_sums_have_the_shapes_of_their_featurizer() -> None:
+    shapes = {"count": (1,), "sum": (3,)}
+    arrays = {"count": np.ones(1), "sum": np.ones(3, np.int64), "mean": np.ones(3)}
+    found = stored_sums(arrays, shapes)
+    assert found is not None
+    assert list(found) == ["count", "sum", "mean"]
+    assert stored_sums({}, shapes) is None
+    for changed, says in (
+        ({"sum": np.ones(3)}, '"count" is missing'),
+        ({**arrays, "sum": np.ones(2)}, r'"sum" is float64 of shape \(2,\) instead of numbers of shape \(3,\)'),
+        ({**arrays, "count": np.ones(1, bool)}, '"count" is bool'),
+    ):
+        with pytest.raises(ValueError, match=says):
+            stored_sums(changed, shapes)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from silohash.models.parameters import fixed_buffers, frozen_copy, install, params_of, to_array
+from silohash.models.parameters import check_fit, fixed_buffers, frozen_copy, install, params_of, to_array
 
 
 class Shifted(nn.Module):
@@ -66,3 +66,20 @@ def test_a_frozen_copy_stands_apart() -> None:
     assert model.training
     assert not any(parameter.requires_grad for parameter in twin.parameters())
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_arrays_of_another_network_do_not_fit() -> None:
+    model = nn.Linear(3, 2)
+    whole = params_of(model)
+    check_fit(model, whole)
+    check_fit(model, {"bias": whole["bias"]})
+    for params, says in (
+        ({**whole, "scale": whole["bias"]}, "no parameter scale"),
+        (
+            {**whole, "bias": np.zeros(3, np.float32)},
+            r"bias is float32 of shape \(3,\) instead of float32 of shape \(2,\)",
+        ),
+        ({**whole, "bias": np.zeros(2)}, "bias is float64"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            check_fit(model, params)

@@ -1,0 +1,227 @@
+"""No file, however damaged, ends a reader of ours with anything but a `UserError` that names the file.
+
+``SILOHASH_FUZZ=2000 pytest tests/property/test_readers.py`` tries more examples per reader than the tests do by default.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomlkit
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from silohash import features
+from silohash.config.load import load_resolved
+from silohash.data.formats.folder import read_folder
+from silohash.data.formats.native import read_native, write_native
+from silohash.data.partition.base import read_partition
+from silohash.data.pictures.reading import PackedPictures
+from silohash.encode.saved import SavedModel
+from silohash.exchange.message import Message
+from silohash.features.image import PixelFeatures
+from silohash.index.store import Store
+from silohash.report.examples import read_examples
+from silohash.report.finish import finish_run
+from silohash.report.gather import facts, radius_curves
+from silohash.report.tables import read_results
+from silohash.runtime.checkpoint import load_checkpoint
+from silohash.runtime.events import read_rounds
+from silohash.runtime.indexing import index_run
+from silohash.runtime.per_query import read_per_query
+from silohash.runtime.run import Run
+from silohash.search.inputs import read_input
+from silohash.search.policy import read_policy
+from silohash.study.config import load_study
+from silohash.study.results import read_best
+from silohash.types import UserError
+from tests.archives import drawn_pictures, made_up_archive
+from tests.mutations import changed_bytes, changed_json, changed_json_lines, changed_safetensors, changed_value
+from tests.runs import train, write_archive
+from tests.studies import tiny_study
+
+EXAMPLES = int(os.environ.get("SILOHASH_FUZZ", "12"))
+FUZZ = settings(
+    max_examples=EXAMPLES, deadline=None, derandomize="SILOHASH_FUZZ" not in os.environ, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Intact files of every kind, and a digest that a checkpoint needs."""
+
+    folder: Path
+    digest: str
+
+    @property
+    def run(self) -> Run:
+        """The run, with nothing of it read yet."""
+        return Run(self.folder / "run")
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
+    """Write intact files of every kind."""
+    folder = tmp_path_factory.mktemp("files")
+    archive = write_archive(folder / "archive", text="words", count=60)
+    run = train(archive, folder / "run", federated={"rounds": 2, "local_epochs": 1})
+    finish_run(run)
+    index_run(run)
+    (folder / "run" / "policies").mkdir()
+    policy = 'max_results = 5\nfields = ["caption"]\nmodalities = ["text"]\n'
+    (folder / "run" / "policies" / "silo-1.toml").write_text(policy)
+    write_native(folder / "native", made_up_archive(30))
+    packed = folder / "packed"
+    packed.mkdir()
+    pictures = [png(number) for number in range(3)]
+    offsets = np.cumsum([0, *map(len, pictures)])
+    np.savez(packed / "images-000.npz", data=np.frombuffer(b"".join(pictures), np.uint8), offsets=offsets)
+    (folder / "study.toml").write_text(tomlkit.dumps(tiny_study(archive)))
+    (folder / "best.toml").write_text('[FedAvg]\ntrial = 3\ntrials = 5\nvalidation = 0.5\nset = {"local.bits" = 16}\n')
+    (folder / "words.txt").write_text("parrot\nharbour\n")
+    np.save(folder / "vector.npy", np.zeros(16, np.float32))
+    (folder / "picture.png").write_bytes(png(9))
+    pixels = PixelFeatures(8, 3)
+    summed = pixels.statistics(drawn_pictures(30), np.arange(30))
+    features.save(pixels.fitted(summed), folder / "features-pixels.safetensors")
+    message = Message(kind="update", sender="north", round=1, params={"w": np.ones((2, 3))}, counts={"items": 3})
+    (folder / "message.bin").write_bytes(message.encode())
+    return Scratch(folder, run.config.digest())
+
+
+def png(seed: int) -> bytes:
+    """Return a small picture file."""
+    stream = io.BytesIO()
+    noise = np.random.default_rng(seed).integers(0, 255, (9, 9, 3)).astype(np.uint8)
+    Image.fromarray(noise).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def all_of_index(scratch: Scratch) -> None:
+    path = scratch.folder / "run/index/silo-1/image.sqlite"
+    with Store.open(path) as store:
+        index = store.load()
+        names = store.item_ids(index.keys)
+        store.payloads(index.keys)
+        store.previews(names)
+        store.label_keys()
+
+
+def encoded(scratch: Scratch) -> None:
+    for run_by in ("any", "torch"):
+        encoder = SavedModel.open(scratch.folder / "run/model").encoder(run_by=run_by)
+        encoder.encode("a parrot in a tram", "text")
+        encoder.encode(np.ones(16, np.float32), "image")
+
+
+def pixel_features(scratch: Scratch) -> None:
+    restored = features.load(scratch.folder / "features-pixels.safetensors")
+    restored.encode_one(Image.new("RGB", (10, 10)))
+
+
+def packed_pictures(scratch: Scratch) -> None:
+    pictures = PackedPictures(scratch.folder / "packed")
+    for row in range(len(pictures)):
+        pictures.picture(row)
+
+
+def whole_native(scratch: Scratch) -> None:
+    archive = read_native(scratch.folder / "native")
+    for column in (archive.image, archive.text):
+        if column is not None:
+            _ = [column.picture(row) if hasattr(column, "picture") else column[row] for row in range(len(archive))]
+
+
+def resumed(scratch: Scratch) -> object:
+    return load_checkpoint(scratch.folder / "run/checkpoint", scratch.digest)
+
+
+Read = Callable[[Scratch], object]
+BYTES, JSON, LINES, TENSORS, TOML = "bytes", "JSON", "lines", "tensors", "TOML"
+READERS: dict[str, tuple[Read, tuple[str, ...]]] = {
+    "run/config.toml": (lambda s: load_resolved(s.folder / "run/config.toml"), (BYTES, TOML)),
+    "run/partition.json": (lambda s: read_partition(s.folder / "run/partition.json"), (BYTES, JSON)),
+    "run/environment.json": (lambda s: facts(s.run), (BYTES, JSON)),
+    "run/curves.json": (lambda s: radius_curves(s.run), (BYTES, JSON)),
+    "run/examples.json": (lambda s: read_examples(s.run.examples_path), (BYTES, JSON)),
+    "run/rounds.jsonl": (lambda s: read_rounds(s.run.rounds_path), (BYTES, LINES)),
+    "run/results.csv": (lambda s: read_results(s.run.results_path), (BYTES,)),
+    "run/per_query.safetensors": (lambda s: read_per_query(s.run.per_query_path), (BYTES, TENSORS)),
+    "run/checkpoint/state.json": (resumed, (BYTES, JSON)),
+    "run/checkpoint/server.safetensors": (resumed, (BYTES, TENSORS)),
+    "run/checkpoint/silos.safetensors": (resumed, (BYTES, TENSORS)),
+    "run/model/model.json": (encoded, (BYTES, JSON)),
+    "run/model/weights-000.safetensors": (encoded, (BYTES, TENSORS)),
+    "run/model/features-image.safetensors": (encoded, (BYTES, TENSORS)),
+    "run/model/features-text.safetensors": (encoded, (BYTES, TENSORS)),
+    "features-pixels.safetensors": (pixel_features, (BYTES, TENSORS)),
+    "run/index/silo-1/image.sqlite": (all_of_index, (BYTES,)),
+    "run/policies/silo-1.toml": (lambda s: read_policy(s.folder / "run/policies/silo-1.toml"), (BYTES, TOML)),
+    "archive/metadata.csv": (lambda s: read_folder(s.folder / "archive"), (BYTES,)),
+    "archive/image.npy": (lambda s: read_folder(s.folder / "archive"), (BYTES,)),
+    "native/manifest.json": (whole_native, (BYTES, JSON)),
+    "native/ids.txt": (whole_native, (BYTES,)),
+    "packed/images-000.npz": (packed_pictures, (BYTES,)),
+    "study.toml": (lambda s: load_study(s.folder / "study.toml"), (BYTES, TOML)),
+    "best.toml": (lambda s: read_best(s.folder / "best.toml"), (BYTES, TOML)),
+    "vector.npy": (lambda s: read_input(vector=s.folder / "vector.npy"), (BYTES,)),
+    "picture.png": (lambda s: read_input(image=s.folder / "picture.png"), (BYTES,)),
+    "message.bin": (lambda s: Message.decode((s.folder / "message.bin").read_bytes()), (BYTES,)),
+}
+"""File -> its reader, and the ways in which the file is damaged."""
+
+
+def damaged(content: bytes, how: str) -> st.SearchStrategy[bytes]:
+    """Return a strategy of damaged contents."""
+    if how == TOML:
+        value = tomlkit.parse(content.decode()).unwrap()
+        return changed_value(value).map(as_toml).filter(bool)
+    return {BYTES: changed_bytes, JSON: changed_json, LINES: changed_json_lines, TENSORS: changed_safetensors}[how](
+        content
+    )
+
+
+def as_toml(value: object) -> bytes:
+    """Return a value as TOML; empty where TOML has no such value."""
+    try:
+        return tomlkit.dumps(value).encode() if isinstance(value, dict) else b""
+    except (TypeError, ValueError):
+        return b""
+
+
+@pytest.mark.parametrize(("name", "how"), [(name, how) for name, (_, ways) in READERS.items() for how in ways])
+@FUZZ
+@given(data=st.data())
+def test_damage_ends_in_a_sentence(scratch: Scratch, name: str, how: str, data: st.DataObject) -> None:
+    path = scratch.folder / name
+    content = path.read_bytes()
+    path.write_bytes(data.draw(damaged(content, how), label="content"))
+    try:
+        with warnings.catch_warnings(), suppress(UserError):
+            warnings.simplefilter("ignore")
+            READERS[name][0](scratch)
+    finally:
+        restore(path, content)
+
+
+def restore(path: Path, content: bytes) -> None:
+    """Write the intact content again, without the files that SQLite leaves beside a damaged index."""
+    path.write_bytes(content)
+    for ending in ("-wal", "-shm"):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+
+
+def test_intact_files_are_read(scratch: Scratch) -> None:
+    for name, (read, _) in READERS.items():
+        assert (scratch.folder / name).is_file(), name
+        read(scratch)
