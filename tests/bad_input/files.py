@@ -38,6 +38,7 @@ JSON: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "run/examples.json": (REPORT, ()),
     "run/checkpoint/state.json": (RESUME, ()),
     "run/model/model.json": (SEARCH, ()),
+    "run/index/silos.json": (SEARCH, ()),
 }
 """File -> the command that reads it, and the forms that it may have."""
 
@@ -126,12 +127,16 @@ def _json() -> Iterator[Bad]:
         yield _damaged(path, JSON[path][0], f"{old} -> {new}", replaced(path, old, new), path.rpartition("/")[2])
     for path in ("run/partition.json", "run/environment.json", "run/model/model.json"):
         yield _damaged(path, JSON[path][0], "missing", removed(path), path, "missing")
-    newer = ("run/checkpoint/state.json", "run/model/model.json", "run/examples.json")
-    for path in newer:
+    for name in ("checkpoint/state.json", "model/model.json", "examples.json", "index/silos.json"):
+        path = f"run/{name}"
         make = replaced(path, '"format_version": ', '"format_version": 99')
         yield _damaged(path, JSON[path][0], "of a newer version", make, "newer silohash")
     yield _damaged(
-        "run/model/model.json", EVALUATE, "another width", replaced(newer[1], '"hidden": 16', '"hidden": 17'), "fit"
+        "run/model/model.json",
+        EVALUATE,
+        "another width",
+        replaced("run/model/model.json", '"hidden": 16', '"hidden": 17'),
+        "fit",
     )
 
 
@@ -195,15 +200,18 @@ def _index() -> Iterator[Bad]:
         "a head that is not text": sql(path, "UPDATE head SET content = x'ff00'"),
         "no table of codes": sql(path, "DROP TABLE log"),
     }.items():
-        for command in (SEARCH, remove):
-            yield Bad(f"{path}: {damage}, {command[0]}", command, (path,), make)
+        yield Bad(f"{path}: {damage}, search", SEARCH, ("silo-1 did not answer", path), make, ends=0)
+        yield Bad(f"{path}: {damage}, index --remove", remove, (path,), make)
     for damage, statement in {
         "a log entry is missing": "DELETE FROM log",
         "codes of another width": "UPDATE log SET codes = substr(codes, 1, 3)",
         "keys that are not numbers": "UPDATE log SET keys = 'x'",
         "an entry twice": "INSERT INTO log SELECT entry + 1, keys, codes, checksum FROM log",
     }.items():
-        yield Bad(f"{path}: {damage}", SEARCH, (path, "damaged"), sql(path, statement))
+        yield Bad(f"{path}: {damage}", SEARCH, ("silo-1 did not answer", path, "damaged"), sql(path, statement), ends=0)
+    source = "run/index/silo-1/source.json"
+    for damage, content in {**OF_ANY_FILE, **FORMS}.items():
+        yield Bad(f"{source}: {damage}", SEARCH, ("silo-1 did not answer", source), put(source, content), ends=0)
 
 
 def _policies() -> Iterator[Bad]:

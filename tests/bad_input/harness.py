@@ -45,6 +45,7 @@ class Bad:
         says: words that the refusal contains.
         make: makes the bad input in the row's folder.
         needs: what the folder must hold although neither the command nor the config names it.
+        ends: the exit code. It is 0 where the rest can be answered, and what cannot is named on standard error.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Bad:
     says: tuple[str, ...]
     make: Make = lambda folder: None
     needs: tuple[str, ...] = ()
+    ends: int = 2
 
     def items(self) -> set[str]:
         """Return what the row's folder must hold."""
@@ -97,6 +99,14 @@ def assert_refused(said: Said, *parts: str) -> str:
     for part in parts:
         assert part in sentence, sentence
     return sentence
+
+
+def assert_answered_without(said: Said, *parts: str) -> None:
+    """Check the form of an answer from which something is missing."""
+    assert (said.code, bool(said.out)) == (0, True), said
+    sentence = next(line for line in said.err.splitlines() if "did not answer" in line)
+    for part in parts:
+        assert part in sentence, sentence
 
 
 # --- ways to damage a file ---
