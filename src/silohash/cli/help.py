@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -35,8 +36,9 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  as above
         """Write the sections of the arguments and of the options."""
         arguments = [(_name(each), getattr(each, "help", "")) for each in self.params if _is_argument(each)]
-        options = [each.get_help_record(ctx) for each in self.get_params(ctx) if not _is_argument(each)]
-        for heading, rows in (("Arguments", arguments), ("Options", [row for row in options if row])):
+        records = [each.get_help_record(ctx) for each in self.get_params(ctx) if not _is_argument(each)]
+        options = [(name, _with_range_in_words(text)) for name, text in filter(None, records)]
+        for heading, rows in (("Arguments", arguments), ("Options", options)):
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
@@ -73,6 +75,16 @@ def add_command(app: typer.Typer, function: Any, group: str | None = None, name:
         name: The name of the command, by default that of the function.
     """
     app.command(name=name, cls=Command, rich_help_panel=group)(function)
+
+
+def _with_range_in_words(text: str) -> str:
+    """Return a help text with the range of a number in words.
+
+    Example:
+        >>> _with_range_in_words("Runs at the same time.  [default: 1; 1<=x<=64]"), _with_range_in_words("[x>=0]")
+        ('Runs at the same time.  [default: 1; 1 to 64]', '[at least 0]')
+    """
+    return re.sub(r"\bx>=(\d+)", r"at least \1", re.sub(r"(\d+)<=x<=(\d+)", r"\1 to \2", text))
 
 
 def _is_argument(parameter: Any) -> bool:  # noqa: ANN401  a parameter of typer

@@ -44,6 +44,8 @@ def config_template(file: Path, *, local: str, federated: str, data: str, backbo
     Raises:
         UserError: if there is no such method or backbone, or a method cannot be imported.
     """
+    LOCAL_METHODS.target(local)  # names are checked before the methods are imported
+    FEDERATED_METHODS.target(federated)
     published = find_backbone(backbone, file) if backbone else None
     archive = _opened(data)
     networks = _network_tables(published, MODALITIES if archive is None else _present(archive))

@@ -200,17 +200,32 @@ REFUSED_EARLY = (
     "train run.toml --seeds 1,1",
     "partition missing.toml",
     "partition run.toml --set partition.silos=0",
+    "resume missing",
+    "evaluate missing",
     "evaluate missing --measure zap",
     "evaluate missing --task x2y",
+    "report missing",
+    "compare missing run",
+    "index missing",
     "index missing --remove @missing.txt",
+    "search missing words",
+    "search missing --find zap words",
     "export missing",
+    "export missing --onnx",
+    "encode missing --out codes.txt",
+    "encode missing --out codes.npz",
     "study missing.toml",
     "sweep run.toml --over local.bits",
     "sweep run.toml --over local.bits=16 --seeds x",
+    "reproduce zap",
+    "train run.toml --out busy",
     "data check missing",
     "data card zap",
     "list zap",
     "new run.toml",
+    "new other.toml --local dcmhh",
+    "new other.toml --federated fedavgg",
+    "new other.toml --backbone clpi",
     "demo --set zap",
 )
 """Command lines that are refused for their arguments alone, so that the answer need not wait for torch."""
@@ -231,6 +246,8 @@ for line in sys.argv[1:]:
 def test_wrong_arguments_are_refused_before_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text('[data]\nname = "glyphs"\n', encoding="utf-8")
     (tmp_path / "wrong.toml").write_text('[data]\nname = "glyphs"\n[train]\nbatch = 0\n', encoding="utf-8")
+    (tmp_path / "busy").mkdir()
+    (tmp_path / "busy" / "notes.txt").write_text("mine")
     command = [sys.executable, "-c", ANSWERS_WITHOUT_TORCH, *REFUSED_EARLY]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines() == [f"{line} 2 False" for line in REFUSED_EARLY], done.stderr[-2000:]

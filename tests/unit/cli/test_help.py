@@ -15,7 +15,8 @@ from silohash.cli.help import COMPARE, SEARCH, START, Commands, add_command
 def find(
     run: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders.")],
     words: Annotated[str | None, typer.Argument(help="What to find.")] = None,
-    limit: Annotated[int, typer.Option("-k", metavar="N", help="Number of hits.")] = 3,
+    limit: Annotated[int, typer.Option("-k", metavar="N", min=1, help="Number of hits.")] = 3,
+    share: Annotated[int | None, typer.Option(metavar="N", min=2, max=64, help="Share.")] = None,
 ) -> None:
     """Find something in all folders. The order is that of the distance.
 
@@ -57,7 +58,8 @@ def test_arguments_are_shown_as_in_the_usage_line(app: typer.Typer) -> None:
     lines = page(app, "look")
     assert lines[0] == "Usage: tool look [OPTIONS] RUN... [WORDS]"
     assert lines[lines.index("Arguments:") + 1 :][:2] == ["  RUN...  Folders.", "  WORDS   What to find."]
-    assert "  -k N    Number of hits.  [default: 3]" in lines
+    assert "  -k N         Number of hits.  [default: 3; at least 1]" in lines
+    assert "  --share N    Share.  [2 to 64]" in lines
     assert "  This paragraph is on the page of the command only." in lines
 
 
