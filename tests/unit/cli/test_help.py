@@ -58,8 +58,9 @@ def test_arguments_are_shown_as_in_the_usage_line(app: typer.Typer) -> None:
     lines = page(app, "look")
     assert lines[0] == "Usage: tool look [OPTIONS] RUN... [WORDS]"
     assert lines[lines.index("Arguments:") + 1 :][:2] == ["  RUN...  Folders.", "  WORDS   What to find."]
-    assert "  -k N         Number of hits.  [default: 3; at least 1]" in lines
-    assert "  --share N    Share.  [2 to 64]" in lines
+    words = [" ".join(line.split()) for line in lines]
+    assert "-k N Number of hits. [default: 3; at least 1]" in words
+    assert "--share N Share. [2 to 64]" in words
     assert "  This paragraph is on the page of the command only." in lines
 
 
