@@ -392,6 +392,12 @@ def test_an_archive_without_splits_is_indexed_as_a_whole(run: Run, more: Path) -
     assert silohash("index", run.folder, more, "--all", "--json").document()["items"] == {"pictures": 12}
 
 
+def test_an_archive_that_would_be_found_twice_is_named(run: Run) -> None:
+    said = silohash("index", run.folder, run.config.data.path)
+    assert said.code == 0
+    assert f"The run was trained on {run.config.data.path}, so items that its silos hold are found twice." in said.err
+
+
 def test_queries_are_held_out_in_words(run: Run, tmp_path: Path) -> None:
     said = silohash("index", run.folder)
     assert "8 query items of archive are held out of the indexes" in said.err

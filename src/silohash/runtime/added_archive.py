@@ -45,6 +45,17 @@ def check_added(run: Run, archive: Archive, name: str) -> None:
     )
 
 
+def doubled_sentence(run: Run, archive: Archive) -> str:
+    """Return a sentence if an archive comes from the folder that the run was trained on, or an empty string."""
+    trained_on = run.config.data.path
+    if trained_on is None or archive.folder is None or trained_on.resolve() != archive.folder:
+        return ""
+    return (
+        f"The run was trained on {archive.folder}, so items that its silos hold are found twice. To index the silos alone, "
+        f"remove this index and run: silohash index {run.folder}"
+    )
+
+
 def note_added(folder: Path, archive: Archive) -> None:
     """Note beside an index which archive it was built from.
 

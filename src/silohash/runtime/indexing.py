@@ -18,7 +18,7 @@ from silohash.index.listing import note_indexed
 from silohash.index.preview import make_preview
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
-from silohash.runtime.added_archive import check_added, note_added
+from silohash.runtime.added_archive import check_added, doubled_sentence, note_added
 from silohash.runtime.encodable import cannot_encode, encodable_rows, indexed_rows, left_out
 from silohash.runtime.run import Run
 from silohash.types import Modality, Notify, Rows, UserError
@@ -81,6 +81,7 @@ def index_run(
             for sentence in left_out(items, rows, encodable):
                 notify(f"{silo}: {sentence}")
     remarks = [
+        "" if archive is None else doubled_sentence(run, archive),
         "" if archive is None else truncation_remark(archive, run.model.featurisers),
         "" if all_items else held_out_sentence(run, archive),
     ]

@@ -10,7 +10,7 @@ import pytest
 
 from silohash.data.archive import Archive
 from silohash.data.formats.folder import read_folder
-from silohash.runtime.added_archive import MOST_CHARACTERS, NOTE, check_added, note_added
+from silohash.runtime.added_archive import MOST_CHARACTERS, NOTE, check_added, doubled_sentence, note_added
 from silohash.runtime.run import Run
 from silohash.types import UserError
 from tests.runs import train, write_archive
@@ -112,3 +112,16 @@ def test_an_index_without_a_readable_note_is_not_replaced(run: Run, tmp_path: Pa
         (folder / NOTE).write_text(content)
     with pytest.raises(UserError, match=r"which does not state its archive\. .* or remove .*more first"):
         check_added(run, archive_in(tmp_path / "more"), "more")
+
+
+def test_an_archive_of_the_run_itself_is_found_twice(run: Run, trained: Run, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    assert doubled_sentence(run, trained.archive).startswith(
+        f"The run was trained on {trained.archive.folder}, so items"
+    )
+    linked = tmp_path / "linked"
+    linked.symlink_to(trained.archive.folder)
+    assert doubled_sentence(run, read_folder(linked)) != ""
+    assert doubled_sentence(run, archive_in(tmp_path / "more")) == ""
+    assert doubled_sentence(run, replace(trained.archive, folder=None)) == ""
