@@ -258,7 +258,8 @@ class TrainedRun:
             silo answered, this is not an error: there are no hits, and ``answered`` is False.
 
         Raises:
-            UserError: if the run is not indexed, or the input cannot be read or encoded.
+            UserError: if the run is not indexed, the input cannot be read or encoded, or no training text held any word of
+                the text.
         """
         value, modality = read_input(text, image, vector, vector_modality)
         target = target_modality(find, modality, tuple(self._run.model.featurisers))

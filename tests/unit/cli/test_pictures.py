@@ -68,6 +68,13 @@ def sequence_again(chunks: list[tuple[str, str]]) -> str:
     return "".join(f"\x1b_G{control};{text}\x1b\\" for control, text in chunks)
 
 
+@pytest.mark.parametrize(("length", "sizes"), [(4096, [4096]), (4097, [4096, 1]), (8192, [4096, 4096])])
+def test_chunks_are_full_and_the_last_one_says_so(length: int, sizes: list[int]) -> None:
+    chunks = [chunk.removesuffix("\x1b\\").split(";") for chunk in pictures._kitty_chunks("x" * length)]
+    assert [len(text) for _, text in chunks] == sizes
+    assert [control[-1] for control, _ in chunks] == ["1"] * (len(sizes) - 1) + ["0"]
+
+
 def test_a_small_picture_is_one_chunk() -> None:
     text = sequence(Image.new("L", (2, 2)), "kitty")
     assert text.startswith("\x1b_Ga=T,f=100,q=2,m=0;")

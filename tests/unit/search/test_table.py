@@ -76,6 +76,8 @@ def test_the_table_shows_ranks_where_they_give_the_order():
     lines = as_text(replace(HITS, ranks=(1, 10))).splitlines()
     assert lines[0].split() == ["#", "rank", "distance", "silo", "id", "caption", "labels"]
     assert lines[2].startswith("2    10   12 bits")
+    short = replace(HITS, ranks=(1, 10), silos=("a", "far south"))
+    assert "  a          a       two parrots" in as_text(short).splitlines()[1], "names are aligned to the left"
     assert "different models" in lines[-1]
 
 
