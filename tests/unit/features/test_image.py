@@ -194,3 +194,7 @@ def test_the_state_holds_sums_mean_and_deviation():
 def test_arrays_that_are_not_pictures(value):
     with pytest.raises(UserError, match="an array that is not a picture"):
         query_picture(value)
+
+
+def test_the_cache_is_not_part_of_the_description():
+    assert repr(PixelFeatures(8, 1)) == "PixelFeatures(size=8, channels=1, summed=None)"

@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -149,6 +150,7 @@ def test_an_index_on_a_read_only_mount_is_read(path):
     filled(path)
     program = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np
 from silohash.index.store import Store
@@ -178,6 +180,7 @@ def test_changes_that_were_not_merged_are_not_left_out_on_a_read_only_mount(path
             (copy / name).write_bytes((path.parent / name).read_bytes())
     program = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from silohash.index.store import Store
 from silohash.types import UserError
@@ -289,3 +292,8 @@ def test_errors_of_the_database_are_translated(tmp_path, code, message):
         error.sqlite_errorcode = getattr(sqlite3, code)
     with pytest.raises(UserError, match=message), database.explaining_database_errors(tmp_path / "x.sqlite"):
         raise error
+
+
+def test_a_file_may_be_read_from_another_thread(path):
+    with Store.open(filled(path)) as store, ThreadPoolExecutor(1) as pool:
+        assert len(pool.submit(store.load).result()) == 50
