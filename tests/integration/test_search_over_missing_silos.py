@@ -90,7 +90,7 @@ def test_a_search_that_no_silo_answers_exits_with_2_and_names_each_silo(run: Pat
         (run / "index" / name / "image.sqlite").write_bytes(b"nonsense" * 1000)
     code, silos, missing = searched(run)
     assert (code, silos, set(missing)) == (2, set(), {*SILOS, "more"})
-    for arguments in ((), ("--json",)):
+    for arguments in ((), ("--json",), ("--files",)):
         done = silohash("search", run, "parrot", *arguments)
         assert done.code == 2
         for name in (*SILOS, "more"):

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from silohash.index.listing import LISTING, note_indexed, read_listing
 from silohash.types import UserError
@@ -44,3 +46,24 @@ def test_text_that_is_not_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / LISTING).write_bytes(b"\xff{")
     with pytest.raises(UserError, match=r"silos\.json is damaged"):
         read_listing(tmp_path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["image", "text"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["silos", "a", "b"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.builds(lambda silos: {"format_version": 1, "silos": silos}, JSON) | JSON)
+def test_any_json_is_a_list_of_silos_or_refused(tmp_path: Path, content: object) -> None:
+    (tmp_path / LISTING).write_text(json.dumps(content))
+    try:
+        found = read_listing(tmp_path)
+    except UserError:
+        return
+    assert found is not None
+    assert all(held is None or set(held) <= {"image", "text"} for held in found.values())
