@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,17 +13,18 @@ import pytest
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
 from silohash.index.listing import LISTING, note_indexed
+from silohash.index.source import PictureSource
 from silohash.index.store import Store
 from silohash.search.hits import Query
 from silohash.search.merge import ask
 from silohash.search.policy import Policy
-from silohash.search.silos import open_nodes, remove_items
+from silohash.search.silos import ask_run, open_nodes, remove_items
 from silohash.types import UserError
 
 
-def make_store(folder: Path, ids: list[str], modality: str = "text", silo: str | None = None) -> None:
+def make_store(folder: Path, ids: list[str], modality: str = "text", silo: str | None = None, model: str = "m") -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = IndexManifest("m", 16, modality, silo=folder.name if silo is None else silo)
+    manifest = IndexManifest(model, 16, modality, silo=folder.name if silo is None else silo)
     with Store.create(folder / f"{modality}.sqlite", manifest) as store:
         store.add(ids, pack(np.ones((len(ids), 16))), [json.dumps({"caption": name * 500}) for name in ids])
 
@@ -226,3 +228,64 @@ def test_nothing_is_removed_if_an_index_cannot_be_opened(folder: Path) -> None:
     with pytest.raises(UserError, match="damaged"):
         remove_items(folder, ["a"])
     assert "north/a" in answers(folder)[0]
+
+
+class Models:
+    """Stand in for a trained model: one model for all silos, or one per silo, each with codes of ones."""
+
+    def __init__(self, digests: dict[str, str]) -> None:
+        self.featurisers: dict[str, object] = {}
+        self.digests = digests
+        self.names = tuple(digests)
+        self.personalized = len(digests) > 1
+
+    def deployed_by(self, silo: str) -> str:
+        return silo if self.personalized else self.names[0]
+
+    def name_of(self, digest: str) -> str:
+        for name, known in self.digests.items():
+            if known == digest:
+                return name
+        raise UserError(f'No model of this run has the digest "{digest}".')
+
+    def encoder(self, name: str) -> SimpleNamespace:
+        code = SimpleNamespace(words=pack(np.ones((1, 16))), bits=16, model_digest=self.digests[name])
+        return SimpleNamespace(encode=lambda value, modality: code)
+
+
+def run_with(folder: Path, digests: dict[str, str]) -> SimpleNamespace:
+    return SimpleNamespace(index_folder=folder, model=Models(digests), data_path=None)
+
+
+def test_silos_of_one_model_are_merged_by_distance(folder: Path) -> None:
+    hits = ask_run(run_with(folder, {"global": "m"}), "words", "text", "text", k=3)
+    assert hits.comparable
+    assert hits.answered
+    assert len(hits) == 3
+    assert hits.folders == {}
+    again = ask_run(run_with(folder, {"global": "m"}), "words", "text", "text", nodes=open_nodes(folder)[:1])
+    assert set(again.silos) == {"north"}
+
+
+def test_each_silo_is_asked_with_the_code_of_its_own_model(folder: Path) -> None:
+    shutil.rmtree(folder / "south")
+    make_store(folder / "south", ["d"], model="s")
+    make_store(folder / "added", ["e"], model="s")
+    make_store(folder / "unknown", ["f"], model="gone")
+    hits = ask_run(run_with(folder, {"north": "m", "south": "s"}), "words", "text", "text")
+    assert not hits.comparable
+    assert set(hits.silos) == {"north", "south", "added"}
+    assert hits.missing_silos == {"unknown": 'No model of this run has the digest "gone".'}
+    (folder / "added" / "text.sqlite").write_bytes(b"damaged" * 100)
+    hits = ask_run(run_with(folder, {"north": "m", "south": "s"}), "words", "text", "text")
+    assert list(hits.missing_silos) == ["added", "unknown"]
+    assert set(hits.silos) == {"north", "south"}
+
+
+def test_hits_know_the_folders_of_pictures_on_this_machine(folder: Path, tmp_path: Path) -> None:
+    PictureSource(tmp_path / "pictures").write(folder / "north")
+    hits = ask_run(run_with(folder, {"global": "m"}), "words", "text", "text")
+    assert hits.folders == {"north": (tmp_path / "pictures",)}
+    (folder / "north" / "source.json").write_text("[]")
+    hits = ask_run(run_with(folder, {"global": "m"}), "words", "text", "text")
+    assert (hits.folders, set(hits.missing_silos)) == ({}, {"north"})
