@@ -80,14 +80,18 @@ def index_run(
             notify(f"{silo}: {counts[silo]:,} items")
             for sentence in left_out(items, rows, encodable):
                 notify(f"{silo}: {sentence}")
-    remarks = [
-        "" if archive is None else doubled_sentence(run, archive),
-        "" if archive is None else truncation_remark(archive, run.model.featurisers),
-        "" if all_items else held_out_sentence(run, archive),
-    ]
-    for remark in filter(None, remarks):
+    for remark in filter(None, _remarks(run, archive, all_items=all_items)):
         notify(remark)
     return counts
+
+
+def _remarks(run: Run, archive: Archive | None, *, all_items: bool) -> Iterator[str]:
+    """Yield what a user should know about the new indexes as a whole; empty sentences among them."""
+    if archive is not None:
+        yield doubled_sentence(run, archive)
+        yield truncation_remark(archive, run.model.featurisers)
+    if not all_items:
+        yield held_out_sentence(run, archive)
 
 
 def _note_indexed(run: Run, silo: str, held: Collection[Modality]) -> None:

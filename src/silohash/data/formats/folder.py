@@ -289,15 +289,7 @@ def _warnings(folder: _Folder) -> Iterator[str]:
     """Yield what a user is likely to want to correct."""
     names = _names(folder.rows)
     yield from describe_slips(names)
-    kinds: tuple[tuple[Modality, str, str], ...] = (("image", "picture", "file_name"), ("text", "text", "text"))
-    for modality, what, column in kinds:
-        if not folder.has[modality].any():
-            reason = (
-                f"{modality}.npy holds no values" if modality in folder.given
-                else f'the column "{column}" is empty' if column in names
-                else f'{folder.metadata} does not have the column "{column}", and there is no {modality}.npy'
-            )  # fmt: skip
-            yield f"No item has a {what}: {reason}."
+    yield from _absent_modalities(folder, names)
     yield from _cut_texts(folder)
     several = [row.number for row in folder.rows if row.includes_rows]
     if several:
@@ -308,6 +300,20 @@ def _warnings(folder: _Folder) -> Iterator[str]:
     problem = next(_not_shown(folder), "")
     if problem or ("image" in folder.given and any(folder.files) and not all(folder.files)):
         yield f"No pictures are shown beside the given features: {problem or 'some rows do not name a picture'}."
+
+
+def _absent_modalities(folder: _Folder, names: Sequence[str]) -> Iterator[str]:
+    """Yield one sentence per modality that no item has."""
+    kinds: tuple[tuple[Modality, str, str], ...] = (("image", "picture", "file_name"), ("text", "text", "text"))
+    for modality, what, column in kinds:
+        if folder.has[modality].any():
+            continue
+        reason = f'{folder.metadata} does not have the column "{column}", and there is no {modality}.npy'
+        if modality in folder.given:
+            reason = f"{modality}.npy holds no values"
+        elif column in names:
+            reason = f'the column "{column}" is empty'
+        yield f"No item has a {what}: {reason}."
 
 
 def _cut_texts(folder: _Folder) -> Iterator[str]:
