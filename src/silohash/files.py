@@ -33,6 +33,7 @@ T = TypeVar("T")
 BLOCK_BYTES = 1 << 20
 TRAIN_AGAIN = "Restore it, or run the training again."
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+MARKED_BYTES = 1 << 16
 WRITTEN = ".written.json"
 """Name of the file that lists a folder's generated files (see `note_written`)."""
 PART = re.compile(r"\.(?P<name>.+?)\.(?P<process>\d+)\.(?:(?P<writer>[0-9a-f]+-[0-9a-f]+)\.)?\d+\.(?:part|old)")
@@ -340,3 +341,43 @@ def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
 def digest_json(value: Any) -> str:  # noqa: ANN401  any JSON value
     """Return a digest of a JSON value."""
     return digest_bytes(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+
+
+def check_replaceable(path: Path, *marks: bytes) -> None:
+    """Check that a file may be written: it does not exist, or an earlier call of silohash wrote it.
+
+    Args:
+        path: the file.
+        marks: texts of which a file that silohash writes there has at least one in its first or last 64 KiB.
+
+    Raises:
+        UserError: if the file exists and is not recognized.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return
+    with reading(path), path.open("rb") as stream:
+        content = stream.read(MARKED_BYTES)
+        stream.seek(max(0, path.stat().st_size - MARKED_BYTES))
+        content += stream.read(MARKED_BYTES)
+    if not any(mark in content for mark in marks):
+        raise UserError(f"{path} already exists and was not written by silohash. Choose another file with --out.")
+
+
+def check_own_folder(folder: Path, *marks: str) -> None:
+    """Check that files may be written to a folder: it is missing or empty, or an earlier call of silohash wrote to it.
+
+    Args:
+        folder: the folder.
+        marks: names of which a folder that silohash wrote has at least one.
+
+    Raises:
+        UserError: if the folder holds other files.
+    """
+    with explaining_disk_errors(folder):
+        names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    foreign = sorted(name for name in names if not name.startswith("."))
+    if foreign and names.isdisjoint(marks):
+        raise UserError(
+            f"{folder} already holds files that silohash did not write, such as {foreign[0]}. "
+            "Choose a new or an empty folder with --out."
+        )

@@ -35,7 +35,7 @@ RUN_SUBFOLDERS = ("index", "model", "onnx")
 """Folders in a run whose files are replaced while the lock of the run is held."""
 INPUTS = ".inputs"
 """Folder in a run from which worker processes read the training inputs while they train."""
-COMMAND_LENGTH = 160
+COMMAND_LENGTH = 300
 """Maximum length of a command line in a message, in characters."""
 
 

@@ -526,3 +526,35 @@ def test_writing_removes_the_leftovers_of_a_killed_process(tmp_path: Path) -> No
     files.write_text(tmp_path / "b.txt", "b")
     assert names(tmp_path) == ["a.txt", "b.txt"]
     assert (tmp_path / "a.txt").read_text() == "old"
+
+
+def test_a_file_is_replaced_only_if_it_has_a_mark(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    files.check_replaceable(path, b"id,code")
+    path.touch()
+    files.check_replaceable(path, b"id,code")
+    far = b"x" * (3 * files.MARKED_BYTES)
+    for content in (b"id,code\n1", far + b"id,code", b"id,code" + far, b"theirs, id,code"):
+        path.write_bytes(content)
+        files.check_replaceable(path, b"other", b"id,code")
+    for content in (b"mine", far + b"id,code" + far):
+        path.write_bytes(content)
+        with pytest.raises(
+            UserError, match=r"out\.csv already exists and was not written by silohash\. Choose another"
+        ):
+            files.check_replaceable(path, b"other", b"id,code")
+
+
+def test_a_folder_is_written_to_if_it_is_empty_or_has_a_mark(tmp_path: Path) -> None:
+    files.check_own_folder(tmp_path / "missing", "export.json")
+    files.check_own_folder(tmp_path, "export.json")
+    (tmp_path / ".hidden").touch()
+    files.check_own_folder(tmp_path, "export.json")
+    for name in ("b.txt", "a.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"already holds files that silohash did not write, such as a\.txt\. Choose"):
+        files.check_own_folder(tmp_path, "export.json", "other")
+    (tmp_path / "export.json").touch()
+    files.check_own_folder(tmp_path, "export.json", "other")
+    with pytest.raises(UserError, match=r"may not be written \(Not a directory\)"):
+        files.check_own_folder(tmp_path / "a.txt", "export.json")

@@ -15,6 +15,7 @@ from silohash.visible import visible
 if TYPE_CHECKING:
     from silohash.data.archive import Archive
     from silohash.data.benchmarks.dataset import Inspection
+    from silohash.data.stamps import Stamp
 
 
 Root = Annotated[
@@ -100,6 +101,10 @@ def check(
     write_checksums: Annotated[
         bool, typer.Option("--write-checksums", help="Write the digest of every file to checksums.json.")
     ] = False,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Read every file again, even if its size and time have not changed."),
+    ] = False,
     follow_links: FollowLinks = False,
     as_json: Json = False,
 ) -> None:
@@ -108,8 +113,10 @@ def check(
     Exits with 2 if files are missing or differ from checksums.json.
     """
     from silohash.data.benchmarks.table import DATASETS
+    from silohash.data.stamps import silently_changed
 
     with_digests = digest or write_checksums
+    known = _forgotten(archive, root) if full else None
     lines: list[str] = []
     if archive in DATASETS:
         content = _check_dataset(archive, str(root or ""), layout, protocol or "", quiet=as_json)
@@ -118,12 +125,33 @@ def check(
         _refuse(archive, root=root, layout=None if layout == "auto" else layout, protocol=protocol)
         content, lines = _check_folder(archive, with_digests=with_digests, follow_links=follow_links)
         folder = Path(archive)
+    if known is not None:
+        content["silently_changed"] = [str(path) for path in silently_changed(*known)]
+        lines += [
+            f"{path}: the content has changed, but not the size and the time" for path in content["silently_changed"]
+        ]
     digest_lines: list[str] = []
     if with_digests:
         content["digests"], digest_lines = _digests(folder, write=write_checksums)
     _print_check(content, [*lines, *digest_lines], as_json=as_json)
     if content["items"] is None or any(line.endswith(DIFFERS) for line in digest_lines):
         raise typer.Exit(NOT_AS_EXPECTED)
+
+
+def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]]:
+    """Forget the digests of an archive's files, so that they are read again. Return its folder and these digests."""
+    from silohash.data.benchmarks.files import folder_of
+    from silohash.data.benchmarks.table import DATASETS
+    from silohash.data.catalogue import ARCHIVES
+    from silohash.data.packed.reader import data_root
+    from silohash.data.stamps import forget
+
+    folder = Path(archive)
+    if archive in DATASETS:
+        folder = folder_of(archive, str(root or ""))
+    elif archive in ARCHIVES and archive != "glyphs":  # the embedded archive has no folder
+        folder = data_root() / archive
+    return folder, forget(folder)
 
 
 def _print_check(content: dict[str, Any], lines: list[str], *, as_json: bool) -> None:

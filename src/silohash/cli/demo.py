@@ -54,8 +54,10 @@ def demo(
     this machine, and nothing is downloaded.
     """
     from silohash.config.load import read_config
+    from silohash.files import check_own_folder
 
     started = time.perf_counter()
+    check_own_folder(out, *METHODS)
     read_config(recipe("demo.toml"), set_ or [])  # what can be checked without torch is checked before it is imported
     require("torch", "Training")
     print_status(

@@ -88,12 +88,14 @@ def report(
     The page shows the result in a sentence and a chart, example searches, curves, the silos and all figures. It loads
     nothing from elsewhere and runs no script.
     """
+    from silohash.files import check_replaceable
     from silohash.report.gather import report_data
-    from silohash.report.page import write_report
+    from silohash.report.page import MARK, write_report
     from silohash.runtime.run import runs
 
     found = runs(run)
     path = out or found[0].report_path
+    check_replaceable(path, MARK)
     with spinner("Writing the report"):
         write_report(report_data(found, examples=examples), path)
     print_result(str(path))

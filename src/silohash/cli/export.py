@@ -81,9 +81,9 @@ def encode(
 
     Labels are not needed.
     """
-    from silohash.encode.codes_file import check_suffix, write_codes
+    from silohash.encode.codes_file import check_output, write_codes
 
-    check_suffix(out)
+    check_output(out)
     from silohash.api.data import load_archive
     from silohash.api.runs import open_run
     from silohash.data.catalogue import link_options

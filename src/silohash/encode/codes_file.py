@@ -11,12 +11,13 @@ import numpy as np
 from silohash.data.archive import Archive
 from silohash.encode.encoder import Encoder
 from silohash.features.base import blocks
-from silohash.files import write_bytes, write_text
+from silohash.files import check_replaceable, write_bytes, write_text
 from silohash.index.codes import Codes, to_bytes
 from silohash.types import Modality, UserError
 
 BLOCK_ROWS = 4_096
-SUFFIXES = (".npz", ".csv")
+MARKS = {".npz": b"model_digest.npy", ".csv": b"id,code\n"}
+"""Endings of the names of files with codes, and a text that each such file has."""
 
 
 def only_modality(archive: Archive, encoder: Encoder) -> Modality:
@@ -62,9 +63,9 @@ def write_codes(codes: Codes, path: Path) -> None:
     In a ``.csv`` a code is two hexadecimal digits a byte; bit j of the code is bit ``j % 8`` of byte ``j // 8``.
 
     Raises:
-        UserError: if the file's name ends otherwise, or it may not be written.
+        UserError: if the file's name ends otherwise, it may not be written, or it exists and does not hold codes.
     """
-    check_suffix(path)
+    check_output(path)
     if path.suffix == ".csv":
         stream = io.StringIO(newline="")
         writer = csv.writer(stream, lineterminator="\n")
@@ -81,13 +82,14 @@ def write_codes(codes: Codes, path: Path) -> None:
     write_bytes(path, packed.getvalue())
 
 
-def check_suffix(path: Path) -> None:
-    """Checks, before anything is encoded, that codes can be written under a name.
+def check_output(path: Path) -> None:
+    """Check, before anything is encoded, that codes can be written to a file.
 
     Raises:
-        UserError: if they cannot.
+        UserError: if the name of the file has another ending, or the file exists and does not hold codes.
     """
-    if path.suffix not in SUFFIXES:
+    if path.suffix not in MARKS:
         raise UserError(
-            f'--out "{path}": codes are written as {" or ".join(SUFFIXES)}. Give the file one of these endings.'
+            f'--out "{path}": codes are written as {" or ".join(MARKS)}. Give the file one of these endings.'
         )
+    check_replaceable(path, MARKS[path.suffix])

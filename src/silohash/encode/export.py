@@ -20,7 +20,7 @@ from silohash.encode.encoder import Encoder
 from silohash.features.base import Featuriser
 from silohash.features.network import NETWORK_FILES
 from silohash.features.vectors import vectors
-from silohash.files import write_bytes, write_json
+from silohash.files import check_own_folder, write_bytes, write_json
 from silohash.optional import require
 from silohash.types import Modality, Rows, UserError
 
@@ -57,14 +57,15 @@ def export_onnx(
         One entry per file, with its agreement with torch.
 
     Raises:
-        UserError: if a package is missing, the run has no such model, or an exported network does not agree with
-            torch. Nothing is written in these cases.
+        UserError: if a package is missing, the folder holds other files, the run has no such model, or an exported
+            network does not agree with torch. Nothing is written in these cases.
     """
     for package in ("torch", "onnx"):
         require(package, "Export")
     from silohash.encode.onnx_graph import TOLERANCE, ExportedOutputs, compare, difference, onnx_bytes
     from silohash.encode.torch_towers import TorchTowers
 
+    check_own_folder(folder, RECORD)
     encoder = saved.trained.encoder(saved.shared_name() if name is None else name)
     assert isinstance(encoder.towers, TorchTowers)  # noqa: S101  a model in memory is run by torch
     made: list[tuple[ExportedTower, bytes]] = []

@@ -31,6 +31,8 @@ EVALUATION_WORDS: Mapping[str, str] = {
     "PG": "each silo's personal model, all silos' data",
     "XS": "query from one silo, results from all silos",
 }
+MARK = "· silohash report</title>".encode()
+"""End of the title of every page, by which an earlier report is recognized."""
 WARNINGS_SHOWN = 3
 """Number of warnings below the chart. The rest can be expanded."""
 

@@ -96,7 +96,7 @@ def _remarks(run: Run, archive: Archive | None, *, all_items: bool) -> Iterator[
 
 def _note_indexed(run: Run, silo: str, held: Collection[Modality]) -> None:
     """Enter a silo into the run's list of indexed silos, which also names the silos that are not indexed yet."""
-    note_indexed(run.index_folder, silo, held, [member.name for member in run.partition.silos])
+    note_indexed(run.index_folder, silo, held, run.silo_names)
 
 
 def held_out_sentence(run: Run, archive: Archive | None = None) -> str:

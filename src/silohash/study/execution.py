@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from silohash.files import write_text
-from silohash.locks import locked
+from silohash.files import check_own_folder, write_text
+from silohash.locks import LOCK, locked
 from silohash.study.config import StudyConfig
 from silohash.study.folders import unfinished
 from silohash.study.jobs import Job, JobPool, Outcome, ProcessJobPool, run_jobs, single
@@ -63,9 +63,11 @@ def run_study(
         make_pool: makes the pool of processes that do the runs.
 
     Raises:
-        UserError: if a config is wrong, another study works in the folder, or it holds runs with other settings.
+        UserError: if a config is wrong, another study works in the folder, or it holds other files or runs with other
+            settings.
         KeyboardInterrupt: after the runs have been stopped.
     """
+    check_own_folder(out, LOCK)
     wanted = selected(config, planned_runs(config, refuse_equal=not smoke), only)
 
     def notify(text: str) -> None:
