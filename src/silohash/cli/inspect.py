@@ -154,11 +154,7 @@ def described(kind: str, name: str) -> dict[str, Any]:
 
 def _print_card(kind: str, about: dict[str, Any]) -> None:
     print_result(f"{about['key']}: {about['title']}")
-    paper = [about["authors"], f"{about['venue']} {about['year']}", about["link"]]
-    labels = "needed" if about["supervised"] else "not needed"
-    labels += ", also of a query" if about["needs_label_at_query"] else ""
-    notes = [f"conflict: {about['conflict']}"] if "conflict" in about else []
-    for line in [*filter(None, paper), about["summary"], f"labels: {labels}", *notes]:
+    for line in _summary_of(about):
         _print_indented(line)
     headings = {"sends": "a silo sends:", "keeps": "a silo keeps:", "differs_from_paper": "differs from the paper:"}
     for key, heading in headings.items():
@@ -170,6 +166,15 @@ def _print_card(kind: str, about: dict[str, Any]) -> None:
         _print_indented(f"parameters and presets cannot be shown: {about['not_imported']}")
         return
     _print_parameters(kind, about)
+
+
+def _summary_of(about: dict[str, Any]) -> list[str]:
+    """Return the lines of a card from the paper to the need for labels."""
+    paper = [about["authors"], f"{about['venue']} {about['year']}", about["link"]]
+    labels = "needed" if about["supervised"] else "not needed"
+    labels += ", also of a query" if about["needs_label_at_query"] else ""
+    conflict = [f"conflict: {about['conflict']}"] if "conflict" in about else []
+    return [*filter(None, paper), about["summary"], f"labels: {labels}", *conflict]
 
 
 def _print_parameters(kind: str, about: dict[str, Any]) -> None:
