@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from silohash.data.archive import Archive, ArchiveCard
@@ -81,3 +83,17 @@ def expected(values: np.ndarray, shift: float = 0.0) -> np.ndarray:
             for column in range(3):
                 outputs[row, bit] += float(vector[column]) * float(MATRIX[column, bit])
     return outputs
+
+
+def linear_onnx() -> bytes:
+    """Return `Linear` as an ONNX file, written without torch."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["inputs", "matrix"], ["outputs"])],
+        "linear",
+        [helper.make_tensor_value_info("inputs", TensorProto.FLOAT, ["items", 3])],
+        [helper.make_tensor_value_info("outputs", TensorProto.FLOAT, ["items", BITS])],
+        [numpy_helper.from_array(MATRIX, "matrix")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())

@@ -107,6 +107,7 @@ def test_workers_start_from_the_published_weights_without_the_folder(archive, tm
 
 
 def test_a_second_run_encodes_nothing_again(archive, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path / "cache"))
     folder = backbones.clip(tmp_path / "clip")
     frozen = {"kind": "huggingface", "model": str(folder)}
     settings = {**sections(folder), "features": {"image": frozen, "text": frozen}, "model": {}}
@@ -116,7 +117,10 @@ def test_a_second_run_encodes_nothing_again(archive, tmp_path, capsys, monkeypat
     assert "Encoding 15 pictures with" in capsys.readouterr().err
     np.testing.assert_array_equal(codes(train(archive, tmp_path / "second", **settings)), before)
     assert "Encoding" not in capsys.readouterr().err
-    shutil.rmtree(folder)
+    code = first.model.encoder().encode("two red parrots", "text").words
+    shutil.rmtree(folder)  # the cache holds the network for queries
+    np.testing.assert_array_equal(Run(first.folder).model.encoder().encode("two red parrots", "text").words, code)
+    shutil.rmtree(tmp_path / "cache" / "networks")
     with pytest.raises(UserError, match=r"the folder .* does not exist"):
         Run(first.folder).model.encoder().encode("two red parrots", "text")
 

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from silohash.encode.encoder import Towers
-from silohash.encode.onnx_towers import INPUT, OUTPUT, open_session, run_session
 from silohash.encode.torch_towers import TorchTowers
+from silohash.features.onnx_session import INPUT, OUTPUT, open_session, run_session
 from silohash.types import Arrays, Modality, Outputs, UserError
 
 TOLERANCE = 1e-5

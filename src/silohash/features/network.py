@@ -26,9 +26,11 @@ from silohash.features.device import choose_device
 from silohash.features.given import GivenFeatures
 from silohash.features.image import query_picture
 from silohash.features.loading import loader_threads, prefetched, progress
+from silohash.features.onnx_network import cached_network
 from silohash.features.text import query_text, texts_of
 from silohash.features.vector_cache import NetworkVectors, VectorCache
 from silohash.files import digest_bytes, digest_json
+from silohash.optional import require
 from silohash.types import Arrays, Modality, Rows, UserError
 
 NETWORKS: Mapping[str, str] = {
@@ -254,11 +256,17 @@ class NetworkFeatures:
         """Return one picture or text as ``(1, width)`` float32.
 
         Raises:
-            UserError: If the query is of the other modality, or if the network no longer exists or has changed.
+            UserError: If the query is of the other modality, or if the cache does not hold the network and it no longer
+                exists, has changed, or cannot run because torch is missing.
         """
         query = query_picture(value) if self.modality == "image" else query_text(value)
-        network = self.source.network()
-        found = network.embed(network.prepare([query]), str(choose_device(self.device)), half=self.half)
+        cached = None if self.half else cached_network(self.key)
+        if cached is not None:
+            found = cached.embed(cached.prepare([query]))
+        else:
+            require("torch", f'Encoding this query, with "{self.kind}" features whose network the cache does not hold,')
+            network = self.source.network()
+            found = network.embed(network.prepare([query]), str(choose_device(self.device)), half=self.half)
         return self.given.encode_one(self.vectors.rounded(found).astype(np.float32))
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 from silohash.features.base import Value
+from silohash.features.preprocess import PicturePreparation
 from silohash.files import digest_file, digest_json
 from silohash.models.cnnf import CNNF, SIDE_PIXELS, WIDTH, Normalization, Orientation, load_cnnf, weights_file
 from silohash.types import Arrays, Modality, UserError
@@ -87,6 +88,11 @@ class FrozenCNNF:
             pixels = torch.from_numpy(np.ascontiguousarray(batch["pixels"])).to(device)
             found: npt.NDArray[np.float32] = self._net.to(device)(pixels).float().cpu().numpy()
         return found
+
+    def parts(self) -> tuple[CNNF, PicturePreparation, None]:
+        """Return the network with the preprocessing of pictures, which neither scales nor centers pixels."""
+        side = (SIDE_PIXELS, SIDE_PIXELS)
+        return self._net, PicturePreparation(resize=side, crop=(), rescale=1.0), None
 
     @cached_property
     def _net(self) -> CNNF:

@@ -95,6 +95,10 @@ class FrozenBackbone:
         padded = self.backbone.config["model_type"] in UNMASKED
         return {"ids": self.pieces.ids([str(value) for value in values], width=self.pieces.most if padded else None)}
 
+    def parts(self) -> tuple[Backbone, PicturePreparation | None, WordPieces | None]:
+        """Return the network with the preprocessing of pictures, or with the tokenizer."""
+        return self.backbone, self.preparation, self.pieces
+
     def embed(self, batch: Arrays, device: str, *, half: bool) -> npt.NDArray[np.float32]:
         """Return the vectors, ``(n, width)`` float32. ``half`` computes in 16 bits if that is faster on the device."""
         place = torch.device(device)

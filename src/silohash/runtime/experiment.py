@@ -20,6 +20,7 @@ from silohash.config.sections import RunConfig
 from silohash.data.archive import Archive
 from silohash.data.formats.columns import unused_columns
 from silohash.data.partition.base import Partition, partition
+from silohash.encode.network_saving import save_networks
 from silohash.encode.onnx_saving import COMPARED_ITEMS, onnx_files
 from silohash.encode.trained import TrainedModel
 from silohash.encode.weights import deployed_weights
@@ -170,6 +171,7 @@ def _train(
     if towers.reason:
         notify(f"The model is saved without ONNX files, so searching with it needs torch. {towers.reason}")
     trained.save(run.model_folder, towers)
+    save_networks(featurisers, notify)
 
 
 def samples(prepared: Prepared, modality: Modality) -> npt.NDArray[np.generic]:

@@ -21,8 +21,8 @@ from silohash.encode.onnx_graph import (
     tolerance,
     with_parameters,
 )
-from silohash.encode.onnx_towers import open_session, run_session
 from silohash.encode.torch_towers import TorchTowers
+from silohash.features.onnx_session import open_session, run_session
 from silohash.federated.base import FederatedMethod
 from silohash.local.base import MethodParams
 from silohash.models.parameters import params_of

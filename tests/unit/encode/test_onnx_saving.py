@@ -12,9 +12,9 @@ import torch
 
 from silohash.encode import onnx_graph, onnx_saving
 from silohash.encode.onnx_saving import onnx_files
-from silohash.encode.onnx_towers import open_session, run_session
 from silohash.encode.trained import TrainedModel
 from silohash.encode.weights import Weights
+from silohash.features.onnx_session import open_session, run_session
 from silohash.runtime import experiment
 from silohash.runtime.run import Run
 from silohash.types import MODALITIES, Modality, UserError
