@@ -68,6 +68,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[str]]:
     file.write_text(load_config(config).to_toml(), encoding="utf-8")
 
     def carries(value: object) -> bool:
+        if isinstance(value, Run):
+            return value.given is not None  # otherwise it is only a folder
         return (
             isinstance(value, FROM_THE_CONFIG)
             or hasattr(type(value), "Params")

@@ -97,7 +97,7 @@ def test_towers_are_written_beside_the_weights_and_go_with_an_earlier_model(
 def test_weights_of_another_shape_are_not_installed(trained: TrainedModel) -> None:
     weights = trained.weights["global"]
     other = Weights({**weights.params, "image.hash.bias": np.zeros(5, np.float32)}, {})
-    with pytest.raises(RuntimeError, match="size"):
+    with pytest.raises(UserError, match="do not fit its towers"):
         replace(trained, weights={"global": other}).encoder()
 
 
