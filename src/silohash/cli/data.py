@@ -37,6 +37,7 @@ Named = Annotated[
     typer.Argument(metavar="ARCHIVE", help="Name of an archive, or path of your own folder."),
 ]
 DIFFERS = "differs"
+SILENT = "the content has changed, but not the size and the time"
 NOT_AS_EXPECTED = 2
 """Exit code if files are missing or differ from checksums.json."""
 
@@ -126,10 +127,8 @@ def check(
         content, lines = _check_folder(archive, with_digests=with_digests, follow_links=follow_links)
         folder = Path(archive)
     if known is not None:
-        content["silently_changed"] = [str(path) for path in silently_changed(*known)]
-        lines += [
-            f"{path}: the content has changed, but not the size and the time" for path in content["silently_changed"]
-        ]
+        content["silently_changed"] = list(map(str, silently_changed(*known)))
+    lines += [f"{path}: {SILENT}" for path in content.get("silently_changed", ())]
     digest_lines: list[str] = []
     if with_digests:
         content["digests"], digest_lines = _digests(folder, write=write_checksums)
@@ -149,7 +148,7 @@ def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]
     folder = Path(archive)
     if archive in DATASETS:
         folder = folder_of(archive, str(root or ""))
-    elif archive in ARCHIVES and archive != "glyphs":  # the embedded archive has no folder
+    elif archive in ARCHIVES and archive != "glyphs":  # the embedded archive is not a folder
         folder = data_root() / archive
     return folder, forget(folder)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,20 @@ def test_check_and_import_follow_links_on_request(tmp_path: Path) -> None:
         assert refused.code == 2
         assert "outside the folder. Set follow_links = true in [data], or use --follow-links" in refused.err
         assert silohash("data", *command, "--follow-links").code == 0
+
+
+def test_full_reads_named_archives_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from silohash.cli.data import _forgotten
+    from silohash.data.stamps import file_digests
+
+    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SILOHASH_DATA", str(tmp_path))
+    for name in ("coco18", "coco", "mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.npy").write_bytes(b"a")
+        os.utime(tmp_path / name / "a.npy", (1_700_000_000, 1_700_000_000))
+        file_digests(tmp_path / name, ["a.npy"])
+    for name in ("coco18", "coco"):
+        assert set(_forgotten(name, None)[1]) == {tmp_path / name / "a.npy"}
+    assert set(_forgotten(str(tmp_path / "mine"), None)[1]) == {tmp_path / "mine" / "a.npy"}
+    assert _forgotten("glyphs", None)[1] == {}
