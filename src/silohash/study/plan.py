@@ -150,13 +150,14 @@ def _load(config: StudyConfig, choices: Choices, recipe: Path | None, values: Ma
     try:
         return load_config({} if recipe is None else recipe, texts)
     except UserError as error:
+        message = str(error).removeprefix("--set ")  # the settings are those of the study's file
         blamed = [
             _place(axis, choice)
             for axis, choice in _by_axis(config, choices).items()
-            if _is_blamed(choice, recipe, str(error))
+            if _is_blamed(choice, recipe, message)
         ]
         where = blamed[-1] if blamed else ", ".join(f"{axis} {choice}" for axis, choice in choices.items())
-        raise UserError(f"{where}: {error}") from error
+        raise UserError(f"{where}: {message}") from error
 
 
 def _is_blamed(choice: Choice, recipe: Path | None, message: str) -> bool:
@@ -164,7 +165,7 @@ def _is_blamed(choice: Choice, recipe: Path | None, message: str) -> bool:
     if recipe and recipe == choice.recipe:
         return True
     return any(
-        f'"{key}"' in message or f" {key}:" in message or f'"{value}"' in message for key, value in choice.set.items()
+        f'"{key}"' in message or f'"{key}=' in message or f'"{value}"' in message for key, value in choice.set.items()
     )
 
 

@@ -78,7 +78,7 @@ def local(value: dict[str, Any]) -> dict[str, Any]:
         (lambda v: local(v).update({"local": {"bits": 16}}), ['"local" is set by', 'as "local.bits"']),
         (lambda v: local(v).update({"federated.nam": 1}), ['axis "method", choice "Local"', '"federated.nam"']),
         (lambda v: local(v).update({"federated.name": "lokal"}), ['choice "Local"', 'did you mean "local"']),
-        (lambda v: local(v).update({"train.batch": 0}), ['choice "Local"', "train.batch"]),
+        (lambda v: local(v).update({"train.batch": 0}), ['choice "Local": "train.batch=0": ']),
         (lambda v: local(v).update({"federated.name": "fedavg", "federated.rounds": 3}), ["have the same settings"]),
         (lambda v: v["axis"][0]["choice"][1].update(name="fedavg"), ["share the folder"]),
         (lambda v: v["axis"][0]["choice"][0].update(recipe="no.toml"), ['choice "FedAvg"', "no.toml"]),
