@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import shutil
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,15 @@ from silohash.data.partition.base import read_partition
 from silohash.data.pictures.reading import PackedPictures
 from silohash.encode.saved import SavedModel
 from silohash.exchange.message import Message
+from silohash.features import cache as pixels
+from silohash.features.cache import PixelCache
 from silohash.features.image import PixelFeatures
+from silohash.features.model_folder import sentence_rule
+from silohash.features.preprocess import read_preparation
+from silohash.features.vector_cache import NetworkVectors
+from silohash.files import write_json
+from silohash.index.listing import read_listing
+from silohash.index.source import PictureSource
 from silohash.index.store import Store
 from silohash.report.examples import read_examples
 from silohash.report.finish import finish_run
@@ -49,11 +58,18 @@ from tests.mutations import changed_bytes, changed_json, changed_json_lines, cha
 from tests.runs import train, write_archive
 from tests.studies import tiny_study
 
+FEWEST_WORDS = 5
 EXAMPLES = int(os.environ.get("SILOHASH_FUZZ", "12"))
 FUZZ = settings(
     max_examples=EXAMPLES, deadline=None, derandomize="SILOHASH_FUZZ" not in os.environ, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
+
+
+PREPARATION = {
+    "do_resize": True, "size": {"height": 8, "width": 8}, "resample": 2, "do_rescale": True, "rescale_factor": 1 / 255,
+    "do_normalize": True, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "do_center_crop": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,11 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
     (folder / "run" / "policies").mkdir()
     policy = 'max_results = 5\nfields = ["caption"]\nmodalities = ["text"]\n'
     (folder / "run" / "policies" / "silo-1.toml").write_text(policy)
+    model = Path(shutil.copytree(run.model_folder, folder / "earlier" / "model"))
+    record = json.loads((model / "model.json").read_text())
+    for entry in ("digests", "onnx", "without_onnx", "model_digests"):  # which earlier versions did not write
+        del record[entry]
+    write_json(model / "model.json", record)
     write_native(folder / "native", made_up_archive(30))
     packed = folder / "packed"
     packed.mkdir()
@@ -91,9 +112,17 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
     (folder / "words.txt").write_text("parrot\nharbour\n")
     np.save(folder / "vector.npy", np.zeros(16, np.float32))
     (folder / "picture.png").write_bytes(png(9))
-    pixels = PixelFeatures(8, 3)
-    summed = pixels.statistics(drawn_pictures(30), np.arange(30))
-    features.save(pixels.fitted(summed), folder / "features-pixels.safetensors")
+    unfitted = PixelFeatures(8, 3)
+    summed = unfitted.statistics(drawn_pictures(30), np.arange(30))
+    features.save(unfitted.fitted(summed), folder / "features-pixels.safetensors")
+    PictureSource(folder / "archive", ".").write(folder / "run/index/silo-1")
+    network = folder / "network"
+    write_json(network / "preprocessor_config.json", PREPARATION)
+    write_json(
+        network / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+    )
+    write_json(network / "modules.json", [{"idx": 0, "type": "sentence_transformers.models.Transformer"}])
+    write_json(network / "sentence_bert_config.json", {"max_seq_length": 128})
     message = Message(kind="update", sender="north", round=1, params={"w": np.ones((2, 3))}, counts={"items": 3})
     (folder / "message.bin").write_bytes(message.encode())
     return Scratch(folder, run.config.digest())
@@ -117,11 +146,15 @@ def all_of_index(scratch: Scratch) -> None:
         store.label_keys()
 
 
-def encoded(scratch: Scratch) -> None:
+def encoded(scratch: Scratch, run: str = "run") -> None:
     for run_by in ("any", "torch"):
-        encoder = SavedModel.open(scratch.folder / "run/model").encoder(run_by=run_by)
+        encoder = SavedModel.open(scratch.folder / run / "model").encoder(run_by=run_by)
         encoder.encode("a parrot in a tram", "text")
         encoder.encode(np.ones(16, np.float32), "image")
+
+
+def encoded_by_earlier_model(scratch: Scratch) -> None:
+    encoded(scratch, "earlier")
 
 
 def pixel_features(scratch: Scratch) -> None:
@@ -161,9 +194,11 @@ READERS: dict[str, tuple[Read, tuple[str, ...]]] = {
     "run/checkpoint/server.safetensors": (resumed, (BYTES, TENSORS)),
     "run/checkpoint/silos.safetensors": (resumed, (BYTES, TENSORS)),
     "run/model/model.json": (encoded, (BYTES, JSON)),
-    "run/model/weights-000.safetensors": (encoded, (BYTES, TENSORS)),
-    "run/model/features-image.safetensors": (encoded, (BYTES, TENSORS)),
-    "run/model/features-text.safetensors": (encoded, (BYTES, TENSORS)),
+    "run/model/weights-000.safetensors": (encoded, (BYTES,)),
+    "earlier/model/model.json": (encoded_by_earlier_model, (BYTES, JSON)),
+    "earlier/model/weights-000.safetensors": (encoded_by_earlier_model, (BYTES, TENSORS)),
+    "earlier/model/features-image.safetensors": (encoded_by_earlier_model, (BYTES, TENSORS)),
+    "earlier/model/features-text.safetensors": (encoded_by_earlier_model, (BYTES, TENSORS)),
     "features-pixels.safetensors": (pixel_features, (BYTES, TENSORS)),
     "run/index/silo-1/image.sqlite": (all_of_index, (BYTES,)),
     "run/policies/silo-1.toml": (lambda s: read_policy(s.folder / "run/policies/silo-1.toml"), (BYTES, TOML)),
@@ -176,6 +211,12 @@ READERS: dict[str, tuple[Read, tuple[str, ...]]] = {
     "best.toml": (lambda s: read_best(s.folder / "best.toml"), (BYTES, TOML)),
     "vector.npy": (lambda s: read_input(vector=s.folder / "vector.npy"), (BYTES,)),
     "picture.png": (lambda s: read_input(image=s.folder / "picture.png"), (BYTES,)),
+    "network/preprocessor_config.json": (lambda s: read_preparation(s.folder / "network"), (BYTES, JSON)),
+    "network/1_Pooling/config.json": (lambda s: sentence_rule(s.folder / "network"), (BYTES, JSON)),
+    "network/modules.json": (lambda s: sentence_rule(s.folder / "network"), (BYTES, JSON)),
+    "network/sentence_bert_config.json": (lambda s: sentence_rule(s.folder / "network"), (BYTES, JSON)),
+    "run/index/silos.json": (lambda s: read_listing(s.folder / "run/index"), (BYTES, JSON)),
+    "run/index/silo-1/source.json": (lambda s: PictureSource.read(s.folder / "run/index/silo-1"), (BYTES, JSON)),
     "message.bin": (lambda s: Message.decode((s.folder / "message.bin").read_bytes()), (BYTES,)),
 }
 """File -> its reader, and the ways in which the file is damaged."""
@@ -207,11 +248,21 @@ def test_damage_ends_in_a_sentence(scratch: Scratch, name: str, how: str, data: 
     content = path.read_bytes()
     path.write_bytes(data.draw(damaged(content, how), label="content"))
     try:
-        with warnings.catch_warnings(), suppress(UserError):
-            warnings.simplefilter("ignore")
-            READERS[name][0](scratch)
+        sentence = sentence_of(READERS[name][0], scratch)
     finally:
         restore(path, content)
+    assert not sentence or len(sentence.split()) > FEWEST_WORDS
+
+
+def sentence_of(read: Read, scratch: Scratch) -> str:
+    """Return how a file is refused; empty if it is read."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            read(scratch)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def restore(path: Path, content: bytes) -> None:
@@ -224,4 +275,46 @@ def restore(path: Path, content: bytes) -> None:
 def test_intact_files_are_read(scratch: Scratch) -> None:
     for name, (read, _) in READERS.items():
         assert (scratch.folder / name).is_file(), name
-        read(scratch)
+        assert sentence_of(read, scratch) == "", name
+
+
+def pixel_cache(folder: Path) -> np.ndarray:
+    """Return decoded pictures from a cache in a folder, which is written if it is not there or damaged."""
+    pixels._checked.clear()  # what this process has checked is not read again
+    cache = PixelCache(folder, notify=lambda line: None)
+    found = cache.decoded("entry", (2, 1, 3, 3), lambda row: np.full((1, 3, 3), row + 1, np.uint8))
+    assert found is not None
+    return np.array(found.pixels)
+
+
+def vectors(folder: Path) -> np.ndarray:
+    """Return vectors from a cache in a folder, computed again where it is damaged."""
+    digests = ["0" * 32, "1" * 32]
+    blocks = NetworkVectors(folder, 3, np.dtype(np.float32), lambda line: None)
+    lacking = blocks.missing(digests)
+    blocks.add([digests[place] for place in lacking], np.array([[place + 1.0] * 3 for place in lacking], np.float32))
+    blocks.flush()
+    return blocks.take(digests)
+
+
+CACHES: dict[str, tuple[Callable[[Path], np.ndarray], str, tuple[str, ...]]] = {
+    "pixels": (pixel_cache, "entry/about.json", (BYTES, JSON)),
+    "readable": (pixel_cache, "entry/readable.npy", (BYTES,)),
+    "vectors": (vectors, "*.safetensors", (BYTES, TENSORS)),
+}
+
+
+@pytest.mark.parametrize(("name", "how"), [(name, how) for name, (_, _, ways) in CACHES.items() for how in ways])
+@FUZZ
+@given(data=st.data())
+def test_damaged_caches_are_replaced(
+    tmp_path_factory: pytest.TempPathFactory, name: str, how: str, data: st.DataObject
+) -> None:
+    read, pattern, _ = CACHES[name]
+    folder = tmp_path_factory.mktemp("cache")
+    intact = read(folder)
+    [path] = folder.glob(pattern)
+    content = path.read_bytes()
+    path.write_bytes(data.draw(damaged(content, how), label="content"))
+    assert np.array_equal(read(folder), intact)
+    assert np.array_equal(read(folder), intact)

@@ -76,6 +76,7 @@ class _StoredState:
 
     @property
     def has_best(self) -> bool:
+        """Whether the checkpoint holds the best round beside the last."""
         return not self.digests.keys().isdisjoint({"best_server", "best_silos"})
 
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from silohash.data.archive import SPLITS, Archive
 from silohash.data.partition.kinds import KINDS, Classes, Kind, Shares, is_number, share, whole
+from silohash.data.partition.stored import StoredPartition, as_runs, from_runs
 from silohash.files import digest_arrays, digest_json
 from silohash.forms import fault, of_json, of_value, reading
 from silohash.registry import suggestion
@@ -26,7 +27,6 @@ from silohash.types import Rows, UserError
 from silohash.visible import visible
 
 SCHEMA = 1
-MOST_ITEMS = 1 << 30
 MAKE_AGAIN = "Make it again with `silohash partition`."
 DRAWS = 200
 """Largest number of draws that try to give every silo its ``minimum``."""
@@ -125,7 +125,7 @@ class Partition:
 
     def to_json(self) -> dict[str, Any]:
         """Return the partition as a JSON value, with rows as runs: ``"0-5 9 12-40"``."""
-        silos = [{**vars(silo), "items": len(silo.rows), "rows": _as_runs(silo.rows)} for silo in self.silos]
+        silos = [{**vars(silo), "items": len(silo.rows), "rows": as_runs(silo.rows)} for silo in self.silos]
         return {"schema": SCHEMA, **vars(self), "params": dict(self.params), "silos": silos}
 
     @classmethod
@@ -138,7 +138,7 @@ class Partition:
         if not isinstance(value, Mapping) or value.get("schema") != SCHEMA:
             raise UserError(f"This is not a partition of schema {SCHEMA}. {MAKE_AGAIN}")
         try:
-            return _restored(of_value(value, _StoredPartition))
+            return _restored(of_value(value, StoredPartition))
         except ValidationError as error:
             raise UserError(f"The partition is damaged ({fault(error)}). {MAKE_AGAIN}") from error
         except ValueError as error:
@@ -149,29 +149,7 @@ class Partition:
         return digest_json(self.to_json())
 
 
-@dataclass(frozen=True)
-class _StoredSilo:
-    name: str
-    rows: str
-    items: int
-    has_image: bool
-    has_text: bool
-
-
-@dataclass(frozen=True)
-class _StoredPartition:
-    """The form of ``partition.json``."""
-
-    schema: int
-    kind: str
-    params: dict[str, Any]
-    seed: int
-    silos: tuple[_StoredSilo, ...]
-    disjoint: bool
-    archive: str
-
-
-def _restored(stored: _StoredPartition) -> Partition:
+def _restored(stored: StoredPartition) -> Partition:
     """Return the partition that is stored in a form.
 
     Raises:
@@ -180,7 +158,7 @@ def _restored(stored: _StoredPartition) -> Partition:
     if stored.schema != SCHEMA:
         raise ValueError(f"its schema is {stored.schema}, and this silohash reads schema {SCHEMA}")
     silos = tuple(
-        SiloRows(silo.name, _from_runs(silo.rows, silo.items), silo.has_image, silo.has_text) for silo in stored.silos
+        SiloRows(silo.name, from_runs(silo.rows, silo.items), silo.has_image, silo.has_text) for silo in stored.silos
     )
     return Partition(stored.kind, stored.params, stored.seed, silos, stored.disjoint, stored.archive)
 
@@ -192,7 +170,7 @@ def read_partition(path: Path) -> Partition:
         UserError: if the file is missing or damaged.
     """
     with reading(path, remedy="Restore the file, or train the run again."):
-        return _restored(of_json(path.read_bytes(), _StoredPartition))
+        return _restored(of_json(path.read_bytes(), StoredPartition))
 
 
 def kinds() -> dict[str, str]:
@@ -302,24 +280,6 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
             )
         silos[place] = replace(silo, has_image=not keeps_text, has_text=keeps_text)
     return replace(made, silos=tuple(silos))
-
-
-def _as_runs(rows: Rows) -> str:
-    breaks = np.diff(rows) != 1
-    firsts, lasts = rows[np.r_[True, breaks][: len(rows)]], rows[np.r_[breaks, True][: len(rows)]]
-    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True))
-
-
-def _from_runs(text: str, items: int) -> Rows:
-    runs = [[int(end) for end in run.split("-")] for run in text.split()]
-    if any(len(run) > 2 or run[0] < 0 for run in runs) or sum(run[-1] + 1 - run[0] for run in runs) != items:
-        raise ValueError("the number of rows of a silo differs from its items")
-    if items > MOST_ITEMS:
-        raise ValueError(f"a silo has {items:,} items, more than {MOST_ITEMS:,}")
-    rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(run[0], run[-1] + 1) for run in runs)])
-    if (np.diff(rows) <= 0).any():
-        raise ValueError("rows are not sorted")
-    return rows
 
 
 def aligned(lines: Sequence[Sequence[str]], *, right: Container[int]) -> list[str]:
