@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -31,6 +32,19 @@ class TowerSpec:
     dropout: float = 0.0
     scale: float = 1.0
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the numbers, which can come from a damaged file.
+
+        Raises:
+            ValueError: if a size is not positive, the dropout is not a probability below 1, or the scale is not finite.
+        """
+        if self.hidden < 1 or min(self.shape, default=1) < 1:
+            raise ValueError(f"hidden is {self.hidden} and shape is {self.shape}, and sizes are at least 1")
+        if not 0 <= self.dropout < 1 or not math.isfinite(self.scale):
+            raise ValueError(
+                f"dropout is {self.dropout} (at least 0, below 1) and scale is {self.scale} (a finite number)"
+            )
 
 
 @dataclass(frozen=True)

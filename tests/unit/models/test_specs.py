@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -54,3 +55,18 @@ def test_specs_are_frozen_and_towers_do_not_share_settings() -> None:
         first.hidden = 1024  # type: ignore[misc]
     with pytest.raises(AttributeError):
         ModelSpec({"text": first}, 2).classes = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"hidden": 0}, "hidden is 0"), ({"shape": (0,)}, r"shape is \(0,\)"), ({"shape": (3, -1)}, "sizes are at least 1"),
+        ({"dropout": 1.0}, "dropout is 1.0"), ({"dropout": -0.1}, "dropout is -0.1"),
+        ({"dropout": float("nan")}, "dropout is nan"), ({"scale": float("nan")}, "scale is nan"),
+        ({"scale": float("inf")}, "scale is inf"),
+    ],
+)  # fmt: skip
+def test_numbers_that_no_tower_has(change: dict[str, Any], says: str) -> None:
+    TowerSpec("mlp", (1,), hidden=1, dropout=0.0)
+    with pytest.raises(ValueError, match=says):
+        TowerSpec(**{"kind": "mlp", "shape": (3,), **change})
