@@ -133,6 +133,11 @@ def check(
     if with_digests:
         content["digests"], digest_lines = _digests(folder, write=write_checksums)
     _print_check(content, [*lines, *digest_lines], as_json=as_json)
+    _exit_if_unexpected(content, digest_lines)
+
+
+def _exit_if_unexpected(content: dict[str, Any], digest_lines: list[str]) -> None:
+    """Exit with 2 if files are missing or differ from checksums.json."""
     if content["items"] is None or any(line.endswith(DIFFERS) for line in digest_lines):
         raise typer.Exit(NOT_AS_EXPECTED)
 

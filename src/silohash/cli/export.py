@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,7 +40,7 @@ def export(
     from silohash.runtime.run import Run
 
     found = Run.open(run)
-    with spinner("Exporting"):
+    with spinner("Exporting"), found.writing() if out is None else nullcontext():
         from silohash.encode.export import export_onnx
 
         towers = export_onnx(found.model, found.archive, out or found.onnx_folder, run=found.name, name=model)

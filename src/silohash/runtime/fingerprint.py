@@ -122,8 +122,7 @@ def changes(before: Fingerprint, archive: Archive) -> list[str]:
     old = {name: row for row, name in enumerate(before.ids)}
     new = {str(name): row for row, name in enumerate(archive.ids)}
     phrases = [*_listed(_without(new, old), "{} new"), *_listed(_without(old, new), "{} missing")]
-    if not phrases:  # with other items, these have changed in any case
-        phrases = [words for part, words in NOT_PER_ITEM.items() if part in changed]
+    phrases = phrases or _changed_as_a_whole(changed)  # with other items, these have changed in any case
     rows = np.array([[old[name], row] for name, row in new.items() if name in old], np.int64).reshape(-1, 2)
     for column in CALLED:
         if column in changed:
@@ -133,6 +132,10 @@ def changes(before: Fingerprint, archive: Archive) -> list[str]:
 
 def _changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
     return {part for part in {**before, **now} if before.get(part) != now.get(part)}
+
+
+def _changed_as_a_whole(changed: Container[str]) -> list[str]:
+    return [words for part, words in NOT_PER_ITEM.items() if part in changed]
 
 
 def _without(names: Iterable[str], known: Container[str]) -> list[str]:
