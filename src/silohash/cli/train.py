@@ -42,7 +42,7 @@ def new(
         str,
         typer.Option(
             metavar="NAME",
-            help="Published network for photographs: clip, siglip, dinov2+minilm, dinov2, or the folder of one.",
+            help="Published network for photographs: clip, clip-large, siglip, dinov2+minilm, dinov2, or the folder of one.",
         ),
     ] = "",
 ) -> None:

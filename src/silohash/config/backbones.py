@@ -36,10 +36,17 @@ DINOV2, MINILM = "facebook/dinov2-small", "sentence-transformers/all-MiniLM-L6-v
 
 BACKBONES: Mapping[str, PublishedBackbone] = {
     "clip": _of_both(
-        "CLIP ViT-L/14, trained on 400 million pictures with English texts.", "openai/clip-vit-large-patch14", 1710
+        "CLIP ViT-B/32, trained on two billion pictures with English texts.",
+        "laion/CLIP-ViT-B-32-laion2B-s34B-b79K",
+        605,
+    ),
+    "clip-large": _of_both(
+        "CLIP ViT-L/14, trained on 400 million pictures with English texts. It is better and much slower than ViT-B/32.",
+        "openai/clip-vit-large-patch14",
+        1710,
     ),
     "siglip": _of_both(
-        "SigLIP base, trained on pictures with texts of the web. It is smaller and faster than CLIP ViT-L/14.",
+        "SigLIP base, trained on pictures with texts of the web.",
         "google/siglip-base-patch16-256",
         814,
     ),

@@ -21,7 +21,7 @@ def test_names_are_found_and_a_wrong_one_suggests_the_closest(tmp_path: Path) ->
     with pytest.raises(UserError) as error:
         find_backbone("clpi", tmp_path / "run.toml")
     assert str(error.value).startswith(
-        'There is no backbone "clpi" (did you mean "clip"?). Choose clip, siglip, dinov2'
+        'There is no backbone "clpi" (did you mean "clip"?). Choose clip, clip-large, siglip'
     )
 
 
@@ -39,7 +39,7 @@ def test_tables_are_toml_and_state_the_size_of_every_download_once(name: str) ->
 
 def test_sizes_have_units() -> None:
     (_, clip_words, _), (_, again, _) = feature_tables(BACKBONES["clip"], BOTH)
-    assert "Then 1.7 GB are fetched from huggingface.co/openai/clip-vit-large-patch14" in clip_words[1]
+    assert "Then 605 MB are fetched from huggingface.co/laion/CLIP-ViT-B-32-laion2B-s34B-b79K" in clip_words[1]
     assert again == ["The same network, which is downloaded only once."]
     (_, small, _), (_, texts, _) = feature_tables(BACKBONES["dinov2+minilm"], BOTH)
     assert "Then 88 MB are fetched from huggingface.co/facebook/dinov2-small" in small[1]

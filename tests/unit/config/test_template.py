@@ -87,9 +87,9 @@ def test_template_with_a_backbone_has_a_table_per_modality_and_downloads_nothing
     written = config_template(file, local="dcmh", federated="fedavg", data=str(tmp_path / "no"), backbone="clip")
     file.write_text(written, encoding="utf-8")
     features = load_config(file).features
-    table = {"kind": "huggingface", "model": "openai/clip-vit-large-patch14", "download": False}
+    table = {"kind": "huggingface", "model": "laion/CLIP-ViT-B-32-laion2B-s34B-b79K", "download": False}
     assert (features.image, features.text) == (table, table)
-    assert "1.7 GB" in written
+    assert "605 MB" in written
     assert max(map(len, written.splitlines())) <= 120
     assert written.index("[features.text]") < written.index("\n[model]\n")
     allowed = load_config(file, ["features.image.download=true"]).features
