@@ -109,6 +109,15 @@ def test_missing_dependency_says_how_to_install_it(package: Path) -> None:
         family(one="outside_methods.one:One").resolve("one")
 
 
+def test_missing_optional_package_is_named_with_its_extra(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (package / "one.py").write_text("import torch\n")
+    with pytest.raises(
+        UserError, match=r"\"one\" needs torch, which is not installed: pip install 'silohash\[train\]'$"
+    ):
+        family(one="outside_methods.one:One").resolve("one")
+
+
 def test_other_packages_add_members_and_cannot_replace_ours(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (package / "two.py").write_text("class Two: ...\n")
     points = [

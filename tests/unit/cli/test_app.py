@@ -291,3 +291,27 @@ def test_errors_of_the_system_name_the_file(tmp_path: Path) -> None:
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith(f"silohash: {tmp_path}/xxx")
     assert said.err.endswith("could not be read or written (File name too long). Check the path.\n")
+
+
+@pytest.mark.parametrize(("package", "extra"), [("torch", "train"), ("h5py", "matlab")])
+def test_a_missing_optional_package_is_named_with_its_extra(
+    package: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise ModuleNotFoundError(f"No module named '{package}.part'", name=f"{package}.part")
+
+    monkeypatch.setattr(sys.modules["silohash.cli.app"], "app", fails)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    expected = f"silohash: This command needs {package}, which is not installed: pip install 'silohash[{extra}]'\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_another_missing_module_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise ModuleNotFoundError("No module named 'silohash.gone'", name="silohash.gone")
+
+    monkeypatch.setattr(sys.modules["silohash.cli.app"], "app", fails)
+    with pytest.raises(ModuleNotFoundError):
+        main()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.config.load import check_section, load_config, load_resolved, read_config
+from silohash.config.load import cards_of, check_section, load_config, load_resolved, read_config
 from silohash.config.sections import EvaluateConfig
 from silohash.config.toml import to_toml
 from silohash.types import UserError
@@ -280,3 +280,16 @@ def test_names_of_methods_are_checked_before_the_methods_are_made() -> None:
     with pytest.raises(UserError, match='There is no federated method "fedavgg"'):
         read_config({**GLYPHS, "federated": {"name": "fedavgg"}})
     assert read_config({**GLYPHS, "local": {"anchors": 0}}).local.name == "dcmh"
+
+
+@pytest.mark.parametrize(
+    ("federated", "keys"),
+    [
+        ({"name": "moon"}, ["dcmh", "moon"]),
+        ({"name": "compose"}, ["dcmh", "compose", "fedprox", "moon"]),
+        ({"name": "compose", "methods": [{"name": "fedhap"}, {"name": "fedhap"}]}, ["dcmh", "compose", "fedhap"]),
+    ],
+)
+def test_cards_of_the_methods_are_read_without_making_them(federated: dict[str, object], keys: list[str]) -> None:
+    config = read_config({"data": {"name": "glyphs"}, "local": {"name": "dcmh"}, "federated": federated})
+    assert [card.key for card in cards_of(config)] == keys
