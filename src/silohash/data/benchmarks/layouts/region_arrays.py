@@ -13,6 +13,7 @@ from silohash.data.archive import Features
 from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.protocols.contents import Contents
+from silohash.files import read_npy
 from silohash.types import UserError
 
 CAPTIONS_PER_PICTURE = 5
@@ -111,10 +112,7 @@ def _read_captions(path: Path) -> list[str]:
 
 
 def _map_features(path: Path) -> np.ndarray:
-    try:
-        features: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"{path} is damaged or not a plain NumPy file ({error}). {reading.RESTORE}") from error
+    features = read_npy(path, mapped=True, remedy=reading.RESTORE, missing=reading.RESTORE)
     if features.ndim != 3 or features.dtype.kind != "f":
         raise UserError(
             f"{path} holds {features.dtype} of shape {features.shape}; it needs real numbers of shape (pictures, "
