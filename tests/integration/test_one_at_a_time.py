@@ -101,6 +101,7 @@ def test_while_a_run_is_trained_no_other_command_writes_to_it(archive: Path, tmp
         process.wait()
     refused(silohash("train", config, "--out", out), "already holds a run", f"silohash resume {out}")
     refused(silohash("evaluate", out), "has no trained model yet")
+    assert not (out / "results.csv").exists()
 
 
 def test_a_run_is_searched_while_another_process_writes_to_it(copy: Run) -> None:

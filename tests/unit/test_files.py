@@ -442,6 +442,7 @@ MINE = f"{os.getpid()}.{files.WRITER}.1"
 @pytest.mark.parametrize(
     "name",
     [f".a.txt.{DEAD}.7.part", f".a.txt.{DEAD}.{files.WRITER}.7.part", f".model.{os.getpid()}.{files.HOST}-1f.7.part"],
+    ids=["an old name", "a number that is not in use", "a number that is used again"],
 )
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_parts_of_ended_processes_are_removed(tmp_path: Path, name: str, kind: str) -> None:
@@ -466,7 +467,9 @@ def test_parts_of_ended_processes_are_removed(tmp_path: Path, name: str, kind: s
         f".a.{DEAD}.7.parts",
         ".part",
     ],
-)
+    ids=["this process", "another process", "another process of that number", "another machine", "no dot", "no thread",
+         "another ending", "no name"],
+)  # fmt: skip
 def test_parts_that_may_be_in_use_and_other_files_stay(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")
     files.remove_leftovers(tmp_path)
@@ -507,6 +510,7 @@ def test_a_replaced_folder_is_removed_once_the_new_one_is_in_place(tmp_path: Pat
 
 def test_leftovers_in_a_folder_that_cannot_be_read_are_ignored(tmp_path: Path) -> None:
     files.remove_leftovers(tmp_path / "missing")
+    assert names(tmp_path) == []
 
 
 def test_writing_removes_the_leftovers_of_a_killed_process(tmp_path: Path) -> None:

@@ -294,7 +294,7 @@ class TrainedRun:
             One row per evaluation, task and measure.
 
         Raises:
-            UserError: if the run has no model, or its archive has no labels or queries.
+            UserError: if the run does not have a model, or its archive lacks labels or queries.
         """
         from silohash.runtime.evaluation import evaluate_run
 

@@ -40,7 +40,7 @@ def install(model: nn.Module, params: Arrays) -> None:
     """Copy named arrays into a model. Parameters that are not among the arrays keep their values.
 
     Raises:
-        KeyError: If the model has no parameter of that name.
+        KeyError: If the model does not have a parameter of that name.
     """
     state = model.state_dict()
     for name, array in params.items():

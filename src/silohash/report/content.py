@@ -28,7 +28,7 @@ class ExampleItem:
         item_id: the item's id.
         silo: the name of the silo that holds the item.
         text: the item's text, possibly shortened; empty if it has none.
-        picture: a thumbnail as a ``data:`` URI; empty if the item has no picture.
+        picture: a thumbnail as a ``data:`` URI; empty if the item does not have a picture.
         labels: the names of the item's labels.
     """
 

@@ -40,6 +40,7 @@ def test_tables_are_toml_and_state_the_size_of_every_download_once(name: str) ->
 def test_sizes_have_units() -> None:
     (_, clip_words, _), (_, again, _) = feature_tables(BACKBONES["clip"], BOTH)
     assert "Then 605 MB are fetched from huggingface.co/laion/CLIP-ViT-B-32-laion2B-s34B-b79K" in clip_words[1]
+    assert "Then 1.7 GB are" in feature_tables(BACKBONES["clip-large"], BOTH)[0][1][1]
     assert again == ["The same network, which is downloaded only once."]
     (_, small, _), (_, texts, _) = feature_tables(BACKBONES["dinov2+minilm"], BOTH)
     assert "Then 88 MB are fetched from huggingface.co/facebook/dinov2-small" in small[1]
