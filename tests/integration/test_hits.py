@@ -21,32 +21,10 @@ from silohash.features.text import BagOfWords
 from silohash.report.headline import headline
 from silohash.report.tables import read_results
 from silohash.types import UserError
+from tests.pictures import COLORS, small_config
 from tests.runs import Said, silohash, write_metadata
 
-COLORS = {"red": (220, 30, 30), "green": (30, 180, 40), "blue": (30, 40, 220), "yellow": (230, 220, 30)}
-CONFIG = """
-[data]
-path = "photos"
-[features]
-image = { kind = "pixels", size = 16 }
-[model]
-hidden = 32
-dropout = 0.0
-[partition]
-silos = 2
-[local]
-bits = 32
-[federated]
-rounds = 6
-local_epochs = 5
-[train]
-batch = 8
-learning_rate = 0.003
-device = "cpu"
-threads = 1
-[evaluate]
-validation = 0
-"""
+CONFIG = small_config("photos", rounds=6, local_epochs=5)
 
 
 def photograph(path: Path, color: str, seed: int) -> None:

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image, ImageDraw
 
 from silohash.report.tables import read_results
+from tests.pictures import COLORS, small_config
 from tests.runs import silohash, write_metadata
 
-COLOURS = {"red": (220, 30, 30), "green": (30, 180, 40), "blue": (30, 40, 220), "yellow": (230, 220, 30)}
 SHAPES = ("circle", "square")
 
 
@@ -21,7 +21,7 @@ def draw(path: Path, colour: str, shape: str, seed: int) -> None:
     picture = Image.fromarray(generator.integers(90, 130, (40, 40, 3), dtype=np.uint8))
     x, y = (int(value) for value in generator.integers(0, 12, 2))
     pen = ImageDraw.Draw(picture)
-    (pen.ellipse if shape == "circle" else pen.rectangle)([x, y, x + 26, y + 26], fill=COLOURS[colour])
+    (pen.ellipse if shape == "circle" else pen.rectangle)([x, y, x + 26, y + 26], fill=COLORS[colour])
     picture.save(path)
 
 
@@ -31,36 +31,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pictures" / "files").mkdir(parents=True)
     rows = []
     for number in range(20):
-        colour, shape = list(COLOURS)[number % 4], SHAPES[(number // 4) % 2]
+        colour, shape = list(COLORS)[number % 4], SHAPES[(number // 4) % 2]
         name = f"files/{number}.png"
         draw(folder / "pictures" / name, colour, shape, number)
         rows.append({"file_name": name, "text": f"one {colour} {shape}", "labels": f"{colour}|{shape}"})
     write_metadata(folder / "pictures", rows)
-    (folder / "run.toml").write_text(
-        """
-        [data]
-        path = "pictures"
-        [features]
-        image = { kind = "pixels", size = 16 }
-        [model]
-        hidden = 32
-        dropout = 0.0
-        [partition]
-        silos = 2
-        [local]
-        bits = 32
-        [federated]
-        rounds = 15
-        local_epochs = 6
-        [train]
-        batch = 8
-        learning_rate = 0.003
-        device = "cpu"
-        threads = 1
-        [evaluate]
-        validation = 0
-        """
-    )
+    config = small_config("pictures", rounds=15, local_epochs=6)
+    (folder / "run.toml").write_text(config, encoding="utf-8")
     draw(folder / "asked.png", "red", "circle", 99)
     return folder
 

@@ -18,10 +18,10 @@ import pytest
 from PIL import Image
 
 from silohash.optional import EXTRAS
+from tests.pictures import COLORS
 from tests.plain_install import plain_install
 from tests.runs import silohash, tiny_config, write_metadata
 
-COLORS = {"red": (220, 30, 30), "green": (30, 180, 40), "blue": (30, 40, 220)}
 SLOW_TO_IMPORT = ("torch", "numba", "scipy", "pyarrow", "matplotlib", "sklearn", "silohash.config.load")
 """Modules that a search must not import, because it would spend most of its time on them."""
 
