@@ -133,6 +133,8 @@ class Phase:
         model: The network that is trained.
         epochs: Number of passes over the rows.
         rows: The silo's rows that are used for training, or None for all.
+        hides_other_rows: Whether the local method sees only ``rows``. If not, it may also compare a batch with the silo's
+            other pairs.
         regularize: Whether the federated method's loss terms are added to the local ones.
         begin: Called at the start of the phase.
     """
@@ -141,6 +143,7 @@ class Phase:
     model: torch.nn.Module
     epochs: int
     rows: Rows | None = None
+    hides_other_rows: bool = False
     regularize: bool = True
     begin: Callable[[], None] | None = None
 

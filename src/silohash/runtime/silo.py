@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -25,7 +25,7 @@ from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.local.base import LocalMethod, SiloData, SiloState
 from silohash.models.parameters import install, params_of
 from silohash.models.towers import Adapted
-from silohash.types import Arrays, Phase, Step, Terms
+from silohash.types import Arrays, PairBatch, Phase, Step, Terms
 
 TaskKind = Literal["train", "finish", "validate", "deploy"]
 
@@ -200,7 +200,8 @@ def _run_phase(
     auxiliary_rate = federated.auxiliary_learning_rate or rate
     auxiliary_optimizer = torch.optim.Adam(auxiliary, lr=auxiliary_rate, fused=True) if auxiliary else None
     adapted = Adapted(model, federated, context.payload.extras)
-    context.local.init_state(adapted, context.data, context.state)
+    data, renumbered = local_view(phase, context.data)
+    context.local.init_state(adapted, data, context.state)
     means = _Means()
     for epoch in range(phase.epochs):
         means = _Means()
@@ -209,20 +210,33 @@ def _run_phase(
             for step in steps:
                 with autocast(settings.precision, rows.device):
                     outputs = adapted(batch, step.modalities)
-                terms = context.local.terms(step, outputs, batch, context.state)
+                terms = context.local.terms(step, outputs, renumbered(batch), context.state)
                 if phase.regularize:
                     terms = {**terms, **federated.regularizer(context, batch, outputs)}
                 if terms:
                     _step(terms, optimizers[step.name], settings, means)
                     context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
-                    context.local.record(step, outputs, batch, context.state)
+                    context.local.record(step, outputs, renumbered(batch), context.state)
                 if auxiliary_optimizer is not None:
                     auxiliary_terms = federated.auxiliary_step(context, batch, outputs)
                     if auxiliary_terms:
                         _step(auxiliary_terms, auxiliary_optimizer, settings, _Means())
-        context.local.end_epoch(adapted, context.data, context.state)
+        context.local.end_epoch(adapted, data, context.state)
         epoch_done(epoch + 1)
     return means.values()
+
+
+def local_view(phase: Phase, data: SiloData) -> tuple[SiloData, Callable[[PairBatch], PairBatch]]:
+    """Return the pairs that the local method sees in a phase, and a function that renumbers the rows of a batch to match.
+
+    Args:
+        phase: the phase. If it hides other rows, the local method sees only the phase's rows, in ascending order.
+        data: the silo's training pairs.
+    """
+    if phase.rows is None or not phase.hides_other_rows:
+        return data, lambda batch: batch
+    rows = torch.from_numpy(np.sort(phase.rows)).to(data.has_image.device)
+    return data.take(rows), lambda batch: replace(batch, row=torch.searchsorted(rows, batch.row))
 
 
 def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainConfig, means: _Means) -> None:

@@ -21,6 +21,7 @@ from silohash.runtime.silo import (
     batches,
     finish_silo,
     learning_rate,
+    local_view,
     make_context,
     make_optimizer,
     step_norm,
@@ -87,6 +88,20 @@ def test_batches_of_a_phase_with_rows_of_its_own() -> None:
     some = Phase("train", here.model, 1, rows=np.array([3, 4, 29]))
     assert sorted(torch.cat(list(batches(here, some, settings, 0))).tolist()) == [3, 4, 29]
     assert list(batches(here, replace(some, rows=np.zeros(0, np.int64)), settings, 0)) == []
+
+
+def test_the_local_method_sees_all_pairs_unless_the_phase_hides_some() -> None:
+    data = silo_data(30)
+    phase = Phase("train", context().model, 1, rows=np.array([29, 3, 7]))
+    batch = data.batch(torch.tensor([7, 29]))
+    seen, renumbered = local_view(phase, data)
+    assert seen is data
+    assert renumbered(batch) is batch
+    seen, renumbered = local_view(replace(phase, hides_other_rows=True), data)
+    assert len(seen) == 3
+    assert torch.equal(seen.text, data.text[[3, 7, 29]])
+    assert renumbered(batch).row.tolist() == [1, 2]
+    assert torch.equal(renumbered(batch).text, seen.text[[1, 2]])
 
 
 def test_learning_rate_falls_to_a_tenth_on_a_half_cosine() -> None:

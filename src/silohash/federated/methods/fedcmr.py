@@ -2,7 +2,8 @@
 
 The hash layer takes the place of the paper's layer that forms the common space. The server weights silos by their data
 and their training loss. A silo adds a part of its previous update to the layer it receives, and afterwards improves its
-own model on held-out pairs.
+own model on held-out pairs. The phase that trains the shared layer does not use these pairs in any way, so the local
+method does not compare a batch with them either.
 
 ===========  ==============================  ===================================================
 paper        code                            meaning
@@ -72,8 +73,8 @@ class FedCMRParams(MethodParams):
     """Fraction of the silo's previous update that is added to the shared layer (gamma in the paper), between -1 and 1.
     At 0 none is added."""
     enhance_fraction: float = Field(default=0.2, ge=0, lt=1)
-    """Share of the silo's pairs held out to improve the silo's own model after its update, from 0 to below 1. At 0
-    this phase is skipped."""
+    """Share of the silo's pairs held out to improve the silo's own model after its update, from 0 to below 1. The update
+    itself does not use these pairs. At 0 this phase is skipped."""
     share: Literal["hash", "all"] = "hash"
     """Shared parameters: the hash layers (`hash`) or all parameters (`all`)."""
 
@@ -121,7 +122,10 @@ class FedCMR(FederatedMethod):
         context.keep("start", {name: context.model.state_dict()[name] for name in context.payload.params})
         order = torch.randperm(len(context.data), generator=context.generator).numpy()
         held = round(self.params.enhance_fraction * len(order)) if len(order) > 1 else 0
-        phases = [Phase(name="train", model=context.model, epochs=context.epochs, rows=np.sort(order[held:]))]
+        trained = np.sort(order[held:])
+        phases = [
+            Phase(name="train", model=context.model, epochs=context.epochs, rows=trained, hides_other_rows=held > 0)
+        ]
         if held:
             phases.append(
                 Phase(

@@ -13,11 +13,8 @@ from silohash.federated.base import ServerState
 from silohash.federated.methods.fedcmr import CARD, FedCMR, FedCMRParams, data_share, loss_term
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet, hash_layers
-from tests.runs import (
-    model_spec,
-    prepared,
-    run_loop,
-)
+from silohash.runtime.silo import train_silo
+from tests.runs import loop_config, model_spec, prepared, run_loop
 from tests.unit.federated.helpers import BITS, INFO, accepts, context_of, fresh_server, silo_context, traits_of
 
 
@@ -152,6 +149,38 @@ def test_the_update_is_that_before_the_own_model_is_improved() -> None:
     assert all(np.array_equal(array, before[n]) for n, array in update.params.items())
     method.personalize(context)
     np.testing.assert_allclose(params_of(context.model)["image.hash.bias"], before["image.hash.bias"] + 1.0, rtol=1e-5)
+
+
+def test_held_out_pairs_have_no_influence_on_the_update() -> None:
+    updates = []
+    for spoiled in (False, True):
+        method = FedCMR(FedCMRParams(weighting="uniform"))
+        server = fresh_server(method)
+        context = context_of(server)
+        context.initial = params_of(context.model)
+        held = method.begin_round(replace(context, generator=torch.Generator().manual_seed(5)))[1].rows
+        if spoiled:
+            labels, text = context.data.labels.clone(), context.data.text.clone()
+            labels[held], text[held] = 1.0 - labels[held], 100.0
+            context.data = replace(context.data, labels=labels, text=text)
+        context.generator = torch.Generator().manual_seed(5)
+        train_silo(context, method, loop_config(batch=4))
+        updates.append((context.kept("end"), context.kept("model")))
+    (clean, improved), (other, spoiled_model) = updates
+    assert all(np.array_equal(array, other[name]) for name, array in clean.items())
+    assert any(not np.array_equal(array, spoiled_model[name]) for name, array in improved.items())
+
+
+def test_the_own_model_is_improved_beside_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = FedCMR(FedCMRParams(weighting="uniform"))
+    context, seen = context_of(fresh_server(method)), []
+    context.initial = params_of(context.model)
+    start = context.local.init_state
+    monkeypatch.setattr(
+        context.local, "init_state", lambda model, data, state: seen.append(len(data)) or start(model, data, state)
+    )
+    train_silo(context, method, loop_config(batch=4))
+    assert seen == [16, 20]
 
 
 def test_card_and_traits() -> None:
