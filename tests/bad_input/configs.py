@@ -112,7 +112,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "nonsense": ("section.key=value",),
     "=3": ("section.key=value",),
     "train..batch=3": ("section.key=value",),
-    "seed.x=3": ("seed: input should be a valid integer",),
+    "seed.x=3": ("seed: the value must be a whole number (got {x = 3}). Write seed = 0.",),
 }
 """A value of ``--set`` -> words of its refusal."""
 

@@ -101,6 +101,7 @@ def sweep(
     The figures are plotted over the values.
     """
     with spinner("Reading the config"):
+        from silohash.config.load import OverrideError
         from silohash.study.config import make_study
 
     axes = [_axis(text) for text in over]
@@ -114,7 +115,17 @@ def sweep(
     }
     config = make_study(value, where="sweep", overrides=[*(set_ or []), *(SMOKE if smoke else ())])
     folder = out or Path("studies") / f"{recipe.stem}-sweep"
-    _run(config, folder, only=[], smoke=smoke, fresh=fresh, tables_only=False, as_json=as_json)
+    try:
+        _run(config, folder, only=[], smoke=smoke, fresh=fresh, tables_only=False, as_json=as_json)
+    except OverrideError as error:
+        key, _, setting = error.override.partition("=")
+        option = "--set" if key in config.set else "--over"
+        raise UserError(f'{option} "{key}={_unquoted(setting)}": {error.reason}') from error
+
+
+def _unquoted(setting: str) -> str:
+    """Return a value as it is typed after ``--set``: a string of TOML without its quotation marks."""
+    return setting[1:-1] if setting.startswith('"') and setting.endswith('"') else setting
 
 
 def _axis(text: str) -> dict[str, Any]:
@@ -122,6 +133,7 @@ def _axis(text: str) -> dict[str, Any]:
     from silohash.config.load import read_override
 
     key, equals, values = text.partition("=")
+    equals = equals if all(key.strip().split(".")) else ""
     listed = read_override(f"{key}=[{values}]")[1] if equals and values.strip() else None
     if isinstance(listed, str):  # words without quotes, such as names of methods
         listed = [read_override(f"{key}={part}")[1] for part in values.split(",")]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from silohash.config.sections import FederatedConfig, LocalConfig, RunConfig, Section
+from silohash.config.wrong_types import missing, wrong_type
 from silohash.features.network import NETWORK_FILES
 from silohash.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
 from silohash.files import read_toml
@@ -44,6 +45,20 @@ class WrongValueError(UserError):
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
         self.key = key
+
+
+class OverrideError(UserError):
+    """An override of a config cannot be used.
+
+    Attributes:
+        override: the override, such as ``train.batch=0``.
+        reason: what is wrong with it, as a sentence.
+    """
+
+    def __init__(self, override: str, reason: str, *, place: str = "--set ") -> None:
+        super().__init__(f'{place}"{override}": {reason}')
+        self.override = override
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -124,7 +139,7 @@ def read_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
         for section, registry, chosen in _methods_of(config):
             _check_name(registry, section, chosen)
     except ValidationError as error:
-        raise _located(_wrong_value(error), _name_of(source), overrides) from error
+        raise _located(_wrong_value(error, RunConfig), _name_of(source), overrides) from error
     except WrongValueError as error:
         raise _located(error, _name_of(source), overrides) from error
     return config
@@ -159,7 +174,7 @@ def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserErro
     for override in reversed(overrides):
         name = override.partition("=")[0].strip()
         if key and (f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.")):
-            return UserError(f'--set "{override}": {message.removeprefix(f"{name}: ")}')
+            return OverrideError(override, message.removeprefix(f"{name}: "))
     return UserError(f"{where}: {message}")
 
 
@@ -203,7 +218,7 @@ def check_section(section: type[_Section], value: Mapping[str, Any], *, where: s
     try:
         return section.model_validate(value)
     except ValidationError as error:
-        raise _wrong_value(error, prefix=where, known=list(section.model_fields)) from error
+        raise _wrong_value(error, section, prefix=where, known=list(section.model_fields)) from error
 
 
 def read_override(override: str) -> tuple[str, Any]:
@@ -237,7 +252,7 @@ def _override(value: dict[str, Any], override: str) -> None:
     for part in parts[:-1]:
         value = value.setdefault(part, {})
         if not isinstance(value, dict):
-            raise UserError(f'--set "{override}": "{part}" is a value, not a table. Set "{part}" itself.')
+            raise OverrideError(override, f'"{part}" is a value, not a table. Set "{part}" itself.')
     value[parts[-1]] = new
 
 
@@ -280,6 +295,7 @@ def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _method(registry: Registry, section: str, config: LocalConfig | FederatedConfig) -> Any:  # noqa: ANN401  a class of the family
     _check_name(registry, section, config)
     kind = registry.resolve(config.name)
+    _check_card(registry, section, config.name)
     preset = current_preset(config.preset, kind.presets)
     if preset not in kind.presets:
         raise WrongValueError(
@@ -294,7 +310,17 @@ def _method(registry: Registry, section: str, config: LocalConfig | FederatedCon
             _method(registry, f"{section}.methods.{number}", member)
         return kind(params)
     except ValidationError as error:
-        raise _wrong_value(error, prefix=section, known=known) from error
+        raise _wrong_value(error, kind.Params, prefix=section, known=known) from error
+
+
+def _check_card(registry: Registry, section: str, name: str) -> None:
+    """Check that a method that an installed package adds has a card, which the report of the run needs."""
+    if name in registry.table:
+        return
+    try:
+        registry.card(name)
+    except UserError as error:
+        raise WrongValueError(f"{section}.name", str(error)) from error
 
 
 def _check_name(registry: Registry, section: str, config: LocalConfig | FederatedConfig) -> None:
@@ -310,26 +336,32 @@ def _name_of(source: Source) -> str:
     return str(source) if isinstance(source, Path) else "the config"
 
 
-def _wrong_value(error: ValidationError, *, prefix: str = "", known: Sequence[str] = ()) -> WrongValueError:
+def _wrong_value(
+    error: ValidationError, model: type[BaseModel], *, prefix: str = "", known: Sequence[str] = ()
+) -> WrongValueError:
     """Return the error about the first value that is wrong."""
-    path = [str(part) for part in error.errors()[0]["loc"]]
-    key = ".".join([prefix, *path] if prefix else path)
-    return WrongValueError(key, _explain(error, key, path, known))
-
-
-def _explain(error: ValidationError, key: str, path: Sequence[str], known: Sequence[str]) -> str:
-    """Return the first thing that is wrong, in one sentence."""
     first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    key = ".".join([prefix, *path] if prefix else path)
     if first["type"] == "extra_forbidden":
-        names = known or _keys_at(path[:-1])
-        there = f" The known keys are: {', '.join(names)}." if names else ""
-        return f'unknown key "{key}"{suggestion(path[-1], names)}.{there}'
-    if first["type"] == "missing":
-        example = ', for example: [data] with name = "glyphs"' if key == "data" else ""
-        return f"{'[data]' if key == 'data' else key} is missing. Add it{example}."
-    message = first["msg"].removeprefix("Value error, ")
-    shown = first.get("input")
-    seen = f" (got {shown!r})" if isinstance(shown, str | int | float | bool | None) else ""
+        return WrongValueError(key, _unknown_key(key, known or _keys_at(path[:-1])))
+    return WrongValueError(key, _explain(first, key, model))
+
+
+def _unknown_key(key: str, known: Sequence[str]) -> str:
+    """Return the message about a key that does not exist."""
+    there = f" The known keys are: {', '.join(known)}." if known else ""
+    return f'unknown key "{key}"{suggestion(key.split(".")[-1], known)}.{there}'
+
+
+def _explain(error: Mapping[str, Any], key: str, model: type[BaseModel]) -> str:
+    """Return what is wrong with a value, and what to write if its type is wrong."""
+    if error["type"] == "missing":
+        return '[data] is missing. Add it, for example: [data] with name = "glyphs".' if key == "data" else missing(key)
+    if sentences := wrong_type(error, key, model):
+        return f"{key}: {sentences}"
+    message, value = error["msg"].removeprefix("Value error, "), error.get("input")
+    seen = f" (got {value!r})" if isinstance(value, str | int | float | bool | None) else ""
     return f"{key}: {message[0].lower()}{message[1:].removesuffix('.')}{seen}."
 
 

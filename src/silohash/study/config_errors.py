@@ -7,7 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from silohash.config.wrong_types import wrong_type
 from silohash.registry import suggestion
+
+UNION = ("int", "float")
+"""Last part of a location if none of the types of a value applies, such as those of a number."""
 
 
 def explain(
@@ -21,7 +25,7 @@ def explain(
         model: the model of the whole file.
         models: name of a table in the file -> its model.
     """
-    first = error.errors()[0]
+    first, root = error.errors()[0], model
     places, keys = _location(first["loc"], value)
     for part in first["loc"]:
         model = models.get(part, model)
@@ -32,7 +36,11 @@ def explain(
         return f'{where}unknown key "{key}"{suggestion(str(keys[-1]), known)}; known: {", ".join(known)}.'
     if first["type"] == "missing":
         return f'{where}"{key}" is missing.'
-    return where + _message(first, key)
+    if first["loc"] and first["loc"][-1] in UNION:
+        first, keys = {**first, "type": "float_type"}, keys[:-1]
+        key = ".".join(str(part) for part in keys)
+    sentences = wrong_type(first, key or ".".join(str(part) for part in first["loc"][-2:]), root)
+    return f"{where}{key}{': ' if key else ''}{sentences}" if sentences else where + _message(first, key)
 
 
 def _location(loc: tuple[int | str, ...], value: Mapping[str, Any]) -> tuple[list[str], list[int | str]]:

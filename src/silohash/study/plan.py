@@ -14,7 +14,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-from silohash.config.load import load_config
+from silohash.config.load import OverrideError, load_config
 from silohash.config.sections import RunConfig
 from silohash.config.toml import toml_value
 from silohash.evaluate.measures import Measure
@@ -150,14 +150,17 @@ def _load(config: StudyConfig, choices: Choices, recipe: Path | None, values: Ma
     try:
         return load_config({} if recipe is None else recipe, texts)
     except UserError as error:
-        message = str(error).removeprefix("--set ")  # the settings are those of the study's file
+        override, reason = getattr(error, "override", ""), getattr(error, "reason", str(error))
+        message = f'"{override}": {reason}' if override else reason
         blamed = [
             _place(axis, choice)
             for axis, choice in _by_axis(config, choices).items()
             if _is_blamed(choice, recipe, message)
         ]
         where = blamed[-1] if blamed else ", ".join(f"{axis} {choice}" for axis, choice in choices.items())
-        raise UserError(f"{where}: {message}") from error
+        raise (
+            OverrideError(override, reason, place=f"{where}: ") if override else UserError(f"{where}: {message}")
+        ) from error
 
 
 def _is_blamed(choice: Choice, recipe: Path | None, message: str) -> bool:

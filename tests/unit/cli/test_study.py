@@ -45,6 +45,32 @@ def test_axis_of_a_sweep(text: str, values: list[Any]) -> None:
     assert command._axis(text) == {"name": key, "key": key, "values": values}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("--over", "local.bits=16,abc"),
+            '--over "local.bits=abc": the value must be a whole number (got "abc"). Write bits = 64.',
+        ),
+        (
+            ("--over", "local.bits=16,32", "--set", "train.batch=abc"),
+            '--set "train.batch=abc": the value must be a whole number (got "abc"). Write batch = 128.',
+        ),
+        (
+            ("--over", "federated.robust=median,clip"),
+            '--over "federated.robust=median": the value must be a table (got "median"). Write robust = {rule = "median"}.',
+        ),
+        (("--over", "local.bitss=1,2"), '--over "local.bitss=1": unknown key "local.bitss" (did you mean "bits"?).'),
+        (("--over", ".=1,2"), '--over ".=1,2" is not of the form section.key=value,value, for example'),
+    ],
+)
+def test_a_wrong_value_of_a_sweep_is_named_by_its_option(tmp_path: Path, arguments: Any, message: str) -> None:
+    said = silohash("sweep", write_config(tmp_path / "run.toml", tmp_path / "a"), *arguments, "--out", tmp_path / "out")
+    assert said.code == 2
+    assert f"silohash: {message}" in said.err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("text", ["local.bits", "local.bits=", "local.bits= "])
 def test_sweep_without_values_is_refused(text: str, tmp_path: Path) -> None:
     said = silohash("sweep", write_config(tmp_path / "run.toml", tmp_path / "a"), "--over", text)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from silohash.config.load import cards_of, check_section, load_config, load_resolved, read_config
+from silohash import registry
+from silohash.config.load import OverrideError, cards_of, check_section, load_config, load_resolved, read_config
 from silohash.config.sections import EvaluateConfig
 from silohash.config.toml import to_toml
+from silohash.registry import AddedMember
 from silohash.types import UserError
 
 GLYPHS = {"data": {"name": "glyphs"}}
@@ -51,7 +53,7 @@ def test_unknown_key_names_the_nearest(section: str | None, typed: str, meant: s
 @pytest.mark.parametrize(
     ("section", "key", "value", "part"),
     [
-        ("train", "batch", "many", "valid integer, unable to parse string as an integer (got 'many')"),
+        ("train", "batch", "many", 'train.batch: the value must be a whole number (got "many"). Write batch = 128.'),
         ("train", "batch", 1, "greater than or equal to 2 (got 1)"),
         ("train", "learning_rate", 0, "greater than 0 (got 0)"),
         ("train", "optimizer", "adm", "'adam', 'adamw' or 'sgd' (got 'adm')"),
@@ -68,7 +70,7 @@ def test_unknown_key_names_the_nearest(section: str | None, typed: str, meant: s
         ("evaluate", "measures", ["mPA@all"], "mPA"),
         ("evaluate", "validation", 1, "less than 1 (got 1)"),
         (None, "seed", -1, "seed: input should be greater than or equal to 0 (got -1)"),
-        (None, "train", 5, "train: input should be a valid dictionary"),
+        (None, "train", 5, "train: the value must be a table (got 5). Write train = {batch = 128}."),
     ],
 )
 def test_wrong_value_is_named_with_what_was_seen(section: str | None, key: str, value: object, part: str) -> None:
@@ -242,7 +244,7 @@ def test_configs_of_earlier_versions_keep_their_preset(name: str, preset: str) -
     ("override", "message"),
     [
         ("train.batch=0", "input should be greater than or equal to 2 (got 0)."),
-        ("federated.rounds=many", "input should be a valid integer"),
+        ("federated.rounds=many", 'the value must be a whole number (got "many"). Write rounds = 20.'),
         ("local.name=dcmhh", 'There is no local method "dcmhh" (did you mean "dcmh"?).'),
         ("federated.name=fedavgg", 'There is no federated method "fedavgg" (did you mean "fedavg"?).'),
         ("local.preset=papre", 'dcmh has no preset "papre" (did you mean "paper"?).'),
@@ -261,6 +263,41 @@ def test_a_wrong_override_is_named_in_place_of_the_file(tmp_path: Path, override
         load_config(file, ["model.hidden=32", override, "evaluate.validation=0"])
     assert str(error.value).startswith(f'--set "{override}": {message}')
     assert "run.toml" not in str(error.value)
+
+
+def test_the_error_of_an_override_holds_its_parts() -> None:
+    with pytest.raises(OverrideError) as error:
+        load_config(GLYPHS, ["train.batch=0"])
+    assert error.value.override == "train.batch=0"
+    assert error.value.reason == "input should be greater than or equal to 2 (got 0)."
+    with pytest.raises(OverrideError, match=r'^--set "seed\.x=3": "seed" is a value, not a table'):
+        load_config({**GLYPHS, "seed": 1}, ["seed.x=3"])
+
+
+@pytest.mark.parametrize("section", ["local", "federated"])
+def test_a_method_of_another_package_without_a_card_is_named(
+    section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = {"local": "local.supervised.dcmh import DCMH", "federated": "federated.methods.fedavg import FedAvg"}[
+        section
+    ]
+    module = f"plain_{section}"
+    (tmp_path / f"{module}.py").write_text(f"from silohash.{base} as Plain\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    added = (AddedMember("plain", f"{module}:Plain", "plain 1"),)
+    monkeypatch.setattr(registry, "added_members", lambda group: added if group == f"silohash.{section}" else ())
+    with pytest.raises(UserError) as error:
+        load_config({**GLYPHS, section: {"name": "plain"}})
+    assert str(error.value) == (
+        f'the config: {module} has no MethodCard with the key "plain", so the {section} method cannot be described. '
+        "Add one there."
+    )
+    card = 'CARD = MethodCard("plain", "A title", "A", "V", 2020, "", "A summary.", supervised=False)'
+    (tmp_path / f"{module}_card.py").write_text(
+        f"from silohash.{base} as Plain\nfrom silohash.types import MethodCard\n\n{card}\n", encoding="utf-8"
+    )
+    added = (AddedMember("plain", f"{module}_card:Plain", "plain 1"),)
+    assert getattr(load_config({**GLYPHS, section: {"name": "plain"}}), section).name == "plain"
 
 
 def test_a_wrong_value_of_the_file_is_not_blamed_on_an_override(tmp_path: Path) -> None:

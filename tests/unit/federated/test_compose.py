@@ -251,7 +251,10 @@ def test_outputs_are_adapted_in_order() -> None:
             'federated.methods.1.preset: fedprox has no preset "papr" (did you',
         ),
         ({"proximal_weight": 1.0}, "federated.methods.1.name is missing. Add it."),
-        ("fedprox", "federated.methods.1: input should be a valid dictionary"),
+        (
+            "fedprox",
+            'federated.methods.1: the value must be a table (got "fedprox"). Write {name = "fedprox"} in the list.',
+        ),
     ],
 )
 def test_what_is_wrong_in_a_member_is_named(method: Any, part: str) -> None:
@@ -259,7 +262,9 @@ def test_what_is_wrong_in_a_member_is_named(method: Any, part: str) -> None:
 
 
 def test_there_must_be_a_member() -> None:
-    assert error_of().startswith("federated.methods: tuple should have at least 1 item")
+    assert error_of().startswith(
+        "federated.methods: the value must be a list with at least one item (got []). Write methods = [{name ="
+    )
 
 
 def test_methods_of_a_config_through_toml_json_and_set(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ Equations (16) and (17) are `FedBiGNNs.weight`; (18) and (19) are `interpolated`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ CARD = MethodCard(
 class FedBiGNNsParams(MethodParams):
     """Parameters of the aggregation of FedBi-GNNs."""
 
-    weighting: str = Field(default="score", pattern="^(score|examples)$")
+    weighting: Literal["score", "examples"] = "score"
     """`score`: weight silos by size times validation score. `examples`: weight them by size alone."""
     local_mix: float = Field(default=0.0, ge=-1, le=1)
     """Share of the silo's own parameters at the start of a round, between -1 and 1. At 0 rounds start from the
