@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -36,11 +36,16 @@ def explain(
         return f'{where}unknown key "{key}"{suggestion(str(keys[-1]), known)}; known: {", ".join(known)}.'
     if first["type"] == "missing":
         return f'{where}"{key}" is missing.'
-    if first["loc"] and first["loc"][-1] in UNION:
-        first, keys = {**first, "type": "float_type"}, keys[:-1]
-        key = ".".join(str(part) for part in keys)
-    sentences = wrong_type(first, key or ".".join(str(part) for part in first["loc"][-2:]), root)
-    return f"{where}{key}{': ' if key else ''}{sentences}" if sentences else where + _message(first, key)
+    return where + _wrong_value(first, keys, root)
+
+
+def _wrong_value(error: Mapping[str, Any], keys: Sequence[int | str], model: type[BaseModel]) -> str:
+    """Return what is wrong with the value at some keys; no keys stand for the list item itself."""
+    if error["loc"] and error["loc"][-1] in UNION:
+        error, keys = {**error, "type": "float_type"}, keys[:-1]
+    key = ".".join(map(str, keys))
+    sentences = wrong_type(error, key or ".".join(map(str, error["loc"][-2:])), model)
+    return f"{key}{': ' if key else ''}{sentences}" if sentences else _message(error, key)
 
 
 def _location(loc: tuple[int | str, ...], value: Mapping[str, Any]) -> tuple[list[str], list[int | str]]:

@@ -80,7 +80,9 @@ def test_value(section: str, key: str, value: object, message: str) -> None:
 def test_section(section: str, value: object, example: str) -> None:
     expected = f"{section}: the value must be a table (got {shown(value)}). Write {example}."
     assert error_of(section, value) == expected
-    load_config({"data": {"name": "glyphs"}} | tomllib.loads(example)) if section != "data" else tomllib.loads(example)
+    written = tomllib.loads(example)
+    assert list(written) == [section]
+    assert section == "data" or load_config({"data": {"name": "glyphs"}, **written}).data.name == "glyphs"
 
 
 @pytest.mark.parametrize("value", ["word", 3, 2.5, True, ["a"], {"x": 1}, []], ids=repr)
@@ -127,7 +129,7 @@ def test_examples_are_accepted(key: str) -> None:
         value = {part: value}
     config = {"data": {"name": "glyphs"}} | value
     config["data"] = {"name": "glyphs"} | config["data"]
-    load_config(config)
+    assert load_config(config).data.name == "glyphs"
 
 
 def test_other_errors_are_left_alone() -> None:

@@ -57,7 +57,8 @@ class Contents:
     def has(self, modality: Modality) -> npt.NDArray[np.bool_]:
         """Return which items have the modality, ``(N,)`` bool.
 
-        An item lacks it if its picture does not have a file name, its text is empty, or none of its features is a finite number.
+        An item lacks it if its picture does not have a file name, its text is empty, or none of its features is a finite
+        number.
         """
         column = self.image if modality == "image" else self.text
         if column is None:
