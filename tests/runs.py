@@ -196,7 +196,7 @@ def prepared(
     single: bool = False, **sections: Mapping[str, Any],
 ) -> Prepared:  # fmt: skip
     """Returns training inputs of made-up silos of some sizes, without an archive."""
-    resolved = load_resolved(tiny(Path("none"), **sections))
+    resolved = load_resolved(tiny(Path("none"), **{"partition": {"silos": len(sizes)}, **sections}))
     total = sum(sizes) + validation * len(sizes)
     data = silo_data(total, single=single, image=image, text=text)
     arrays = {"labels": data.labels, "has_image": data.has_image, "has_text": data.has_text}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from silohash.config.participants import objection_to_config
 from silohash.config.sections import FederatedConfig, LocalConfig, RunConfig, Section
 from silohash.config.wrong_types import missing, wrong_type
 from silohash.features.network import NETWORK_FILES
@@ -191,6 +192,8 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
             section,
             f'{section} has no effect: "{config.federated.name}" does not average parameters. Remove {section}.',
         )
+    if objection := objection_to_config(config):
+        raise WrongValueError("federated.robust", objection)
     rule = robust.model_dump() if robust else {}
     federated.aggregation = robust_aggregation(**rule, weight_cap=config.federated.weight_cap)
     federated.server_optimizer = ServerOptimizer(**server.model_dump()) if server else None

@@ -5,6 +5,7 @@ The docstring under each key becomes its comment in the files that ``silohash ne
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -138,7 +139,8 @@ class RobustConfig(Section):
     of every update."""
     faulty: float = Field(default=0.3, ge=0, lt=0.5)
     """Share of silos that may be faulty, at least 0 and less than 0.5. `trimmed_mean` drops this share of values at
-    each end; `multi_krum` drops this share of silos."""
+    each end. `multi_krum` drops this share of the silos of each round, rounded up to f silos, and needs at least
+    2f + 3 silos per round."""
     clip_factor: float = Field(default=1.0, gt=0)
     """Norm limit of the rule `clip`, as a multiple of the median norm of the updates. Greater than 0."""
 
@@ -183,6 +185,10 @@ class FederatedConfig(Section):
     server: ServerConfig | None = None
     """Server-side optimizer applied to the averaged update, for example { optimizer = "fedavgm" }. The optimizers are
     "fedavgm", "fedadam" and "fedyogi"."""
+
+    def participants(self, silos: int) -> int:
+        """Return how many of the silos take part in each round: the fraction, rounded half up, and at least one."""
+        return max(1, math.floor(self.fraction * silos + 0.5))
 
 
 class TrainConfig(Section):

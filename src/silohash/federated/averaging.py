@@ -81,8 +81,11 @@ def capped_weights(weights: np.ndarray, cap: float) -> np.ndarray:
 Screened: TypeAlias = tuple[list[Message], dict[str, str]]
 """The updates to aggregate, possibly modified, and a remark per affected silo."""
 
-Screen: TypeAlias = Callable[[Arrays, Sequence[Message]], Screened]
-"""A function that inspects the updates before they are averaged, given the current parameters."""
+Screen: TypeAlias = Callable[[Arrays, Sequence[Message], int], Screened]
+"""A function that inspects the updates before they are averaged.
+
+It is given the current parameters, the updates, and the number of silos of the round whose updates were rejected. If it
+returns no update, the round is skipped."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +100,16 @@ class Aggregation:
     average: Average = weighted_average
     screens: tuple[Screen, ...] = ()
 
-    def screened(self, current: Arrays, updates: Sequence[Message]) -> Screened:
-        """Return the updates to aggregate and the remarks of all screens."""
+    def screened(self, current: Arrays, updates: Sequence[Message], rejected: int = 0) -> Screened:
+        """Return the updates to aggregate and the remarks of all screens.
+
+        Args:
+            current: Current parameters.
+            updates: Updates that were not rejected.
+            rejected: Number of silos of the round whose updates were rejected.
+        """
         kept, remarks = list(updates), dict[str, str]()
         for screen in self.screens:
-            kept, found = screen(current, kept)
+            kept, found = screen(current, kept, rejected)
             remarks |= found
         return kept, remarks

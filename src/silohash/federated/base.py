@@ -14,7 +14,7 @@ A method overrides the hooks in which it differs. It never loops over silos, epo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -68,8 +68,8 @@ class ServerState:
 class ServerStep(Protocol):
     """A server-side optimizer (`silohash.federated.server_optimizers`)."""
 
-    def step(self, before: ServerState, after: ServerState) -> ServerState:
-        """Return the next state, given the previous state and the averaged one."""
+    def step(self, before: ServerState, after: ServerState, buffers: Set[str] = frozenset()) -> ServerState:
+        """Return the next state, given the previous state and the averaged one. Buffers remain as averaged."""
         ...
 
 

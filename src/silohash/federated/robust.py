@@ -14,6 +14,7 @@ Gradient Descent", NeurIPS 2017; clipping, Sun et al., "Can You Really Backdoor 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -101,8 +102,11 @@ def delta_of(current: Arrays, update: Message) -> Vector:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def clip_updates(current: Arrays, updates: Sequence[Message], *, factor: float) -> Screened:
-    """Shorten updates to ``factor`` times the median length at most, and report those shortened by more than half."""
+def clip_updates(current: Arrays, updates: Sequence[Message], _rejected: int = 0, *, factor: float) -> Screened:
+    """Shorten updates to ``factor`` times the median length at most, and report those shortened by more than half.
+
+    Rejected updates make no difference.
+    """
     norms = np.asarray([np.linalg.norm(delta_of(current, update)) for update in updates])
     limit = factor * float(np.median(norms[_has_weight(updates)])) if _has_weight(updates).any() else 0.0
     kept, remarks = [], {}
@@ -120,23 +124,53 @@ def clip_updates(current: Arrays, updates: Sequence[Message], *, factor: float) 
     return kept, remarks
 
 
-def multi_krum(current: Arrays, updates: Sequence[Message], *, share: float) -> Screened:
+def faulty_silos(share: float, silos: int) -> int:
+    """Return the number of faulty silos that a share stands for, rounded up.
+
+    Example:
+        >>> faulty_silos(0.3, 10), faulty_silos(0.07, 100), faulty_silos(0.3, 7)
+        (3, 7, 3)
+    """
+    return math.ceil(round(share * silos, 9))
+
+
+def fewest_for_krum(faulty: int) -> int:
+    """Return the fewest silos with which multi-Krum withstands f faulty ones: 2f + 3. Source: Blanchard et al."""
+    return 2 * faulty + 3
+
+
+def multi_krum(current: Arrays, updates: Sequence[Message], rejected: int = 0, *, share: float) -> Screened:
     """Keep the silos whose updates are closest to their neighbors, and report the others.
 
     With n silos of which f may be faulty, a silo's score is the sum of its n - f - 2 smallest squared distances. The n
-    - f lowest scores are kept. Silos without weight are not counted in n. Source: Blanchard et al., section 4.
+    - f lowest scores are kept. Silos without weight are not counted in n. A silo whose update was rejected is one of
+    the f faulty ones of the round. With fewer than 2f + 3 silos the rule guarantees nothing: faulty silos that send the
+    same update are then closer to each other than honest silos are. No update is kept in this case, so that the round
+    is skipped.
+
+    Args:
+        current: Current parameters.
+        updates: Updates that were not rejected.
+        rejected: Number of silos of the round whose updates were rejected.
+        share: Share of the silos of a round that may be faulty.
+
+    Source: Blanchard et al., section 4 and proposition 2.
     """
     weighted = [update for update, has in zip(updates, _has_weight(updates), strict=True) if has]
     count = len(weighted)
-    faulty = int(np.ceil(share * count))
-    if count < 3 or count - faulty < 1:
-        return list(updates), {}
+    faulty = max(0, faulty_silos(share, count + rejected) - rejected)
+    if count < fewest_for_krum(faulty):
+        return [], {"multi_krum": f"{too_few_for_krum(count, faulty)} The round is skipped."}
     squares = _squared_distances(current, weighted)
-    near = max(1, count - faulty - 2)
-    scores = np.sort(squares, axis=1)[:, 1 : near + 1].sum(axis=1)
+    scores = np.sort(squares, axis=1)[:, 1 : count - faulty - 1].sum(axis=1)
     left_out = {weighted[number].sender for number in np.argsort(scores, kind="stable")[count - faulty :]}
     remarks = dict.fromkeys(sorted(left_out), "its update is far from the others and was left out")
     return [update for update in updates if update.sender not in left_out], remarks
+
+
+def too_few_for_krum(count: int, faulty: int) -> str:
+    """Return the sentence about too few silos for multi-Krum."""
+    return f"{count} silos with items take part, but {fewest_for_krum(faulty)} are needed to withstand {faulty} faulty."
 
 
 def _has_weight(updates: Sequence[Message]) -> npt.NDArray[np.bool_]:
@@ -147,7 +181,8 @@ def _has_weight(updates: Sequence[Message]) -> npt.NDArray[np.bool_]:
 def _squared_distances(current: Arrays, updates: Sequence[Message]) -> npt.NDArray[np.float64]:
     """Return squared distances between updates, ``(n, n)``.
 
-    Each is computed over the groups that both silos trained, and scaled up to all groups.
+    Each is computed over the groups that both silos trained, and scaled up to all groups. Two silos without a common
+    group are as far apart as the two that are farthest: nothing shows that they agree.
     """
     groups = sorted({group_of(name) for name in current})
     squares = np.zeros((len(updates), len(updates)))
@@ -161,8 +196,8 @@ def _squared_distances(current: Arrays, updates: Sequence[Message]) -> npt.NDArr
         total += deltas.shape[1]
         sizes += both * deltas.shape[1]
         squares += both * np.asarray([[float(np.square(one - other).sum()) for other in deltas] for one in deltas])
-    far = squares.max(initial=0.0)
-    return np.where(sizes > 0, squares * (total / np.maximum(sizes, 1)), far)
+    scaled = squares * (total / np.maximum(sizes, 1))
+    return np.where(sizes > 0, scaled, scaled.max(initial=0.0))
 
 
 def suspicious_updates(current: Arrays, updates: Sequence[Message]) -> dict[str, str]:

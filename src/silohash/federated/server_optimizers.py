@@ -14,12 +14,14 @@ tau        ``floor``                   keeps the division finite
 =========  ==========================  =======================================
 
 Algorithm 2 of Reddi et al., "Adaptive Federated Optimization" (2021), is `ServerOptimizer`. Server momentum follows Hsu
-et al., "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification" (2019). Integer
-buffers are taken as averaged.
+et al., "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification" (2019). Buffers,
+such as the running statistics of BatchNorm, are not trained by gradients. They remain as averaged: a step beyond the
+average could make a variance negative.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -49,12 +51,18 @@ class ServerOptimizer:
     square_decay: float = 0.99
     floor: float = 1e-3
 
-    def step(self, before: ServerState, after: ServerState) -> ServerState:
-        """Return the state after a server step along the averaged update. Source: algorithm 2."""
+    def step(self, before: ServerState, after: ServerState, buffers: Set[str] = frozenset()) -> ServerState:
+        """Return the state after a server step along the averaged update. Source: algorithm 2.
+
+        Args:
+            before: State before the round.
+            after: State with the averaged parameters and buffers.
+            buffers: Names of the buffers. They remain as averaged, like all integer arrays.
+        """
         params: Arrays = {}
         private = dict(after.private)
         for name, averaged in after.params.items():
-            if not np.issubdtype(averaged.dtype, np.floating):
+            if name in buffers or not np.issubdtype(averaged.dtype, np.floating):
                 params[name] = averaged
                 continue
             update = averaged - before.params[name]

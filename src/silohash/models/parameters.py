@@ -29,6 +29,11 @@ def fixed_buffers(model: nn.Module) -> set[str]:
     }
 
 
+def buffers_of(model: nn.Module) -> frozenset[str]:
+    """Return the names of a model's buffers: arrays that no optimizer trains, such as the statistics of BatchNorm."""
+    return frozenset(model.state_dict()) - frozenset(name for name, _ in model.named_parameters(remove_duplicate=False))
+
+
 def to_array(tensor: Tensor) -> np.ndarray:
     """Return a tensor's values as an array on the CPU, which shares the tensor's memory where possible."""
     array: np.ndarray = tensor.detach().cpu().numpy()

@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from silohash import __version__, seeds
 from silohash.config.load import ResolvedConfig
+from silohash.config.participants import objection_to_silos
 from silohash.config.sections import RunConfig
 from silohash.data.archive import Archive
 from silohash.data.formats.columns import unused_columns
@@ -31,6 +33,7 @@ from silohash.features.truncation import truncation_remark
 from silohash.federated.base import FederationInfo
 from silohash.files import explaining_disk_errors
 from silohash.locks import INPUTS
+from silohash.models.parameters import buffers_of
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.runtime.events import JsonLines, Observer, ProgressReporter
 from silohash.runtime.measurable import check_settings, unmeasured
@@ -118,9 +121,11 @@ def prepare_run(
     """Return a run's training inputs and its fitted featurizers.
 
     Raises:
-        UserError: if the archive does not fit the config or the methods.
+        UserError: if the archive does not fit the config or the methods, or too few silos take part for the robust rule.
     """
     silos = training_silos(archive, parts, resolved)
+    if objection := objection_to_silos(resolved.config, len(silos)):
+        raise UserError(objection)
     features = resolved.config.features
     options: Mapping[Modality, Mapping[str, object]] = {"image": features.image, "text": features.text}
     unfitted: dict[Modality, Featuriser] = {}
@@ -134,6 +139,25 @@ def prepare_run(
     return prepare(archive, silos, fitted, resolved), fitted
 
 
+def round_settings(prepared: Prepared, model: nn.Module) -> RoundSettings:
+    """Return the settings of a run's rounds.
+
+    Args:
+        prepared: the inputs.
+        model: the model that the silos train.
+    """
+    config = prepared.config
+    return RoundSettings(
+        rounds=config.federated.rounds,
+        silos=[name for name, _, _ in prepared.silos],
+        fraction=config.federated.fraction,
+        validate=any(validation for _, _, validation in prepared.silos),
+        seed=config.seed,
+        remarks=prepared.resolved.remarks,
+        buffers=buffers_of(model),
+    )
+
+
 def _train(
     run: Run,
     prepared: Prepared,
@@ -142,17 +166,9 @@ def _train(
     notify: Notify,
 ) -> None:
     resolved, config = prepared.resolved, prepared.config
-    settings = RoundSettings(
-        rounds=config.federated.rounds,
-        silos=[name for name, _, _ in prepared.silos],
-        fraction=config.federated.fraction,
-        validate=any(validation for _, _, validation in prepared.silos),
-        seed=config.seed,
-        remarks=resolved.remarks,
-    )
     recipients = [JsonLines(run.rounds_path), *observers]
     with make_runner(run.folder / INPUTS, prepared) as (runner, worker):
-        state = first_state(run, prepared, worker)
+        settings, state = round_settings(prepared, worker.model), first_state(run, prepared, worker)
         for observer in recipients:
             observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
         progress = ProgressReporter(recipients)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -31,6 +31,7 @@ class RoundSettings:
         validate: whether the silos score the model of every round on queries held back from training.
         seed: seed for the choice of participants.
         remarks: remarks on the whole run, which are reported in the record of the first round.
+        buffers: names of the model's buffers, which a server-side optimizer leaves as averaged.
     """
 
     rounds: int
@@ -39,6 +40,7 @@ class RoundSettings:
     validate: bool = True
     seed: int = 0
     remarks: Sequence[str] = ()
+    buffers: Set[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ def run_rounds(
         rejected = {result.silo: refusal(result, state.server) for result in results}
         usable = _usable_results(results, rejected, number)
         server = replace(state.server, extras={**state.server.extras, **exchange.extras})
-        server, remarks = next_server(server, [result.update for result in usable], federated)
+        updates, rejections = [result.update for result in usable], len(results) - len(usable)
+        server, remarks = next_server(server, updates, federated, rejected=rejections, buffers=settings.buffers)
         state = replace(
             state,
             round=number + 1,
@@ -134,15 +137,32 @@ def _usable_results(results: Sequence[SiloResult], rejected: Mapping[int, str | 
 
 
 def next_server(
-    server: ServerState, updates: Sequence[Message], federated: FederatedMethod
+    server: ServerState,
+    updates: Sequence[Message],
+    federated: FederatedMethod,
+    *,
+    rejected: int = 0,
+    buffers: Set[str] = frozenset(),
 ) -> tuple[ServerState, dict[str, str]]:
-    """Return the next server state, and a remark on each silo whose update looks faulty."""
+    """Return the next server state, and a remark on each silo whose update looks faulty.
+
+    If the robust rule keeps no update, the state does not change, and a remark gives the reason.
+
+    Args:
+        server: the current state.
+        updates: the updates that were not rejected.
+        federated: the federated method.
+        rejected: the number of silos of the round whose updates were rejected.
+        buffers: the names of the model's buffers.
+    """
     origin = federated.origin(server)
     suspicious = suspicious_updates(origin, updates)
-    kept, remarks = federated.aggregation.screened(origin, updates)
+    kept, remarks = federated.aggregation.screened(origin, updates, rejected)
+    if not kept:
+        return server, suspicious | remarks
     after = federated.aggregate(server, kept)
     if federated.server_optimizer is not None:
-        after = federated.server_optimizer.step(server, after)
+        after = federated.server_optimizer.step(server, after, buffers)
     return after, suspicious | remarks
 
 

@@ -9,6 +9,7 @@ import torch
 from silohash import seeds
 from silohash.exchange.message import Message
 from silohash.federated.base import FederationInfo
+from silohash.models.parameters import buffers_of
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, RoundRecord
 from silohash.runtime.prepared import Prepared
@@ -92,7 +93,7 @@ def run_loop(
     worker = Worker(inputs, torch.device("cpu"))
     settings = RoundSettings(
         rounds=stop or inputs.config.federated.rounds, silos=[name for name, _, _ in inputs.silos], fraction=fraction,
-        validate=validate, seed=inputs.config.seed, remarks=inputs.resolved.remarks,
+        validate=validate, seed=inputs.config.seed, remarks=inputs.resolved.remarks, buffers=buffers_of(worker.model),
     )  # fmt: skip
     return run_rounds(
         state or first_state(inputs, worker), federated=inputs.resolved.federated,

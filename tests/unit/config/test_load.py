@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from silohash import registry
-from silohash.config.load import OverrideError, cards_of, check_section, load_config, load_resolved, read_config
+from silohash.config.load import (
+    OverrideError,
+    cards_of,
+    check_section,
+    load_config,
+    load_resolved,
+    read_config,
+)
 from silohash.config.sections import EvaluateConfig
 from silohash.config.toml import to_toml
 from silohash.registry import AddedMember

@@ -106,10 +106,11 @@ def test_an_update_without_weight_does_not_spoil_the_average() -> None:
 def test_screens_are_applied_in_order_and_their_remarks_collected() -> None:
     first, second = update(1.0, 1, 1), update(2.0, 1, 1)
 
-    def drop(current: Any, updates: Any, *, remark: str) -> Any:
-        return updates[1:], {f"{len(updates)}": remark}
+    def drop(current: Any, updates: Any, rejected: int, *, remark: str) -> Any:
+        return updates[1:], {f"{len(updates)}": f"{remark}{rejected}"}
 
     screens = Aggregation(screens=(partial(drop, remark="a"), partial(drop, remark="b")))
-    assert screens.screened({}, [first, second]) == ([], {"2": "a", "1": "b"})
+    assert screens.screened({}, [first, second]) == ([], {"2": "a0", "1": "b0"})
+    assert screens.screened({}, [first, second], 3) == ([], {"2": "a3", "1": "b3"})
     assert Aggregation().screened({}, [first]) == ([first], {})
     assert Aggregation().average is weighted_average

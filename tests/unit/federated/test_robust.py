@@ -17,6 +17,7 @@ from silohash.federated.robust import (
     clip_updates,
     coordinate_median,
     delta_of,
+    faulty_silos,
     mislabeled_silos,
     multi_krum,
     robust_aggregation,
@@ -33,6 +34,7 @@ from tests.runs import (
     first_state,
     prepared,
     run_loop,
+    same_arrays,
 )
 
 CURRENT = {"image.w": np.zeros(3, np.float32), "text.w": np.ones(2, np.float32), "image.steps": np.asarray(3)}
@@ -93,7 +95,59 @@ def test_krum_leaves_out_those_far_from_the_others() -> None:
     kept, remarks = multi_krum(CURRENT, [*far, *near], share=0.3)
     assert {message.sender for message in kept} == {message.sender for message in near}
     assert set(remarks) == {"far-0", "far-1", "far-2"}
-    assert multi_krum(CURRENT, near[:2], share=0.3) == (near[:2], {})
+
+
+@pytest.mark.parametrize(
+    ("silos", "share", "fewest"), [(5, 0.3, 7), (7, 0.3, 9), (8, 0.3, 9), (2, 0.0, 3), (4, 0.2, 5)]
+)
+def test_krum_keeps_no_update_of_too_few_silos(silos: int, share: float, fewest: int) -> None:
+    updates = [update(str(n), [n, 0, 0]) for n in range(silos)]
+    kept, remarks = multi_krum(CURRENT, updates, share=share)
+    assert kept == []
+    assert f"{silos} silos with items take part, but {fewest} are needed" in remarks["multi_krum"]
+
+
+@pytest.mark.parametrize("faulty", [1, 2, 3])
+def test_krum_leaves_out_all_identical_attackers_from_2f_plus_3_silos_on(faulty: int) -> None:
+    count = 2 * faulty + 3
+    generator = np.random.default_rng(faulty)
+    honest = [update(str(n), generator.normal([1, 0, 0], 0.1)) for n in range(count - faulty)]
+    attackers = [update(f"attacker-{n}", [-1, 0, 0]) for n in range(faulty)]
+    kept, remarks = multi_krum(CURRENT, [*attackers, *honest], share=faulty / count)
+    assert kept == honest
+    assert set(remarks) == {message.sender for message in attackers}
+    assert multi_krum(CURRENT, [*attackers, *honest[1:]], share=faulty / count)[0] == []
+
+
+def test_a_rejected_update_is_one_of_the_faulty_ones() -> None:
+    honest = [update(str(n), [1 + 0.01 * n, 0, 0]) for n in range(6)]
+    far = [update(f"far-{n}", [-9, 0, 0]) for n in range(2)]
+    assert multi_krum(CURRENT, [*far, *honest], share=0.3)[0] == []  # 3 of 8 may be faulty, which takes 9
+    assert multi_krum(CURRENT, [*far, *honest], 1, share=0.3)[0] == honest  # 3 of 9, of which one is known
+    assert multi_krum(CURRENT, honest, 4, share=0.3) == (honest, {})
+
+
+@pytest.mark.parametrize(
+    ("share", "silos", "faulty"), [(0.3, 10, 3), (0.3, 7, 3), (0.0, 9, 0), (0.07, 100, 7), (0.1, 3, 1), (0.49, 100, 49)]
+)
+def test_a_share_of_silos_is_rounded_up(share: float, silos: int, faulty: int) -> None:
+    assert faulty_silos(share, silos) == faulty
+
+
+def test_a_round_with_too_few_silos_changes_nothing_and_the_record_says_why() -> None:
+    given = prepared((8,) * 9, federated={"rounds": 2, "robust": {"rule": "multi_krum"}}, validation=2)
+    worker, listener = Worker(given, torch.device("cpu")), Records()
+    start = first_state(given, worker)
+    settings = RoundSettings(rounds=2, silos=[name for name, _, _ in given.silos], fraction=0.6)
+    state = run_rounds(
+        start, federated=given.resolved.federated, runner=InProcess(worker), settings=settings, observers=[listener]
+    )
+    assert same_arrays(state.server.params, start.server.params)
+    for record in listener.records:
+        skipped = [warning for warning in record.warnings if warning.startswith("multi_krum: ")]
+        assert skipped == [
+            "multi_krum: 5 silos with items take part, but 7 are needed to withstand 2 faulty. The round is skipped."
+        ]
 
 
 def test_silos_without_weight_are_not_neighbors() -> None:
@@ -263,15 +317,14 @@ def test_updates_shortened_to_less_than_half_are_reported(length: float, factor:
 
 
 def test_krum_scores_are_sums_over_the_nearest_silos() -> None:
-    positions = [0.0, 1.0, 2.5, 4.5, 20.0, 23.0]
+    positions = [0.0, 1.0, 2.5, 4.5, 5.0, 20.0, 23.0]
     updates = [update(str(n), [value, 0, 0]) for n, value in enumerate(positions)]
-    share = 1 / 3  # two of six may be faulty: each score is the sum of the two smallest squared distances
-    scores = [sum(sorted((x - y) ** 2 for j, y in enumerate(positions) if j != i)[:2]) for i, x in enumerate(positions)]
-    worst = sorted(range(6), key=lambda n: scores[n])[4:]
-    assert set(multi_krum(CURRENT, updates, share=share)[1]) == {str(n) for n in worst} == {"4", "5"}
+    share = 2 / 7  # two of seven may be faulty: each score is the sum of the three smallest squared distances
+    scores = [sum(sorted((x - y) ** 2 for j, y in enumerate(positions) if j != i)[:3]) for i, x in enumerate(positions)]
+    worst = sorted(range(7), key=lambda n: scores[n])[5:]
+    assert set(multi_krum(CURRENT, updates, share=share)[1]) == {str(n) for n in worst} == {"5", "6"}
     tied = [update(str(n), [value, 0, 0]) for n, value in enumerate([0.0, 1.0, 3.0, 3.4, 3.5])]
     assert set(multi_krum(CURRENT, tied, share=0.2)[1]) == {"0"}
-    assert set(multi_krum(CURRENT, tied, share=0.3)[1]) == {"0", "1"}
 
 
 @pytest.mark.parametrize(("length", "reported"), [(4.9, False), (5.1, True)])
@@ -318,7 +371,10 @@ def test_rules_pass_their_settings_on() -> None:
     assert robust_aggregation("trimmed_mean", faulty=0.0).average(CURRENT, updates)["image.w"].tolist() == [8.25] * 3
     ((kept, _),) = [robust_aggregation("clip", clip_factor=2.0).screened(CURRENT, updates)]
     assert kept[3].params["image.w"][0] == pytest.approx(3.0)
-    assert set(robust_aggregation("multi_krum").screened(CURRENT, updates)[1]) == {"2", "3"}
+    seven = [update(str(n), [value] * 3) for n, value in enumerate([0, 1, 2, 30, 1, 2, 1, 1, 2])]
+    assert set(robust_aggregation("multi_krum", faulty=0.1).screened(CURRENT, seven)[1]) == {"3"}
+    assert robust_aggregation("multi_krum").screened(CURRENT, updates)[0] == []
+    assert len(robust_aggregation("multi_krum").screened(CURRENT, seven[1:], 1)[0]) == 6
     heavy = [update("a", [4, 4, 4], weight=9.0), update("b", [0, 0, 0], weight=1.0)]
     assert robust_aggregation().average(CURRENT, heavy)["image.w"].tolist() == pytest.approx([3.6] * 3)
     assert robust_aggregation(weight_cap=0.6).average(CURRENT, heavy)["image.w"].tolist() == pytest.approx([2.4] * 3)
@@ -342,12 +398,10 @@ def test_large_arrays_are_sampled_at_even_spacing(monkeypatch: pytest.MonkeyPatc
     assert robust._inner_products(current, updates)[0].tolist() == [5 + 4 * 81, 13.0]
 
 
-@pytest.mark.parametrize(("share", "left_out"), [(0.3, {"2"}), (0.5, {"1", "2"}), (1.0, set())])
-def test_krum_among_three_silos(share: float, left_out: set[str]) -> None:
+def test_krum_among_three_silos_keeps_all_of_them_if_none_may_be_faulty() -> None:
     updates = [update(str(n), [value, 0, 0]) for n, value in enumerate([0.0, 0.1, 9.0])]
-    kept, remarks = multi_krum(CURRENT, updates, share=share)
-    assert set(remarks) == left_out
-    assert len(kept) == 3 - len(left_out)
+    assert multi_krum(CURRENT, updates, share=0.0) == (updates, {})
+    assert multi_krum(CURRENT, updates, share=0.01)[0] == []
 
 
 def test_squared_distances_are_scaled_to_all_groups() -> None:
@@ -355,7 +409,7 @@ def test_squared_distances_are_scaled_to_all_groups() -> None:
     pictures = replace(pictures, weights={"image": 1.0, "text": 0.0})
     texts = replace(update("c", [0, 0, 0], text=(1, 1)), weights={"image": 0.0, "text": 1.0})
     squares = robust._squared_distances(CURRENT, [both, pictures, texts])
-    far = 25.0  # two silos that trained no group together are as far apart as the farthest
+    far = 25 * 5 / 3  # two silos that trained no group together are as far apart as the farthest, once scaled
     expected = [[0, 25 * 5 / 3, 5 / 2], [25 * 5 / 3, 0, far], [5 / 2, far, 0]]
     np.testing.assert_allclose(squares, expected)
 

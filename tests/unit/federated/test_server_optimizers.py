@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from silohash.federated.base import ServerState
 from silohash.federated.server_optimizers import ServerOptimizer
+from silohash.models.towers import HashNet
 from tests.runs import (
+    WIDTH,
     Records,
     prepared,
     run_loop,
@@ -93,3 +97,52 @@ def test_yogi_keeps_squares_that_fit_exactly() -> None:
     private = {"server/square/image.w": np.asarray([4.0]), "server/mean/image.w": np.asarray([0.0])}
     found = ServerOptimizer("fedyogi").step(before, replace(after, private=private)).private
     assert found["server/square/image.w"].tolist() == [4.0]
+
+
+@pytest.mark.parametrize("name", ["fedavgm", "fedadam", "fedyogi"])
+def test_buffers_take_the_plain_average(name: str) -> None:
+    averages = [{"image.w": 1.0 - n, "image.norm.running_var": variance} for n, variance in enumerate((0.5, 0.1, 0.02))]
+    state = ServerState(params={"image.w": np.asarray([2.0]), "image.norm.running_var": np.asarray([1.0])})
+    for average in averages:
+        after = replace(state, params={n: np.asarray([value]) for n, value in average.items()})
+        state = ServerOptimizer(name, learning_rate=2.0).step(state, after, {"image.norm.running_var"})
+        assert state.params["image.norm.running_var"].tolist() == [average["image.norm.running_var"]]
+        assert state.params["image.w"].tolist() != [average["image.w"]]
+    assert {n for n in state.private if "running_var" in n} == set()
+
+
+class WithStatistics(torch.nn.Module):
+    """A tower whose features are normalized by running statistics."""
+
+    def __init__(self, tower: torch.nn.Module) -> None:
+        super().__init__()
+        self.norm, self.tower = torch.nn.BatchNorm1d(WIDTH), tower
+
+    def forward(self, values: torch.Tensor) -> object:
+        return self.tower(self.norm(values))
+
+
+def test_buffers_of_a_training_take_the_plain_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = HashNet.__init__
+
+    def with_statistics(self: HashNet, *args: object, **named: object) -> None:
+        build(self, *args, **named)
+        for modality in ("image", "text"):
+            setattr(self, modality, WithStatistics(getattr(self, modality)))
+
+    monkeypatch.setattr(HashNet, "__init__", with_statistics)
+    seen: list[dict[str, np.ndarray]] = []
+    step = ServerOptimizer.step
+
+    def noted(self: ServerOptimizer, before: ServerState, after: ServerState, buffers: Set[str]) -> ServerState:
+        found = step(self, before, after, buffers)
+        names = [n for n in after.params if "running" in n]
+        assert len(names) == 4
+        assert all(np.array_equal(found.params[n], after.params[n]) for n in names)
+        seen.append({n: found.params[n] for n in names if n.endswith("running_var")})
+        return found
+
+    monkeypatch.setattr(ServerOptimizer, "step", noted)
+    run_loop(prepared(federated={"rounds": 4, "server": {"optimizer": "fedavgm"}}), validate=False)
+    assert len(seen) == 4
+    assert all((variance > 0).all() for found in seen for variance in found.values())

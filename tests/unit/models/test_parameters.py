@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from silohash.models.parameters import check_fit, fixed_buffers, frozen_copy, install, params_of, to_array
+from silohash.models.parameters import buffers_of, check_fit, fixed_buffers, frozen_copy, install, params_of, to_array
 
 
 class Shifted(nn.Module):
@@ -83,3 +83,9 @@ def test_arrays_of_another_network_do_not_fit() -> None:
     ):
         with pytest.raises(ValueError, match=says):
             check_fit(model, params)
+
+
+def test_buffers_are_the_arrays_that_are_not_trained() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    model[0].requires_grad_(requires_grad=False)
+    assert buffers_of(model) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
