@@ -20,6 +20,7 @@ FEDERATED_METHODS = Registry(
         "fedcafe": "silohash.federated.methods.fedcafe:FedCAFE",
         "fedhap": "silohash.federated.methods.fedhap:FedHAP",
         "fedbignns": "silohash.federated.methods.fedbignns:FedBiGNNs",
+        "fedridge": "silohash.federated.methods.fedridge:FedRidge",
         "compose": "silohash.federated.compose:Compose",
     },
 )

@@ -265,6 +265,17 @@ class FederatedMethod:
         """
         return []
 
+    def check_exchange(self, *, rules: Sequence[str]) -> None:
+        """Check before training that the user allows what silos send.
+
+        Args:
+            rules: Keys of the config that limit or transform updates, of those that are set: ``federated.robust``,
+                ``federated.weight_cap`` and ``federated.server``.
+
+        Raises:
+            UserError: If silos would reveal more than the user allows, or a rule does not apply to what they send.
+        """
+
     def shared_parameters(self, model: nn.Module) -> list[str]:
         """Hook 1, both sides: return the names of the parameters and buffers that silos send."""
         fixed = fixed_buffers(model)

@@ -311,7 +311,7 @@ def check_methods(
     """Check that the archive and the silos have what the methods require.
 
     Raises:
-        UserError: if labels, modalities or validation queries are missing.
+        UserError: if labels, modalities or validation queries are missing, or the user does not allow what silos send.
     """
     config, local, federated = resolved.config, resolved.local, resolved.federated
     labeled = archive.labels is not None and bool(archive.labels.any())
@@ -326,7 +326,20 @@ def check_methods(
             f'"{config.federated.name}" needs {federated.min_modalities} modalities, and archive '
             f'"{archive.card.name}" has {len(featurisers)}. Choose another federated method.'
         )
+    _check_exchange(resolved)
     _check_validation(labeled=labeled and any(len(silo.validation) for silo in silos), resolved=resolved)
+
+
+def _check_exchange(resolved: ResolvedConfig) -> None:
+    """Check that the user allows what silos send, for every member of a composition."""
+    settings, federated = resolved.config.federated, resolved.federated
+    given = {
+        "federated.robust": settings.robust is not None,
+        "federated.weight_cap": settings.weight_cap < 1,
+        "federated.server": settings.server is not None,
+    }
+    for member in getattr(federated, "members", {settings.name: federated}).values():
+        member.check_exchange(rules=[key for key, used in given.items() if used])
 
 
 def _check_validation(*, labeled: bool, resolved: ResolvedConfig) -> None:

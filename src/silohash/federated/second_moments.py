@@ -1,0 +1,147 @@
+"""Second moments and label cross-products of vectors: additive sums whose totals are exact for any partition.
+
+A silo computes the sums of its own items in float64, in blocks of rows. The totals over all silos equal the sums of the
+pooled items up to rounding, so a solution that is computed from them does not depend on how the items are partitioned.
+
+The sums of one silo reveal its items: if it has fewer items than the vectors have dimensions, the second moments span
+exactly its vectors. The server should see them only as totals over the silos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.types import Arrays
+
+Matrix = npt.NDArray[np.float64]
+
+BLOCK_ROWS = 4096
+"""Number of rows that are converted to float64 at a time."""
+
+
+@dataclass(frozen=True)
+class SecondMoments:
+    """Sums over ``n`` items with vectors ``x (D,)`` and multi-hot labels ``y (C,)``, all in float64.
+
+    Attributes:
+        count: ``()``, the number of items.
+        vector_sum: ``(D,)``, sum of x.
+        vector_products: ``(D, D)``, sum of x x^T.
+        label_sum: ``(C,)``, number of items per label.
+        cross_products: ``(D, C)``, sum of x y^T.
+        several_labels: ``()``, the number of items with more than one label.
+    """
+
+    count: Matrix
+    vector_sum: Matrix
+    vector_products: Matrix
+    label_sum: Matrix
+    cross_products: Matrix
+    several_labels: Matrix
+
+    def to_sums(self, name: str) -> Arrays:
+        """Return the sums as arrays under ``NAME/``. Of the symmetric products only the upper triangle is included."""
+        upper = np.triu_indices(len(self.vector_sum))
+        return {
+            f"{name}/count": self.count,
+            f"{name}/vector_sum": self.vector_sum,
+            f"{name}/vector_products": self.vector_products[upper],
+            f"{name}/label_sum": self.label_sum,
+            f"{name}/cross_products": self.cross_products,
+            f"{name}/several_labels": self.several_labels,
+        }
+
+    @staticmethod
+    def from_sums(sums: Mapping[str, np.ndarray], name: str) -> SecondMoments:
+        """Return the moments whose arrays, or the totals of several silos' arrays, are under ``NAME/``."""
+        width = len(sums[f"{name}/vector_sum"])
+        products = np.zeros((width, width))
+        products[np.triu_indices(width)] = sums[f"{name}/vector_products"]
+        return SecondMoments(
+            count=sums[f"{name}/count"],
+            vector_sum=sums[f"{name}/vector_sum"],
+            vector_products=products + np.triu(products, 1).T,
+            label_sum=sums[f"{name}/label_sum"],
+            cross_products=sums[f"{name}/cross_products"],
+            several_labels=sums[f"{name}/several_labels"],
+        )
+
+    def mean(self) -> Matrix:
+        """Return the mean vector, ``(D,)``; zero without items."""
+        return np.asarray(self.vector_sum / max(float(self.count), 1.0))
+
+    def label_shares(self) -> Matrix:
+        """Return the share of items that have each label, ``(C,)``; zero without items."""
+        return np.asarray(self.label_sum / max(float(self.count), 1.0))
+
+    def scatter(self) -> Matrix:
+        """Return the sum of (x - mean)(x - mean)^T, ``(D, D)``."""
+        mean = self.mean()
+        return np.asarray(self.vector_products - float(self.count) * np.outer(mean, mean))
+
+    def centered_cross_products(self) -> Matrix:
+        """Return the sum of (x - mean)(y - mean of y)^T, ``(D, C)``."""
+        return np.asarray(self.cross_products - np.outer(self.mean(), self.label_sum))
+
+
+def second_moments(vectors: np.ndarray, labels: np.ndarray) -> SecondMoments:
+    """Return the sums over a silo's items.
+
+    Args:
+        vectors: ``(n, D)`` of any float type; ``n`` may be 0.
+        labels: ``(n, C)``, 0 or 1.
+    """
+    width, classes = vectors.shape[1], labels.shape[1]
+    vector_sum, label_sum = np.zeros(width), np.zeros(classes)
+    vector_products, cross_products = np.zeros((width, width)), np.zeros((width, classes))
+    for start in range(0, len(vectors), BLOCK_ROWS):
+        x = vectors[start : start + BLOCK_ROWS].astype(np.float64)
+        y = labels[start : start + BLOCK_ROWS].astype(np.float64)
+        vector_sum += x.sum(0)
+        label_sum += y.sum(0)
+        vector_products += x.T @ x
+        cross_products += x.T @ y
+    return SecondMoments(
+        count=np.asarray(float(len(vectors))),
+        vector_sum=vector_sum,
+        vector_products=vector_products,
+        label_sum=label_sum,
+        cross_products=cross_products,
+        several_labels=np.asarray(float((labels.sum(1) > 1).sum())),
+    )
+
+
+def ridge_weights(moments: SecondMoments, penalty: float) -> Matrix:
+    """Return the weights of the ridge regression from centered vectors to centered labels.
+
+    W = (S + penalty tr(S)/D I)^-1 B, where S is the scatter and B the centered cross-products.
+
+    Args:
+        moments: Sums over all items.
+        penalty: Ridge penalty as a multiple of the mean variance of the vectors' dimensions, greater than 0.
+
+    Returns:
+        ``(D, C)`` float64; zero if all vectors are equal.
+
+    Source: Hoerl and Kennard, "Ridge Regression: Biased Estimation for Nonorthogonal Problems", Technometrics 1970.
+    """
+    scatter, cross = moments.scatter(), moments.centered_cross_products()
+    strength = penalty * float(np.trace(scatter)) / len(scatter)
+    if strength <= 0.0:
+        return np.zeros_like(cross)
+    return np.asarray(np.linalg.solve(scatter + strength * np.eye(len(scatter)), cross))
+
+
+def mean_deviation(moments: SecondMoments, projection: Matrix) -> float:
+    """Return the mean over columns of the standard deviation of the projected vectors.
+
+    Args:
+        moments: Sums over all items.
+        projection: ``(D, K)``, maps vectors to K values.
+    """
+    squares = np.einsum("dk,dk->k", projection, moments.scatter() @ projection)
+    return float(np.sqrt(np.maximum(squares, 0.0) / max(float(moments.count), 1.0)).mean())

@@ -1,0 +1,244 @@
+"""FedRidge: the towers compute the solution, which does not depend on the partition; what it reveals must be allowed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.federated.base import FederationInfo, ServerState
+from silohash.federated.class_codes import class_codes
+from silohash.federated.methods.fedridge import (
+    CARD,
+    FedRidge,
+    FedRidgeParams,
+    Projection,
+    label_weights,
+    projection,
+    takes_vectors,
+    tower_params,
+)
+from silohash.federated.second_moments import second_moments
+from silohash.local.base import outputs_of
+from silohash.models.parameters import install, params_of
+from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.towers import HashNet
+from silohash.runtime.prepared import Prepared
+from silohash.types import UserError
+from tests.runs import Records, model_spec, prepared, run_loop, silo_data, train, write_archive
+from tests.unit.federated.helpers import BITS, CLASSES, INFO, accepts, context_of, fresh_server, traits_of
+
+GIVEN = {"name": "fedridge", "reveal_items": True, "rounds": 1}
+
+
+def solved(count: int = 40, **params: Any) -> tuple[FedRidge, ServerState, Any]:
+    """Return the method, the server state after the first round of one silo, and the silo's context."""
+    method = FedRidge(FedRidgeParams(**params))
+    server = fresh_server(method)
+    context = context_of(server, count=count)
+    assert method.begin_round(context) == []
+    return method, method.aggregate(server, [method.silo_update(context)]), context
+
+
+def expected_outputs(vectors: np.ndarray, labels: np.ndarray, seed: int, bits: int) -> np.ndarray:
+    """Return the hash outputs by the definition, in float64: Z = (S + .3 tr(S)/D I)^-1 B diag(w') P, scaled."""
+    x, y = vectors.astype(np.float64), labels.astype(np.float64)
+    x, centered = x - x.mean(0), y - y.mean(0)
+    scatter = x.T @ x
+    weights = np.linalg.inv(scatter + 0.3 * np.trace(scatter) / len(scatter) * np.eye(len(scatter))) @ x.T @ centered
+    share = y.mean(0)
+    codes = class_codes(y.shape[1], bits, exclusive=False, seed=seed)
+    outputs = x @ weights @ np.diag((share * (1 - share) + 1e-4) ** -0.25) @ codes
+    return outputs * 1.25 / outputs.std(0).mean()
+
+
+@pytest.mark.parametrize("modality", ["image", "text"])
+def test_towers_compute_the_regression(modality: str) -> None:
+    _, server, context = solved()
+    install(context.model, server.params)
+    found = outputs_of(context.model, context.data, part="logit")[modality].numpy()
+    vectors = (context.data.image if modality == "image" else context.data.text).numpy()
+    seed = int(server.private["class_code_seed"])
+    np.testing.assert_allclose(
+        found, expected_outputs(vectors, context.data.labels.numpy(), seed, BITS), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_scaled_inputs_are_the_vectors_of_the_regression() -> None:
+    method = FedRidge(FedRidgeParams())
+    server = fresh_server(method)
+    plain, scaled = context_of(server, count=30), context_of(server, count=30)
+    scaled.model.get_submodule("text").scale = 3.0
+    first, second = (method.silo_update(context).sums for context in (plain, scaled))
+    np.testing.assert_allclose(second["text/vector_sum"], 3.0 * first["text/vector_sum"], rtol=1e-6)
+    np.testing.assert_array_equal(second["image/vector_sum"], first["image/vector_sum"])
+
+
+def ended(sizes: tuple[int, ...], *, rounds: int = 1, **federated: Any) -> tuple[ServerState, Records, Prepared]:
+    inputs = prepared(sizes, validation=0, federated={**GIVEN, "rounds": rounds, **federated})
+    listener = Records()
+    return run_loop(inputs, listener, validate=False).server, listener, inputs
+
+
+def test_the_solution_does_not_depend_on_the_partition() -> None:
+    first, _, inputs = ended((30, 20, 10))
+    for sizes in ((60,), (1, 59), (0, 30, 0, 30), (2,) * 30):
+        silos = [(f"silo-{number}", size, 0) for number, size in enumerate(sizes)]
+        total = replace(inputs, silos=silos)
+        other = run_loop(total, validate=False).server
+        for name, array in first.params.items():
+            limit = 1e-5 * float(np.abs(array).max())
+            assert float(np.abs(array - other.params[name]).max()) <= limit, (sizes, name)
+
+
+def test_the_first_round_sends_sums_and_no_parameters() -> None:
+    method, _, context = solved()
+    update = method.silo_update(context)
+    assert update.params == {}
+    assert update.weights == {}
+    assert set(update.sums) == {
+        f"{modality}/{name}" for modality in ("image", "text")
+        for name in ("count", "vector_sum", "vector_products", "label_sum", "cross_products", "several_labels")
+    }  # fmt: skip
+
+
+def test_rows_without_the_modality_are_left_out() -> None:
+    method = FedRidge(FedRidgeParams())
+    context = context_of(fresh_server(method), count=20)
+    context.data = replace(context.data, has_text=torch.arange(20) < 7)
+    sums = method.silo_update(context).sums
+    assert (float(sums["image/count"]), float(sums["text/count"])) == (20.0, 7.0)
+    np.testing.assert_allclose(sums["text/vector_sum"], context.data.text[:7].double().sum(0), rtol=1e-6)
+    context.data = replace(context.data, text=None)
+    assert not any(name.startswith("text/") for name in method.silo_update(context).sums)
+
+
+def test_further_rounds_are_federated_averaging_from_the_solution() -> None:
+    start, _, _ = ended((20, 20))
+    after, listener, _ = ended((20, 20), rounds=3)
+    assert [bool(record.terms) for record in listener.records] == [False, True, True]
+    assert any(not np.array_equal(after.params[name], array) for name, array in start.params.items())
+    method, server, context = solved()
+    context = context_of(server, round=1)
+    assert [phase.name for phase in method.begin_round(context)] == ["train"]
+    update = method.silo_update(context)
+    assert update.sums == {}
+    averaged = method.aggregate(server, [update])
+    assert all(np.array_equal(averaged.params[name], array) for name, array in update.params.items())
+
+
+def test_more_labels_than_bits_need_two_units_per_bit() -> None:
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(50, 5)).astype(np.float32)
+    moments = second_moments(vectors, np.eye(12, dtype=np.float32)[generator.integers(0, 12, 50)])
+    for bits, units in ((8, 8), (16, 12)):
+        codes = class_codes(12, bits, exclusive=True, seed=0)
+        found = projection(moments, codes, exclusive=True, penalty=0.3, deviation=2.0)
+        assert (found.scores.shape, found.codes.shape) == ((5, units), (units, bits))
+        outputs = (vectors - found.mean) @ found.scores @ found.codes
+        assert outputs.std(0).mean() == pytest.approx(2.0, rel=1e-6)
+
+
+def test_equal_vectors_give_zero_outputs() -> None:
+    moments = second_moments(np.zeros((5, 3), np.float32), np.eye(5, dtype=np.float32))
+    codes = class_codes(5, 8, exclusive=True, seed=0)
+    assert not projection(moments, codes, exclusive=True, penalty=0.3, deviation=1.0).scores.any()
+
+
+def test_rare_labels_count_more_if_items_may_have_several() -> None:
+    labels = np.zeros((10, 3), np.float32)
+    labels[:5, 0], labels[:1, 1] = 1, 1
+    moments = second_moments(np.zeros((10, 2), np.float32), labels)
+    expected = [(0.25 + 1e-4) ** -0.25, (0.09 + 1e-4) ** -0.25, 1e-4**-0.25]
+    np.testing.assert_allclose(label_weights(moments, exclusive=False), expected)
+    assert label_weights(moments, exclusive=True).tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("unused_weight", [0.0, 0.3])
+def test_unused_units_keep_their_weights(unused_weight: float) -> None:
+    before = params_of(HashNet(model_spec(), BITS))
+    given = Projection(mean=np.ones(16), scores=np.full((16, 2), 0.5), codes=np.ones((2, BITS)))
+    changed = tower_params(before, "image", given, unused_weight=unused_weight)
+    assert np.array_equal(
+        changed["image.backbone.0.weight"][:4], np.repeat([[0.5], [-0.5]], 2, axis=0) * np.ones((4, 16))
+    )
+    assert changed["image.backbone.0.bias"][:4].tolist() == [-8.0, -8.0, 8.0, 8.0]
+    assert np.array_equal(changed["image.backbone.0.weight"][4:], before["image.backbone.0.weight"][4:])
+    assert np.array_equal(changed["image.backbone.0.bias"][4:], before["image.backbone.0.bias"][4:])
+    assert np.array_equal(changed["image.hash.weight"][:, :4], [[1.0, 1.0, -1.0, -1.0]] * BITS)
+    np.testing.assert_allclose(
+        changed["image.hash.weight"][:, 4:], unused_weight * before["image.hash.weight"][:, 4:], rtol=1e-6
+    )
+    assert not changed["image.hash.bias"].any()
+    assert all(array.dtype == np.float32 for array in changed.values())
+
+
+def test_towers_on_pictures_get_the_solution_for_their_features() -> None:
+    spec = ModelSpec({"image": TowerSpec("conv", (1, 16, 16), hidden=24)}, classes=CLASSES)
+    method, net = FedRidge(FedRidgeParams()), HashNet(spec, BITS)
+    server = method.init_server(net, INFO)
+    assert not takes_vectors(server.params, "image")
+    data = silo_data(40)
+    pictures = torch.rand(40, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    context = replace(
+        context_of(server), model=net, data=replace(data, image=pictures, text=None, has_text=~data.has_image)
+    )
+    install(net, server.params)
+    features = outputs_of(net, context.data, part="feature")["image"].numpy()
+    after = method.aggregate(server, [method.silo_update(context)])
+    assert {n for n, a in after.params.items() if not np.array_equal(a, server.params[n])} == {
+        "image.hash.weight", "image.hash.bias",
+    }  # fmt: skip
+    install(net, after.params)
+    found = outputs_of(net, context.data, part="logit")["image"].numpy()
+    seed = int(server.private["class_code_seed"])
+    np.testing.assert_allclose(found, expected_outputs(features, data.labels.numpy(), seed, BITS), rtol=1e-3, atol=1e-3)
+    empty = replace(context, data=context.data.take(torch.arange(0)))
+    assert not any(array.any() for array in method.silo_update(empty).sums.values())
+
+
+def test_a_narrow_hidden_layer_is_refused() -> None:
+    method = FedRidge(FedRidgeParams())
+    model = HashNet(model_spec(), 32)
+    method.init_server(model, FederationInfo(silos=2, classes=8, bits=32, total_rounds=1))
+    with pytest.raises(UserError, match=r"image tower has 16 hidden units, .* needs 18 .*model\.hidden = 18 or more"):
+        method.init_server(model, FederationInfo(silos=2, classes=9, bits=32, total_rounds=1))
+
+
+@pytest.mark.parametrize("composed", [False, True])
+def test_what_the_sums_reveal_must_be_allowed(tmp_path: Path, composed: bool) -> None:
+    def federated(**own: Any) -> dict[str, Any]:
+        member = {"name": "fedridge", **own}
+        return {**({"name": "compose", "methods": [{"name": "moon"}, member]} if composed else member), "rounds": 1}
+
+    archive = write_archive(tmp_path / "archive", count=60)
+    with pytest.raises(UserError, match=r"reveal its items .* Set reveal_items = true"):
+        train(archive, tmp_path / "run", federated=federated())
+    assert not (tmp_path / "run").exists()
+    train(archive, tmp_path / "allowed", federated=federated(reveal_items=True))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("robust", {"rule": "median"}), ("weight_cap", 0.5), ("server", {"optimizer": "fedavgm"})]
+)
+def test_rules_that_do_not_apply_to_sums_are_refused(tmp_path: Path, key: str, value: Any) -> None:
+    archive = write_archive(tmp_path / "archive", count=60)
+    with pytest.raises(UserError, match=rf"federated\.{key} does not apply to the sums.* Remove federated\.{key}\."):
+        train(archive, tmp_path / "run", federated={**GIVEN, key: value})
+
+
+def test_parameters_and_traits() -> None:
+    defaults = FedRidgeParams()
+    assert (defaults.penalty, defaults.deviation, defaults.unused_weight) == (0.3, 1.25, 0.0)
+    assert defaults.reveal_items is False
+    assert traits_of(FedRidge) == {"needs_labels": True}
+    assert CARD.supervised
+    assert not accepts(FedRidgeParams, "penalty", 0.0)
+    assert not accepts(FedRidgeParams, "deviation", 0.0)
+    assert [accepts(FedRidgeParams, "unused_weight", value) for value in (-0.1, 0.0, 1.0, 1.1)] == [
+        False, True, True, False,
+    ]  # fmt: skip
