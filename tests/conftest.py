@@ -20,7 +20,9 @@ settings.load_profile("silohash")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 WHOLE_RUN = re.compile(
-    r"""subprocess\.(run|Popen)\(|export_onnx\(|(?<![.\w])train\(|runs\.train\(|\brun_(here|study|jobs)\(|silohash\(\s*"(train|demo|study|tune)\""""
+    r"subprocess\.(run|Popen)\(|export_onnx\("
+    r"|\brun_loop\(|experiment\.(train|resume)\(|(?<![.\w])train\(|runs\.train\("
+    r"|\brun_(here|study|jobs)\(|\btuned\(|silohash\(\s*\"(train|demo|study|tune)\""
 )
 """Calls that train whole runs, conduct studies of many runs, or start other programs."""
 

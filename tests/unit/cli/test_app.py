@@ -264,6 +264,7 @@ def piped(*arguments: str, stdout: int) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False, timeout=120)
 
 
+@pytest.mark.whole_run
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("arguments", [("list",), ("list", "--json"), ("--help",), ("--version",)])
 def test_output_that_cannot_be_written_ends_in_a_sentence(arguments: tuple[str, ...]) -> None:
@@ -277,6 +278,7 @@ def test_output_that_cannot_be_written_ends_in_a_sentence(arguments: tuple[str, 
     ]
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("arguments", [("list",), ("list", "--json"), ("--help",)])
 def test_a_reader_that_has_gone_ends_a_command_quietly(arguments: tuple[str, ...]) -> None:
     reading, writing = os.pipe()

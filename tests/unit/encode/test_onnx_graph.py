@@ -83,6 +83,7 @@ def test_other_parameters_need_no_second_trace(monkeypatch: pytest.MonkeyPatch) 
     assert with_parameters(content, without, {}) is None
 
 
+@pytest.mark.whole_run
 def test_operations_that_the_older_exporter_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxscript")
     exporter = torch.onnx.export
