@@ -35,14 +35,15 @@ def hadamard(size: int) -> ClassCodes:
 def class_codes(classes: int, bits: int, *, exclusive: bool, seed: int) -> ClassCodes:
     """Return one code per class.
 
-    The codes are rows of a Hadamard matrix if the number of bits is a power of two and there are enough rows. If labels
-    are exclusive, opposite rows are used too. Otherwise, the codes are chosen one after the other among random codes.
+    The codes are rows of a Hadamard matrix if the number of bits is a power of two and there are enough rows. One of its
+    columns is constant. Rows with random signs are as far apart, and give every bit both values. If labels are exclusive,
+    opposite rows are used too. Otherwise, the codes are chosen one after the other among random codes.
 
     Args:
         classes: Number of classes C.
         bits: Code length K.
         exclusive: Whether every item has at most one label.
-        seed: Seed for the order of rows and columns, and for the random codes.
+        seed: Seed for the order and signs of rows and columns, and for the random codes.
 
     Returns:
         ``(C, K)``, -1 or 1.
@@ -50,7 +51,8 @@ def class_codes(classes: int, bits: int, *, exclusive: bool, seed: int) -> Class
     generator = seeds.numpy_generator(seed, "class codes")
     if bits & (bits - 1) == 0 and classes <= (2 * bits if exclusive else bits):
         shuffled = hadamard(bits)[generator.permutation(bits)][:, generator.permutation(bits)]
-        shuffled = shuffled * generator.choice(np.asarray([-1, 1], np.int8), bits)
+        row_signs, column_signs = generator.choice(np.asarray([-1, 1], np.int8), (2, bits))
+        shuffled = shuffled * row_signs[:, None] * column_signs
         return np.concatenate([shuffled, -shuffled])[:classes]
     return _greedy_codes(classes, bits, exclusive=exclusive, generator=generator)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.federated import class_codes as module
 from silohash.federated.class_codes import class_codes, hadamard
 
 
@@ -49,8 +50,22 @@ def test_no_opposite_codes_if_an_item_may_have_several_labels() -> None:
     exclusive = products(class_codes(20, 12, exclusive=True, seed=1))
     assert np.abs(several).max() < 12
     assert exclusive.max() <= np.abs(several).max()
-    random = np.random.default_rng(0).choice([-1, 1], (20, 12))
-    assert np.abs(several).max() < np.abs(products(random)).max()
+
+
+def test_each_greedy_code_is_the_best_of_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    largest = {}
+    for candidates in (1, 512):
+        monkeypatch.setattr(module, "CANDIDATES", candidates)
+        found = [np.abs(products(class_codes(20, 24, exclusive=False, seed=seed))).max() for seed in range(5)]
+        largest[candidates] = float(np.mean(found))
+    assert largest[512] < 0.7 * largest[1]
+
+
+def test_hadamard_codes_have_both_values_in_every_row_and_column() -> None:
+    for seed in range(5):
+        codes = class_codes(16, 16, exclusive=False, seed=seed).astype(int)
+        assert (np.abs(codes.sum(axis=0)) < 16).all()
+        assert (np.abs(codes.sum(axis=1)) < 16).all()
 
 
 @pytest.mark.parametrize("bits", [16, 12])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -71,6 +73,14 @@ def test_an_empty_silo_sends_zeros() -> None:
     assert not found.label_shares().any()
     assert not ridge_weights(found, 0.3).any()
     assert mean_deviation(found, np.ones((4, 3))) == 0.0
+
+
+def test_means_and_deviation_of_a_single_item() -> None:
+    found = second_moments(VECTORS[:1], LABELS[:1])
+    assert found.mean().tolist() == [1.0, 2.0]
+    assert found.label_shares().tolist() == [1.0, 0.0, 1.0]
+    shifted = replace(found, vector_sum=np.zeros(2))  # as if the mean were zero
+    assert mean_deviation(shifted, np.asarray([[3.0], [0.0]])) == 3.0
 
 
 def test_centered_sums() -> None:

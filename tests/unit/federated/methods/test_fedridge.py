@@ -135,10 +135,11 @@ def test_more_labels_than_bits_need_two_units_per_bit() -> None:
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(50, 5)).astype(np.float32)
     moments = second_moments(vectors, np.eye(12, dtype=np.float32)[generator.integers(0, 12, 50)])
-    for bits, units in ((8, 8), (16, 12)):
+    for bits, units in ((8, 8), (12, 12), (16, 12)):
         codes = class_codes(12, bits, exclusive=True, seed=0)
         found = projection(moments, codes, exclusive=True, penalty=0.3, deviation=2.0)
         assert (found.scores.shape, found.codes.shape) == ((5, units), (units, bits))
+        assert np.array_equal(found.codes, codes if bits >= 12 else np.eye(bits))
         outputs = (vectors - found.mean) @ found.scores @ found.codes
         assert outputs.std(0).mean() == pytest.approx(2.0, rel=1e-6)
 
@@ -238,7 +239,7 @@ def test_parameters_and_traits() -> None:
     assert traits_of(FedRidge) == {"needs_labels": True}
     assert CARD.supervised
     assert not accepts(FedRidgeParams, "penalty", 0.0)
-    assert not accepts(FedRidgeParams, "deviation", 0.0)
+    assert [accepts(FedRidgeParams, "deviation", value) for value in (0.0, 0.5)] == [False, True]
     assert [accepts(FedRidgeParams, "unused_weight", value) for value in (-0.1, 0.0, 1.0, 1.1)] == [
         False, True, True, False,
     ]  # fmt: skip
