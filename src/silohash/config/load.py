@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from silohash.config.participants import objection_to_config
+from silohash.config.participants import objections_to_tables
 from silohash.config.sections import FederatedConfig, LocalConfig, RunConfig, Section
 from silohash.config.wrong_types import missing, wrong_type
 from silohash.features.network import NETWORK_FILES
@@ -182,26 +182,29 @@ def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserErro
 def _resolve(config: RunConfig) -> ResolvedConfig:
     local: LocalMethod = _method(LOCAL_METHODS, "local", config.local)
     federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
-    from silohash.federated.robust import robust_aggregation
-    from silohash.federated.server_optimizers import ServerOptimizer
-
-    robust, server = config.federated.robust, config.federated.server
-    if (robust or server) and not federated.averages:
-        section = "federated.robust" if robust else "federated.server"
-        raise WrongValueError(
-            section,
-            f'{section} has no effect: "{config.federated.name}" does not average parameters. Remove {section}.',
-        )
-    if objection := objection_to_config(config):
-        raise WrongValueError("federated.robust", objection)
-    rule = robust.model_dump() if robust else {}
-    federated.aggregation = robust_aggregation(**rule, weight_cap=config.federated.weight_cap)
-    federated.server_optimizer = ServerOptimizer(**server.model_dump()) if server else None
+    _set_aggregation(config, federated)
     train = config.train
     remarks = federated.check_steps(
         optimizer=train.optimizer, learning_rate=train.learning_rate, momentum=train.momentum
     )
     return ResolvedConfig(config, local, federated, (*remarks, *_conflicts(config, federated)))
+
+
+def _set_aggregation(config: RunConfig, federated: FederatedMethod) -> None:
+    """Give a method the robust rule and the server-side optimizer of the config.
+
+    Raises:
+        WrongValueError: If one of them has no effect or no guarantee with this method and number of silos.
+    """
+    from silohash.federated.robust import robust_aggregation
+    from silohash.federated.server_optimizers import ServerOptimizer
+
+    robust, server = config.federated.robust, config.federated.server
+    for section, objection in objections_to_tables(config, federated).items():
+        raise WrongValueError(section, objection)
+    rule = {} if robust is None or federated.pooled else robust.model_dump()
+    federated.aggregation = robust_aggregation(**rule, weight_cap=config.federated.weight_cap, means=federated.means)
+    federated.server_optimizer = ServerOptimizer(**server.model_dump()) if server else None
 
 
 def _conflicts(config: RunConfig, federated: FederatedMethod) -> list[str]:

@@ -138,9 +138,9 @@ class RobustConfig(Section):
     """Aggregation rule: `median` or `trimmed_mean` of each parameter, `multi_krum`, or `clip`, which limits the norm
     of every update."""
     faulty: float = Field(default=0.3, ge=0, lt=0.5)
-    """Share of silos that may be faulty, at least 0 and less than 0.5. `trimmed_mean` drops this share of values at
-    each end. `multi_krum` drops this share of the silos of each round, rounded up to f silos, and needs at least
-    2f + 3 silos per round."""
+    """Share of silos that may be faulty, at least 0 and less than 0.5; rounded up to f silos of each round. Class
+    statistics are used only if at least 2f + 1 silos send them. `trimmed_mean` drops this share of values at each end.
+    `multi_krum` drops f silos and needs at least 2f + 3 silos per round."""
     clip_factor: float = Field(default=1.0, gt=0)
     """Norm limit of the rule `clip`, as a multiple of the median norm of the updates. Greater than 0."""
 

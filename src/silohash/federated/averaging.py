@@ -88,6 +88,15 @@ It is given the current parameters, the updates, and the number of silos of the 
 returns no update, the round is skipped."""
 
 
+Protection: TypeAlias = Callable[[Sequence[Message], int], Screened]
+"""A function of messages and the number of rejected ones that changes the values beside the parameters."""
+
+
+def unprotected(messages: Sequence[Message], rejected: int) -> Screened:  # noqa: ARG001  a Protection
+    """Return the messages as they are."""
+    return list(messages), {}
+
+
 @dataclass(frozen=True)
 class Aggregation:
     """How the server combines updates, independent of the federated method.
@@ -95,10 +104,13 @@ class Aggregation:
     Attributes:
         average: Function that computes the new parameters.
         screens: Functions applied to the updates beforehand, in order.
+        protection: Function that limits the influence of single silos on what is sent beside parameters, in updates
+            and in statistics.
     """
 
     average: Average = weighted_average
     screens: tuple[Screen, ...] = ()
+    protection: Protection = unprotected
 
     def screened(self, current: Arrays, updates: Sequence[Message], rejected: int = 0) -> Screened:
         """Return the updates to aggregate and the remarks of all screens.
@@ -108,7 +120,7 @@ class Aggregation:
             updates: Updates that were not rejected.
             rejected: Number of silos of the round whose updates were rejected.
         """
-        kept, remarks = list(updates), dict[str, str]()
+        kept, remarks = self.protection(updates, rejected)
         for screen in self.screens:
             kept, found = screen(current, kept, rejected)
             remarks |= found

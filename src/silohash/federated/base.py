@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from silohash.exchange.message import Message
 from silohash.federated.averaging import Aggregation
+from silohash.federated.shared_means import SharedMean
 from silohash.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of
 from silohash.models.parameters import fixed_buffers, frozen_copy, install, params_of, to_array
 from silohash.models.towers import Part, group_of
@@ -215,6 +216,9 @@ class FederatedMethod:
             server-side optimizers have no effect and are rejected.
         adds: Overridden hooks that leave parameters, weights and phases as in FedAvg, each with the parameter values
             for which this holds. With these values the method can be composed with others.
+        means: Sums and records that silos send, of which the server uses the mean only. Impossible values are rejected,
+            and robust rules protect them. A method that sends other sums or records cannot have a robust rule.
+        unprotected: Why no robust rule can protect what the method sends, as a sentence with the remedy; empty if one can.
         aggregation: How updates are averaged; may be replaced by a robust rule (`silohash.federated.robust`).
         server_optimizer: Server-side optimizer applied to the averaged update. If None, the average is used as it is.
     """
@@ -233,6 +237,8 @@ class FederatedMethod:
     pooled: ClassVar[bool] = False
     averages: ClassVar[bool] = True
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    means: ClassVar[tuple[SharedMean, ...]] = ()
+    unprotected: ClassVar[str] = ""
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
         self.params = params

@@ -125,7 +125,16 @@ def combined_traits(members: Members) -> dict[str, Any]:
     return {
         **{trait: any(getattr(method, trait) for method in methods) for trait in ANY_MEMBER},
         **{trait: all(getattr(method, trait) for method in methods) for trait in ALL_MEMBERS},
+        **_protection(members),
         "min_modalities": max(method.min_modalities for method in methods),
         "uplink": "records" if any(method.uplink == "records" for method in methods) else "sum",
         "encode_extras": tuple(f"{label}/{name}" for label, method in members.items() for name in method.encode_extras),
+    }
+
+
+def _protection(members: Members) -> dict[str, Any]:
+    """Return what robust rules protect, and why they cannot protect the rest, for all members."""
+    return {
+        "means": tuple(mean.under(label) for label, method in members.items() for mean in method.means),
+        "unprotected": next((method.unprotected for method in members.values() if method.unprotected), ""),
     }

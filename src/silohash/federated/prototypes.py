@@ -16,6 +16,7 @@ from torch import Tensor
 
 from silohash.exchange.message import Message
 from silohash.federated.base import ServerState, SiloContext, received_extra
+from silohash.federated.shared_means import class_mean
 from silohash.federated.statistics import (
     ReleaseParams,
     class_statistics,
@@ -27,6 +28,9 @@ from silohash.local.base import outputs_of
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch
 
 FUSED = "fused"
+
+PROTOTYPE_MEAN = class_mean("prototype_sum", "prototype_count", like="prototypes")
+"""The class sums and counts of `prototype_sums`."""
 
 
 class PrototypeParams(ReleaseParams):

@@ -1,8 +1,9 @@
 """Rules that limit the influence of faulty silos, for any federated method.
 
 A faulty silo may send noise, an update in the wrong direction, or one so large that it dominates the average. A rule
-replaces the average or inspects the updates beforehand. The rules need each silo's update individually, so they cannot
-be combined with secure aggregation.
+replaces the average or inspects the updates beforehand. Beside the parameters, every rule protects the means that a
+method declares (`silohash.federated.shared_means`). The rules need each silo's update individually, so they cannot be
+combined with secure aggregation.
 
 Clipping and multi-Krum respect the silos' weights. The coordinate-wise rules treat all silos equally, as published.
 Each parameter group is computed over the silos that have its modality.
@@ -25,6 +26,7 @@ import numpy.typing as npt
 
 from silohash.exchange.message import Message
 from silohash.federated.averaging import Aggregation, Average, Screened, capped_weights
+from silohash.federated.shared_means import SharedMean, with_median_means
 from silohash.models.towers import group_of
 from silohash.types import Arrays
 
@@ -290,8 +292,28 @@ def capped_average(average: Average, cap: float, current: Arrays, updates: Seque
     return average(current, capped)
 
 
+def protected_means(
+    messages: Sequence[Message], rejected: int, *, means: Sequence[SharedMean], share: float
+) -> Screened:
+    """Replace the means beside the parameters by their median over silos.
+
+    Args:
+        messages: Updates or statistics that were not rejected.
+        rejected: Number of silos whose messages were rejected. They are among the faulty ones.
+        means: Means that the method declares.
+        share: Share of the silos of a round that may be faulty.
+    """
+    faulty = max(0, faulty_silos(share, len(messages) + rejected) - rejected)
+    return with_median_means(messages, means, faulty)
+
+
 def robust_aggregation(
-    rule: str | None = None, *, faulty: float = 0.3, clip_factor: float = 1.0, weight_cap: float = 1.0
+    rule: str | None = None,
+    *,
+    faulty: float = 0.3,
+    clip_factor: float = 1.0,
+    weight_cap: float = 1.0,
+    means: Sequence[SharedMean] = (),
 ) -> Aggregation:
     """Return the aggregation for the given settings.
 
@@ -300,6 +322,7 @@ def robust_aggregation(
         faulty: Share of silos that may be faulty, between 0 and 1.
         clip_factor: Updates are shortened to this multiple of the median length.
         weight_cap: Upper limit on a silo's share of the aggregation weight. At 1 there is no limit.
+        means: Means beside the parameters that the federated method declares. Every rule protects them.
     """
     rules: Mapping[str | None, Aggregation] = {
         None: Aggregation(),
@@ -309,6 +332,8 @@ def robust_aggregation(
         "clip": Aggregation(screens=(partial(clip_updates, factor=clip_factor),)),
     }
     chosen = rules[rule]
+    if rule is not None:
+        chosen = replace(chosen, protection=partial(protected_means, means=means, share=faulty))
     if weight_cap < 1.0:
         chosen = replace(chosen, average=partial(capped_average, chosen.average, weight_cap))
     return chosen

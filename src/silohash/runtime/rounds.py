@@ -13,6 +13,7 @@ from silohash import seeds
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState
 from silohash.federated.robust import mislabeled_silos, suspicious_updates
+from silohash.federated.shared_means import SharedMean, objection
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, ProgressReporter, RoundRecord, SiloRecord
 from silohash.runtime.runner import Runner
@@ -95,7 +96,7 @@ def run_rounds(
         trained = list(progress.counted(runner.run(tasks), number=number, silos=len(tasks)))
         exchange = exchange_statistics(trained, tasks, state.server, federated=federated, runner=runner)
         results = exchange.results
-        rejected = {result.silo: refusal(result, state.server) for result in results}
+        rejected = {result.silo: refusal(result, state.server, federated.means) for result in results}
         usable = _usable_results(results, rejected, number)
         server = replace(state.server, extras={**state.server.extras, **exchange.extras})
         updates, rejections = [result.update for result in usable], len(results) - len(usable)
@@ -197,10 +198,10 @@ def exchange_statistics(
         waits.
     """
     sent = {task.silo: task.broadcast for task in tasks}
-    waiting = [r for r in results if r.update.kind == "statistics" and refusal(r, server) is None]
+    waiting, trusted = _usable_statistics(results, server, federated)
     if not waiting:
         return Exchange(results)
-    extras = federated.merge_statistics(server, _summed_statistics(waiting))
+    extras = federated.merge_statistics(server, _summed_statistics(trusted))
     finish_tasks = [
         SiloTask("finish", r.silo, replace(sent[r.silo], extras={**sent[r.silo].extras, **extras}), r.kept)
         for r in waiting
@@ -215,6 +216,16 @@ def exchange_statistics(
         uplink_bytes=sum(result.update.size_bytes() for result in waiting),
         downlink_bytes=sum(array.nbytes for array in extras.values()) * len(waiting),
     )
+
+
+def _usable_statistics(
+    results: Sequence[SiloResult], server: ServerState, federated: FederatedMethod
+) -> tuple[list[SiloResult], list[SiloResult]]:
+    """Return the results with statistics that are not rejected, as they were sent and as the robust rule changes them."""
+    given = [result for result in results if result.update.kind == "statistics"]
+    waiting = [result for result in given if refusal(result, server, federated.means) is None]
+    updates, _ = federated.aggregation.protection([result.update for result in waiting], len(given) - len(waiting))
+    return waiting, [replace(result, update=update) for result, update in zip(waiting, updates, strict=True)]
 
 
 def _summed_statistics(results: Sequence[SiloResult]) -> Arrays:
@@ -240,15 +251,35 @@ def round_half_up(value: float) -> int:
     return math.floor(value + 0.5)
 
 
-def refusal(result: SiloResult, server: ServerState) -> str | None:
+def refusal(result: SiloResult, server: ServerState, means: Sequence[SharedMean] = ()) -> str | None:
     """Return why an update is rejected, or None if it can be used.
 
-    All numbers must be finite, every parameter must be one of the global model and have its shape, and no weight may be
-    negative.
+    All numbers must be finite, every parameter must be one of the global model and have its shape, no weight may be
+    negative, and all means must be possible.
+
+    Args:
+        result: the silo's result.
+        server: the server's state.
+        means: the means that the federated method declares.
     """
-    for name, array in result.update.arrays().items():
+    return (
+        _not_finite(result.update.arrays())
+        or _misfit(result, server)
+        or _not_finite({f"its stored {name}": array for name, array in result.kept.items()})
+        or objection(result.update, means, server.extras)
+    )
+
+
+def _not_finite(arrays: Arrays) -> str | None:
+    """Return which of the arrays holds values that are not finite, or None."""
+    for name, array in arrays.items():
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             return f"{name} holds NaN or infinite values"
+    return None
+
+
+def _misfit(result: SiloResult, server: ServerState) -> str | None:
+    """Return which parameter or weight does not fit the global model, or None."""
     for name, array in result.update.params.items():
         if name not in server.params:
             return f"{name} is not a parameter of the global model"
@@ -256,9 +287,6 @@ def refusal(result: SiloResult, server: ServerState) -> str | None:
             return f"{name} has shape {array.shape}, but {server.params[name].shape} in the global model"
     if any(not math.isfinite(weight) or weight < 0 for weight in result.update.weights.values()):
         return f"its weights are {dict(result.update.weights)}"
-    for name, array in result.kept.items():
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            return f"its stored {name} holds NaN or infinite values"
     return None
 
 

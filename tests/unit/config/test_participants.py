@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.config.load import load_config
+from silohash.config.load import load_config, load_resolved
 from silohash.config.participants import objection_to_config, objection_to_silos
 from silohash.types import UserError
 
@@ -53,11 +53,12 @@ def test_silos_that_the_archive_counts_are_checked_once_they_are_known() -> None
     assert expected in objection_to_silos(config, 8)
 
 
-def test_pooled_training_needs_no_silos_for_a_rule() -> None:
-    load_config(
+def test_pooled_training_needs_no_silos_for_a_rule_and_applies_none() -> None:
+    resolved = load_resolved(
         {
             "data": {"name": "glyphs"},
             "partition": {"silos": 3},
             "federated": {"name": "centralized", "robust": KRUM},
         }
     )
+    assert resolved.federated.aggregation.screens == ()

@@ -10,6 +10,7 @@ from silohash.federated.composition_rules import combined_traits, decides, overr
 from silohash.federated.methods.fedavg import FedAvg, FedAvgParams
 from silohash.federated.methods.fedcafe import FedCAFE, FedCAFEParams
 from silohash.federated.methods.fedprox import FedProx, FedProxParams
+from silohash.federated.shared_means import SharedMean
 from tests.unit.federated.compositions import CAFE, HAP, error_of, whole
 
 
@@ -105,10 +106,13 @@ def test_traits_of_two_members() -> None:
     class Two(FederatedMethod):
         min_modalities, needs_labels, codes_comparable, averages = 2, True, False, False
         encode_extras = ("a", "b")
+        means = (SharedMean("sum", "count", like="table"),)
+        unprotected = "It is odd. Leave it out."
 
     found = combined_traits({"plain": FederatedMethod(None), "two": Two(None)})
     assert found == {
         "needs_labels": True, "personalized": False, "class_head": False, "uniform_broadcast": True, "averages": False,
         "shares_parameters": True, "codes_comparable": False, "min_modalities": 2, "uplink": "sum",
-        "encode_extras": ("two/a", "two/b"),
+        "encode_extras": ("two/a", "two/b"), "unprotected": "It is odd. Leave it out.",
+        "means": (SharedMean("two/sum", "two/count", like="two/table"),),
     }  # fmt: skip

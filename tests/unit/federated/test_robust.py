@@ -256,7 +256,7 @@ def test_training_survives_faulty_silos_under_every_rule_and_reports_them(name: 
     assert {f"silo-{number}" for number in range(faulty)} <= named
 
 
-@pytest.mark.parametrize("name", ["local", "fedproto", "plfedcmh"])
+@pytest.mark.parametrize("name", ["local", "plfedcmh"])
 def test_rules_without_effect_are_rejected(name: str) -> None:
     for section, value in (("robust", {"rule": "median"}), ("server", {"optimizer": "fedadam"})):
         with pytest.raises(UserError, match=f'federated.{section} has no effect: "{name}" does not average parameters'):

@@ -24,6 +24,7 @@ from pydantic import Field
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState, SiloContext
+from silohash.federated.shared_means import SharedMean
 from silohash.local.base import MethodParams
 from silohash.models.parameters import install
 from silohash.types import Arrays, MethodCard, Phase, UserError
@@ -81,6 +82,7 @@ class FedBiGNNs(FederatedMethod):
         "begin_round": {"local_mix": 0.0},
         "silo_update": {},
     }
+    means: ClassVar[tuple[SharedMean, ...]] = (SharedMean("scored", "scored_items", low=0.0, high=1.0),)
 
     @property
     def needs_scores(self) -> bool:

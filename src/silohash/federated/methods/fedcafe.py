@@ -39,6 +39,7 @@ from silohash.federated.base import FederatedMethod, FederationInfo, ServerState
 from silohash.federated.class_memory import common_memory, memories_of, memory_likelihood, self_weight, silo_weights
 from silohash.federated.clustering import aligned, cluster_sizes, shared_clusters, spherical_kmeans
 from silohash.federated.contrastive_losses import cosine_gap
+from silohash.federated.shared_means import SharedMean, class_mean
 from silohash.federated.statistics import ClassStatistics, ReleaseParams, class_statistics, mean_over_modalities
 from silohash.local.base import MethodParams, outputs_of
 from silohash.models.towers import Adapted
@@ -181,11 +182,20 @@ class FedCAFE(FederatedMethod):
     class_head: ClassVar[bool] = True
     uplink: ClassVar[Literal["sum", "records"]] = "records"
     encode_extras: ClassVar[tuple[str, ...]] = ("memory",)
+    means: ClassVar[tuple[SharedMean, ...]] = (
+        replace(class_mean("memory", "mask", like="memory"), unit=True, section="records"),
+    )
 
     def __init__(self, params: FedCAFEParams) -> None:
         super().__init__(params)
         if params.memory == "class_mean":
             vars(self)["uplink"] = "sum"  # k-means needs the memory of each silo
+            vars(self)["means"] = (replace(class_mean("sum", "count", like="memory"), unit=True),)
+        if params.memory == "reference":
+            vars(self)["unprotected"] = (
+                'Memories with memory = "reference" have no common order of rows, so they cannot be compared. '
+                'Use memory = "kmeans" or "class_mean".'
+            )
 
     @property
     def adapts_training(self) -> bool:

@@ -31,6 +31,7 @@ from torch import nn
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState, SiloContext
+from silohash.federated.shared_means import SharedMean
 from silohash.local.base import MethodParams
 from silohash.models.parameters import install, params_of
 from silohash.models.towers import hash_layers
@@ -101,6 +102,9 @@ class FedCMR(FederatedMethod):
     needs_labels: ClassVar[bool] = True
     personalized: ClassVar[bool] = True
     codes_comparable: ClassVar[bool] = False
+    means: ClassVar[tuple[SharedMean, ...]] = tuple(
+        SharedMean(name, "silos") for name in ("items", "classes", "items_classes", "loss")
+    )
 
     def shared_parameters(self, model: nn.Module) -> list[str]:
         """Return the names of the hash layers, or of all parameters."""

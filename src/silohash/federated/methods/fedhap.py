@@ -35,6 +35,7 @@ from torch import Tensor, nn
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
+from silohash.federated.shared_means import SharedMean, class_mean
 from silohash.federated.statistics import ReleaseParams, class_statistics, mean_over_modalities, sum_statistics
 from silohash.local.base import LocalMethod, MethodParams, outputs_of, signs
 from silohash.local.supervised.triplet import Triplet, pairwise_distances, triplet_loss
@@ -173,6 +174,10 @@ class FedHAP(FederatedMethod):
         "aggregate": {},
     }
     needs_labels: ClassVar[bool] = True
+    means: ClassVar[tuple[SharedMean, ...]] = (
+        class_mean("prototype_sum", "prototype_holders", like="prototypes"),
+        SharedMean(JUDGE, "judges", like=JUDGE, quorum=True),
+    )
 
     @property
     def auxiliary_learning_rate(self) -> float | None:
@@ -309,7 +314,7 @@ class FedHAP(FederatedMethod):
             return after
         prototypes = signed_prototypes(total["prototype_sum"], total["prototype_holders"], server.extras["prototypes"])
         extras: Arrays = {**after.extras, "prototypes": prototypes, "mask": np.asarray(prototypes.any(axis=1))}
-        if "judges" in total:
+        if total.get("judges", 0.0) > 0:
             judges = {n: a / total["judges"] for n, a in total.items() if n.startswith(f"{JUDGE}/")}
             extras |= {name: array.astype(server.extras[name].dtype) for name, array in judges.items()}
         return replace(after, extras=extras)

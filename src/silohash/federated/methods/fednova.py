@@ -27,6 +27,7 @@ from pydantic import Field
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState, SiloContext
 from silohash.federated.methods.fedprox import proximal_terms
+from silohash.federated.shared_means import SharedMean
 from silohash.federated.statistics import sum_statistics
 from silohash.local.base import MethodParams
 from silohash.models.towers import group_of
@@ -71,6 +72,7 @@ class FedNova(FederatedMethod):
         "paper": {},
         "authors_code": {"effective_steps": "count"},
     }
+    means: ClassVar[tuple[SharedMean, ...]] = (SharedMean("effective", "weight", low=0.0),)
 
     def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:
         """Return a remark if the length of updates is approximated, which is the case for Adam.

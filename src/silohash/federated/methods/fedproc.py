@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
 from silohash.federated.prototypes import (
+    PROTOTYPE_MEAN,
     PrototypeParams,
     empty_prototypes,
     prototype_sums,
@@ -35,6 +36,7 @@ from silohash.federated.prototypes import (
     rows_with_prototypes,
     updated_prototypes,
 )
+from silohash.federated.shared_means import SharedMean
 from silohash.federated.statistics import class_shares
 from silohash.local.base import MethodParams
 from silohash.types import MethodCard, Outputs, PairBatch, Terms
@@ -123,6 +125,7 @@ class FedProc(FederatedMethod):
     }  # fmt: skip
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}, "aggregate": {}}
     needs_labels: ClassVar[bool] = True
+    means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start without prototypes."""

@@ -33,6 +33,7 @@ from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
 from silohash.federated.methods.fedproto import prototype_distance
 from silohash.federated.prototypes import (
+    PROTOTYPE_MEAN,
     PrototypeParams,
     empty_prototypes,
     prototype_sums,
@@ -41,6 +42,7 @@ from silohash.federated.prototypes import (
     rows_with_prototypes,
     updated_prototypes,
 )
+from silohash.federated.shared_means import SharedMean
 from silohash.local.base import MethodParams
 from silohash.models.parameters import install, params_of
 from silohash.models.towers import group_of
@@ -169,6 +171,7 @@ class PLFedCMH(FederatedMethod):
         },
     }  # fmt: skip
     needs_labels: ClassVar[bool] = True
+    means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
     uniform_broadcast: ClassVar[bool] = False
     averages: ClassVar[bool] = False
     uplink: ClassVar[Literal["sum", "records"]] = "records"
