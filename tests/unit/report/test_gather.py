@@ -123,15 +123,15 @@ def test_label_table_counts_items_per_silo(run: Run) -> None:
 
 def test_facts_name_what_differs_from_plain_averaging(tmp_path: Path) -> None:
     run = runs.train(
-        runs.write_archive(tmp_path / "archive"), tmp_path / "run", partition={"silos": 5},
+        runs.write_archive(tmp_path / "archive"), tmp_path / "run", partition={"silos": 7},
         federated={
-            "rounds": 2, "robust": {"rule": "multi_krum", "faulty": 0.2}, "server": {"optimizer": "fedavgm"},
+            "rounds": 2, "robust": {"rule": "multi_krum", "faulty": 0.25}, "server": {"optimizer": "fedavgm"},
             "weight_cap": 0.3,
         },
     )  # fmt: skip
     finish_run(run)
     known = facts(run)
-    assert known["rule for faulty silos"] == "multi_krum, for 20% of the silos"
+    assert known["rule for faulty silos"] == "multi_krum, for 25% of the silos"
     assert known["server optimizer"] == "fedavgm"
     assert known["largest weight of a silo"] == "30%"
     assert "silos per round" not in known
