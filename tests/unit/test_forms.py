@@ -28,6 +28,13 @@ def test_a_document_of_the_form_is_returned() -> None:
     assert of_value({"name": "a", "size": 2}, Item) == Item("a", 2)
 
 
+def test_values_are_shown_only_where_they_are_short_and_there() -> None:
+    for content in ('{"name": "a", "size": [1, 2]}', '{"name": "a"}', '{"name": '):
+        with pytest.raises(ValidationError) as refused:
+            of_json(content, Item)
+        assert "got" not in fault(refused.value)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -36,8 +43,8 @@ def test_a_document_of_the_form_is_returned() -> None:
         ("null", "input should be an object, got None"),
         ('{"name": "a", "size": "2"}', "size: input should be a valid integer, got '2'"),
         ('{"name": "a", "size": true}', "size: input should be a valid integer, got True"),
-        ('{"name": 1, "size": 2}', "name: input should be a valid string, got 1"),
         ('{"name": "a", "size": 2, "share": "x"}', "share: input should be a valid number, got 'x'"),
+        ('{"name": 1, "size": 2}', "name: input should be a valid string, got 1"),
         ('{"name": ', "invalid JSON: EOF while parsing"),
         (b'{"name": "\xff"}', "invalid JSON"),
         ("", "invalid JSON: EOF"),

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.cli import search
+from silohash.search.hits import Hits
 from tests.runs import labels_of, silohash, train, views_of
 
 LABELS = ("red", "green")
@@ -139,3 +141,20 @@ def test_a_policy_limits_what_is_printed(run: Path) -> None:
     lines = silohash("search", run, "red square")
     assert len(lines.out.splitlines()) == 2
     assert "silo-2: It limits results to 1 per query." in lines.err
+
+
+def test_lines_of_hits_with_and_without_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "b.png")
+    hits = Hits(
+        ids=("a", "b", "c"), distances=(1, 2, 3), silos=("north",) * 3,
+        payloads=({"caption": "one"}, {"caption": "two", "file": "b.png"}, {"caption": "three"}),
+        folders={"north": (tmp_path,)},
+    )  # fmt: skip
+    printed, shown = [], []
+    monkeypatch.setattr(search, "print_result", printed.append)
+    monkeypatch.setattr(search, "show_picture", lambda hit, graphics: shown.append((hit.id, graphics)))
+    search.print_aligned(hits)
+    assert [word in line for word, line in zip(("one", "two", "b.png", "three"), printed, strict=True)] == [True] * 4
+    assert shown == []
+    search.print_aligned(hits, "kitty")
+    assert shown == [(name, "kitty") for name in "abc"]

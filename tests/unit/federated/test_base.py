@@ -339,3 +339,13 @@ def test_averages_replace_what_they_hold_and_keep_the_rest() -> None:
     assert FederatedMethod(None).check_steps(optimizer="sgd", learning_rate=1.0, momentum=0.0) == []
     assert FederatedMethod(None).adapts_training
     assert FederatedMethod(None).auxiliary_learning_rate is None
+
+
+def test_everything_but_fixed_buffers_is_shared() -> None:
+    fedavg = FEDERATED_METHODS.resolve("fedavg")
+    model = HashNet(model_spec(), BITS)
+    assert fedavg(fedavg.Params()).shared_parameters(model) == list(model.state_dict())
+    model.image.register_buffer("mean_image", torch.zeros(3))
+    model.image.fixed_buffers = ("mean_image",)
+    assert "image.mean_image" not in fedavg(fedavg.Params()).shared_parameters(model)
+    assert "image.hash.weight" in fedavg(fedavg.Params()).shared_parameters(model)

@@ -81,3 +81,9 @@ def test_files_of_other_lengths_are_refused(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(UserError, match="has 80 files of concepts where 81"):
         RAW.read(tmp_path)
+
+
+def test_choices_of_the_published_protocols() -> None:
+    assert {rule.name: rule.numpy_seed for rule in NUS_WIDE.published if rule.numpy_seed} == {"torchcmh": 7}
+    readers = {rule.name: rule.reader["classes"] for rule in NUS_WIDE.published if "classes" in rule.reader}
+    assert readers["ucch"] == 10

@@ -35,3 +35,14 @@ def test_a_damaged_record_of_what_was_read_is_made_again(tmp_path):
     for damage in ("", "[1]", '{"pictures/0.png": 3}'):
         record.write_text(damage)
         assert len(read_folder(tmp_path)) == 2
+
+
+def test_links_are_followed_unless_they_may_not_lead_out(tmp_path):
+    outside = tmp_path / "outside.png"
+    Image.new("RGB", (4, 4)).save(outside)
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    (folder / "link.png").symlink_to(outside)
+    assert picture_check.check_pictures(folder, ["link.png"])["link.png"].problem == ""
+    refused = picture_check.check_pictures(folder, ["link.png"], follow_links=False)["link.png"]
+    assert "link" in refused.problem
