@@ -31,13 +31,15 @@ def test_multi_krum_is_refused_with_too_few_silos(silos: int, fraction: float, f
 )
 def test_multi_krum_is_accepted_with_enough_silos(silos: int, fraction: float, faulty: float) -> None:
     robust = {"rule": "multi_krum", "faulty": faulty}
-    load_config(
+    config = load_config(
         {
             "data": {"name": "glyphs"},
             "partition": {"silos": silos},
             "federated": {"fraction": fraction, "robust": robust},
         }
     )
+    assert config.federated.participants(silos) >= 5
+    assert objection_to_config(config) == ""
 
 
 def test_silos_that_the_archive_counts_are_checked_once_they_are_known() -> None:
