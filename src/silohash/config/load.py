@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from silohash.config.participants import objections_to_tables
+from silohash.config.ineffective import Objection, objections, objections_to_parameters, remarks_on_settings
 from silohash.config.sections import FederatedConfig, LocalConfig, RunConfig, Section
 from silohash.config.wrong_types import missing, wrong_type
 from silohash.features.network import NETWORK_FILES
@@ -187,7 +187,18 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     remarks = federated.check_steps(
         optimizer=train.optimizer, learning_rate=train.learning_rate, momentum=train.momentum
     )
-    return ResolvedConfig(config, local, federated, (*remarks, *_conflicts(config, federated)))
+    remarks = [*remarks, *remarks_on_settings(config, federated), *_conflicts(config, federated)]
+    return ResolvedConfig(config, local, federated, tuple(remarks))
+
+
+def refuse(found: Iterable[Objection]) -> None:
+    """Refuse a config because of the first objection.
+
+    Raises:
+        WrongValueError: if there is one.
+    """
+    for key, message in found:
+        raise WrongValueError(key, message)
 
 
 def _set_aggregation(config: RunConfig, federated: FederatedMethod) -> None:
@@ -200,9 +211,8 @@ def _set_aggregation(config: RunConfig, federated: FederatedMethod) -> None:
     from silohash.federated.server_optimizers import ServerOptimizer
 
     robust, server = config.federated.robust, config.federated.server
-    for section, objection in objections_to_tables(config, federated).items():
-        raise WrongValueError(section, objection)
-    rule = {} if robust is None or federated.pooled else robust.model_dump()
+    refuse(objections(config, federated))
+    rule = {} if robust is None else robust.model_dump()
     federated.aggregation = robust_aggregation(**rule, weight_cap=config.federated.weight_cap, means=federated.means)
     federated.server_optimizer = ServerOptimizer(**server.model_dump()) if server else None
 
@@ -314,6 +324,7 @@ def _method(registry: Registry, section: str, config: LocalConfig | FederatedCon
         params = kind.Params(**{**kind.presets[preset], **(config.model_extra or {})})
         for number, member in enumerate(getattr(params, "methods", ())):  # the members of a composition
             _method(registry, f"{section}.methods.{number}", member)
+        refuse(objections_to_parameters(section, config, params, kind.presets[preset]))
         return kind(params)
     except ValidationError as error:
         raise _wrong_value(error, kind.Params, prefix=section, known=known) from error

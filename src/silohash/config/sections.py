@@ -178,7 +178,8 @@ class FederatedConfig(Section):
     """Fraction of the silos that take part in each round, greater than 0 and at most 1. At least one silo takes
     part."""
     weight_cap: float = Field(default=1.0, gt=0, le=1)
-    """Upper limit on a silo's share of the aggregation weight, between 0 and 1. At 1 there is no limit."""
+    """Upper limit on a silo's share of the aggregation weight, at least 1 divided by the number of silos per round, and at
+    most 1. At 1 there is no limit."""
     robust: RobustConfig | None = None
     """Limit the influence of faulty silos, for example with { rule = "median" }. The rules are "median",
     "trimmed_mean", "multi_krum" and "clip"."""

@@ -16,8 +16,13 @@ from silohash.types import Modality, Outputs, PairBatch, Step, Terms
 
 
 class MethodParams(BaseModel):
-    """Parameters of a method. Unknown names are rejected."""
+    """Parameters of a method. Unknown names are rejected.
 
+    Attributes:
+        without_effect: Parameter -> other parameters that switch it off, with the values at which they do.
+    """
+
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {}
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from silohash import __version__, seeds
-from silohash.config.load import ResolvedConfig
-from silohash.config.participants import objection_to_silos
+from silohash.config.ineffective import objections_to_silos
+from silohash.config.load import ResolvedConfig, refuse
 from silohash.config.sections import RunConfig
 from silohash.data.archive import Archive
 from silohash.data.formats.columns import unused_columns
@@ -124,8 +124,8 @@ def prepare_run(
         UserError: if the archive does not fit the config or the methods, or too few silos take part for the robust rule.
     """
     silos = training_silos(archive, parts, resolved)
-    if objection := objection_to_silos(resolved.config, len(silos)):
-        raise UserError(objection)
+    if not resolved.federated.pooled:
+        refuse(objections_to_silos(resolved.config.federated, len(silos)))
     features = resolved.config.features
     options: Mapping[Modality, Mapping[str, object]] = {"image": features.image, "text": features.text}
     unfitted: dict[Modality, Featuriser] = {}

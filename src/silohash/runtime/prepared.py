@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from numpy.lib.format import open_memmap
 
 from silohash import seeds
+from silohash.config.ineffective import release_rules
 from silohash.config.load import ResolvedConfig, load_resolved
 from silohash.config.sections import ModelConfig, RunConfig
 from silohash.data.archive import Archive
@@ -33,6 +34,7 @@ from silohash.files import (
 from silohash.local.base import SiloData
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.runtime.ineffective import SiloSizes, towers_of_few_silos, unreleased_classes
 from silohash.types import MODALITIES, Arrays, Modality, Rows, UserError
 
 PUBLISHED = "published.safetensors"
@@ -278,13 +280,23 @@ def prepare(
         classes=len(archive.label_names),
         class_head=resolved.federated.class_head,
     )
+    sizes = [(silo.name, len(silo.train), len(silo.validation)) for silo in silos]
+    remarks = () if resolved.federated.pooled else _remarks_on_silos(resolved, sizes, arrays)
     return Prepared(
-        resolved=resolved,
+        resolved=replace(resolved, remarks=(*resolved.remarks, *remarks)),
         spec=spec,
-        silos=[(silo.name, len(silo.train), len(silo.validation)) for silo in silos],
+        silos=sizes,
         arrays=arrays,
         published=published_weights(spec.towers),
     )
+
+
+def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays) -> tuple[str, ...]:
+    """Return remarks on settings that have no effect on the silos' items, as sentences."""
+    settings, federated = resolved.config.federated, resolved.federated
+    rule = settings.robust.rule if settings.robust else ""
+    towers = towers_of_few_silos(settings.weight_cap, rule, sizes, arrays) if federated.averages else ()
+    return *unreleased_classes(release_rules(settings, federated), sizes, arrays), *towers
 
 
 def remarks_on(prepared: Prepared, featurisers: Mapping[Modality, Featuriser]) -> list[str]:

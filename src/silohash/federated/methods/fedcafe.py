@@ -71,6 +71,18 @@ CARD = MethodCard(
 class FedCAFEParams(ReleaseParams):
     """Parameters of FedCAFE."""
 
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        "enhance_weight": {"enhance": (False,)},
+        "hash_on": {"enhance": (False,)},
+        "detach_target": {"enhance": (False,), "enhance_weight": (0,)},
+        "align": {"memory": ("kmeans", "class_mean")},
+        "matching": {"weighting": ("examples",)},
+        "sharpness": {"weighting": ("examples",)},
+        "likelihood_cap": {"weighting": ("examples",)},
+        "label_shares": {"class_weight": (0,)},
+        "reduction": {"class_weight": (0,)},
+    }
+
     enhance_weight: float = Field(default=0.1, ge=0)
     """Weight of L_E (alpha in the paper), which keeps the enhanced output close to the plain one, at least 0. At 0
     it is off."""

@@ -62,6 +62,11 @@ CARD = MethodCard(
 class FedCMRParams(MethodParams):
     """Parameters of FedCMR."""
 
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        "loss_factor": {"weighting": ("uniform",)},
+        "loss_reduction": {"weighting": ("uniform",)},
+    }
+
     weighting: Literal["additive", "softmax", "uniform"] = "additive"
     """`additive`: exp(S) + loss_factor V. `softmax`: exp(S / sum S + loss_factor V), as in the authors' code.
     `uniform`: equal weights."""

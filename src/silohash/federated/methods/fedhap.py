@@ -71,6 +71,15 @@ JUDGE = "discriminator"
 class FedHAPParams(ReleaseParams):
     """Parameters of FedHAP."""
 
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        "margin": {"triplet_weight": (0,)},
+        "distance": {"triplet_weight": (0,)},
+        "relaxed": {"adversarial_weight": (0,)},
+        "adversary": {"adversarial_weight": (0,)},
+        "judge_width": {"adversarial_weight": (0,)},
+        "judge_learning_rate": {"adversarial_weight": (0,)},
+    }
+
     triplet_weight: float = Field(default=1.0, ge=0)
     """Weight of the triplets with common prototypes, at least 0. At 0 they are off."""
     margin: float = Field(default=0.5, gt=0)

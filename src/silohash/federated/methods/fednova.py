@@ -55,6 +55,10 @@ CARD = MethodCard(
 class FedNovaParams(MethodParams):
     """Parameters of FedNova."""
 
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        "effective_steps": {"proximal_weight": (0,)},
+    }
+
     proximal_weight: float = Field(default=0.0, ge=0)
     """Weight of the proximal term (mu in the paper), at least 0. At 0 there is none. If positive, `sgd` requires
     `train.momentum = 0`."""

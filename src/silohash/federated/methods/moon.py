@@ -56,6 +56,12 @@ CARD = MethodCard(
 class MOONParams(MethodParams):
     """Parameters of MOON."""
 
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        "temperature": {"contrast_weight": (0,)},
+        "representation": {"contrast_weight": (0,)},
+        "buffer": {"contrast_weight": (0,)},
+    }
+
     contrast_weight: float = Field(default=0.1, ge=0)
     """Weight of the contrast (mu in the paper), at least 0. At 0 the method is FedAvg."""
     temperature: float = Field(default=0.5, gt=0)

@@ -1,0 +1,75 @@
+"""Settings that have no effect on the data of a run: unreleased classes, and towers of too few silos."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silohash.config.load import load_resolved
+from silohash.runtime.ineffective import training_rows
+from silohash.runtime.prepared import _remarks_on_silos
+
+SILOS = [("a", 4, 1), ("b", 3, 1), ("c", 2, 0)]
+ROWS = 11
+
+
+def remarks(
+    *, text: tuple[str, ...] = ("a", "b", "c"), labels: np.ndarray | None = None, **federated: Any
+) -> list[str]:
+    """Return the remarks on three silos, some of which have texts. By default, all items have one of two classes in turn."""
+    resolved = load_resolved({"data": {"name": "glyphs"}, "partition": {"silos": 3}, "federated": federated})
+    if labels is None:
+        labels = np.eye(2, dtype=np.float32)[np.arange(ROWS) % 2]
+    has_text = np.concatenate([np.full(train + held, name in text) for name, train, held in SILOS])
+    arrays = {"labels": labels, "has_image": np.ones(ROWS, bool), "has_text": has_text}
+    return list(_remarks_on_silos(resolved, SILOS, arrays))
+
+
+def test_rows_of_the_training_items() -> None:
+    assert training_rows(SILOS) == [slice(0, 4), slice(5, 8), slice(9, 11)]
+
+
+@pytest.mark.parametrize("name", ["fedhap", "fedcafe", "fedproc", "fedproto", "plfedcmh"])
+def test_no_class_is_released(name: str) -> None:
+    assert remarks(name=name, min_count=3) == [
+        "No class is released: no silo has federated.min_count = 3 training items of one class, so what "
+        f'"{name}" does with released classes has no effect. The largest class of a silo has 2 items.'
+    ]
+    assert remarks(name=name, min_count=2) == []
+
+
+def test_validation_items_and_items_without_a_modality_are_not_released() -> None:
+    labels = np.zeros((ROWS, 2), np.float32)
+    labels[:5, 0] = 1  # four training items of the first silo and its validation item
+    assert len(remarks(name="fedproc", min_count=5, labels=labels)) == 1
+    assert remarks(name="fedproc", min_count=4, labels=labels) == []
+
+
+def test_free_clusters_may_hold_all_items_of_a_silo() -> None:
+    assert remarks(name="fedcafe", min_count=4, memory="reference") == []
+    assert len(remarks(name="fedcafe", min_count=5, memory="reference")) == 1
+
+
+def test_methods_that_do_not_use_released_classes() -> None:
+    assert remarks(name="fedavg") == remarks(name="fedproc", contrast_weight=0.0) == []
+    assert remarks(name="fedhap", triplet_weight=0.0, adversarial_weight=0.0) == []
+    assert len(remarks(name="fedhap", triplet_weight=0.0)) == 1
+
+
+def test_members_of_a_composition_are_named() -> None:
+    (remark,) = remarks(name="compose", methods=[{"name": "fedprox"}, {"name": "fedproc", "min_count": 3}])
+    assert '"fedproc" does with released classes' in remark
+
+
+def test_towers_of_too_few_silos() -> None:
+    assert remarks(weight_cap=0.4, text=("a", "b")) == [
+        "federated.weight_cap = 0.4 cannot hold for the text tower, because only 2 silos train it. They have equal weights."
+    ]
+    assert remarks(weight_cap=0.5, text=("a", "b")) == remarks(weight_cap=0.4) == []
+    assert remarks(robust={"rule": "median"}, text=("a", "b")) == [
+        'The rule "median" does not protect the text tower, because only 2 of the silos train it and 3 are needed.'
+    ]
+    assert remarks(robust={"rule": "median"}, text=()) == remarks(robust={"rule": "clip"}, text=("a", "b")) == []
+    assert remarks(name="local", text=("a",)) == []
