@@ -217,6 +217,19 @@ class Archive:
             raise UserError(f'Archive "{self.card.name}" has no split "{name}"; it has: {", ".join(self.splits)}.')
         return self.splits[name]
 
+    def required_labels(self, purpose: str) -> npt.NDArray[np.uint8]:
+        """Return the labels, ``(N, C)``.
+
+        Args:
+            purpose: The rest of the message if there are none: what needs labels, and what to do.
+
+        Raises:
+            UserError: If the archive does not have labels.
+        """
+        if self.labels is None:
+            raise UserError(f'Archive "{self.card.name}" has no labels, {purpose}')
+        return self.labels
+
     def held_out(self) -> Rows:
         """Return the rows of the queries that are not in the database, sorted."""
         none = np.zeros(0, np.int64)

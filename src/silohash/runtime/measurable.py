@@ -84,12 +84,9 @@ def labels_of(archive: Archive) -> npt.NDArray[np.uint8]:
     Raises:
         UserError: if it does not have labels.
     """
-    if archive.labels is None:
-        raise UserError(
-            f'Archive "{archive.card.name}" has no labels, so it is unknown which items are relevant to a query. '
-            'Add a column "labels" to its metadata.'
-        )
-    return archive.labels
+    return archive.required_labels(
+        'so it is unknown which items are relevant to a query. Add a column "labels" to its metadata.'
+    )
 
 
 def ignored_labels(archive: Archive, settings: EvaluateConfig) -> tuple[int, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.index.base import IndexManifest
+from silohash.index.base import Index, IndexManifest
 from silohash.index.codes import pack
 from silohash.index.store import Store
 
@@ -31,3 +32,16 @@ def filled(path: Path, count: int = 50) -> Path:
         captions = [json.dumps({"caption": name}) for name in names(count)]
         store.add(names(count), words(count), captions, [b"\xff\xd8\xff"] * count)
     return path
+
+
+def mistakes(index: Index) -> list[tuple[Callable[[], object], str]]:
+    """Return calls that every exact index of two codes of 64 bits refuses, each with a part of the message."""
+    codes = words(2)
+    return [
+        (lambda: index.search(codes, 0), "k = 0"),
+        (lambda: index.search(words(1, bits=32), 1), "64 bits"),
+        (lambda: index.search_radius(codes, -1), "-1"),
+        (lambda: index.add(np.array([1]), codes), "one key per code"),
+        (lambda: index.add(np.array([1, 1]), codes), "key 1 is given twice"),
+        (lambda: index.search(codes, 1, allowed=np.ones(3, bool)), "one bool per item"),
+    ]

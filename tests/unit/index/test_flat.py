@@ -9,6 +9,7 @@ from silohash.index.codes import pack
 from silohash.index.flat import FlatIndex
 from silohash.index.kernels import BLOCK_CODES
 from silohash.types import UserError
+from tests.unit.index.stores import mistakes
 
 
 def signs(count, bits, seed=0, chance=0.5):
@@ -130,13 +131,8 @@ def test_memory_of_a_million_codes():
 def test_mistakes_are_explained():
     index, words = FlatIndex(64), pack(signs(2, 64))
     for mistake, message in (
-        (lambda: index.search(words, 0), "k = 0"),
-        (lambda: index.search(pack(signs(1, 32)), 1), "64 bits"),
-        (lambda: index.search_radius(words, -1), "-1"),
-        (lambda: index.add(np.array([1]), words), "one key per code"),
-        (lambda: index.add(np.array([1, 1]), words), "key 1 is given twice"),
+        *mistakes(index),
         (lambda: index.add(np.array([-1, 1]), words), "-1"),
-        (lambda: index.search(words, 1, allowed=np.ones(3, bool)), "one bool per item"),
         (lambda: FlatIndex(64, threads=0), "one thread"),
         (lambda: FlatIndex(300), "256"),
     ):

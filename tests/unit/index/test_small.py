@@ -10,6 +10,7 @@ from silohash.index.codes import pack
 from silohash.index.flat import FlatIndex
 from silohash.index.small import SmallIndex
 from silohash.types import UserError
+from tests.unit.index.stores import mistakes
 
 
 def signs(count: int, bits: int, seed: int = 0) -> np.ndarray:
@@ -89,12 +90,7 @@ def test_mistakes_are_explained() -> None:
     index, words = SmallIndex(64), pack(signs(2, 64))
     index.add(np.arange(2), words)
     for mistake, message in (
-        (lambda: index.search(words, 0), "k = 0"),
-        (lambda: index.search(pack(signs(1, 32)), 1), "64 bits"),
-        (lambda: index.search_radius(words, -1), "-1"),
-        (lambda: index.add(np.array([1]), words), "one key per code"),
-        (lambda: index.add(np.array([1, 1]), words), "key 1 is given twice"),
-        (lambda: index.search(words, 1, allowed=np.ones(3, bool)), "one bool per item"),
+        *mistakes(index),
         (lambda: SmallIndex(7), "7"),
     ):
         with pytest.raises(UserError, match=message):

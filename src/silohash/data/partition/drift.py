@@ -26,7 +26,6 @@ import numpy.typing as npt
 
 from silohash.data.archive import Archive
 from silohash.data.partition.base import Partition, aligned
-from silohash.types import UserError
 
 Shares = npt.NDArray[np.float64]
 
@@ -154,16 +153,15 @@ def drift_of(partition: Partition, archive: Archive) -> Drift:
     Raises:
         UserError: if the archive has no labels.
     """
-    if archive.labels is None:
-        raise UserError(
-            f'Archive "{archive.card.name}" has no labels, from which the distances between silos are computed. '
-            'Leave out --plot, or add a column "labels" to its metadata.'
-        )
+    labels = archive.required_labels(
+        "from which the distances between silos are computed. "
+        'Leave out --plot, or add a column "labels" to its metadata.'
+    )
     held = np.unique(np.concatenate([silo.rows for silo in partition.silos]))
     return Drift(
         silos=tuple(silo.name for silo in partition.silos),
         counts=partition.label_table(archive),
-        pool=(archive.labels[held] > 0).sum(axis=0, dtype=np.int64),
+        pool=(labels[held] > 0).sum(axis=0, dtype=np.int64),
         sizes=np.array([len(silo.rows) for silo in partition.silos], np.int64),
     )
 

@@ -134,12 +134,11 @@ def primary_labels(archive: Archive, silos: int | None, settings: Settings, seed
     Raises:
         UserError: if the archive has no labels.
     """
-    if archive.labels is None:
-        raise UserError(
-            f'Archive "{archive.card.name}" has no labels, which this kind of partition needs. '
-            'Use kind = "iid", "quantity", "column" or "pseudo" (clusters in place of labels).'
-        )
-    has = archive.labels > 0
+    labels = archive.required_labels(
+        'which this kind of partition needs. Use kind = "iid", "quantity", "column" or "pseudo" (clusters in place of '
+        "labels)."
+    )
+    has = labels > 0
     if choice(settings, "primary", ("uniform", "rarest")) == "rarest":
         preference = -np.argsort(np.argsort(has.sum(axis=0), kind="stable")).astype(np.float64)
     else:
