@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from silohash.config.load import load_resolved
-from silohash.data.partition.base import partition
 from silohash.federated.base import FederationInfo
+from silohash.partitions.base import partition
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.experiment import prepare_run

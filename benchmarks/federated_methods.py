@@ -19,9 +19,9 @@ from training import CONFIG, SILOS, coco18_or_drawn, report, side_by_side
 
 from silohash.config.load import load_config, load_resolved
 from silohash.data.archive import Archive
-from silohash.data.partition.base import partition
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederationInfo
+from silohash.partitions.base import partition
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.rounds import RoundSettings, run_rounds

@@ -23,10 +23,10 @@ import torch
 from silohash.config.load import load_resolved
 from silohash.config.sections import RunConfig
 from silohash.data.archive import Archive, ArchiveCard
-from silohash.data.partition.base import partition
 from silohash.federated.base import FederationInfo
 from silohash.local.base import SiloData, SiloState
 from silohash.models.parameters import install
+from silohash.partitions.base import partition
 from silohash.runtime.checkpoint import RunState, save_checkpoint
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import Prepared

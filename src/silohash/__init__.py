@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from silohash.api.runs import TrainedRun, train
     from silohash.api.runs import open_run as open  # noqa: A004  silohash.open, as in gzip.open
     from silohash.data.archive import Archive
-    from silohash.data.partition.base import Partition
     from silohash.index.base import Neighbors
     from silohash.index.codes import Codes
+    from silohash.partitions.base import Partition
     from silohash.search.hits import Hit, Hits
     from silohash.types import MethodCard, UserError
 
@@ -51,7 +51,7 @@ _DEFINED_IN = {
     "Hits": "silohash.search.hits:Hits",
     "MethodCard": "silohash.types:MethodCard",
     "Neighbors": "silohash.index.base:Neighbors",
-    "Partition": "silohash.data.partition.base:Partition",
+    "Partition": "silohash.partitions.base:Partition",
     "Score": "silohash.api.codes:Score",
     "TrainedRun": "silohash.api.runs:TrainedRun",
     "UserError": "silohash.types:UserError",

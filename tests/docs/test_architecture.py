@@ -14,12 +14,12 @@ from pydantic import BaseModel
 from torch import nn
 
 from silohash.config.load import ResolvedConfig
-from silohash.data.partition.base import Partition
 from silohash.exchange.message import Message
 from silohash.federated.averaging import Aggregation
 from silohash.federated.base import FederationInfo, ServerState, SiloContext
 from silohash.index.codes import Codes
 from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.partitions.base import Partition
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.indexing import index_run
 from silohash.runtime.prepared import Prepared

@@ -12,8 +12,8 @@ import torch
 pytest.importorskip("transformers")
 
 from silohash.config.load import load_config, resolve
-from silohash.data.partition.base import partition
 from silohash.models.huggingface import read_backbone
+from silohash.partitions.base import partition
 from silohash.runtime.evaluation import evaluate_run
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import Prepared

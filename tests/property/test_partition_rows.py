@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from silohash.data.partition.base import Partition, partition
+from silohash.partitions.base import Partition, partition
 from silohash.types import UserError
 from tests.archives import made_up_archive
 

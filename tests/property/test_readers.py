@@ -25,7 +25,6 @@ from silohash import features
 from silohash.config.load import load_resolved
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native
-from silohash.data.partition.base import read_partition
 from silohash.data.pictures.reading import PackedPictures
 from silohash.encode.saved import SavedModel
 from silohash.exchange.message import Message
@@ -39,6 +38,7 @@ from silohash.files import write_json
 from silohash.index.listing import read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
+from silohash.partitions.base import read_partition
 from silohash.report.examples import read_examples
 from silohash.report.finish import finish_run
 from silohash.report.gather import facts, radius_curves

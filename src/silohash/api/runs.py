@@ -16,9 +16,9 @@ from silohash.visible import visible
 if TYPE_CHECKING:
     from silohash.config.sections import RunConfig
     from silohash.data.archive import Archive
-    from silohash.data.partition.base import Partition
     from silohash.index.codes import Codes
     from silohash.index.store import Engine
+    from silohash.partitions.base import Partition
     from silohash.runtime.events import Observer
     from silohash.search.hits import Hits
     from silohash.search.node import SiloNode

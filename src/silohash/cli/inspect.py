@@ -87,7 +87,7 @@ def entries(kind: str) -> list[dict[str, Any]]:
 
         return [{"key": name, "summary": summary_of(name)} for name in ARCHIVES]
     if kind == "partition":
-        from silohash.data.partition.base import kinds
+        from silohash.partitions.base import kinds
 
         return [{"key": name, "summary": summary} for name, summary in kinds().items()]
     from silohash.evaluate.measures import describe

@@ -34,8 +34,8 @@ def partition(
     from silohash.config.load import read_config
 
     value = read_config(config, set_ or [])
-    from silohash.data.partition.base import partition as spread
-    from silohash.data.partition.drift import drift_of
+    from silohash.partitions.base import partition as spread
+    from silohash.partitions.drift import drift_of
     from silohash.runtime.run import archive_of
 
     archive = archive_of(value)

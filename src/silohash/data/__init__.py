@@ -1,1 +1,1 @@
-"""Archives of items with a picture and a text, and how they are spread over silos."""
+"""Archives of items with a picture and a text: formats of users, benchmarks, protocols."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from silohash.config.load import cards_of
 from silohash.config.sections import FederatedConfig, LocalConfig
-from silohash.data.partition.base import SiloRows
-from silohash.data.partition.drift import drift_of
 from silohash.files import read_json
+from silohash.partitions.base import SiloRows
+from silohash.partitions.drift import drift_of
 from silohash.report.content import Examples, MethodRun, ReportData, ReportWarning, SiloSummary
 from silohash.report.examples import MEASURE_AGAIN, read_examples, released
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve

@@ -21,7 +21,6 @@ from silohash.config.load import ResolvedConfig, refuse
 from silohash.config.sections import RunConfig
 from silohash.data.archive import Archive
 from silohash.data.formats.columns import unused_columns
-from silohash.data.partition.base import Partition, partition
 from silohash.encode.network_saving import save_networks
 from silohash.encode.onnx_saving import COMPARED_ITEMS, onnx_files
 from silohash.encode.trained import TrainedModel
@@ -34,6 +33,7 @@ from silohash.federated.base import FederationInfo
 from silohash.files import explaining_disk_errors
 from silohash.locks import INPUTS
 from silohash.models.parameters import buffers_of
+from silohash.partitions.base import Partition, partition
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.runtime.events import JsonLines, Observer, ProgressReporter
 from silohash.runtime.measurable import check_settings, unmeasured

@@ -16,7 +16,6 @@ from silohash.config.ineffective import release_rules
 from silohash.config.load import ResolvedConfig, load_resolved
 from silohash.config.sections import ModelConfig, RunConfig
 from silohash.data.archive import Archive
-from silohash.data.partition.base import Partition
 from silohash.features.base import Featuriser, add_statistics
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
@@ -34,6 +33,7 @@ from silohash.files import (
 from silohash.local.base import SiloData
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.partitions.base import Partition
 from silohash.runtime.ineffective import SiloSizes, towers_of_few_silos, unreleased_classes
 from silohash.types import MODALITIES, Arrays, Modality, Rows, UserError
 

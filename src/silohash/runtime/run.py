@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a search opens a run, and it must not wait for what only ot
     from silohash.config.load import ResolvedConfig
     from silohash.config.sections import RunConfig
     from silohash.data.archive import Archive
-    from silohash.data.partition.base import Partition
+    from silohash.partitions.base import Partition
     from silohash.runtime.events import RoundRecord
 
 PARTITION = "partition.json"
@@ -264,7 +264,7 @@ class Run:
     @cached_property
     def stored_partition(self) -> Partition:
         """How the archive was divided among silos, without a look at the archive."""
-        from silohash.data.partition.base import read_partition
+        from silohash.partitions.base import read_partition
 
         self.check()
         return read_partition(self.folder / PARTITION)

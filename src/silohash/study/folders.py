@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from silohash.config.sections import EXECUTION_KEYS, RunConfig
-from silohash.data.partition.base import read_partition
 from silohash.files import explaining_disk_errors
 from silohash.locks import locked
+from silohash.partitions.base import read_partition
 from silohash.report.tables import read_results
 from silohash.runtime.checkpoint import has_checkpoint, load_checkpoint
 from silohash.runtime.per_query import read_per_query

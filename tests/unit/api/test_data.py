@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from silohash.api.data import load_archive, partition
-from silohash.data.partition.base import partition as partition_archive
+from silohash.partitions.base import partition as partition_archive
 from silohash.types import UserError
 from tests.runs import write_archive
 

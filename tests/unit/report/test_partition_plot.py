@@ -6,7 +6,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from silohash.data.partition.drift import DISTANCES, Drift
+from silohash.partitions.drift import DISTANCES, Drift
 from silohash.report import partition_plot
 from silohash.report.partition_plot import draw_partition, partition_figure
 from silohash.report.plots import LabelTable, label_map_height

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.data.partition.base import SiloRows
 from silohash.evaluate.measures import Measure, PerQuery
 from silohash.index.codes import unpack
+from silohash.partitions.base import SiloRows
 from silohash.runtime import evaluation
 from silohash.runtime.evaluation import Evaluator, evaluate_run
 from silohash.runtime.run import Run

@@ -16,11 +16,11 @@ from PIL import Image
 from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native
-from silohash.data.partition.base import SiloRows
 from silohash.data.pictures.reading import PictureFiles
 from silohash.index.listing import read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
+from silohash.partitions.base import SiloRows
 from silohash.runtime import indexing
 from silohash.runtime.indexing import FIELDS, display_text, held_out_sentence, index_run, payload_of
 from silohash.runtime.run import Run

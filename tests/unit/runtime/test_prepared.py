@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from silohash.config.load import resolve
-from silohash.data.partition.base import SiloRows, partition
 from silohash.features import featuriser
 from silohash.features.given import GivenFeatures
 from silohash.features.image import PixelFeatures
 from silohash.features.vectors import pixel_statistics, vectors
 from silohash.local.base import SiloData
+from silohash.partitions.base import SiloRows, partition
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import (
     Prepared,

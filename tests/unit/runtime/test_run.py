@@ -16,9 +16,9 @@ from silohash.config import load
 from silohash.config.load import ResolvedConfig, resolve
 from silohash.data import catalogue
 from silohash.data.archive import Archive
-from silohash.data.partition import base
-from silohash.data.partition.base import Partition, partition
 from silohash.files import read_json
+from silohash.partitions import base
+from silohash.partitions.base import Partition, partition
 from silohash.runtime.run import Run, archive_of, runs
 from silohash.types import UserError
 from tests.runs import tiny_config, write_archive

@@ -1,7 +1,7 @@
 """The kinds of partition: the class of each item, and the share of each class that each silo gets.
 
 Every kind but ``nested`` is two functions. ``classes`` gives each item one class: a label, the value of a column, a
-cluster, or the same class for all. ``shares`` gives each class one proportion per silo. `silohash.data.partition.base`
+cluster, or the same class for all. ``shares`` gives each class one proportion per silo. `silohash.partitions.base`
 then cuts each class within each split by its proportions, so that a silo's queries follow the same proportions as its
 training items.
 """
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive, Pictures, is_features
-from silohash.data.partition.columns import silos_of_values
+from silohash.partitions.columns import silos_of_values
 from silohash.registry import suggestion
 from silohash.seeds import derive, numpy_generator
 from silohash.types import Modality, Rows, UserError
@@ -156,7 +156,7 @@ def clusters(archive: Archive, silos: int | None, settings: Settings, seed: int)
 
 
 def values_of_column(archive: Archive, silos: int | None, settings: Settings, seed: int) -> Classes:
-    """Give each item the silo of its value of a column (see `silohash.data.partition.columns`)."""
+    """Give each item the silo of its value of a column (see `silohash.partitions.columns`)."""
     names, silo_of = silos_of_values(archive, settings["column"], settings["groups"], silos)
     return Classes(silo_of, len(names), tuple(names))
 
@@ -245,7 +245,7 @@ KINDS: Mapping[str, Kind] = {
         {"clusters": 10, "over": "auto", "spread": "dirichlet", "beta": 0.1, "classes": 3, "leftover": "error"},
     ),
 }
-"""Every kind with disjoint silos. ``nested`` is in `silohash.data.partition.base`."""
+"""Every kind with disjoint silos. ``nested`` is in `silohash.partitions.base`."""
 
 
 def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt.NDArray[np.int64]:

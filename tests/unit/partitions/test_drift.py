@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from silohash.data.catalogue import open_archive
-from silohash.data.partition.base import Partition, SiloRows, partition
-from silohash.data.partition.drift import (
+from silohash.partitions.base import Partition, SiloRows, partition
+from silohash.partitions.drift import (
     DISTANCES,
     Drift,
     drift_of,

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive
-from silohash.data.partition.base import Partition, aligned
+from silohash.partitions.base import Partition, aligned
 
 Shares = npt.NDArray[np.float64]
 

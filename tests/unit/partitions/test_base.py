@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.data.partition.base import (
+from silohash.partitions.base import (
     DRAWS,
     Partition,
     SiloRows,
@@ -20,7 +20,7 @@ from silohash.data.partition.base import (
     partition,
     strata_of,
 )
-from silohash.data.partition.kinds import Classes
+from silohash.partitions.kinds import Classes
 from silohash.types import UserError
 from tests.archives import made_up_archive
 

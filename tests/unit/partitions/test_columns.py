@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.data.partition.base import partition
-from silohash.data.partition.columns import folder_names, silos_of_values
+from silohash.partitions.base import partition
+from silohash.partitions.columns import folder_names, silos_of_values
 from silohash.types import UserError
 from tests.archives import made_up_archive
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from silohash.data.partition.base import partition
-from silohash.data.partition.kinds import (
+from silohash.partitions.base import partition
+from silohash.partitions.kinds import (
     FITTED_ROWS,
     KINDS,
     Classes,
@@ -308,9 +308,9 @@ def test_clusters_are_those_of_k_means_and_items_without_features_form_one_more(
 def test_k_means_is_fitted_on_a_sample_of_many_rows(monkeypatch):
     assert FITTED_ROWS == 5_000
     archive = noise_archive(40)
-    monkeypatch.setattr("silohash.data.partition.kinds.BLOCK_ROWS", 16)
+    monkeypatch.setattr("silohash.partitions.kinds.BLOCK_ROWS", 16)
     for limit in (40, 30):
-        monkeypatch.setattr("silohash.data.partition.kinds.FITTED_ROWS", limit)
+        monkeypatch.setattr("silohash.partitions.kinds.FITTED_ROWS", limit)
         fitted = np.arange(40)
         if limit == 30:
             drawn = numpy_generator(3, "partition k-means rows").choice(fitted, 30, replace=False)

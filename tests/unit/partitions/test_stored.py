@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.data.partition import stored
-from silohash.data.partition.stored import as_runs, from_runs
+from silohash.partitions import stored
+from silohash.partitions.stored import as_runs, from_runs
 
 
 @pytest.mark.parametrize(

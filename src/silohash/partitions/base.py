@@ -17,10 +17,10 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from silohash.data.archive import SPLITS, Archive
-from silohash.data.partition.kinds import KINDS, Classes, Kind, Shares, is_number, share, whole
-from silohash.data.partition.stored import StoredPartition, as_runs, from_runs
 from silohash.files import digest_arrays, digest_json
 from silohash.forms import fault, of_json, of_value, reading
+from silohash.partitions.kinds import KINDS, Classes, Kind, Shares, is_number, share, whole
+from silohash.partitions.stored import StoredPartition, as_runs, from_runs
 from silohash.registry import suggestion
 from silohash.seeds import numpy_generator
 from silohash.types import Rows, UserError
