@@ -197,16 +197,19 @@ class TrainConfig(Section):
 
     batch: int = Field(default=128, ge=2)
     """Batch size, in pairs. At least 2."""
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    """Optimizer: `adam`, `adamw` or `sgd`. Its state is reset at the start of each round."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
+    """Optimizer: `adamw`, `adam` or `sgd`. Its state is reset at the start of each round."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Momentum of `sgd`, at least 0 and less than 1. At 0 it is plain SGD. The other optimizers ignore it."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Learning rate of the first round, greater than 0."""
     decay: bool = False
     """Decay the learning rate to a tenth over the rounds, along a half cosine."""
-    weight_decay: float = Field(default=1e-4, ge=0)
-    """Weight decay of the optimizer, at least 0."""
+    weight_decay: float = Field(default=1e-2, ge=0)
+    """Weight decay, at least 0. At 0 it is off. In each step `adamw` multiplies all parameters by
+    1 - learning_rate * weight_decay, so common values lie between 0.01 and 1. `adam` and `sgd` add weight_decay times
+    the parameter to the gradient (L2). `adam` then turns a gradient of zero, such as that of a word that a batch
+    lacks, into steps of the full learning rate towards zero. For bags of words use `adamw`, or set it to 0."""
     clip_norm: float = Field(default=0.0, ge=0)
     """Maximum gradient norm, at least 0. At 0 gradients are not clipped."""
     device: str = "auto"

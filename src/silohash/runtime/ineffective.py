@@ -1,4 +1,7 @@
-"""Settings that have no effect on the data of a run: classes that no silo releases, and towers of too few silos."""
+"""Settings that have no effect, or an unintended one, on the data of a run.
+
+These are classes that no silo releases, towers of too few silos, and weight decay that acts on absent words.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from silohash.config.ineffective import EQUAL_SILOS, FEWEST_SILOS, cap_is_too_low
+from silohash.config.sections import TrainConfig
 from silohash.types import Arrays, Modality
 
 SiloSizes = list[tuple[str, int, int]]
@@ -67,3 +71,19 @@ def towers_of_few_silos(weight_cap: float, rule: str, silos: SiloSizes, arrays: 
                 f'The rule "{rule}" does not protect the {modality} tower, because only {count} of the silos train it and '
                 f"{FEWEST_SILOS} are needed."
             )
+
+
+def decay_of_absent_words(settings: TrainConfig) -> Iterator[str]:
+    """Yield a remark if the optimizer turns weight decay into full steps for words that a batch lacks.
+
+    `adam` divides a gradient by its own magnitude. If a word is absent, the decay is its whole gradient, however small.
+
+    Args:
+        settings: the table ``[train]`` of a run whose texts are bags of words.
+    """
+    if settings.optimizer == "adam" and settings.weight_decay:
+        yield (
+            f'train.weight_decay = {settings.weight_decay:g} with train.optimizer = "adam" moves the weights of words '
+            "that a batch lacks towards zero at the full learning rate. "
+            'Set train.optimizer = "adamw", or train.weight_decay = 0.'
+        )

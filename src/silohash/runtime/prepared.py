@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,7 +34,12 @@ from silohash.local.base import SiloData
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.partitions.base import Partition
-from silohash.runtime.ineffective import SiloSizes, towers_of_few_silos, unreleased_classes
+from silohash.runtime.ineffective import (
+    SiloSizes,
+    decay_of_absent_words,
+    towers_of_few_silos,
+    unreleased_classes,
+)
 from silohash.types import MODALITIES, Arrays, Modality, Rows, UserError
 
 PUBLISHED = "published.safetensors"
@@ -301,17 +306,24 @@ def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays
 
 def remarks_on(prepared: Prepared, featurisers: Mapping[Modality, Featuriser]) -> list[str]:
     """Return what a user should know about the inputs before the training starts, as sentences."""
-    featuriser = featurisers.get("image")
-    if not isinstance(featuriser, PixelFeatures) or featuriser.channels != 3 or prepared.config.model.image:
-        return []
-    count = int(prepared.arrays["has_image"].sum())
-    if count >= FEW_PHOTOGRAPHS:
-        return []
+    words = isinstance(featurisers.get("text"), BagOfWords)
     return [
-        f"The image tower is trained from scratch on {count:,} color pictures, which can teach it colors and simple shapes, "
-        "but not what photographs show. For photographs, start from a published network: silohash new CONFIG --data FOLDER "
-        "--backbone clip"
+        *_few_photographs(prepared, featurisers.get("image")),
+        *(decay_of_absent_words(prepared.config.train) if words else ()),
     ]
+
+
+def _few_photographs(prepared: Prepared, featuriser: Featuriser | None) -> Iterator[str]:
+    """Yield a remark if an image tower is trained from scratch on few color pictures."""
+    if not isinstance(featuriser, PixelFeatures) or featuriser.channels != 3 or prepared.config.model.image:
+        return
+    count = int(prepared.arrays["has_image"].sum())
+    if count < FEW_PHOTOGRAPHS:
+        yield (
+            f"The image tower is trained from scratch on {count:,} color pictures, which can teach it colors and simple "
+            "shapes, but not what photographs show. For photographs, start from a published network: silohash new CONFIG "
+            "--data FOLDER --backbone clip"
+        )
 
 
 def check_methods(

@@ -259,11 +259,11 @@ def test_defaults_without_none_values() -> None:
         },
         "train": {
             "batch": 128,
-            "optimizer": "adam",
+            "optimizer": "adamw",
             "momentum": 0.9,
             "learning_rate": 0.001,
             "decay": False,
-            "weight_decay": 0.0001,
+            "weight_decay": 0.01,
             "clip_norm": 0.0,
             "device": "auto",
             "precision": "float32",

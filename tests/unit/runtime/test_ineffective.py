@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from silohash.config.load import load_resolved
-from silohash.runtime.ineffective import training_rows
+from silohash.config.sections import TrainConfig
+from silohash.runtime.ineffective import decay_of_absent_words, training_rows
 from silohash.runtime.prepared import _remarks_on_silos
 
 SILOS = [("a", 4, 1), ("b", 3, 1), ("c", 2, 0)]
@@ -25,6 +26,14 @@ def remarks(
     has_text = np.concatenate([np.full(train + held, name in text) for name, train, held in SILOS])
     arrays = {"labels": labels, "has_image": np.ones(ROWS, bool), "has_text": has_text}
     return list(_remarks_on_silos(resolved, SILOS, arrays))
+
+
+def test_decay_of_absent_words_names_the_values_and_the_remedy() -> None:
+    (remark,) = decay_of_absent_words(TrainConfig(optimizer="adam", weight_decay=5e-4))
+    assert remark == (
+        'train.weight_decay = 0.0005 with train.optimizer = "adam" moves the weights of words that a batch lacks towards '
+        'zero at the full learning rate. Set train.optimizer = "adamw", or train.weight_decay = 0.'
+    )
 
 
 def test_rows_of_the_training_items() -> None:

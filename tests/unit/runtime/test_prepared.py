@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from silohash.config.load import resolve
 from silohash.features import featuriser
 from silohash.features.given import GivenFeatures
 from silohash.features.image import PixelFeatures
+from silohash.features.text import BagOfWords
 from silohash.features.vectors import pixel_statistics, vectors
 from silohash.local.base import SiloData
 from silohash.partitions.base import SiloRows, partition
@@ -203,6 +205,22 @@ def test_pictures_are_few_below_a_limit(monkeypatch: pytest.MonkeyPatch, without
     inputs = prepared((30, 20), validation=5)
     inputs.arrays["has_image"][:without] = False
     assert len(remarks_on(inputs, {"image": PixelFeatures(channels=3)})) == count
+
+
+@pytest.mark.parametrize(
+    ("train", "count"),
+    [
+        ({"optimizer": "adam", "weight_decay": 5e-4}, 1),
+        ({"optimizer": "adam", "weight_decay": 0.0}, 0),
+        ({"optimizer": "adamw", "weight_decay": 5e-4}, 0),
+        ({"optimizer": "sgd", "weight_decay": 5e-4}, 0),
+        ({}, 0),
+    ],
+)
+def test_weight_decay_that_erases_absent_words_is_remarked(train: dict[str, Any], count: int) -> None:
+    inputs = prepared((30, 20), train=train)
+    assert len(remarks_on(inputs, {"text": BagOfWords()})) == count
+    assert remarks_on(inputs, {"text": GivenFeatures("text", 16), "image": GivenFeatures("image", 16)}) == []
 
 
 def test_a_silo_has_both_modalities_unless_it_is_said() -> None:

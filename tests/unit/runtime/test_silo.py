@@ -126,6 +126,33 @@ def test_optimizers_are_what_they_are_called() -> None:
     assert plain.param_groups[0]["momentum"] == 0.0
 
 
+def test_weight_decay_of_a_parameter_without_gradient() -> None:
+    moved = {}
+    for kind in ("adamw", "adam"):
+        weight = torch.nn.Parameter(torch.tensor([2.0, -0.5, 0.0]))
+        chosen = TrainConfig() if kind == "adamw" else TrainConfig(optimizer=kind)
+        optimizer = make_optimizer([weight], chosen, 0.5)
+        weight.grad = torch.zeros(3)
+        before = weight.detach().clone()
+        optimizer.step()
+        moved[kind] = (weight.detach() - before).tolist()
+    assert moved["adamw"] == pytest.approx([-0.5 * 0.01 * 2.0, 0.5 * 0.01 * 0.5, 0.0], abs=1e-7)
+    assert moved["adam"] == pytest.approx([-0.5, 0.5, 0.0], abs=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "decay", "equal"), [("adamw", 0.3, True), ("adam", 0.0, True), ("adam", 0.3, False)])
+def test_steps_that_do_not_depend_on_a_factor_of_the_loss(kind: str, decay: float, equal: bool) -> None:
+    ends = []
+    for factor in (1.0, 10.0):
+        weight = torch.nn.Parameter(torch.tensor([2.0, -0.5, 1.0]))
+        optimizer = make_optimizer([weight], TrainConfig(optimizer=kind, weight_decay=decay), 0.1)
+        for step in range(4):
+            weight.grad = factor * torch.tensor([0.3, -0.2, 0.1]) * (-1.0) ** (step // 2)
+            optimizer.step()
+        ends.append(weight.detach())
+    assert torch.allclose(*ends, atol=1e-5) == equal
+
+
 def test_training_lowers_the_loss_and_moves_every_parameter() -> None:
     first, last = trained(loop_config(batch=8), epochs=1), trained(loop_config(batch=8), epochs=8)
     assert last.loss < first.loss

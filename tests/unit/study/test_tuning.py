@@ -179,7 +179,7 @@ def test_kinds_of_parameters(tmp_path: Path) -> None:
     assert set(found["FedAvg"]) == set(parameters)
     assert set(found["Local"]) == {"train.batch", "train.optimizer"}
     assert {job.config.train.batch for job in seen} <= set(range(4, 9))
-    assert {job.config.train.weight_decay for job in seen if "Local" in job.name} == {1e-4}
+    assert {job.config.train.weight_decay for job in seen if "Local" in job.name} == {1e-2}
     assert ends(Parameter(low=1, high=3)) == (1, 3)
     assert isinstance(ends(Parameter(low=1, high=3))[0], int)
     assert ends(Parameter(low=0.5, high=3)) == (0.5, 3)

@@ -63,7 +63,8 @@ CARD = MethodCard(
         "The class loss is divided by the number of classes, except in the preset paper.",
         "Only classes with enough items are released, except in the presets paper and authors_code.",
         "The authors' code clusters memories freely, matches rows of one cluster, trains the local method on plain"
-        " outputs, counts each label of an item as 1, and divides the local loss by the number of silos.",
+        " outputs, counts each label of an item as 1, and divides the local loss by the number of silos. The preset"
+        " authors_code multiplies the other losses instead, which is equivalent for AdamW, and for Adam without decay.",
     ),
 )
 
@@ -121,7 +122,9 @@ class FedCAFEParams(ReleaseParams):
     a factor of the number of classes."""
     times_silos: bool = False
     """Multiply the weights of L_E, L_C and L_P by the number of silos. The authors' code divides the local loss by
-    that number, which is equivalent for Adam; with SGD, divide the learning rate as well."""
+    that number, which gives the same ratio of the losses. The two are equivalent for `adamw`, and for `adam` without
+    weight decay. With `sgd`, divide the learning rate by the number of silos, and multiply the weight decay by it. With
+    `adam`, multiply the weight decay by it."""
     detach_target: bool = False
     """Let L_E change the enhanced output only, not the plain one."""
     kmeans_steps: int = Field(default=10, ge=0)

@@ -53,6 +53,8 @@ CARD = MethodCard(
     sends=("parameters", "number of items", "sums and counts of outputs per class"),
     differs_from_paper=(
         "The hashing loss keeps its weight in all rounds, except in the preset paper.",
+        "In the preset paper, both losses are divided by the completed share of training, which changes the steps of SGD"
+        " and those of Adam with weight decay, but not those of AdamW.",
         "Outputs are normalized to unit length, except in the preset paper.",
         "Both modalities share one prototype per class, except in the preset paper.",
         "Classes without a prototype are left out of the contrast, as are items that have only such classes.",
@@ -87,8 +89,9 @@ def contrast_share(over: float, fading: Literal["contrast", "both"]) -> float:
     """Return the weight of the contrast relative to a local loss of weight 1.
 
     The paper weights the contrast by ``1 - alpha`` and the local loss by alpha. ``both`` divides these weights by
-    alpha. This makes no difference to Adam; with SGD, multiply the learning rate by alpha. In the first round, where
-    alpha is 0, the paper uses the local loss alone.
+    alpha. The steps of AdamW, and of Adam without weight decay, do not depend on a common factor of all losses. Those of
+    Adam with weight decay do, because the decay is added to the gradient and the factor changes their ratio. Those of
+    SGD are longer by the factor 1 / alpha. In the first round, where alpha is 0, the paper uses the local loss alone.
 
     Args:
         over: Completed share of training (alpha), in [0, 1).
