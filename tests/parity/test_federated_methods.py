@@ -59,6 +59,12 @@ def test_with_its_terms_on_it_is_not(name: str) -> None:
     assert farthest(ended("fedavg"), ended(name, **ON[name])) > 1e-4
 
 
+def test_fedcafe_with_a_memory_of_means_is_federated_averaging_with_its_terms_off() -> None:
+    assert farthest(ended("fedavg"), ended("fedcafe", memory_rows="mean", **OFF["fedcafe"])) == 0.0
+    unit, means = (ended("fedcafe", min_count=1, memory_rows=rows) for rows in ("unit", "mean"))
+    assert farthest(unit, means) > 1e-4
+
+
 def test_fednova_with_equal_steps_is_federated_averaging() -> None:
     assert farthest(ended("fedavg", (20, 20, 20)), ended("fednova", (20, 20, 20))) < 1e-6
     assert farthest(ended("fedavg", (60, 40, 4)), ended("fednova", (60, 40, 4))) > 1e-5
@@ -77,7 +83,9 @@ SUMMED: Mapping[str, Mapping[str, Any]] = {
     "fedproto": {"min_count": 1},
     "fedhap": {"min_count": 1},
     "fedcafe": {"min_count": 1, "memory": "class_mean"},
+    "fedcafe, means": {"min_count": 1, "memory": "class_mean", "memory_rows": "mean"},
     "fedcmr": {},
+    "fedcmr, all": {"share": "all"},
 }
 
 
@@ -97,12 +105,13 @@ def blended(updates: list[Message]) -> Message:
     return replace(updates[0], sender="all", params=params, weights=weights, sums=sums, records={})
 
 
-@pytest.mark.parametrize("name", SUMMED)
-def test_a_server_that_sees_only_sums_ends_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = ended(name, **SUMMED[name])
-    given = prepared(federated={"name": name, "rounds": 3, **SUMMED[name]}, train={"learning_rate": 0.01})
+@pytest.mark.parametrize("variant", SUMMED)
+def test_a_server_that_sees_only_sums_ends_alike(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, params = variant.partition(",")[0], SUMMED[variant]
+    plain = ended(name, **params)
+    given = prepared(federated={"name": name, "rounds": 3, **params}, train={"learning_rate": 0.01})
     method: FederatedMethod = given.resolved.federated
-    assert method.uplink == "sum" or SUMMED[name].get("memory") == "class_mean"
+    assert method.uplink == "sum"
     aggregate = method.aggregate
     monkeypatch.setattr(method, "aggregate", lambda server, updates: aggregate(server, [blended(list(updates))]))
     seen = run_loop(given).server

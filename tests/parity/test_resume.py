@@ -59,10 +59,18 @@ def same(first: Run, second: Run) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", FEDERATED_METHODS.names())
-def test_stopped_twice_and_resumed(archive: Path, tmp_path: Path, name: str) -> None:
-    allowed = {"reveal_items": True} if name == "fedridge" else {}
-    sections = {"federated": {"name": name, "rounds": ROUNDS, "fraction": 0.6, **allowed}}
+VARIANTS = {
+    "fedridge": ("fedridge", {"reveal_items": True}),
+    "fedcafe, means": ("fedcafe", {"memory_rows": "mean"}),
+    "fedcmr, all": ("fedcmr", {"share": "all"}),
+    "plfedcmh, per silo": ("plfedcmh", {"hypernetworks": "per_silo", "hyper_rate": 0.1}),
+}
+
+
+@pytest.mark.parametrize("variant", sorted({*FEDERATED_METHODS.names(), *VARIANTS}))
+def test_stopped_twice_and_resumed(archive: Path, tmp_path: Path, variant: str) -> None:
+    name, params = VARIANTS.get(variant, (variant, {}))
+    sections = {"federated": {"name": name, "rounds": ROUNDS, "fraction": 0.6, **params}}
     whole = train(archive, tmp_path / "whole", **sections)
     stopped = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):

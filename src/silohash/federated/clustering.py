@@ -1,73 +1,86 @@
-"""Spherical k-means from given seeds, and comparisons of its clusters."""
+"""K-means from given seeds, by cosine or by Euclidean distance, and comparisons of its clusters."""
 
 from __future__ import annotations
+
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
 
+Distance: TypeAlias = Literal["cosine", "euclidean"]
+"""What k-means minimizes: the angle to unit centroids, or the distance to means."""
 
-def nearest(values: Tensor, centres: Tensor) -> Tensor:
-    """Return the index of the centroid with the highest cosine, ``(n,)`` int64.
+
+def nearest(values: Tensor, centres: Tensor, distance: Distance = "cosine") -> Tensor:
+    """Return the index of the nearest centroid, ``(n,)`` int64.
 
     Args:
         values: ``(n, p)``.
-        centres: ``(M, p)`` unit rows. Zero rows are never chosen.
+        centres: ``(M, p)``, unit rows for ``cosine``. Zero rows are never chosen.
+        distance: Distance to the centroids.
     """
-    return (values @ centres.T).masked_fill(centres.abs().sum(1) == 0, -torch.inf).argmax(1)
+    closeness = values @ centres.T
+    if distance == "euclidean":
+        closeness = closeness - centres.square().sum(1) / 2
+    return closeness.masked_fill(centres.abs().sum(1) == 0, -torch.inf).argmax(1)
 
 
-def cluster_sizes(values: Tensor, centres: Tensor) -> Tensor:
+def cluster_sizes(values: Tensor, centres: Tensor, distance: Distance = "cosine") -> Tensor:
     """Return the number of values assigned to each centroid, ``(M,)`` int64.
 
     Args:
         values: ``(n, p)``.
-        centres: ``(M, p)``, unit or zero rows.
+        centres: ``(M, p)``, unit rows for ``cosine``. Zero rows take no values.
+        distance: Distance to the centroids.
     """
     if not len(values):
         return torch.zeros(len(centres), dtype=torch.long, device=centres.device)
-    return nearest(values, centres).bincount(minlength=len(centres))
+    return nearest(values, centres, distance).bincount(minlength=len(centres))
 
 
-def spherical_kmeans(values: Tensor, seeds: Tensor, *, steps: int = 10) -> Tensor:
-    """Cluster vectors by cosine, starting from given seeds.
+def kmeans(values: Tensor, seeds: Tensor, *, distance: Distance, steps: int = 10) -> Tensor:
+    """Cluster vectors, starting from given seeds.
 
     Row ``c`` of the result develops from row ``c`` of the seeds.
 
     Args:
-        values: ``(n, p)``; only their directions matter.
+        values: ``(n, p)``. For ``cosine`` only their directions matter.
         seeds: ``(M, p)``; a zero row takes no items and remains zero.
+        distance: ``cosine`` for spherical k-means, or ``euclidean`` for plain k-means.
         steps: Number of Lloyd iterations.
 
     Returns:
-        ``(M, p)`` unit rows. A cluster without items keeps its seed.
+        ``(M, p)``, unit rows for ``cosine`` and means of the clusters for ``euclidean``. A cluster without items keeps
+        its seed.
     """
-    directions = F.normalize(values, dim=1)
-    centres = F.normalize(seeds, dim=1)
+    cosine = distance == "cosine"
+    points, centres = (F.normalize(values, dim=1), F.normalize(seeds, dim=1)) if cosine else (values, seeds)
     if not len(values) or not centres.abs().sum() > 0:
         return centres
     for _ in range(steps):
-        members = F.one_hot(nearest(directions, centres), len(centres)).to(values.dtype)
-        sums = members.T @ directions
-        moved = sums.abs().sum(1) > 0
-        centres = torch.where(moved.unsqueeze(1), F.normalize(sums, dim=1), centres)
+        members = F.one_hot(nearest(points, centres, distance), len(centres)).to(values.dtype)
+        sums = members.T @ points
+        means = F.normalize(sums, dim=1) if cosine else sums / members.sum(0).clamp(min=1.0).unsqueeze(1)
+        centres = torch.where((sums.abs().sum(1) > 0).unsqueeze(1), means, centres)
     return centres
 
 
-def shared_clusters(rows: Tensor, common: Tensor, *, steps: int = 10) -> Tensor:
+def shared_clusters(rows: Tensor, common: Tensor, *, distance: Distance = "cosine", steps: int = 10) -> Tensor:
     """Cluster rows together with common rows, and return which rows share a cluster with which common rows.
 
     Args:
         rows: ``(n, p)``, of one silo or of several.
         common: ``(M, p)``, the seeds of the M clusters; zero rows belong to no cluster.
+        distance: Distance by which rows are clustered.
         steps: Number of Lloyd iterations.
 
     Returns:
         ``(n, M)`` of 0 and 1.
     """
-    centres = spherical_kmeans(torch.cat([common, rows]), common, steps=steps)
-    own, theirs = nearest(rows, centres), nearest(common, centres)
+    centres = kmeans(torch.cat([common, rows]), common, distance=distance, steps=steps)
+    own, theirs = nearest(rows, centres, distance), nearest(common, centres, distance)
     return ((own.unsqueeze(1) == theirs) & (centres.abs().sum(1) > 0)).to(rows.dtype)
 
 
@@ -75,7 +88,7 @@ def aligned(rows: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Reorder rows to match the previous rows, one to one, with the highest total cosine.
 
     Args:
-        rows: ``(M, p)`` unit rows.
+        rows: ``(M, p)``.
         before: ``(M, p)``; if all zero (before the first round), the order does not change.
 
     Source: Hungarian assignment (Kuhn), as implemented by scipy.
@@ -84,6 +97,12 @@ def aligned(rows: np.ndarray, before: np.ndarray) -> np.ndarray:
 
     if not before.any():
         return rows
-    places, chosen = linear_sum_assignment(-before @ rows.T)
+    places, chosen = linear_sum_assignment(-_unit(before) @ _unit(rows).T)
     matched: np.ndarray = rows[chosen[places.argsort()]]
     return matched
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    """Return rows scaled to length 1. Zero rows remain zero."""
+    unit: np.ndarray = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return unit

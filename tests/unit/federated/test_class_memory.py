@@ -11,6 +11,7 @@ import torch
 from silohash.exchange.message import Message
 from silohash.federated.class_memory import (
     UNRELATED,
+    MemoryRows,
     common_memory,
     memories_of,
     memory_likelihood,
@@ -90,3 +91,64 @@ def test_memories_are_read_from_records_and_missing_rows_kept() -> None:
     assert [mask.tolist() for mask in masks] == [[True, False]] * 2
     assert common_memory(rows, np.full((2, 2), 5.0)).tolist() == [[1.0, 2.0], [5.0, 5.0]]
     assert common_memory(np.asarray([[0.0, 1.0]]), np.ones((1, 2))).tolist() == [[0.0, 1.0]]
+
+
+class TestRows:
+    """Two silos with three classes in two dimensions. The first silo lacks class 2, the second class 1."""
+
+    memories = (torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), torch.tensor([[0.0, 4.0], [9.0, 9.0], [-6.0, 0.0]]))
+    masks = (torch.tensor([True, True, False]), torch.tensor([True, False, True]))
+
+    def test_unit_rows_have_length_1_and_means_stay_as_they_are(self) -> None:
+        values = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+        torch.testing.assert_close(MemoryRows("unit").scaled(values), torch.tensor([[0.6, 0.8], [0.0, 0.0]]))
+        assert MemoryRows("mean").scaled(values) is values
+
+    def test_seeds_are_means_over_the_silos_that_have_the_row(self) -> None:
+        found = MemoryRows("mean").seeds(self.memories, self.masks)
+        assert found.tolist() == [[1.5, 2.0], [0.0, 2.0], [-6.0, 0.0]]
+        unit = MemoryRows("unit").seeds(self.memories, self.masks)
+        torch.testing.assert_close(unit, torch.tensor([[0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]]))
+
+    def test_the_common_rows_are_the_means_of_their_clusters(self) -> None:
+        # (3, 0) is nearest to the seed (1.5, 2); (0, 2) and (0, 4) are nearest to (0, 2); (-6, 0) to itself
+        found = MemoryRows("mean", steps=1).merged(self.memories, self.masks)
+        assert found.tolist() == [[3.0, 0.0], [0.0, 3.0], [-6.0, 0.0]]
+        unit = MemoryRows("unit", steps=1).merged(self.memories, self.masks)
+        assert unit.tolist() == [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]
+        assert MemoryRows("mean", steps=0).merged(self.memories, self.masks).tolist()[0] == [1.5, 2.0]
+
+    def test_free_clusters_of_too_few_values_are_zero_rows(self) -> None:
+        values = torch.tensor([[2.0, 0.0], [4.0, 0.0], [0.0, 9.0]])
+        for seed in range(4):
+            generator = torch.Generator().manual_seed(seed)
+            found = MemoryRows("mean").free(values, 4, least=1, generator=generator)
+            assert found.shape == (4, 2)
+            assert sorted(found[:3].sum(1).tolist()) == [2.0, 4.0, 9.0]
+            assert found[3].tolist() == [0.0, 0.0]
+            pair = MemoryRows("unit").free(values, 3, least=2, generator=torch.Generator().manual_seed(seed))
+            assert sorted(pair.tolist()) == [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]
+
+    def test_free_common_rows_may_follow_the_order_of_the_previous_ones(self) -> None:
+        before = np.asarray([[0.0, 1.0], [1.0, 0.0]], np.float32)
+        memories, masks = [torch.tensor([[5.0, 0.0], [0.0, 3.0]])], [torch.tensor([True, True])]
+        for align, order in {True: [1, 0], False: [0, 1]}.items():
+            found = MemoryRows("mean").merged_freely(memories, masks, before, align=align)
+            assert found.tolist() == memories[0][order].tolist()
+
+    def test_likelihoods_of_means_have_no_limit(self) -> None:
+        common, opposite = torch.eye(2), [-torch.eye(2)]
+        mask = [torch.tensor([True, True])]
+        by_hand = (math.log1p(math.exp(-0.5)) + 0.5 + math.log(2)) / 2
+        assert MemoryRows().likelihoods(common, opposite, mask, by_cluster=False) == [pytest.approx(by_hand)]
+        (far,) = MemoryRows("mean").likelihoods(9 * common, [-9 * torch.eye(2)], mask, by_cluster=False)
+        assert far == pytest.approx((40.5 + math.log(2)) / 2)
+
+    def test_clusters_of_means_depend_on_their_length(self) -> None:
+        common = torch.tensor([[10.0, 0.0], [1.0, 1.0]])
+        near, mask = [torch.tensor([[2.0, 0.5], [0.0, 0.0]])], [torch.tensor([True, False])]
+        thetas = [10.0, 1.25]
+        total = sum(math.log1p(math.exp(theta)) for theta in thetas)
+        for scale, own in {"mean": 1, "unit": 0}.items():
+            (found,) = MemoryRows(scale, steps=0).likelihoods(common, near, mask, by_cluster=True)
+            assert found == pytest.approx((total - thetas[own]) / 2, rel=1e-5)

@@ -24,6 +24,7 @@ Equations (3) and (4) are `enhanced`, (5) and (6) are `silohash.federated.contra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -36,8 +37,7 @@ from torch import Tensor, nn
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
-from silohash.federated.class_memory import common_memory, memories_of, memory_likelihood, self_weight, silo_weights
-from silohash.federated.clustering import aligned, cluster_sizes, shared_clusters, spherical_kmeans
+from silohash.federated.class_memory import MemoryRows, common_memory, memories_of, self_weight, silo_weights
 from silohash.federated.contrastive_losses import cosine_gap
 from silohash.federated.shared_means import SharedMean, class_mean
 from silohash.federated.statistics import ClassStatistics, ReleaseParams, class_statistics, mean_over_modalities
@@ -57,6 +57,8 @@ CARD = MethodCard(
     sends=("parameters", "number of items", "one direction per class, or per-class sums and counts"),
     differs_from_paper=(
         "Memory rows are seeded with class means, so that row c belongs to class c, as the equations assume.",
+        "Memory rows have length 1, as in the authors' code, except in the preset paper.",
+        "A silo clusters the mean of an item's modalities. The paper clusters each modality and then both memories.",
         "The class loss uses the finite direction of the divergence, as the authors' code does.",
         "Weights are likelihoods divided by their sum, as in the authors' code; the printed softmax overflows.",
         "No weight exceeds three times the mean, except in the presets paper and authors_code.",
@@ -97,6 +99,10 @@ class FedCAFEParams(ReleaseParams):
     memory: Literal["kmeans", "class_mean", "reference"] = "kmeans"
     """How memories are computed: `kmeans` (k-means seeded with class means), `class_mean` (class means only, from
     sums over silos), or `reference` (k-means with random seeds, as in the authors' code)."""
+    memory_rows: Literal["unit", "mean"] = "unit"
+    """`unit`: memory rows have length 1, as in the authors' code, so that enhancement changes no sign of an output.
+    `mean`: they are means of enhanced outputs, as in the paper, which does not normalize them. Their values have no
+    limit, so a silo's memory cannot be checked for impossible values."""
     align: bool = True
     """Reorder the common rows to match those of the previous round. Used with `memory = "reference"` only."""
     matching: Literal["class", "cluster"] = "class"
@@ -135,7 +141,8 @@ def enhanced(logit: Tensor, class_logit: Tensor, memory: Tensor) -> Tensor:
     """Return the outputs plus their part of the memory, ``(B, K)``. With a memory of zeros these are the plain outputs.
 
     If no entry of the memory exceeds 1 in magnitude, as in unit rows, all outputs keep their signs, because tanh does
-    not exceed its argument in magnitude. The memory then influences training but does not change codes.
+    not exceed its argument in magnitude. The memory then influences training but does not change codes. Rows that are
+    means of outputs have larger entries, so they can.
 
     Args:
         logit: ``(B, K)``.
@@ -182,7 +189,9 @@ class FedCAFE(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = FedCAFEParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "paper": {"reduction": "batchmean", "min_count": 1, "max_labels": 1000, "likelihood_cap": 1e9},
+        "paper": {
+            "memory_rows": "mean", "reduction": "batchmean", "min_count": 1, "max_labels": 1000, "likelihood_cap": 1e9,
+        },
         "authors_code": {
             "hash_on": "raw", "label_shares": False, "times_silos": True,
             "memory": "reference", "align": False, "matching": "cluster", "min_count": 1, "likelihood_cap": 1e9,
@@ -203,9 +212,13 @@ class FedCAFE(FederatedMethod):
 
     def __init__(self, params: FedCAFEParams) -> None:
         super().__init__(params)
+        self.rows = MemoryRows(params.memory_rows, params.kmeans_steps)
         if params.memory == "class_mean":
             vars(self)["uplink"] = "sum"  # k-means needs the memory of each silo
             vars(self)["means"] = (replace(class_mean("sum", "count", like="memory"), unit=True),)
+        if params.memory_rows == "mean":  # means of outputs have no limit
+            unlimited = {"unit": False, "low": -math.inf, "high": math.inf}
+            vars(self)["means"] = tuple(replace(mean, **unlimited) for mean in self.means)
         if params.memory == "reference":
             vars(self)["unprotected"] = (
                 'Memories with memory = "reference" have no common order of rows, so they cannot be compared. '
@@ -291,7 +304,7 @@ class FedCAFE(FederatedMethod):
         )
 
     def _statistics(self, context: SiloContext) -> tuple[Tensor, ClassStatistics]:
-        """Return the items' directions of V_E as unit rows ``(n, K)``, and their class statistics.
+        """Return the items' V_E ``(n, K)``, scaled to length 1 for unit rows, and their class statistics.
 
         Items without any modality of the model are left out.
         """
@@ -299,20 +312,17 @@ class FedCAFE(FederatedMethod):
         values = outputs_of(Enhanced(context.model, self, context.payload.extras), context.data, part="logit")
         has = {modality: context.data.has(modality) for modality in values}
         held = torch.stack(list(has.values())).any(0)
-        directions = F.normalize(mean_over_modalities(values, has)[held], dim=1)
-        return directions, class_statistics(directions, context.data.labels[held], self.params)
+        points = self.rows.scaled(mean_over_modalities(values, has)[held])
+        return points, class_statistics(points, context.data.labels[held], self.params)
 
     def _local_memory(self, context: SiloContext) -> tuple[Tensor, Tensor]:
         """Return the silo's memory ``(C, K)`` and a mask of its existing rows ``(C,)`` bool."""
-        directions, statistics = self._statistics(context)
-        seeds = F.normalize(statistics.means(), dim=1)
+        points, statistics = self._statistics(context)
         if self.params.memory != "reference":
-            return spherical_kmeans(directions, seeds, steps=self.params.kmeans_steps), statistics.present()
-        drawn = torch.randperm(len(directions), generator=context.generator)[: len(seeds)]
-        rows = spherical_kmeans(directions, directions[drawn], steps=self.params.kmeans_steps)
-        released = cluster_sizes(directions, rows) >= self.params.min_count
-        memory = torch.zeros_like(seeds)
-        memory[: len(rows)][released] = rows[released]
+            return self.rows.clustered(points, self.rows.scaled(statistics.means())), statistics.present()
+        memory = self.rows.free(
+            points, len(statistics.counts), least=self.params.min_count, generator=context.generator
+        )
         return memory, memory.abs().sum(1) > 0
 
     def silo_statistics(self, context: SiloContext) -> Arrays:
@@ -326,7 +336,7 @@ class FedCAFE(FederatedMethod):
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
         """Return the common memory. Classes that no silo released keep their rows."""
         rows = ClassStatistics(torch.from_numpy(np.array(sums["sum"])), torch.from_numpy(np.array(sums["count"])))
-        return {"memory": common_memory(F.normalize(rows.means(), dim=1).numpy(), server.extras["memory"])}
+        return {"memory": common_memory(self.rows.scaled(rows.means()).numpy(), server.extras["memory"])}
 
     def silo_update(self, context: SiloContext) -> Message:
         """Send the silo's memory with the parameters; with class means, send self-weighted parameters."""
@@ -341,7 +351,7 @@ class FedCAFE(FederatedMethod):
         if self.params.weighting == "examples":
             return update
         statistics = ClassStatistics(torch.from_numpy(kept["sum"]), torch.from_numpy(kept["count"]))
-        own = F.normalize(statistics.means(), dim=1)
+        own = self.rows.scaled(statistics.means())
         (likelihood,) = self._likelihoods(received_extra(context, "memory").cpu(), [own], [statistics.present()])
         share = self_weight(likelihood, sharpness=self.params.sharpness, cap=self.params.likelihood_cap)
         return replace(update, weights={group: share * (weight > 0) for group, weight in update.weights.items()})
@@ -365,28 +375,14 @@ class FedCAFE(FederatedMethod):
         return super().aggregate(server, weighted)
 
     def _likelihoods(self, common: Tensor, memories: Sequence[Tensor], masks: Sequence[Tensor]) -> list[float]:
-        """Return the mean negative log-likelihood of each memory.
-
-        Clusters are computed over the common rows and all given rows.
-        """
-        same: Sequence[Tensor | None] = [None] * len(memories)
-        if self.params.matching == "cluster":
-            rows = [memory[mask] for memory, mask in zip(memories, masks, strict=True)]
-            joined = shared_clusters(torch.cat(rows), common, steps=self.params.kmeans_steps)
-            same = torch.split_with_sizes(joined, [len(own) for own in rows])
-        given = zip(memories, masks, same, strict=True)
-        return [float(memory_likelihood(memory, common, mask, own)) for memory, mask, own in given]
+        """Return the mean negative log-likelihood of each memory."""
+        return self.rows.likelihoods(common, memories, masks, by_cluster=self.params.matching == "cluster")
 
     def _merged(self, before: np.ndarray, updates: Sequence[Message]) -> np.ndarray:
         """Return the common memory computed from the silos' memories."""
         memories, masks = memories_of(updates)
-        rows = torch.cat([memory[mask] for memory, mask in zip(memories, masks, strict=True)])
-        if not len(rows):
+        if not any(mask.any() for mask in masks):
             return before
         if self.params.memory == "reference":
-            drawn = rows[torch.linspace(0, len(rows) - 1, len(before)).long()]
-            clustered = spherical_kmeans(rows, drawn, steps=self.params.kmeans_steps).numpy()
-            return aligned(clustered, before) if self.params.align else clustered
-        stacked, there = torch.stack(memories), torch.stack(masks).to(rows.dtype).unsqueeze(2)
-        seeds = F.normalize((stacked * there).sum(0), dim=1)
-        return common_memory(spherical_kmeans(rows, seeds, steps=self.params.kmeans_steps).numpy(), before)
+            return self.rows.merged_freely(memories, masks, before, align=self.params.align)
+        return common_memory(self.rows.merged(memories, masks).numpy(), before)

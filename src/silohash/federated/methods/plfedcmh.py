@@ -1,14 +1,15 @@
 """Personalized models, mixed layer by layer on the server, with class prototypes shared between the silos.
 
 The server keeps every silo's model. Small hypernetworks on the server learn from the silos' updates how to mix the
-layers of all models into one model per silo.
+layers of all models into one model per silo. There is one per tower and silo, which learns from that silo's updates
+only, or one per tower, in which each silo has an embedding.
 
 =============  ==============================  ======================================================
 symbol         code                            meaning
 =============  ==============================  ======================================================
 theta_j        ``private["bank/..."]``         last models of the silos
-e_i            ``private["hyper/<m>/..."]``    embedding of a silo, and the network on top of it
-a_i^l          `Mixer`                         shares of all silos in layer l of silo i
+e_i            `Mixer`                         embedding of a silo, and the network on top of it
+a_i^l          `Mixer.forward`                 shares of all silos in layer l of silo i
 P              ``extras["prototypes/..."]``    common class prototypes
 beta           ``class_code_weight``           weight of `class_code_gap`
 eta_p          ``prototype_weight``            weight of `prototype_distance`
@@ -61,6 +62,7 @@ CARD = MethodCard(
     differs_from_paper=(
         "The equations are those of the authors' code, because the paper itself was not available.",
         "The mixing moves towards the updates of all silos at once. The authors' code moves away, silo by silo.",
+        "Silos share one hypernetwork per tower, except in the presets paper and authors_code.",
         "Silos train in parallel. In the authors' code, later silos train on mixtures of earlier silos' new models.",
         "A silo is mixed in only for towers that it has trained.",
         "Losses are means over items and classes or bits. In the presets paper and authors_code they have the scale of"
@@ -91,6 +93,9 @@ class PLFedCMHParams(PrototypeParams):
     hyper_rate: float = Field(default=1e-3)
     """Learning rate of the mixing. Negative values move the mixing away from the silos' updates, as in the authors'
     code."""
+    hypernetworks: Literal["shared", "per_silo"] = "shared"
+    """`shared`: one hypernetwork per tower, in which each silo has an embedding, so that all silos' updates train it.
+    `per_silo`: one per tower and silo, trained by that silo's updates only, as in the authors' code."""
     sequential: bool = False
     """Update the mixing silo by silo, each time with the new models of the silos before. If false, all silos are
     used at once."""
@@ -127,25 +132,31 @@ def authors_scales(bits: int, classes: int, *, batch: int, items: int) -> tuple[
 
 
 class Mixer(nn.Module):
-    """A hypernetwork that returns how the layers of all silos are mixed for one silo."""
+    """A hypernetwork that returns how the layers of all silos are mixed for one silo.
 
-    def __init__(self, silos: int, layers: int) -> None:
+    Args:
+        silos: Number of silos that can be mixed.
+        layers: Number of layers of the tower.
+        embeddings: Number of silos that it mixes for.
+    """
+
+    def __init__(self, silos: int, layers: int, *, embeddings: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(silos, EMBEDDING)
+        self.embedding = nn.Embedding(embeddings, EMBEDDING)
         blocks = [nn.Sequential(nn.Linear(EMBEDDING, EMBEDDING), nn.ReLU()) for _ in range(3)]
         self.body = nn.Sequential(*blocks)
         self.heads = nn.ModuleList(nn.Linear(EMBEDDING, silos) for _ in range(layers))
         for head in self.heads:
             nn.init.uniform_(head.weight)  # type: ignore[arg-type]
 
-    def forward(self, silo: int, there: Tensor) -> Tensor:
+    def forward(self, place: int, there: Tensor) -> Tensor:
         """Return the shares of the silos in each layer, ``(layers, silos)``, with rows that sum to 1.
 
         Args:
-            silo: Index of the silo.
+            place: Index of the embedding.
             there: ``(silos,)`` bool, the silos that may be mixed in. All others get a share of 0.
         """
-        hidden = self.body(self.embedding.weight[silo])
+        hidden = self.body(self.embedding.weight[place])
         raw = (torch.stack([torch.relu(head(hidden)) for head in self.heads]) + 1e-8) * there
         return raw / raw.sum(1, keepdim=True)
 
@@ -164,10 +175,13 @@ class PLFedCMH(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = PLFedCMHParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "paper": {"normalization": "code", "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000},
-        "authors_code": {
-            "hyper_rate": -1e-3, "sequential": True, "normalization": "code", "prototype_weight": 1e5, "min_count": 1,
+        "paper": {
+            "hypernetworks": "per_silo", "normalization": "code", "prototype_weight": 1e5, "min_count": 1,
             "max_labels": 1000,
+        },
+        "authors_code": {
+            "hypernetworks": "per_silo", "hyper_rate": -1e-3, "sequential": True, "normalization": "code",
+            "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000,
         },
     }  # fmt: skip
     needs_labels: ClassVar[bool] = True
@@ -179,12 +193,13 @@ class PLFedCMH(FederatedMethod):
     codes_comparable: ClassVar[bool] = False
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Start with the initial model for every silo, one mixer per tower, and no trained silo."""
+        """Start with the initial model for every silo, untrained hypernetworks, and no trained silo."""
         state = super().init_server(model, info)
         private: Arrays = {f"{BANK}/{silo}/{n}": a for silo in range(info.silos) for n, a in state.params.items()}
         for group, layers in self._groups(state.params).items():
-            mixer = Mixer(info.silos, len(layers))
-            private |= {f"{HYPER}/{group}/{name}": array for name, array in params_of(mixer).items()}
+            for place in self._places(group, info.silos):
+                mixer = self._new_mixer(info.silos, len(layers))
+                private |= {f"{place}/{name}": array for name, array in params_of(mixer).items()}
             private[f"{TRAINED}/{group}"] = np.zeros(info.silos, np.bool_)
         extras = empty_prototypes(model, info.classes, info.bits, self.params)
         return replace(state, extras=extras, private=private)
@@ -192,11 +207,11 @@ class PLFedCMH(FederatedMethod):
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
         """Send a silo its mixture."""
         message = super().broadcast(server, silo, round=round)
+        mixed: Arrays = {}
         with torch.no_grad():
-            mixtures = {
-                group: self._mixture(server, group, mixer, silo) for group, mixer in self._mixers(server).items()
-            }
-        mixed = {name: tensor.numpy() for mixture in mixtures.values() for name, tensor in mixture.items()}
+            for group in self._groups(server.params):
+                mixture = self._mixture(server, group, self._mixer(server, group, silo), silo)
+                mixed |= {name: tensor.numpy() for name, tensor in mixture.items()}
         return replace(message, params={**message.params, **mixed})
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
@@ -230,7 +245,7 @@ class PLFedCMH(FederatedMethod):
         return replace(update, records={"silo": np.asarray(context.silo)}, sums=prototype_sums(context, self.params))
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Update the mixers from the silos' updates, and store the silos' models in the bank."""
+        """Update the hypernetworks from the silos' updates, and store the silos' models in the bank."""
         turns = [[update] for update in updates] if self.params.sequential else [updates]
         for turn in turns:
             server = self._learnt(server, turn)
@@ -245,18 +260,14 @@ class PLFedCMH(FederatedMethod):
         return trained
 
     def _learnt(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Return the state with mixers updated from the silos' updates, and with the silos' models in the bank."""
+        """Return the state with hypernetworks updated from the silos' updates, and with their models in the bank."""
         private = dict(server.private)
-        for group, mixer in self._mixers(server).items():
-            gains = [self._gain(server, group, mixer, update) for update in updates if update.weights.get(group)]
-            if gains:
-                parameters = list(mixer.parameters())
-                moves = torch.autograd.grad(torch.stack(gains).sum(), parameters, allow_unused=True)
-                for (name, parameter), move in zip(mixer.named_parameters(), moves, strict=True):
-                    if move is not None:
-                        private[f"{HYPER}/{group}/{name}"] = (
-                            (parameter + self.params.hyper_rate * move).detach().numpy()
-                        )
+        for group in self._groups(server.params):
+            trained = [update for update in updates if update.weights.get(group)]
+            turns = [trained] if self.params.hypernetworks == "shared" else [[update] for update in trained]
+            for turn in turns:
+                if turn:
+                    private |= self._moved(server, group, turn)
         for update in updates:
             silo = int(update.records["silo"])
             private |= {
@@ -265,6 +276,20 @@ class PLFedCMH(FederatedMethod):
                 if update.weights.get(group_of(name))
             }
         return replace(server, private=private)
+
+    def _moved(self, server: ServerState, group: str, updates: Sequence[Message]) -> Arrays:
+        """Return the parameters of one hypernetwork after a step towards the updates of the silos that it mixes for."""
+        silos = [int(update.records["silo"]) for update in updates]
+        mixer = self._mixer(server, group, silos[0])
+        gains = [self._gain(server, group, mixer, update) for update in updates]
+        names, parameters = zip(*mixer.named_parameters(), strict=True)
+        moves = torch.autograd.grad(torch.stack(gains).sum(), parameters, allow_unused=True)
+        place = self._place(group, silos[0])
+        return {
+            f"{place}/{name}": (parameter + self.params.hyper_rate * move).detach().numpy()
+            for name, parameter, move in zip(names, parameters, moves, strict=True)
+            if move is not None
+        }
 
     def _gain(self, server: ServerState, group: str, mixer: Mixer, update: Message) -> Tensor:
         """Return the inner product of a silo's mixture and its change in training.
@@ -282,24 +307,36 @@ class PLFedCMH(FederatedMethod):
         model.
         """
         trained = torch.from_numpy(np.array(server.private[f"{TRAINED}/{group}"]))
-        shares = mixer(silo, trained if trained.any() else torch.ones_like(trained))
-        silos = mixer.embedding.num_embeddings
+        place = silo if self.params.hypernetworks == "shared" else 0
+        shares = mixer(place, trained if trained.any() else torch.ones_like(trained))
         mixture = {}
         for share, names in zip(shares, self._groups(server.params)[group].values(), strict=True):
             for name in names:
-                stacked = torch.from_numpy(np.stack([server.private[f"{BANK}/{j}/{name}"] for j in range(silos)]))
+                stacked = torch.from_numpy(
+                    np.stack([server.private[f"{BANK}/{j}/{name}"] for j in range(len(trained))])
+                )
                 mixture[name] = torch.tensordot(share.to(stacked.dtype), stacked, dims=1)
         return mixture
 
-    def _mixers(self, server: ServerState) -> dict[str, Mixer]:
-        """Return each tower's mixer with the server's parameters."""
-        mixers = {}
-        for group, layers in self._groups(server.params).items():
-            start = f"{HYPER}/{group}/"
-            params = {n.removeprefix(start): a for n, a in server.private.items() if n.startswith(start)}
-            mixers[group] = Mixer(len(params["embedding.weight"]), len(layers))
-            install(mixers[group], params)
-        return mixers
+    def _mixer(self, server: ServerState, group: str, silo: int) -> Mixer:
+        """Return the hypernetwork that mixes one tower for a silo, with the server's parameters."""
+        start = f"{self._place(group, silo)}/"
+        params = {n.removeprefix(start): a for n, a in server.private.items() if n.startswith(start)}
+        mixer = self._new_mixer(len(server.private[f"{TRAINED}/{group}"]), len(self._groups(server.params)[group]))
+        install(mixer, params)
+        return mixer
+
+    def _new_mixer(self, silos: int, layers: int) -> Mixer:
+        """Return a hypernetwork with random parameters."""
+        return Mixer(silos, layers, embeddings=silos if self.params.hypernetworks == "shared" else 1)
+
+    def _place(self, group: str, silo: int) -> str:
+        """Return the prefix under which the server keeps the hypernetwork that mixes one tower for a silo."""
+        return f"{HYPER}/{group}" if self.params.hypernetworks == "shared" else f"{HYPER}/{group}/{silo}"
+
+    def _places(self, group: str, silos: int) -> list[str]:
+        """Return the prefixes of all hypernetworks of one tower."""
+        return list(dict.fromkeys(self._place(group, silo) for silo in range(silos)))
 
     def _groups(self, params: Arrays) -> dict[str, dict[str, list[str]]]:
         """Return the layers of each tower, restricted to floating-point parameters."""

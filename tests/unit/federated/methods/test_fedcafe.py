@@ -16,8 +16,9 @@ from silohash.federated.class_memory import (
     memory_likelihood,
     self_weight,
 )
-from silohash.federated.clustering import aligned, cluster_sizes, spherical_kmeans
+from silohash.federated.clustering import aligned, cluster_sizes, kmeans
 from silohash.federated.methods.fedcafe import CARD, FedCAFE, FedCAFEParams, class_loss, enhanced
+from silohash.federated.shared_means import objection
 from silohash.models.towers import HashNet
 from silohash.types import Outputs
 from tests.runs import (
@@ -42,6 +43,13 @@ class TestFormulas:
         assert not torch.equal(found, logit)
         assert torch.equal(found.sign(), logit.sign())
         assert not torch.equal(enhanced(logit, predicted, 9 * memory).sign(), logit.sign())
+
+    def test_enhancement_by_means_changes_a_code_by_hand(self) -> None:
+        memory = torch.tensor([[-6.0], [2.0]])
+        # the prediction gives class 0 three quarters: V_M = -4, and tanh(0.5) = 0.4621
+        found = enhanced(torch.tensor([[0.5]]), torch.tensor([[math.log(3.0), 0.0]]), memory)
+        assert float(found) == pytest.approx(0.5 + math.tanh(0.5) * -4.0)
+        assert float(found) < 0
 
     def test_class_loss_is_the_divergence_but_for_a_constant(self) -> None:
         predicted, labels = draw(4, 5), hot(4, 5)
@@ -119,7 +127,9 @@ def test_class_loss_by_the_batch_is_that_by_the_class_times_the_classes() -> Non
 def test_presets() -> None:
     assert FedCAFE.presets == {
         "recommended": {},
-        "paper": {"reduction": "batchmean", "min_count": 1, "max_labels": 1000, "likelihood_cap": 1e9},
+        "paper": {
+            "memory_rows": "mean", "reduction": "batchmean", "min_count": 1, "max_labels": 1000, "likelihood_cap": 1e9,
+        },
         "authors_code": {
             "hash_on": "raw", "label_shares": False, "times_silos": True, "memory": "reference", "align": False,
             "matching": "cluster", "min_count": 1, "likelihood_cap": 1e9,
@@ -129,6 +139,7 @@ def test_presets() -> None:
     assert (params.enhance_weight, params.consistency_weight, params.class_weight) == (0.1, 0.1, 1.0)
     assert (params.sharpness, params.likelihood_cap, params.kmeans_steps) == (1.0, 3.0, 10)
     assert (params.memory, params.matching, params.weighting) == ("kmeans", "class", "memory")
+    assert params.memory_rows == "unit"
     assert (params.hash_on, params.label_shares, params.reduction, params.enhance) == ("enhanced", True, "mean", True)
     assert not params.times_silos
     assert not params.detach_target
@@ -252,18 +263,18 @@ def test_silos_far_from_the_common_memory_weigh_more() -> None:
     assert without == pytest.approx((same + 2 * opposite) / (same + opposite))
 
 
-@pytest.mark.parametrize("steps", [0, 10])
-def test_the_local_memory_grows_from_class_means(steps: int) -> None:
-    method, context = ready(kmeans_steps=steps, max_labels=9)
+@pytest.mark.parametrize(("steps", "scale"), [(0, "unit"), (10, "unit"), (0, "mean"), (10, "mean")])
+def test_the_local_memory_grows_from_class_means(steps: int, scale: str) -> None:
+    method, context = ready(kmeans_steps=steps, max_labels=9, memory_rows=scale)
     update = method.silo_update(context)
     batch = context.data.batch(torch.arange(20))
     memory = torch.from_numpy(context.payload.extras["memory"])
     outputs = context.model.eval()(batch)
     both = {m: enhanced(logit, outputs.class_logit[m], memory).detach() for m, logit in outputs.logit.items()}
     means = torch.where(context.data.has_text.unsqueeze(1), (both["image"] + both["text"]) / 2, both["image"])
-    directions = torch.nn.functional.normalize(means, dim=1)
-    seeds = torch.stack([directions[batch.labels[:, c] > 0].mean(0) for c in range(CLASSES)])
-    expected = spherical_kmeans(directions, seeds, steps=steps)
+    points = torch.nn.functional.normalize(means, dim=1) if scale == "unit" else means
+    seeds = torch.stack([points[batch.labels[:, c] > 0].mean(0) for c in range(CLASSES)])
+    expected = kmeans(points, seeds, distance="cosine" if scale == "unit" else "euclidean", steps=steps)
     np.testing.assert_allclose(update.records["memory"], expected.numpy(), atol=1e-5)
     assert update.records["mask"].tolist() == [True] * CLASSES
 
@@ -278,6 +289,32 @@ def test_free_clusters_are_released_from_as_many_items_on() -> None:
     assert (memory[~present] == 0).all()
     assert (memory[present].norm(dim=1) - 1).abs().max() < 1e-5
     assert int(sizes.sum()) == 20
+
+
+def test_class_means_of_outputs_are_not_scaled() -> None:
+    method, context = ready(memory="class_mean", memory_rows="mean", max_labels=9)
+    sums = method.silo_statistics(context)
+    server = ServerState(params={}, extras={"memory": np.zeros((CLASSES, BITS), np.float32)})
+    merged = method.merge_statistics(server, {name: 2 * array for name, array in sums.items()})["memory"]
+    np.testing.assert_allclose(merged, sums["sum"] / sums["count"][:, None], rtol=1e-5)
+    context.payload.extras["memory"] = merged
+    own, everything = torch.from_numpy(sums["sum"] / sums["count"][:, None]), torch.ones(CLASSES, dtype=torch.bool)
+    likelihood = float(memory_likelihood(own, torch.from_numpy(merged), everything))
+    expected = self_weight(likelihood, sharpness=1.0, cap=3.0)
+    assert method.silo_update(context).weights["image"] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("memory", ["kmeans", "class_mean"])
+def test_unit_rows_are_limited_and_means_are_not(memory: str) -> None:
+    for scale, accepted in {"unit": False, "mean": True}.items():
+        method = FedCAFE(FedCAFEParams(memory=memory, memory_rows=scale))
+        values = {"memory": np.full((CLASSES, BITS), 3.0), "mask": np.ones(CLASSES, np.bool_)}
+        if memory == "class_mean":
+            message = Message("update", "s", 0, sums={"sum": values["memory"], "count": np.ones(CLASSES)})
+        else:
+            message = Message("update", "s", 0, records=values)
+        found = objection(message, method.means, {"memory": np.zeros((CLASSES, BITS), np.float32)})
+        assert (found is None) == accepted, found
 
 
 def test_with_class_means_a_silo_weighs_itself() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -73,7 +74,7 @@ class TestMixing:
             assert all(np.allclose(mixture[name], array, atol=1e-6) for name, array in moved.items())
 
     def test_all_that_have_trained_have_a_part(self) -> None:
-        mixer = Mixer(4, 2)
+        mixer = Mixer(4, 2, embeddings=4)
         everyone, two = torch.tensor([True] * 4), torch.tensor([True, False, True, False])
         whole, part = mixer(1, everyone).detach(), mixer(1, two).detach()
         assert bool((whole > 0).all())
@@ -91,6 +92,97 @@ class TestMixing:
     def server(method: PLFedCMH) -> ServerState:
         model = HashNet(model_spec(), 8)
         return method.init_server(model, FederationInfo(silos=3, classes=6, bits=8, total_rounds=2))
+
+
+class TestHypernetworks:
+    """Four silos with models that differ, and updates of some of them."""
+
+    rate = 0.1
+
+    def ready(self, kind: str) -> tuple[PLFedCMH, ServerState]:
+        method = PLFedCMH(PLFedCMHParams(hypernetworks=kind, hyper_rate=self.rate))
+        server = fresh_server(method)
+        for group in ("image", "text"):
+            server.private[f"trained/{group}"] = np.ones(4, np.bool_)
+        for silo in range(4):
+            for name, array in server.params.items():
+                server.private[f"bank/{silo}/{name}"] = array + draw(*array.shape, seed=silo).float().numpy()
+        return method, server
+
+    def update(self, server: ServerState, silo: int, **weights: float) -> Message:
+        params = {n: a + draw(*a.shape, seed=10 + silo).float().numpy() for n, a in server.params.items()}
+        given = {"image": 1.0, "text": 1.0, **weights}
+        return Message("update", str(silo), 0, params=params, weights=given, records={"silo": np.asarray(silo)})
+
+    @staticmethod
+    def networks(state: ServerState, group: str, silo: int | None = None) -> dict[str, np.ndarray]:
+        start = f"hyper/{group}/" + ("" if silo is None else f"{silo}/")
+        return {name: array for name, array in state.private.items() if name.startswith(start)}
+
+    def test_each_silo_has_its_own_or_all_share_one(self) -> None:
+        (_, shared), (_, per_silo) = self.ready("shared"), self.ready("per_silo")
+        shapes = {name: array.shape for name, array in self.networks(shared, "image").items()}
+        assert shapes["hyper/image/embedding.weight"] == (4, 32)
+        assert shapes["hyper/image/heads.0.weight"] == (4, 32)
+        for silo in range(4):
+            own = self.networks(per_silo, "text", silo)
+            assert own[f"hyper/text/{silo}/embedding.weight"].shape == (1, 32)
+            assert {array.shape for n, array in own.items() if ".heads." in n or "/heads." in n} == {(4, 32), (4,)}
+            assert len(own) == len(self.networks(shared, "text"))
+        assert len(self.networks(per_silo, "image")) == 4 * len(self.networks(shared, "image"))
+        first, second = (self.networks(per_silo, "image", silo) for silo in (0, 1))
+        pairs = zip(first.values(), second.values(), strict=True)
+        assert not any(np.array_equal(one, other) for one, other in pairs)
+
+    def test_a_silo_trains_its_own_only(self) -> None:
+        method, server = self.ready("per_silo")
+        after = method.aggregate(server, [self.update(server, 2, text=0.0)])
+        for group, silo in product(("image", "text"), range(4)):
+            same = same_arrays(self.networks(server, group, silo), self.networks(after, group, silo))
+            assert same == ((group, silo) != ("image", 2)), (group, silo)
+        method, server = self.ready("shared")
+        after = method.aggregate(server, [self.update(server, 2, text=0.0)])
+        assert same_arrays(self.networks(server, "text"), self.networks(after, "text"))
+        assert not same_arrays(self.networks(server, "image"), self.networks(after, "image"))
+
+    def test_other_silos_make_no_difference_to_it(self) -> None:
+        method, server = self.ready("per_silo")
+        updates = [self.update(server, silo) for silo in (0, 3)]
+        together = method.aggregate(server, updates)
+        for silo, update in zip((0, 3), updates, strict=True):
+            alone = method.aggregate(server, [update])
+            for group in ("image", "text"):
+                assert same_arrays(self.networks(together, group, silo), self.networks(alone, group, silo))
+
+    @pytest.mark.parametrize("kind", ["per_silo", "shared"])
+    def test_the_step_of_a_bias_by_hand(self, kind: str) -> None:
+        """With shares r_j / R, d(mixture) / d(bias j) = (theta_j - mixture) / R."""
+        method, server = self.ready(kind)
+        update = self.update(server, 1)
+        after = method.aggregate(server, [update])
+        start = "hyper/image/" + ("1/" if kind == "per_silo" else "")
+        old = {n.removeprefix(start): a.astype(np.float64) for n, a in server.private.items() if n.startswith(start)}
+        hidden = old["embedding.weight"][0 if kind == "per_silo" else 1]
+        for block in range(3):
+            hidden = np.maximum(old[f"body.{block}.0.weight"] @ hidden + old[f"body.{block}.0.bias"], 0)
+        for layer, names in enumerate(method._groups(server.params)["image"].values()):
+            raw = old[f"heads.{layer}.weight"] @ hidden + old[f"heads.{layer}.bias"]
+            positive = np.maximum(raw, 0) + 1e-8
+            gradient = np.zeros(4)
+            for name in names:
+                models = np.stack([server.private[f"bank/{j}/{name}"].astype(np.float64) for j in range(4)])
+                mixture = np.tensordot(positive / positive.sum(), models, axes=1)
+                change = update.params[name] - mixture
+                gradient += [(change * (model - mixture)).sum() / positive.sum() for model in models]
+            moved = after.private[f"{start}heads.{layer}.bias"] - old[f"heads.{layer}.bias"]
+            np.testing.assert_allclose(moved, self.rate * gradient * (raw > 0), rtol=2e-3, atol=1e-6)
+
+    def test_a_silo_that_joins_gets_its_own_mixture(self) -> None:
+        method, server = self.ready("per_silo")
+        sent = [method.broadcast(server, silo, round=1).params["image.hash.weight"] for silo in range(4)]
+        assert not any(np.array_equal(sent[0], other) for other in sent[1:])
+        again = method.broadcast(server, 3, round=1).params["image.hash.weight"]
+        np.testing.assert_array_equal(again, sent[3])
 
 
 class TestAuthorsCode:
@@ -151,11 +243,13 @@ class TestAuthorsCode:
 
 
 def test_presets() -> None:
-    scale = {"normalization": "code", "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000}
+    own = {"normalization": "code", "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000}
+    own |= {"hypernetworks": "per_silo"}
     assert PLFedCMH.presets == {
-        "recommended": {}, "paper": scale, "authors_code": {**scale, "hyper_rate": -1e-3, "sequential": True},
+        "recommended": {}, "paper": own, "authors_code": {**own, "hyper_rate": -1e-3, "sequential": True},
     }  # fmt: skip
     params = PLFedCMHParams()
+    assert params.hypernetworks == "shared"
     assert (params.class_code_weight, params.prototype_weight, params.hyper_rate) == (0.5, 1.0, 1e-3)
     assert (params.prototype_weighting, params.normalization, params.sequential, params.fuse) == (
         "uniform",
@@ -202,7 +296,7 @@ def test_the_mixture_is_the_sum_of_all_silos_layers_by_their_shares() -> None:
         for name, array in server.params.items():
             server.private[f"bank/{silo}/{name}"] = np.full_like(array, 10.0**silo)
     sent = method.broadcast(server, 1, round=0).params
-    mixer = method._mixers(server)["image"]
+    mixer = method._mixer(server, "image", 1)
     shares = mixer(1, torch.tensor([True, True, False, True])).detach().numpy()
     layers = list(method._groups(server.params)["image"].values())
     for share, names in zip(shares, layers, strict=True):
