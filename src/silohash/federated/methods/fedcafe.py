@@ -217,8 +217,7 @@ class FedCAFE(FederatedMethod):
             vars(self)["uplink"] = "sum"  # k-means needs the memory of each silo
             vars(self)["means"] = (replace(class_mean("sum", "count", like="memory"), unit=True),)
         if params.memory_rows == "mean":  # means of outputs have no limit
-            unlimited = {"unit": False, "low": -math.inf, "high": math.inf}
-            vars(self)["means"] = tuple(replace(mean, **unlimited) for mean in self.means)
+            vars(self)["means"] = tuple(replace(m, unit=False, low=-math.inf, high=math.inf) for m in self.means)
         if params.memory == "reference":
             vars(self)["unprotected"] = (
                 'Memories with memory = "reference" have no common order of rows, so they cannot be compared. '
