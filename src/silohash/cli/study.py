@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +36,10 @@ Smoke = Annotated[
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Set aside runs whose settings have changed, and start them again.")
 ]
+Hours = Annotated[
+    float | None,
+    typer.Option(metavar="HOURS", min=0, help="Stop after this time, such as 1.5. The same command continues later."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 OUT = "Folder of the study. Default: studies/NAME."
 PROCESSES = "Number of runs at the same time. They share the cores equally."
@@ -57,6 +62,7 @@ def study(
     tables_only: Annotated[
         bool, typer.Option("--tables-only", help="Do not run anything; write tables and plots of the finished runs.")
     ] = False,
+    hours: Hours = None,
     as_json: AsJson = False,
 ) -> None:
     """Run every combination of a study's choices and seeds.
@@ -74,7 +80,7 @@ def study(
     try:
         _run(
             config, out or Path("studies") / file.stem, only=only or [], smoke=smoke, fresh=fresh,
-            tables_only=tables_only, as_json=as_json,
+            tables_only=tables_only, hours=hours, as_json=as_json,
         )  # fmt: skip
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
@@ -94,6 +100,7 @@ def sweep(
     processes: Annotated[int, typer.Option(metavar="N", min=1, max=64, help=PROCESSES)] = 1,
     smoke: Smoke = False,
     fresh: Fresh = False,
+    hours: Hours = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a config with several values of some settings.
@@ -116,7 +123,7 @@ def sweep(
     config = make_study(value, where="sweep", overrides=[*(set_ or []), *(SMOKE if smoke else ())])
     folder = out or Path("studies") / f"{recipe.stem}-sweep"
     try:
-        _run(config, folder, only=[], smoke=smoke, fresh=fresh, tables_only=False, as_json=as_json)
+        _run(config, folder, only=[], smoke=smoke, fresh=fresh, tables_only=False, hours=hours, as_json=as_json)
     except OverrideError as error:
         key, _, setting = error.override.partition("=")
         option = "--set" if key in config.set else "--over"
@@ -150,6 +157,7 @@ def _run(
     smoke: bool,
     fresh: bool,
     tables_only: bool,
+    hours: float | None,
     as_json: bool,
 ) -> None:
     """Run a study and write its tables and plots. Exit with 1 or 2 if a run failed."""
@@ -163,7 +171,8 @@ def _run(
         outcome = StudyOutcome(collect(config, out))
         write_summary(outcome.results, out)
     else:
-        outcome = run_study(config, out, console(), only=only, smoke=smoke, fresh=fresh)
+        seconds = math.inf if hours is None else 3600 * hours
+        outcome = run_study(config, out, console(), only=only, smoke=smoke, fresh=fresh, seconds=seconds)
     if outcome.results.runs:
         with spinner("Writing tables and plots"):
             write_tables(outcome.results, out)
@@ -191,12 +200,16 @@ def _document(outcome: StudyOutcome, out: Path) -> dict[str, Any]:
         {"run": str(failure.job.folder), "said": failure.message, "log": str(failure.job.log_path)}
         for failure in outcome.failed
     ]
-    return {"study": str(out), "runs": runs, "missing": outcome.results.missing, "failed": failed}
+    return {
+        "study": str(out), "runs": runs, "missing": outcome.results.missing, "failed": failed, "stopped": outcome.stopped
+    }  # fmt: skip
 
 
 def _print_summary(outcome: StudyOutcome, out: Path) -> None:
     results = outcome.results
     print_failures(outcome.failed)
+    if outcome.stopped:
+        print_status("The time limit of --hours was reached. The same command continues.")
     if results.missing:
         print_status(f"{len(results.missing)} of {len(results.missing) + len(results.runs)} runs are not finished.")
     print_result(f"Figures: {out / 'results.csv'}")

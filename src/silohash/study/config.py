@@ -105,6 +105,9 @@ class Table(Section):
     """The measure to show."""
     evaluations: tuple[Evaluation, ...] = ("GG", "PG", "XS")
     """The evaluations to show. GG and PG share a column, which shows the one that a method has."""
+    against: dict[str, tuple[str, ...]] = Field(default={}, max_length=1)
+    """An axis of the rows or columns with some of its choices, such as ``{ method = ["FedAvg"] }``. For each of these
+    choices, a table shows the differences of all others from it, paired by seed."""
 
     @field_validator("measure")
     @classmethod
@@ -128,6 +131,8 @@ class Parameter(Section):
     """The values to choose from, instead of a range."""
     only: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Axis -> the choices that have the parameter, such as ``{ method = ["FedProx"] }``; all by default."""
+    unless: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Axis -> the choices that do not have the parameter; none by default."""
 
     @model_validator(mode="after")
     def _is_a_range_or_values(self) -> Parameter:
@@ -160,6 +165,7 @@ class Tune(Section):
             key: parameter
             for key, parameter in self.parameters.items()
             if all(choices[axis] in names for axis, names in parameter.only.items())
+            and not any(choices[axis] in names for axis, names in parameter.unless.items())
         }
 
     def sentence(self) -> str:
@@ -206,18 +212,27 @@ class StudyConfig(Section):
             _check_name("table: there is no axis", name, [*self.axis_names, *RESULT_FIELDS])
         if duplicate := _duplicate([*self.table.rows, *self.table.columns]):
             raise ValueError(f'table: "{duplicate}" appears twice in rows and columns')
+        self._check_references(self.table)
         if self.tune:
             self._check_tuning(self.tune)
         return self
+
+    def _check_references(self, table: Table) -> None:
+        shown = (*table.rows, *table.columns) or self.axis_names
+        for axis, names in table.against.items():
+            for name in names:
+                self.check_choices("table.against", {axis: name})
+            _check_name("table.against: neither rows nor columns name the axis", axis, shown)
 
     def _check_tuning(self, tune: Tune) -> None:
         for name in tune.of:
             _check_name("tune.of: there is no axis", name, self.axis_names)
         for key, parameter in tune.parameters.items():
-            for axis, names in parameter.only.items():
-                _check_name(f'tune.parameters."{key}".only: tune.of does not name the axis', axis, tune.of)
-                for name in names:
-                    self.check_choices(f'tune.parameters."{key}".only', {axis: name})
+            for kind, choices in (("only", parameter.only), ("unless", parameter.unless)):
+                for axis, names in choices.items():
+                    _check_name(f'tune.parameters."{key}".{kind}: tune.of does not name the axis', axis, tune.of)
+                    for name in names:
+                        self.check_choices(f'tune.parameters."{key}".{kind}', {axis: name})
 
     def check_choices(self, where: str, choices: Choices) -> None:
         """Check that axes and choices exist.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +14,8 @@ from silohash.files import check_own_folder, write_text
 from silohash.locks import LOCK, locked
 from silohash.study.config import StudyConfig
 from silohash.study.folders import unfinished
-from silohash.study.jobs import Job, JobPool, Outcome, ProcessJobPool, run_jobs, single
-from silohash.study.plan import planned_runs, search_name, selected
+from silohash.study.jobs import Job, JobPool, Outcome, ProcessJobPool, is_over, run_jobs, single
+from silohash.study.plan import PlannedRun, Tuned, planned_runs, search_name, selected
 from silohash.study.progress import StudyProgress
 from silohash.study.results import RUNS, StudyResults, collect, write_summary
 from silohash.study.tuning import Tuning
@@ -28,10 +30,12 @@ class StudyOutcome:
     Attributes:
         results: the results of all finished runs, including those of earlier starts.
         failed: the runs that failed this time.
+        stopped: whether the time limit was reached before the last run had ended.
     """
 
     results: StudyResults
     failed: Sequence[Outcome] = ()
+    stopped: bool = False
 
     @property
     def code(self) -> int:
@@ -49,6 +53,7 @@ def run_study(
     only: Sequence[str] = (),
     fresh: bool = False,
     smoke: bool = False,
+    seconds: float = math.inf,
     make_pool: Callable[[int], JobPool] = ProcessJobPool,
 ) -> StudyOutcome:
     """Run the unfinished part of a study, after checking the config of every run.
@@ -60,6 +65,7 @@ def run_study(
         only: the runs to do, as ``axis=choice``; all by default.
         fresh: whether runs and searches whose settings have changed are set aside and started again.
         smoke: whether several runs may have equal settings, as they do when their rounds are cut short.
+        seconds: time limit. When it is reached, running runs are stopped as by Ctrl-C, and the next start continues them.
         make_pool: makes the pool of processes that do the runs.
 
     Raises:
@@ -67,6 +73,7 @@ def run_study(
             settings.
         KeyboardInterrupt: after the runs have been stopped.
     """
+    until = time.monotonic() + seconds
     check_own_folder(out, LOCK)
     wanted = selected(config, planned_runs(config, refuse_equal=not smoke), only)
 
@@ -78,35 +85,47 @@ def run_study(
         write_text(out / "study.toml", config.to_toml())
         failed: list[Outcome] = []
         if config.tune:
-            names = {search_name(config, run.choices) for run in wanted}
             with Tuning(config, config.tune, out, notify, fresh=fresh) as tuning:
-                failed += _tune(tuning, names, config.processes, console, make_pool)
-                tuned = tuning.best()
-            ready = {run.name for run in wanted if search_name(config, run.choices) in tuned}
-            wanted = [run for run in planned_runs(config, tuned, refuse_equal=False) if run.name in ready]
+                names = {search_name(config, run.choices) for run in wanted}
+                failed += _tune(tuning, names, config.processes, console, make_pool, until)
+                if is_over(until):
+                    return StudyOutcome(collect(config, out), failed, stopped=True)
+                wanted = _with_tuned(config, wanted, tuning.best())
         jobs = [Job(run.name, out / RUNS / run.name, run.config) for run in wanted]
         left = unfinished(jobs, notify, fresh=fresh)
         if left:
             with StudyProgress(
                 console, "runs", [job.config for job in left], finished=len(jobs) - len(left)
             ) as progress:
-                failed += _failures(run_jobs(map(single, left), config.processes, progress, make_pool))
+                failed += _failures(run_jobs(map(single, left), config.processes, progress, make_pool, until=until))
         results = collect(config, out)
         write_summary(results, out)
-    return StudyOutcome(results, failed)
+    return StudyOutcome(results, failed, stopped=bool(results.missing) and is_over(until))
+
+
+def _with_tuned(config: StudyConfig, wanted: Sequence[PlannedRun], tuned: Tuned) -> list[PlannedRun]:
+    """Return the wanted runs with their tuned parameters, without those whose search found none."""
+    ready = {run.name for run in wanted if search_name(config, run.choices) in tuned}
+    return [run for run in planned_runs(config, tuned, refuse_equal=False) if run.name in ready]
 
 
 def _tune(
-    tuning: Tuning, names: set[str], processes: int, console: Console, make_pool: Callable[[int], JobPool]
+    tuning: Tuning,
+    names: set[str],
+    processes: int,
+    console: Console,
+    make_pool: Callable[[int], JobPool],
+    until: float,
 ) -> list[Outcome]:
-    """Run the unfinished trials of some searches and return those that failed."""
+    """Run the unfinished trials of some searches until a point in time, and return those that failed."""
     chosen = [search for search in tuning.searches if search.name in names]
     left = tuning.left(chosen)
     if not left:
         return []
     finished = len(chosen) * tuning.tune.trials - len(left)
     with StudyProgress(console, "trials", left, finished=finished) as progress:
-        return _failures(run_jobs([tuning.chain(search) for search in chosen], processes, progress, make_pool))
+        chains = [tuning.chain(search) for search in chosen]
+        return _failures(run_jobs(chains, processes, progress, make_pool, until=until))
 
 
 def _failures(outcomes: Sequence[Outcome]) -> list[Outcome]:

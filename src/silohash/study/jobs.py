@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections import deque
@@ -153,7 +154,12 @@ def single(job: Job) -> Chain:
 
 
 def run_jobs(
-    chains: Iterable[Chain], processes: int, display: Display, make_pool: Callable[[int], JobPool] = ProcessJobPool
+    chains: Iterable[Chain],
+    processes: int,
+    display: Display,
+    make_pool: Callable[[int], JobPool] = ProcessJobPool,
+    *,
+    until: float = math.inf,
 ) -> list[Outcome]:
     """Run chains of jobs, a limited number at a time. A job that fails does not stop the others.
 
@@ -162,9 +168,10 @@ def run_jobs(
         processes: number of jobs that run at the same time.
         display: shows the progress.
         make_pool: makes the pool for a number of processes; called only if there is a job.
+        until: the time, as given by `time.monotonic`, at which the running jobs are stopped and keep what they finished.
 
     Returns:
-        The outcomes, in the order in which the jobs ended.
+        The outcomes of the jobs that ended, in that order.
 
     Raises:
         KeyboardInterrupt: after the running jobs have been stopped and have kept what they finished.
@@ -176,7 +183,7 @@ def run_jobs(
     outcomes: list[Outcome] = []
     pool = make_pool(processes)
     try:
-        while waiting or running:
+        while (waiting or running) and not is_over(until):
             while waiting and len(running) < processes:
                 chain, job = waiting.popleft()
                 display.started(job, job.rounds_done())
@@ -192,6 +199,11 @@ def run_jobs(
     finally:
         pool.close()
     return outcomes
+
+
+def is_over(until: float) -> bool:
+    """Return whether a point in time has been reached, as given by `time.monotonic`; never if it is infinite."""
+    return math.isfinite(until) and time.monotonic() >= until
 
 
 def _last_line(path: Path) -> str:

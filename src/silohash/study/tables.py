@@ -16,6 +16,7 @@ from silohash.files import note_written, write_text
 from silohash.report.tables import COLUMNS, markdown_table
 from silohash.study.annotations import SIGNIFICANT, annotated
 from silohash.study.costs import cost_table
+from silohash.study.differences import difference_tables
 from silohash.study.pivot import Cell, ResultTable, result_tables
 from silohash.study.results import StudyResults
 from silohash.visible import csv_cell, visible
@@ -46,7 +47,8 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
     Args:
         study: the results.
         out: the study's folder. Its ``tables/`` gets ``table….md``, ``.csv`` and ``.tex`` per combination of the fields
-            in neither rows nor columns, ``costs`` likewise, and ``figures.csv`` with every figure of every run.
+            in neither rows nor columns, ``table…-minus-REFERENCE`` and ``costs`` likewise, and ``figures.csv`` with every
+            figure of every run.
 
     Returns:
         The paths of the files.
@@ -57,7 +59,9 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
     folder = out / TABLES
     written = []
     tuned = (study.config.tune.sentence(),) if study.config.tune else ()
-    for table in (*result_tables(study), cost_table(study)):
+    figures = result_tables(study)
+    differences = [d for table in figures for d in difference_tables(table, study.config.table.against)]
+    for table in (*figures, *differences, cost_table(study)):
         complete = annotated(replace(table, notes=(*table.notes, *tuned)))
         for suffix, render in ((".md", markdown), (".csv", summary), (".tex", latex)):
             path = folder / f"{table.name}{suffix}"
@@ -139,7 +143,7 @@ def value_text(table: ResultTable, cell: Cell) -> tuple[str, str]:
         return cell.empty_because or "–", ""
     half = (cell.high - cell.low) / 2
     if cell.interval == "seeds":
-        return table.format_value(cell.mean), f"± {table.format_value(half)}"
+        return table.format_value(cell.mean), f"± {table.format_value(half).removeprefix('+')}"
     if cell.interval == "queries" and math.isfinite(half):
         return table.format_value(cell.mean), f"({table.format_value(cell.low)}–{table.format_value(cell.high)})"
     return table.format_value(cell.mean), ""

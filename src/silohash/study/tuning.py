@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 FOLDER = BEST.parent
 DATABASE = FOLDER / "trials.sqlite"
 TABLE = FOLDER / "trials.csv"
+END = 0.05
+"""Share of a range at each end. A best value within it suggests that a wider range has a better one."""
+
 RANDOM_SHARE = 3
 """One of this many trials is drawn at random, before the others follow the scores."""
 
@@ -216,6 +220,7 @@ class Tuning:
                 found[search.name] = {
                     "trial": best.number, "trials": len(trials), "validation": best.value, "set": dict(best.params)
                 }  # fmt: skip
+                self._notify_of_ends(search, best.params)
             elif trials:
                 self.notify(f"{search.name}: every trial failed; their logs are in {self.out / FOLDER / search.name}")
         stream = io.StringIO(newline="")
@@ -223,6 +228,13 @@ class Tuning:
         write_text(self.out / TABLE, stream.getvalue())
         write_text(self.out / BEST, tomlkit.dumps(found))
         return {name: search["set"] for name, search in found.items()}
+
+    def _notify_of_ends(self, search: Search, best: Mapping[str, Any]) -> None:
+        for key, value in best.items():
+            if is_at_end(search.parameters[key], value):
+                self.notify(
+                    f"{search.name}: the best {key} = {value:g} is at an end of its range. Consider a wider one."
+                )
 
     def _line(self, search: Search, trial: optuna.trial.FrozenTrial) -> list[object]:
         """Return a trial as a row of ``trials.csv``."""
@@ -236,6 +248,21 @@ def is_allowed(parameter: Parameter, value: object) -> bool:
         return value in parameter.values
     low, high = ends(parameter)
     return isinstance(value, int | float) and not isinstance(value, bool) and bool(low <= value <= high)
+
+
+def is_at_end(parameter: Parameter, value: object) -> bool:
+    """Return whether a number lies within 5 % of a range's length from one of its ends, or is the first or last of a list.
+
+    The length of a range is measured as its values are drawn, in the logarithm if ``log`` is set. Lists of fewer than three
+    values, or of values other than numbers, have no ends.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if parameter.values:
+        return len(parameter.values) > 2 and value in (min(parameter.values), max(parameter.values))
+    scale = math.log if parameter.log else float
+    low, high, found = (scale(number) for number in (*ends(parameter), value))
+    return high > low and not low + END * (high - low) < found < high - END * (high - low)
 
 
 def suggest(trial: optuna.Trial, key: str, parameter: Parameter) -> Any:  # noqa: ANN401  as the config has it

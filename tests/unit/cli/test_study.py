@@ -102,7 +102,7 @@ def test_study_passes_its_options_on(calls: list[dict[str, Any]], tmp_path: Path
     file.write_text(study_of(value).to_toml(), encoding="utf-8")
     out = tmp_path / "out"
     said = silohash("study", file, "--out", out, "--only", "method=Local", "--only", "bits=16", "--fresh", "--smoke",
-                    "--processes", "3")  # fmt: skip
+                    "--processes", "3", "--hours", "1.5")  # fmt: skip
     assert said.code == 1
     assert "FedAvg-seed0 failed: out of memory" in said.err
     assert "2 of 2 runs are not finished." in said.err
@@ -110,6 +110,19 @@ def test_study_passes_its_options_on(calls: list[dict[str, Any]], tmp_path: Path
     (call,) = calls
     assert call["only"] == ["method=Local", "bits=16"]
     assert (call["fresh"], call["config"].processes, call["config"].tune.trials) == (True, 3, 1)
+    assert call["seconds"] == 5400.0
+
+
+def test_time_limit(calls: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(study_of(tiny_study(tmp_path / "archive")).to_toml(), encoding="utf-8")
+    assert silohash("study", file, "--out", tmp_path / "out", "--hours", "-1").code == 2
+    assert "--hours was reached" not in silohash("study", file, "--out", tmp_path / "out").err
+    assert calls[-1]["seconds"] == float("inf")
+    stopped = StudyOutcome(StudyResults(study_of(tiny_study(tmp_path)), (), ("FedAvg-seed0",)), stopped=True)
+    monkeypatch.setattr("silohash.study.execution.run_study", lambda *given, **options: stopped)
+    said = silohash("study", file, "--out", tmp_path / "out", "--hours", "0.5")
+    assert (said.code, "The time limit of --hours was reached. The same command continues." in said.err) == (0, True)
 
 
 def test_document_of_a_study(calls: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -123,4 +136,5 @@ def test_document_of_a_study(calls: list[dict[str, Any]], tmp_path: Path) -> Non
         "runs": [],
         "missing": ["FedAvg-seed0", "Local-seed0"],
         "failed": [{"run": str(folder), "said": "out of memory", "log": str(folder / "log.txt")}],
+        "stopped": False,
     }

@@ -49,6 +49,13 @@ TUNE = {"trials": 2, "of": ["method"], "parameters": {"train.learning_rate": {"l
         (lambda v: v["table"].update(evaluations=["GX"]), ["evaluations"]),
         (lambda v: v["where"][0]["choices"].update(method="Fedavg"), ['no choice "Fedavg"', 'did you mean "FedAvg"']),
         (lambda v: v["where"][0]["choices"].update(methods="FedAvg"), ['no axis "methods"']),
+        (lambda v: v["table"].update(against={"method": ["Fedavg"]}), ["table.against", 'did you mean "FedAvg"']),
+        (lambda v: v["table"].update(against={"metod": ["FedAvg"]}), ["table.against", 'did you mean "method"']),
+        (
+            lambda v: v["table"].update(against={"bits": ["16"]}, columns=["task"]),
+            ["table.against", 'neither rows nor columns name the axis "bits"'],
+        ),
+        (lambda v: v["table"].update(against={"method": ["Local"], "bits": ["16"]}), ["table.against"]),
         (lambda v: v.update(tune={**TUNE, "of": ["metod"]}), ["tune.of", 'did you mean "method"']),
         (lambda v: v.update(tune={**TUNE, "trials": 0}), ["tune.trials"]),
         (
@@ -65,6 +72,10 @@ TUNE = {"trials": 2, "of": ["method"], "parameters": {"train.learning_rate": {"l
             lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"values": [1], "only": {"bits": ["16"]}}}}),
             ["only", 'tune.of does not name the axis "bits"'],
         ),
+        (
+            lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"values": [1], "unless": {"method": ["local"]}}}}),
+            ["unless", 'did you mean "Local"'],
+        ),
     ],
 )
 def test_what_is_wrong_is_named(change: Callable[[dict[str, Any]], Any], words: list[str]) -> None:
@@ -73,6 +84,19 @@ def test_what_is_wrong_is_named(change: Callable[[dict[str, Any]], Any], words: 
     text = str(caught.value)
     assert text.startswith("study.toml: ")
     assert all(word in text for word in words), text
+
+
+def test_parameters_of_some_choices_only() -> None:
+    kinds = {
+        "train.batch": {"values": [8, 16]},
+        "a.only": {"values": [1, 2], "only": {"method": ["Local"]}},
+        "a.unless": {"values": [1, 2], "unless": {"method": ["Local"]}},
+        "a.neither": {"values": [1, 2], "only": {"method": ["Local", "FedAvg"]}, "unless": {"method": ["FedAvg"]}},
+    }
+    tune = study_of(tiny_study(ARCHIVE, tune={**TUNE, "parameters": kinds})).tune
+    assert tune is not None
+    assert list(tune.parameters_of({"method": "Local", "bits": "16"})) == ["train.batch", "a.only", "a.neither"]
+    assert list(tune.parameters_of({"method": "FedAvg", "bits": "16"})) == ["train.batch", "a.unless"]
 
 
 def test_study_is_read_back_from_what_it_writes() -> None:

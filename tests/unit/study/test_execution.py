@@ -40,6 +40,31 @@ def test_only_the_wanted_runs_are_done_and_failures_are_returned(tmp_path: Path)
     assert (tmp_path / "out" / "results.csv").exists()
 
 
+def test_study_that_reaches_its_time_limit_starts_nothing_more(tmp_path: Path) -> None:
+    config = study_of(tiny_study(tmp_path / "archive"))
+    pool = pretending(lambda job: 0.5)
+    stopped = run_here(config, tmp_path / "out", make_pool=pool, seconds=0.0)
+    assert (stopped.stopped, stopped.code, pool.done) == (True, 0, [])
+    assert len(stopped.results.missing) == 8
+    later = run_here(config, tmp_path / "out", make_pool=pool)
+    assert (later.stopped, len(pool.done)) == (False, 8)
+
+
+def test_runs_wait_until_the_search_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("optuna")
+    tune = {"trials": 3, "of": ["method"], "parameters": {"train.learning_rate": {"low": 1e-4, "high": 1e-2}}}
+    config = study_of(tiny_study(tmp_path / "archive", tune=tune))
+    pool = pretending(lambda job: 0.5)
+    monkeypatch.setattr("silohash.study.jobs.is_over", lambda until: until < float("inf") and len(pool.done) >= 4)
+    monkeypatch.setattr("silohash.study.execution.is_over", lambda until: until < float("inf") and len(pool.done) >= 4)
+    stopped = run_here(config, tmp_path / "out", make_pool=pool, seconds=60.0)
+    assert stopped.stopped
+    assert [name.partition(", ")[0] for name in pool.done] == ["FedAvg", "Local", "FedAvg", "Local"]
+    assert not (tmp_path / "out" / "tuning" / "best.toml").exists()
+    run_here(config, tmp_path / "out", make_pool=pool)
+    assert len(pool.done) == 2 * 3 + 8
+
+
 def test_equal_runs_are_refused_unless_cut_short(tmp_path: Path) -> None:
     value = tiny_study(tmp_path / "archive")
     value["axis"] = [{"name": "method", "choice": [{"name": "one"}, {"name": "two"}]}]

@@ -100,6 +100,23 @@ def test_duration_is_from_the_start_of_a_job_to_its_end(
     assert Outcome(outcomes[0].job, 0).seconds == 0.0
 
 
+@pytest.mark.parametrize(("until", "count"), [(0.0, 0), (10.0, 1), (11.0, 2), (31.0, 3), (1e9, 3), (float("inf"), 3)])
+def test_jobs_are_stopped_at_a_time(
+    jobs: Any, pools: type[SlowPool], monkeypatch: pytest.MonkeyPatch, until: float, count: int
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("silohash.study.jobs.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Clock(Recorder):
+        def ended(self, outcome: Outcome) -> None:
+            super().ended(outcome)
+            now[0] += 10.0
+
+    outcomes = run_jobs(map(single, jobs("a", "b", "c")), 1, Clock(), pools, until=until)
+    assert [outcome.job.name for outcome in outcomes] == ["a", "b", "c"][:count]
+    assert pools.made[0].closed
+
+
 def test_failures_stop_nothing(jobs: Any, pools: type[SlowPool]) -> None:
     outcomes = run_jobs(map(single, jobs("a fails", "b", "c fails")), 1, Recorder(), pools)
     assert [(outcome.job.name, outcome.code) for outcome in outcomes] == [("a fails", 2), ("b", 0), ("c fails", 2)]

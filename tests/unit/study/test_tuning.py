@@ -17,7 +17,7 @@ from silohash.study.folders import unfinished
 from silohash.study.jobs import Job, run_jobs
 from silohash.study.progress import StudyProgress
 from silohash.study.results import read_best
-from silohash.study.tuning import Tuning, ends, searches
+from silohash.study.tuning import Tuning, ends, is_at_end, searches
 from silohash.types import UserError
 from tests.studies import Pretending, pretending, quiet, study_of, tiny_study
 
@@ -67,6 +67,33 @@ def test_each_choice_gets_the_same_trials_and_its_best_is_kept(tmp_path: Path) -
     about = tomllib.loads((tmp_path / "out" / "tuning" / "best.toml").read_text())
     assert about["Local"]["trials"] == 6
     assert about["Local"]["validation"] == max(float(row["validation"]) for row in rows[6:])
+
+
+@pytest.mark.parametrize(
+    ("parameter", "at_end", "within"),
+    [
+        ({"low": 0.0, "high": 1.0}, [0.0, 0.05, 0.95, 1.0], [0.06, 0.5, 0.94]),
+        ({"low": 1e-4, "high": 1.0, "log": True}, [1e-4, 1.58e-4, 0.64, 1.0], [1.6e-4, 0.01, 0.63]),
+        ({"low": 1, "high": 41}, [1, 3, 39, 41], [4, 38]),
+        ({"values": [64, 16, 32]}, [16, 64], [32]),
+        ({"values": [0.0, 0.5]}, [], [0.0, 0.5]),
+        ({"values": ["adam", "sgd", "adamw"]}, [], ["adam", "adamw"]),
+        ({"values": [True, False]}, [], [True, False]),
+        ({"low": 2.0, "high": 2.0}, [], [2.0]),
+    ],
+)
+def test_ends_of_ranges(parameter: dict[str, Any], at_end: list[Any], within: list[Any]) -> None:
+    made = Parameter(**parameter)
+    assert all(is_at_end(made, value) for value in at_end)
+    assert not any(is_at_end(made, value) for value in within)
+
+
+def test_best_value_at_an_end_of_its_range_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    near_end = {**RATE, "low": 2.9e-3}
+    tuned(study(tmp_path, parameters={"train.learning_rate": near_end}), tmp_path / "one", pretending(near))
+    assert capsys.readouterr().out.startswith("FedAvg: the best train.learning_rate = 0.00")
+    tuned(study(tmp_path), tmp_path / "two", pretending(near))
+    assert capsys.readouterr().out == ""
 
 
 def test_figure_is_the_best_of_the_rounds(tmp_path: Path) -> None:
