@@ -50,7 +50,7 @@ def made_up_node(
 
 def query_of(words: np.ndarray, bits: int, **asked: Any) -> Query:
     """Returns a query for pictures with the first of some codes."""
-    return Query(words=words[0], bits=bits, model_digest=MODEL, modality="image", **asked)
+    return Query(words=words[0], bits=bits, model_digest=MODEL, target="image", **asked)
 
 
 def distances_to(words: np.ndarray, query: np.ndarray) -> np.ndarray:

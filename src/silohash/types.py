@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     import torch
 
 Modality: TypeAlias = Literal["image", "text"]
+Target: TypeAlias = Literal["item", "image", "text"]
+"""What a search finds: pictures, texts, or items by the nearer of their two codes."""
+
 Task: TypeAlias = Literal["i2t", "t2i", "i2i", "t2t"]
 Evaluation: TypeAlias = Literal["GG", "GL", "PL", "PG", "XS"]
 
 MODALITIES: tuple[Modality, Modality] = ("image", "text")
+TARGETS: tuple[Target, ...] = ("item", "image", "text")
 TASKS: tuple[Task, ...] = ("i2t", "t2i", "i2i", "t2t")
 EVALUATIONS: tuple[Evaluation, ...] = ("GG", "GL", "PL", "PG", "XS")
 
@@ -44,6 +48,16 @@ class UserError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(visible_lines(message))
+
+
+def sides_of(target: Target) -> tuple[Modality, ...]:
+    """Return the modalities whose codes are searched to find a target.
+
+    Example:
+        >>> sides_of("item"), sides_of("text")
+        (('image', 'text'), ('text',))
+    """
+    return MODALITIES if target == "item" else (target,)
 
 
 def query_modality(task: Task) -> Modality:

@@ -24,7 +24,7 @@ from tests.bad_input.harness import (
 )
 
 NOT_TEXT = b"\xff\xfe\x00\x81\x00"
-SEARCH, REPORT, EVALUATE = ("search", "run", "parrot"), ("report", "run"), ("evaluate", "run")
+SEARCH, REPORT, EVALUATE = ("search", "run", "parrot", "--find", "image"), ("report", "run"), ("evaluate", "run")
 RESUME, COMPARE = ("resume", "run"), ("compare", "run", "other")
 UNTRAINED = removed("run/model")
 """Makes `resume` read the checkpoint."""

@@ -52,7 +52,7 @@ def _questions() -> Iterator[Bad]:
         ("two questions", ("parrot", "--image", "a.png"), ("text and image was given",)),
         ("an empty text", ("",), ("The text is empty",)),
         ("a text of spaces", ("  \t ",), ("The text is empty",)),
-        ("an unknown modality to find", ("parrot", "--find", "sounds"), ('"sounds" is not a modality',)),
+        ("an unknown modality to find", ("parrot", "--find", "sounds"), ('"sounds" cannot be found',)),
         ("an unknown engine", ("parrot", "--engine", "annoy"), ('"annoy"', "flat")),
         ("a picture that is missing", ("--image", "none.png"), ('"none.png" does not exist',)),
         ("a vector that is missing", ("--vector", "none.npy"), ('"none.npy" does not exist',)),

@@ -34,17 +34,18 @@ def run(indexed: Run, tmp_path: Path) -> Path:
     return shutil.copytree(indexed.folder, tmp_path / "run")
 
 
-def searched(run: Path) -> tuple[int, set[str], dict[str, str]]:
+def searched(run: Path, find: str = "image") -> tuple[int, set[str], dict[str, str]]:
     """Return the exit code, the silos with hits, and the missing silos of a search for everything."""
-    done = silohash("search", run, "parrot", "-k", 200, "--json")
+    done = silohash("search", run, "parrot", "-k", 200, "--json", "--find", find)
     document = done.document()
     names = [(hit["silo"], hit["id"]) for hit in document["hits"]]
     assert len(names) == len(set(names))
     return done.code, {silo for silo, _ in names}, document["missing_silos"]
 
 
-def test_all_silos_and_the_further_archive_answer(run: Path) -> None:
-    assert searched(run) == (0, {*SILOS, "more"}, {})
+@pytest.mark.parametrize("find", ["item", "image", "text"])
+def test_all_silos_and_the_further_archive_answer(run: Path, find: str) -> None:
+    assert searched(run, find) == (0, {*SILOS, "more"}, {})
 
 
 @pytest.mark.parametrize("name", ["silo-2", "more"])
@@ -85,18 +86,30 @@ def test_a_damaged_silo_does_not_prevent_the_others(run: Path, name: str) -> Non
     assert "damaged" in missing[name]
 
 
+def test_a_silo_with_one_damaged_index_is_searched_by_the_other(run: Path) -> None:
+    path = run / "index" / "silo-3" / "image.sqlite"
+    path.write_bytes(path.read_bytes()[:5000])
+    document = silohash("search", run, "parrot", "-k", 200, "--json").document()
+    assert document["missing_silos"] == {}
+    assert {tuple(hit["found_by"]) for hit in document["hits"] if hit["silo"] == "silo-3"} == {("text",)}
+    [(name, reason)] = document["limited_silos"].items()
+    assert name == "silo-3"
+    assert reason.startswith(f"It searched its texts only. The index {path} is damaged")
+    assert f"silo-3: {reason}" in silohash("search", run, "parrot").err
+
+
 def test_a_search_that_no_silo_answers_exits_with_2_and_names_each_silo(run: Path) -> None:
     for name in (*SILOS, "more"):
         (run / "index" / name / "image.sqlite").write_bytes(b"nonsense" * 1000)
     code, silos, missing = searched(run)
     assert (code, silos, set(missing)) == (2, set(), {*SILOS, "more"})
     for arguments in ((), ("--json",), ("--files",)):
-        done = silohash("search", run, "parrot", *arguments)
+        done = silohash("search", run, "parrot", "--find", "image", *arguments)
         assert done.code == 2
         for name in (*SILOS, "more"):
             assert f"{name} did not answer: The index {run / 'index' / name / 'image.sqlite'}" in done.err
         assert done.err.endswith("No silo answered.\n")
-    hits = open_run(run).search("parrot")
+    hits = open_run(run).search("parrot", find="image")
     assert (len(hits), hits.answered, set(hits.missing_silos)) == (0, False, {*SILOS, "more"})
 
 

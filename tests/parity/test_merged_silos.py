@@ -14,7 +14,7 @@ from silohash.search.hits import Query
 from silohash.search.merge import ask
 from silohash.search.order import question_key, tie_order
 from silohash.search.silos import ask_run, open_nodes
-from silohash.types import MODALITIES
+from silohash.types import MODALITIES, TARGETS, sides_of
 from tests.runs import train, write_archive
 
 SECRET = b"hub"
@@ -28,28 +28,32 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return found
 
 
-@pytest.mark.parametrize("target", MODALITIES)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("asked_by", MODALITIES)
 @pytest.mark.parametrize("k", [1, 10, 1000])
 def test_merged_answer_equals_one_pooled_index(run: Run, asked_by, target, k: int) -> None:
     archive, encoder = run.archive, run.model.encoder()
     items = archive.split("database")
-    codes = encoder.codes(archive, items, target)
     holder = {
         str(archive.ids[row]): silo.name for silo in run.partition.silos for row in silo.split(archive, "database")
     }
     ids = [str(name) for name in archive.ids[items]]
     silos = [holder[name] for name in ids]
-    pooled = FlatIndex(encoder.bits)
-    pooled.add(np.arange(len(items)), codes.words)
+    pooled = []
+    for modality in sides_of(target):
+        pooled.append(FlatIndex(encoder.bits))
+        pooled[-1].add(np.arange(len(items)), encoder.codes(archive, items, modality).words)
     nodes = open_nodes(run.index_folder)
     assert len(nodes) == 3
     for row in archive.split("query")[:5]:
         code = encoder.encode(archive.values(asked_by)[row], asked_by)
-        query = Query(words=code.words[0], bits=code.bits, model_digest=code.model_digest, modality=target, k=k)
+        query = Query(words=code.words[0], bits=code.bits, model_digest=code.model_digest, target=target, k=k)
         hits = ask(nodes, query, secret=SECRET)
-        found = pooled.search(code.words, len(items))
-        distances = {ids[key]: int(distance) for key, distance in zip(found.keys[0], found.distances[0], strict=True)}
+        distances = dict.fromkeys(ids, encoder.bits + 1)
+        for index in pooled:
+            found = index.search(code.words, len(items))
+            for key, distance in zip(found.keys[0], found.distances[0], strict=True):
+                distances[ids[key]] = min(distances[ids[key]], int(distance))
         places = dict(zip(ids, tie_order(silos, ids, question_key(SECRET, [code.words[0]])), strict=True))
         expected = sorted(ids, key=lambda name: (distances[name], int(places[name])))
         assert list(hits.ids) == expected[:k]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from silohash.index.store import ENGINES
 from silohash.optional import require
-from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, target_modality
+from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, target_named
 from silohash.search.silos import ask_run, open_nodes, released_fields, remove_items
 from silohash.types import UserError
 from silohash.visible import visible
@@ -228,7 +228,7 @@ class TrainedRun:
         image: ImageLike | None = None,
         vector: VectorLike | None = None,
         vector_modality: str = "image",
-        find: str = "auto",
+        find: str = "item",
         k: int = 10,
         offset: int = 0,
         radius_bits: int | None = None,
@@ -244,7 +244,8 @@ class TrainedRun:
             vector: the feature vector to search for, if the run was trained on given features: numbers, or the path of a
                 ``.npy`` file.
             vector_modality: whether the vector describes an "image" or a "text".
-            find: the modality to find: "image", "text", or "auto" for the other modality than that of the query.
+            find: what to find: "item" for items by the nearer of their picture code and their text code, "image" for
+                pictures alone, or "text" for texts alone. An item with one code is found by that one.
             k: number of hits.
             offset: number of nearest items to skip, for the pages after the first.
             radius_bits: maximum distance of a hit, in bits; None for no limit.
@@ -262,12 +263,11 @@ class TrainedRun:
                 the text.
         """
         value, modality = read_input(text, image, vector, vector_modality)
-        target = target_modality(find, modality, tuple(self._run.model.featurisers))
         return ask_run(
             self._run,
             value,
             modality,
-            target,
+            target_named(find),
             nodes=self._open_nodes(engine),
             k=k,
             offset=offset,

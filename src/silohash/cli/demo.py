@@ -167,10 +167,10 @@ def _search(run: Run, archive: Archive) -> None:
     if not run.index_folder.exists():
         index_silos(run)
     nodes = open_nodes(run.index_folder)
-    for title, value, query_modality, target in demo_queries(archive):
+    for title, value, query_modality in demo_queries(archive):
         print_result(f"\n{title}")
         try:
-            hits = ask_run(run, value, query_modality, target, k=HITS, nodes=nodes)
+            hits = ask_run(run, value, query_modality, k=HITS, nodes=nodes)
         except UserError as error:  # another archive, chosen with --set, may not have the words of the text
             print_status(str(error))
             continue
@@ -178,16 +178,16 @@ def _search(run: Run, archive: Archive) -> None:
         print_notes(hits)
 
 
-def demo_queries(archive: Archive) -> list[tuple[str, Value, Modality, Modality]]:
-    """Return the title, value, modality and searched modality of the demo's searches."""
+def demo_queries(archive: Archive) -> list[tuple[str, Value, Modality]]:
+    """Return the title, value and modality of the demo's searches."""
     return [
-        (f'Search with the text "{TEXT_QUERY}"', TEXT_QUERY, "text", "image"),
+        (f'Search with the text "{TEXT_QUERY}"', TEXT_QUERY, "text"),
         picture_query(archive, "train", SEEN_CHARACTER, "Search with a picture"),
         picture_query(archive, "query", UNSEEN_CHARACTER, "Search with a picture of a character unseen in training"),
     ]
 
 
-def picture_query(archive: Archive, split: str, name: str, title: str) -> tuple[str, Value, Modality, Modality]:
+def picture_query(archive: Archive, split: str, name: str, title: str) -> tuple[str, Value, Modality]:
     """Return a query with the picture of a named character in a split, or of the split's first character without it."""
     from silohash.runtime.indexing import display_text
 
@@ -195,7 +195,7 @@ def picture_query(archive: Archive, split: str, name: str, title: str) -> tuple[
     row = int(next((row for row in rows if archive.caption(int(row)) == name), rows[0]))
     pictures = archive.pictures()
     assert pictures is not None  # noqa: S101  the archive consists of pictures
-    return f"{title}: {display_text(archive, row)}", pictures.picture(row), "image", "text"
+    return f"{title}: {display_text(archive, row)}", pictures.picture(row), "image"
 
 
 def _report(runs: list[Run], out: Path) -> Path:

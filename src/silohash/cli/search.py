@@ -38,7 +38,9 @@ Vector = Annotated[
 ]
 Find = Annotated[
     str,
-    typer.Option(metavar="image|text|auto", help="What to find. With auto, the other modality than that of the query."),
+    typer.Option(
+        metavar="item|image|text", help="What to find: items by the nearer of picture and text, or only one of the two."
+    ),
 ]
 Offset = Annotated[int, typer.Option(metavar="N", min=0, help="Number of nearest items to skip, for further pages.")]
 Radius = Annotated[int | None, typer.Option(metavar="BITS", min=0, help="Maximum distance of a hit, in bits.")]
@@ -106,7 +108,7 @@ def search(
     image: Annotated[Path | None, typer.Option(metavar="FILE", help="Image file to search for.")] = None,
     vector: Vector = None,
     vector_of: Annotated[str, typer.Option(metavar="image|text", help="What --vector describes.")] = "image",
-    find: Find = "auto",
+    find: Find = "item",
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="Number of hits.")] = 10,
     offset: Offset = 0,
     radius: Radius = None,
@@ -205,6 +207,7 @@ def _document(hits: Hits) -> dict[str, Any]:
                 "silo": hit.silo,
                 **({} if hit.rank is None else {"rank": hit.rank}),
                 "distance_bits": hit.distance_bits,
+                "found_by": list(hit.found_by),
                 **payload,
                 "path": None if hit.path is None else str(hit.path),
             }

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from silohash.index.preview import preview_content
 from silohash.index.source import find_file
-from silohash.types import Modality, UserError
+from silohash.types import Modality, Target, UserError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -27,7 +27,7 @@ class Query:
         words: ``(W,)`` packed code.
         bits: code length.
         model_digest: digest of the model that computed the code. A silo answers only if its codes have the same digest.
-        modality: the modality to search. "image" searches for pictures.
+        target: what to find: "item" for items by the nearer of their two codes, "image" or "text" for one side alone.
         k: number of hits.
         offset: number of nearest items to skip, for the pages after the first.
         radius_bits: maximum distance of a hit; None for no limit.
@@ -39,7 +39,7 @@ class Query:
     words: npt.NDArray[np.unsignedinteger]
     bits: int
     model_digest: str
-    modality: Modality
+    target: Target
     k: int = 10
     offset: int = 0
     radius_bits: int | None = None
@@ -78,6 +78,7 @@ class Hit:
         silo: name of the silo that holds the item.
         distance_bits: Hamming distance to the query.
         rank: rank of the item within its silo if silos use different models, otherwise None.
+        found_by: the sides whose code is at this distance: ``("image",)``, ``("text",)`` or both.
         caption: text of the item, empty if it is not released.
         labels: names of the item's labels, empty if they are not released.
         preview_url: small picture of the item as a data URL; None without one.
@@ -88,6 +89,7 @@ class Hit:
     silo: str
     distance_bits: int
     rank: int | None = None
+    found_by: tuple[Modality, ...] = ()
     caption: str = ""
     labels: tuple[str, ...] = ()
     preview_url: str | None = None
@@ -116,6 +118,7 @@ class Hits:
         distances: distances in bits, in ascending order unless there are ranks.
         silos: name of the silo that holds each item.
         payloads: what the silo released of each item.
+        found_by: for each item, the sides whose code is at the item's distance; empty if this is not known.
         left_out: maps a place (a distance or a rank) to the number of items known to be at it but not among the hits, up
             to the place of the last hit.
         missing_silos: maps a silo that did not answer to the reason.
@@ -132,6 +135,7 @@ class Hits:
     distances: tuple[int, ...] = ()
     silos: tuple[str, ...] = ()
     payloads: tuple[Mapping[str, Any], ...] = ()
+    found_by: tuple[tuple[Modality, ...], ...] = ()
     left_out: Mapping[int, int] = field(default_factory=dict)
     missing_silos: Mapping[str, str] = field(default_factory=dict)
     limited_silos: Mapping[str, str] = field(default_factory=dict)
@@ -179,6 +183,11 @@ class Hits:
         return self.distances if self.ranks is None else self.ranks
 
     @property
+    def sides(self) -> tuple[tuple[Modality, ...], ...]:
+        """The sides by which each item was found, with an empty tuple per item if this is not known."""
+        return self.found_by or ((),) * len(self)
+
+    @property
     def ties_at_cut(self) -> int:
         """The number of further items at the place of the last hit."""
         return self.left_out.get(self.places[-1], 0) if self.places else 0
@@ -201,6 +210,7 @@ class Hits:
             distances=tuple(self.distances[p] for p in positions),
             silos=tuple(self.silos[p] for p in positions),
             payloads=tuple(self.payloads[p] for p in positions),
+            found_by=tuple(self.found_by[p] for p in positions) if self.found_by else (),
             ranks=None if self.ranks is None else tuple(self.ranks[p] for p in positions),
         )
 
@@ -217,6 +227,7 @@ class Hits:
             silo=self.silos[position],
             distance_bits=self.distances[position],
             rank=None if self.ranks is None else self.ranks[position],
+            found_by=self.sides[position],
             caption=str(payload.get("caption") or ""),
             labels=tuple(map(str, labels)) if isinstance(labels, list | tuple) else (),
             preview_url=url if preview_content(url) is not None else None,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.files import read_npy
-from silohash.types import MODALITIES, Modality, UserError
+from silohash.types import MODALITIES, TARGETS, Modality, Target, UserError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -65,16 +65,16 @@ def modality_named(name: str) -> Modality:
     raise UserError(f'"{name}" is not a modality. Use image or text.')
 
 
-def target_modality(find: str, query_modality: Modality, available: tuple[Modality, ...]) -> Modality:
-    """Return the modality to search: the named one or, for "auto", the other modality if the model has it.
+def target_named(name: str) -> Target:
+    """Return what a search finds, by its name.
 
     Raises:
-        UserError: if ``find`` is neither "auto" nor a modality.
+        UserError: if there is no such target.
     """
-    if find != "auto":
-        return modality_named(find)
-    other: Modality = "text" if query_modality == "image" else "image"
-    return other if other in available else query_modality
+    for target in TARGETS:
+        if name == target:
+            return target
+    raise UserError(f'"{name}" cannot be found. Use item, image or text.')
 
 
 def _read_image(image: ImageLike) -> Value:

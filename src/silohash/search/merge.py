@@ -24,7 +24,7 @@ from itertools import chain
 
 from silohash.search.hits import Hits, Node, Query, silent
 from silohash.search.order import question_key, tie_order
-from silohash.types import UserError
+from silohash.types import UserError, sides_of
 
 DEADLINE_SECONDS = 10.0
 NOT_QUERIED = "It was not queried, because there is no query for it."
@@ -95,6 +95,7 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
         distances=tuple(chain.from_iterable(part.distances for part in parts)),
         silos=tuple(chain.from_iterable(part.silos for part in parts)),
         payloads=tuple(chain.from_iterable(part.payloads for part in parts)),
+        found_by=tuple(chain.from_iterable(part.sides for part in parts)),
         missing_silos=_joined_reasons([part.missing_silos for part in parts]),
         limited_silos=_joined_reasons([part.limited_silos for part in parts]),
         model_digests=digests,
@@ -170,11 +171,11 @@ def ask(
 
 def _common(queries: Mapping[str, Query]) -> Query | None:
     """Return one of the queries, after checking that they differ in their codes and models only."""
-    parameters = {(q.bits, q.modality, q.k, q.offset, q.radius_bits, q.label, q.previews) for q in queries.values()}
+    parameters = {(q.bits, q.target, q.k, q.offset, q.radius_bits, q.label, q.previews) for q in queries.values()}
     if len(parameters) > 1:
         raise UserError(
             "The queries of the silos differ in more than their codes; only their codes may differ. "
-            "Use the same bits, modality, k, offset, radius, label and previews for all of them."
+            "Use the same bits, target, k, offset, radius, label and previews for all of them."
         )
     return next(iter(queries.values()), None)
 
@@ -229,11 +230,13 @@ def _flaw(hits: Hits, name: str, query: Query) -> str:
 
 
 def _flaw_of_columns(hits: Hits, query: Query) -> str:
-    columns = (hits.distances, hits.silos, hits.payloads)
+    columns = (hits.distances, hits.silos, hits.payloads, hits.sides)
     if len(hits) > query.reach or any(len(column) != len(hits) for column in columns):
         return (
             f"It answered with {len(hits)} hits when {query.reach} were requested, or with columns of unequal length."
         )
+    if any(side not in sides_of(query.target) for sides in hits.sides for side in sides):
+        return f"It answered with sides other than {' and '.join(sides_of(query.target))}."
     return ""
 
 

@@ -2,66 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from silohash.index.base import Index, Keys
 from silohash.index.codes import word_count, word_type
 from silohash.index.preview import preview_url
 from silohash.index.store import Engine, Store
 from silohash.search.hits import Hits, Query, silent
-from silohash.search.order import Digests, item_digests, keyed_order
+from silohash.search.nearest import NearItem, nearest_items
 from silohash.search.policy import Policy
-from silohash.types import MODALITIES, Modality, UserError
-
-Distances = npt.NDArray[np.int32]
-
-
-class _Side:
-    """Hold one modality of a silo: its store, the index in memory, and what searches have cached.
-
-    Digests of items are computed when ties first need them.
-    """
-
-    def __init__(self, silo: str, store: Store, engine: Engine) -> None:
-        self.store = store
-        self._version = store.version()
-        self.index: Index = store.load(engine)
-        self._silo = silo
-        self._digests: Digests = np.zeros(0, np.uint64)
-        self._known = np.zeros(0, bool)
-        self._label_keys: dict[str, Keys] | None = None
-        self._lock = threading.Lock()
-
-    def outdated(self) -> bool:
-        """Return whether items were added to the store or removed from it since the index was loaded."""
-        return self.store.version() != self._version
-
-    def order(self, keys: Keys, tie_key: bytes) -> Digests:
-        """Return the sort values of items at the same distance, ``(n,)``. The id of an item is read and hashed once."""
-        with self._lock:
-            more = int(keys.max(initial=-1)) + 1 - len(self._known)
-            if more > 0:
-                more = max(more, len(self._known))
-                self._digests = np.pad(self._digests, (0, more))
-                self._known = np.pad(self._known, (0, more))
-            new = np.unique(keys[~self._known[keys]])
-            if len(new):
-                ids = self.store.item_ids(new)
-                self._digests[new] = item_digests([self._silo] * len(ids), ids)
-                self._known[new] = True
-            return keyed_order(self._digests[keys], tie_key)
-
-    def keys_with(self, label: str) -> Keys:
-        """Return the keys of the items with a label. The labels of all items are read once."""
-        with self._lock:
-            if self._label_keys is None:
-                self._label_keys = self.store.label_keys()
-            return self._label_keys.get(label, np.empty(0, np.int64))
+from silohash.search.side import Side
+from silohash.types import MODALITIES, Modality, UserError, sides_of
 
 
 class SiloNode:
@@ -94,11 +47,11 @@ class SiloNode:
         self.policy = policy or Policy()
         self._engine = engine
         self._stores = tuple(stores.values())
-        self._sides: dict[Modality, _Side] = {}
+        self._sides: dict[Modality, Side] = {}
         self._unusable = dict(unusable or {})
         for modality, store in stores.items():
             try:
-                self._sides[modality] = _Side(name, store, engine)
+                self._sides[modality] = Side(name, store, engine)
             except UserError as error:
                 self._unusable[modality] = str(error)
 
@@ -145,95 +98,102 @@ class SiloNode:
     def answer(self, query: Query) -> Hits:
         """Return the silo's nearest ``query.reach`` items, or as many of them as its policy releases.
 
-        Items are ordered by (distance, `order.tie_order`). A tie at the cut is resolved by that order too: a radius search
-        fetches all items at the distance of the cut, so that the silo keeps exactly those that the merge would keep. Items
-        that were added or removed since the last query are taken into account.
+        Items are ordered by (distance, `order.tie_order`), which also resolves a tie at the cut (see `nearest`), so that the
+        silo keeps exactly those that the merge would keep. Items that were added or removed since the last query are taken
+        into account.
 
         Returns:
-            The hits, or a silent result with the reason if the silo refuses the query.
+            The hits, or a silent result with the reason if the silo refuses the query. If items are searched and only one
+            of their sides can be used, ``limited_silos`` has the reason.
         """
         try:
-            return self._search(self._side(query), query)
+            sides, reasons = self._sides_for(query)
+            return self._search(sides, query, reasons)
         except UserError as error:
             return silent(self.name, str(error))
 
-    def _side(self, query: Query) -> _Side:
-        """Return the side to search, after checking the policy and the model of the query."""
-        if query.modality not in self.policy.modalities:
-            raise UserError(f"Its policy does not allow searching for {query.modality}s.")
+    def _sides_for(self, query: Query) -> tuple[dict[Modality, Side], list[str]]:
+        """Return the sides to search, and the reasons why others that the silo has cannot be searched.
+
+        Raises:
+            UserError: if none can be searched, or labels are filtered by and not released.
+        """
         if query.label is not None and "labels" not in self.policy.fields:
             raise UserError("Its policy does not release labels, so a search cannot filter by them.")
-        if query.modality not in self._sides:
-            raise UserError(self._unusable.get(query.modality, f"It does not have {query.modality}s to search."))
-        side = self._sides[query.modality]
+        sides: dict[Modality, Side] = {}
+        reasons: dict[Modality, str] = {}
+        for modality in sides_of(query.target):
+            try:
+                sides[modality] = self._side(modality, query)
+            except UserError as error:
+                reasons[modality] = str(error)
+        if not sides:
+            raise UserError(" ".join(dict.fromkeys(reasons.values())))
+        searched = " and ".join(f"{modality}s" for modality in sides)
+        has = [modality for modality in reasons if modality in self._sides or modality in self._unusable]
+        return sides, [f"It searched its {searched} only. {reasons[modality]}" for modality in has]
+
+    def _side(self, modality: Modality, query: Query) -> Side:
+        """Return the side of a modality, after checking the policy and the model of the query."""
+        if modality not in self.policy.modalities:
+            raise UserError(f"Its policy does not allow searching for {modality}s.")
+        if modality not in self._sides:
+            raise UserError(self._unusable.get(modality, f"It does not have {modality}s to search."))
+        side = self._sides[modality]
         side.store.manifest.check(query.model_digest, query.bits)
         if side.outdated():
-            side = self._sides[query.modality] = _Side(self.name, side.store, self._engine)
+            side = self._sides[modality] = Side(self.name, side.store, self._engine)
         return side
 
-    def _search(self, side: _Side, query: Query) -> Hits:
+    def _search(self, sides: Mapping[Modality, Side], query: Query, reasons: Sequence[str]) -> Hits:
         k = min(query.reach, self.policy.max_results)
-        radius_bits = self.policy.radius_bits(query.radius_bits)
-        allowed = None if query.label is None else side.keys_with(query.label)
-        found = side.index.search(query.words[None], k, allowed=allowed)
-        keys, distances = found.keys[0], found.distances[0]
-        inside = keys >= 0 if radius_bits is None else (keys >= 0) & (distances <= radius_bits)
-        keys, distances = keys[inside], distances[inside]
-        left_out: dict[int, int] = {}
-        if len(keys) == k and found.ties_at_cut[0]:
-            keys, distances, left_out = _whole_tie(side, query, keys, distances, allowed)
-        order = side.order(keys, query.tie_key)
-        ids = side.store.item_ids(keys)
-        ranked = sorted(range(len(keys)), key=lambda p: (int(distances[p]), int(order[p]), ids[p]))[:k]
-        names = [ids[p] for p in ranked]
+        items, left_out = nearest_items(sides, query, k, self.policy.radius_bits(query.radius_bits))
+        ids, payloads = self._stored(sides, items)
+        if query.previews and "preview" in self.policy.fields:
+            self._add_previews(ids, payloads)
+        limits = " ".join([*reasons, *self._limits(query, len(items))])
         return Hits(
-            ids=tuple(names),
-            distances=tuple(int(distances[p]) for p in ranked),
-            silos=(self.name,) * len(ranked),
-            payloads=tuple(self._released(side, query, keys[ranked], names)),
+            ids=tuple(ids),
+            distances=tuple(item.distance_bits for item in items),
+            silos=(self.name,) * len(items),
+            payloads=tuple(self.policy.released(payload) for payload in payloads),
+            found_by=tuple(tuple(item.keys) for item in items),
             left_out=left_out,
-            limited_silos=self._limits(query, len(ranked)),
-            model_digests=frozenset({side.store.manifest.model_digest}),
+            limited_silos={self.name: limits} if limits else {},
+            model_digests=frozenset({side.store.manifest.model_digest for side in sides.values()}),
         )
 
-    def _released(self, side: _Side, query: Query, keys: Keys, ids: Sequence[str]) -> list[dict[str, Any]]:
-        """Return what the policy releases of each hit. Previews are read if the query requests them."""
-        payloads = side.store.payloads(keys)
-        if query.previews and "preview" in self.policy.fields:
-            previews = self._previews(ids)
-            for name, payload in zip(ids, payloads, strict=True):
-                if name in previews:
-                    payload["preview"] = preview_url(previews[name])
-        return [self.policy.released(payload) for payload in payloads]
+    def _stored(
+        self, sides: Mapping[Modality, Side], items: Sequence[NearItem]
+    ) -> tuple[list[str], list[dict[str, Any]]]:
+        """Return the ids and payloads of items, from the first side by which each was found."""
+        ids, payloads = [""] * len(items), [dict[str, Any]()] * len(items)
+        first = [next(iter(item.keys.items())) for item in items]
+        for modality, side in sides.items():
+            places = [place for place, (found_by, _) in enumerate(first) if found_by == modality]
+            keys = np.array([first[place][1] for place in places], np.int64)
+            stored = zip(places, side.store.item_ids(keys), side.store.payloads(keys), strict=True)
+            for place, name, payload in stored:
+                ids[place], payloads[place] = name, payload
+        return ids, payloads
+
+    def _add_previews(self, ids: Sequence[str], payloads: Sequence[dict[str, Any]]) -> None:
+        """Add the stored previews to the payloads of items."""
+        previews = self._previews(ids)
+        for name, payload in zip(ids, payloads, strict=True):
+            if name in previews:
+                payload["preview"] = preview_url(previews[name])
 
     def _previews(self, ids: Sequence[str]) -> dict[str, bytes]:
         """Return the previews of items, which are stored once, beside the first modality that the silo holds."""
         first = next(modality for modality in MODALITIES if modality in self._sides)
         return self._sides[first].store.previews(ids)
 
-    def _limits(self, query: Query, released: int) -> dict[str, str]:
+    def _limits(self, query: Query, released: int) -> list[str]:
         """Return the reason for releasing fewer items than requested, if it is the policy."""
         if released == self.policy.max_results < query.reach:
-            return {self.name: f"It limits results to {released:,} per query."}
+            return [f"It limits results to {released:,} per query."]
         limit = self.policy.max_distance_bits
         if limit is not None and released < query.reach and (query.radius_bits is None or limit < query.radius_bits):
-            return {self.name: f"It limits results to a distance of {limit} bits."}
-        return {}
-
-
-def _whole_tie(
-    side: _Side, query: Query, keys: Keys, distances: Distances, allowed: Keys | None
-) -> tuple[Keys, Distances, dict[int, int]]:
-    """Return the nearest items with the tie at the cut resolved by the keyed order, and how many of the tie are left out."""
-    cut = int(distances[-1])
-    near = distances < cut
-    [within] = side.index.search_radius(query.words[None], cut, allowed=allowed)
-    tied = within.keys[0][within.distances[0] == cut]
-    wanted = len(keys) - int(near.sum())
-    order = side.order(tied, query.tie_key)
-    chosen = tied[np.argsort(order, kind="stable")[:wanted]]
-    return (
-        np.concatenate([keys[near], chosen]),
-        np.concatenate([distances[near], np.full(len(chosen), cut, np.int32)]),
-        {cut: len(tied) - len(chosen)},
-    )
+            return [f"It limits results to a distance of {limit} bits."]
+        return []

@@ -20,7 +20,7 @@ from silohash.search.merge import ask
 from silohash.search.node import SiloNode
 from silohash.search.policy import check_policy_files, policy_of
 from silohash.search.words import query_words
-from silohash.types import MODALITIES, Modality, UserError
+from silohash.types import MODALITIES, Modality, Target, UserError
 
 if TYPE_CHECKING:
     from silohash.features.base import Value
@@ -94,7 +94,7 @@ def ask_run(
     run: Run,
     value: Value,
     query_modality: Modality,
-    target: Modality,
+    target: Target = "item",
     *,
     nodes: Sequence[SiloNode] | None = None,
     **options: Unpack[QueryOptions],
@@ -108,7 +108,7 @@ def ask_run(
         run: an indexed run.
         value: the text, picture or vector to search for.
         query_modality: whether the value describes a text or an image.
-        target: the modality to search.
+        target: what to find: "item" for items by the nearer of their two codes, "image" or "text" for one side alone.
         nodes: the open silos; None opens those of the run.
         options: parameters of the `Query`, such as ``k``.
 
@@ -133,7 +133,7 @@ def ask_run(
         if name not in by_model:
             code = run.model.encoder(name).encode(value, query_modality)
             by_model[name] = Query(
-                words=code.words[0], bits=code.bits, model_digest=code.model_digest, modality=target, **options
+                words=code.words[0], bits=code.bits, model_digest=code.model_digest, target=target, **options
             )
         queries[node.name] = by_model[name]
     query = next(iter(by_model.values())) if len(by_model) == 1 else queries

@@ -81,7 +81,7 @@ def test_a_search_equals_one_over_the_silos(run: TrainedRun) -> None:
     assert len(lines) == 4
     assert lines[-1].startswith("20 query items of archive are held out of the indexes")
     hits = run.search("parrot and harbour", k=7)
-    expected = ask_run(Run(run.folder), "parrot and harbour", "text", "image", k=7)
+    expected = ask_run(Run(run.folder), "parrot and harbour", "text", "item", k=7)
     assert hits == expected
     assert [hit.id for hit in hits] == list(expected.ids)
     assert run.search("parrot and harbour", k=4, offset=3).ids == expected.ids[3:]
@@ -148,7 +148,12 @@ def test_further_items_become_one_more_silo(run: TrainedRun, tmp_path: Path) -> 
     assert "more" in run.search("parrot", k=500).silos
     (run.folder / "policies").mkdir()
     (run.folder / "policies" / "more.toml").write_text('modalities = ["text"]')
-    assert "does not allow" in open_run(run.folder).search("parrot").missing_silos["more"]
+    reopened = open_run(run.folder)
+    assert "does not allow" in reopened.search("parrot", find="image").missing_silos["more"]
+    hits = reopened.search("parrot", k=500)
+    limit = "It searched its texts only. Its policy does not allow searching for images."
+    assert hits.limited_silos == {"more": limit}
+    assert {hit.found_by for hit in hits if hit.silo == "more"} == {("text",)}
 
 
 def test_figures_of_the_run(run: TrainedRun) -> None:

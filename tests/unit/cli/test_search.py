@@ -82,10 +82,11 @@ def test_engines_give_the_same_hits(run: Path) -> None:
     assert 'no index engine "annoy"' in silohash("search", run, "red", "--engine", "annoy").err
 
 
-@pytest.mark.parametrize("find", ["image", "text"])
+@pytest.mark.parametrize("find", ["item", "image", "text"])
 def test_previews_are_printed_on_request(run: Path, find: str) -> None:
     without = silohash("search", run, "red square", "--find", find, "--json").document()["hits"]
-    assert all(set(hit) == {"id", "silo", "distance_bits", "caption", "labels", "file", "path"} for hit in without)
+    fields = {"id", "silo", "distance_bits", "found_by", "caption", "labels", "file", "path"}
+    assert all(set(hit) == fields for hit in without)
     hits = silohash("search", run, "red square", "--find", find, "--json", "--previews").document()["hits"]
     assert all(hit["preview"].startswith("data:image/jpeg;base64,") for hit in hits)
     assert len(hits) == 10
@@ -135,7 +136,8 @@ def test_a_policy_limits_what_is_printed(run: Path) -> None:
     for silo in ("silo-1", "silo-2"):
         (run / "policies" / f"{silo}.toml").write_text('max_results = 1\nfields = ["labels"]\n', encoding="utf-8")
     said = silohash("search", run, "red square", "--json", "--previews")
-    assert [set(hit) for hit in said.document()["hits"]] == [{"id", "silo", "distance_bits", "labels", "path"}] * 2
+    fields = {"id", "silo", "distance_bits", "found_by", "labels", "path"}
+    assert [set(hit) for hit in said.document()["hits"]] == [fields] * 2
     assert [hit["path"] for hit in said.document()["hits"]] == [None, None]
     assert "results to 1 per query" in said.document()["limited_silos"]["silo-1"]
     lines = silohash("search", run, "red square")

@@ -43,7 +43,7 @@ def trained(archive: Path, tmp_path_factory: pytest.TempPathFactory, request: py
     index_run(run)
     for node in open_nodes(run.index_folder):  # the first scan compiles the kernels, which may outlast a deadline
         code = run.model.encoder(run.model.deployed_by(node.name)).encode(np.zeros(runs.WIDTH, np.float32), "image")
-        node.answer(Query(words=code.words[0], bits=code.bits, model_digest=code.model_digest, modality="image"))
+        node.answer(Query(words=code.words[0], bits=code.bits, model_digest=code.model_digest, target="image"))
     return run
 
 

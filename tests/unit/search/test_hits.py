@@ -23,7 +23,7 @@ HITS = Hits(
 
 
 def query(**changed):
-    given = {"words": np.zeros(1, np.uint16), "bits": 16, "model_digest": "m", "modality": "image", **changed}
+    given = {"words": np.zeros(1, np.uint16), "bits": 16, "model_digest": "m", "target": "image", **changed}
     return Query(**given)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.search.inputs import modality_named, read_input, target_modality
+from silohash.search.inputs import modality_named, read_input, target_named
 from silohash.types import UserError
 
 PIXELS = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
@@ -92,15 +92,7 @@ def test_modalities_by_name():
         modality_named("sound")
 
 
-@pytest.mark.parametrize(
-    ("find", "query", "available", "target"),
-    [
-        ("auto", "text", ("image", "text"), "image"),
-        ("auto", "image", ("image", "text"), "text"),
-        ("auto", "image", ("image",), "image"),
-        ("image", "image", ("image", "text"), "image"),
-        ("text", "text", ("image",), "text"),
-    ],
-)
-def test_what_is_searched(find, query, available, target):
-    assert target_modality(find, query, available) == target
+def test_what_is_found_is_named():
+    assert [target_named(name) for name in ("item", "image", "text")] == ["item", "image", "text"]
+    with pytest.raises(UserError, match=r'"sounds" cannot be found\. Use item, image or text\.'):
+        target_named("sounds")

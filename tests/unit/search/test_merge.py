@@ -108,6 +108,8 @@ def test_nobody_to_ask(query):
         (one_hit("bad", distance=17), "from 0 to 16 bits"),
         (one_hit("bad", distance=-1), "from 0 to 16 bits"),
         (one_hit("bad", payloads=()), "unequal length"),
+        (one_hit("bad", found_by=(("image",), ("image",))), "unequal length"),
+        (one_hit("bad", found_by=(("text",),)), "sides other than image"),
         (one_hit("bad", left_out={3: -1}), "negative"),
         (one_hit("bad", ranks=(1,)), "ranks, which only the hub"),
         (
@@ -131,7 +133,7 @@ def test_personal_models_get_a_query_each(tmp_path):
     words = {"north": made_up_codes(30, BITS, seed=1), "south": made_up_codes(30, BITS, seed=2)}
     nodes = [made_up_node(tmp_path, name, codes, BITS, model=f"of {name}") for name, codes in words.items()]
     queries = {
-        name: Query(words=codes[0], bits=BITS, model_digest=f"of {name}", modality="image", k=4)
+        name: Query(words=codes[0], bits=BITS, model_digest=f"of {name}", target="image", k=4)
         for name, codes in words.items()
     }
     hits = ask(nodes, queries)
@@ -230,6 +232,13 @@ def test_a_merge_computed_by_hand(k, distances, left_out):
     assert merged.ties_at_cut == left_out.get(3, 0)
     assert merged.ids[0] == "north-0"
     assert [payload["number"] for payload in merged.payloads] == [int(name[-1]) for name in merged.ids]
+
+
+def test_the_sides_that_found_an_item_stay_with_it():
+    both = replace(part("north", [2, 0]), found_by=(("text",), ("image", "text")))
+    merged = merge([both, part("south", [1])], k=3, key=b"key")
+    assert merged.found_by == (("image", "text"), (), ("text",))
+    assert [hit.found_by for hit in merge([merged], k=2, key=b"key")] == [("image", "text"), ()]
 
 
 def test_a_merge_of_answers_that_hold_fewer_hits_reports_all_that_is_left_out():

@@ -173,8 +173,71 @@ def test_text_hits_show_the_preview_that_the_image_index_holds(tmp_path):
     text = Store.create(tmp_path / "text.sqlite", IndexManifest(model_digest=MODEL, bits=BITS, modality="text"))
     text.add(["0", "1"], ZERO.repeat(2, axis=0))
     node = SiloNode("north", {"text": text, "image": image})
-    hits = node.answer(replace(query_of(ZERO, BITS, previews=True), modality="text"))
+    hits = node.answer(replace(query_of(ZERO, BITS, previews=True), target="text"))
     assert {name for name, payload in zip(hits.ids, hits.payloads, strict=True) if "preview" in payload} == {"0"}
+
+
+def node_of_both(folder, image, text, policy=None, **given):
+    """Return a node whose pictures and texts lie at the given distances from the code 0, by id."""
+    stores = {}
+    for modality, distances in (("image", image), ("text", text)):
+        stores[modality] = Store.create(folder / f"{modality}.sqlite", IndexManifest(MODEL, BITS, modality))
+        words = np.array([[(1 << distance) - 1] for distance in distances.values()], np.uint16).reshape(-1, 1)
+        payloads = [json.dumps({"caption": f"{modality} of {name}", "labels": [name]}) for name in distances]
+        stores[modality].add(list(distances), words, payloads)
+    return SiloNode("north", stores, policy, **given)
+
+
+def items(**asked):
+    return replace(query_of(ZERO, BITS, **asked), target="item")
+
+
+def test_items_are_found_by_the_nearer_of_their_codes(tmp_path):
+    node = node_of_both(tmp_path, {"a": 1, "b": 4, "c": 2}, {"b": 0, "a": 3, "d": 2, "c": 2})
+    hits = node.answer(items(k=2))
+    assert (hits.ids, hits.distances, hits.found_by) == (("b", "a"), (0, 1), (("text",), ("image",)))
+    assert [payload["caption"] for payload in hits.payloads] == ["text of b", "image of a"]
+    hits = node.answer(items(k=3))
+    assert hits.left_out == {2: 1}
+    everything = {hit.id: hit.found_by for hit in node.answer(items(k=9))}
+    assert everything == {"b": ("text",), "a": ("image",), "c": ("image", "text"), "d": ("text",)}
+    assert node.answer(items(k=9, radius_bits=1)).ids == ("b", "a")
+    assert node.answer(items(k=9, label="d")).ids == ("d",)
+    assert node.answer(query_of(ZERO, BITS)).found_by == (("image",),) * 3
+
+
+def test_limits_apply_to_items(tmp_path):
+    pictures, texts = {"a": 1, "b": 4, "c": 2}, {"b": 0, "a": 3}
+    node = node_of_both(tmp_path / "a", pictures, texts, Policy(max_results=2))
+    assert node.answer(items(k=5)).ids == ("b", "a")
+    assert node.answer(items(k=5)).limited_silos == {"north": "It limits results to 2 per query."}
+    near = node_of_both(tmp_path / "b", pictures, texts, Policy(max_distance_bits=1)).answer(items(k=5))
+    assert near.distances == (0, 1)
+
+
+def test_items_of_a_silo_with_one_usable_side(tmp_path):
+    pictures, texts = {"a": 1, "b": 4}, {"b": 0, "a": 3}
+    hits = node_of_both(tmp_path / "a", pictures, texts, Policy(modalities=("image",), max_results=1)).answer(items())
+    assert (hits.ids, hits.found_by) == (("a",), (("image",),))
+    reason = "It searched its images only. Its policy does not allow searching for texts."
+    assert hits.limited_silos == {"north": f"{reason} It limits results to 1 per query."}
+    image = node_of_both(tmp_path / "b", pictures, texts)._sides["image"].store
+    assert SiloNode("north", {"image": image}).answer(items()).limited_silos == {}
+    without = SiloNode("north", {"image": image}, unusable={"text": "The file is damaged."}).answer(items())
+    assert without.limited_silos == {"north": "It searched its images only. The file is damaged."}
+    closed = SiloNode("north", {"image": image}, Policy(modalities=())).answer(items())
+    assert "searching for images. Its policy does not allow searching for texts" in closed.missing_silos["north"]
+    gone = dict.fromkeys(("image", "text"), "It is not indexed.")
+    assert SiloNode("east", {}, unusable=gone).answer(items()).missing_silos == {"east": "It is not indexed."}
+
+
+def test_an_item_that_was_removed_is_found_by_neither_code(tmp_path):
+    node = node_of_both(tmp_path, {"a": 1, "b": 4}, {"b": 0, "a": 3})
+    assert node.answer(items(k=9)).ids == ("b", "a")
+    for modality in ("image", "text"):
+        with Store.open(tmp_path / f"{modality}.sqlite") as other:
+            other.remove(["b"])
+    assert node.answer(items(k=9)).ids == ("a",)
 
 
 def test_captions_are_those_that_the_policy_releases(tmp_path):

@@ -48,7 +48,7 @@ def list_silos(folder: Path) -> None:
 
 def answers(folder: Path, modality: str = "text") -> tuple[list[str], dict[str, str]]:
     """Return the hits as "silo/id" in alphabetical order, and the reasons of the missing silos."""
-    query = Query(words=pack(np.ones((1, 16)))[0], bits=16, model_digest="m", modality=modality, k=100)
+    query = Query(words=pack(np.ones((1, 16)))[0], bits=16, model_digest="m", target=modality, k=100)
     hits = ask(open_nodes(folder), query)
     return sorted(f"{hit.silo}/{hit.id}" for hit in hits), dict(hits.missing_silos)
 

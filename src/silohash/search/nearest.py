@@ -1,0 +1,112 @@
+"""The nearest items of one silo over one or several sides, such as its pictures and its texts.
+
+The distance of an item is the smallest distance of its codes, and items at the same distance are ordered by the keyed hash
+of silo and id (`order`), which is the same for all codes of an item. Let x be one of the k nearest items, and s the side of
+its nearest code. If the code of x were not among the first k codes of side s, the codes of k other items would precede it
+there, by a smaller distance or by the hash. The distances of these items are no larger than those of their codes, so k items
+would precede x. The first k codes of each side therefore suffice for the k nearest items. Codes at the same distance as
+the last of them are read too, so that the tie at the cut is resolved by the hash and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.index.base import Keys, Neighbors
+from silohash.search.hits import Query
+from silohash.search.order import Digests, keyed_order
+from silohash.search.side import Side
+from silohash.types import Modality
+
+Distances = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class NearItem:
+    """One of the nearest items of a silo.
+
+    Attributes:
+        distance_bits: distance of the item's nearest code.
+        keys: maps each side on which the item has a code at this distance to the item's key there.
+    """
+
+    distance_bits: int
+    keys: Mapping[Modality, int]
+
+
+def nearest_items(
+    sides: Mapping[Modality, Side], query: Query, k: int, radius_bits: int | None
+) -> tuple[list[NearItem], dict[int, int]]:
+    """Return the k nearest items of a silo, in order, and the number of further items at the distance of the last.
+
+    Items with the same 64-bit digest of (silo, id) on two sides are the same item.
+
+    Args:
+        sides: the sides to search. An item without a code on one of them is found by its other code.
+        query: the code to search for, the label to filter by, and the key of the order among equals.
+        k: number of items.
+        radius_bits: maximum distance of an item; None for no limit.
+
+    Returns:
+        The items, and a mapping from the distance of the last item to the number of items left out there. It is empty if
+        there are none.
+    """
+    allowed = {name: None if query.label is None else side.keys_with(query.label) for name, side in sides.items()}
+    first = {name: side.index.search(query.words[None], k, allowed=allowed[name]) for name, side in sides.items()}
+    cuts = [int(found.distances[0, -1]) for found in first.values() if found.keys[0, -1] >= 0]
+    limit_bits = min([*cuts, query.bits if radius_bits is None else radius_bits])
+    near = {name: _within(side, query, first[name], allowed[name], limit_bits) for name, side in sides.items()}
+    return _joined(sides, near, query.tie_key, k)
+
+
+def _within(
+    side: Side, query: Query, first: Neighbors, allowed: Keys | None, limit_bits: int
+) -> tuple[Keys, Distances]:
+    """Return the keys and distances of all codes of a side within a limit that is not beyond its first k codes.
+
+    Args:
+        side: the side.
+        query: the query.
+        first: the first k codes of the side.
+        allowed: the keys that may be found; None for all.
+        limit_bits: the limit. If the side has more than k codes, it is at most the distance of the last of ``first``.
+    """
+    keys, distances = first.keys[0], first.distances[0]
+    if first.ties_at_cut[0] and distances[-1] == limit_bits:
+        [whole] = side.index.search_radius(query.words[None], limit_bits, allowed=allowed)
+        keys, distances = whole.keys[0], whole.distances[0]
+    inside = (keys >= 0) & (distances <= limit_bits)
+    return keys[inside], distances[inside]
+
+
+def _joined(
+    sides: Mapping[Modality, Side], near: Mapping[Modality, tuple[Keys, Distances]], tie_key: bytes, k: int
+) -> tuple[list[NearItem], dict[int, int]]:
+    """Return the first k items of the codes that were found on each side, and the number of ties left out."""
+    names = list(sides)
+    side_of = np.concatenate([np.full(len(near[name][0]), number) for number, name in enumerate(names)])
+    keys, distances = (np.concatenate([near[name][part] for name in names]) for part in (0, 1))
+    digests: Digests = np.concatenate([sides[name].digests(near[name][0]) for name in names])
+    items, item_of = np.unique(digests, return_inverse=True)
+    nearest = np.full(len(items), np.iinfo(np.int32).max, np.int32)
+    np.minimum.at(nearest, item_of, distances)
+    ranked = np.lexsort((keyed_order(items, tie_key), nearest))[:k]
+    found: dict[int, dict[Modality, int]] = {int(item): {} for item in ranked}
+    for code in np.flatnonzero(np.isin(item_of, ranked) & (distances == nearest[item_of])):
+        found[int(item_of[code])][names[side_of[code]]] = int(keys[code])
+    return [NearItem(int(nearest[item]), of_item) for item, of_item in found.items()], _left_out(
+        nearest, nearest[ranked]
+    )
+
+
+def _left_out(distances: Distances, kept: Distances) -> dict[int, int]:
+    """Return the number of items at the largest kept distance that were not kept, by that distance."""
+    if not len(kept):
+        return {}
+    last = kept[-1]
+    count = int((distances == last).sum() - (kept == last).sum())
+    return {int(last): count} if count else {}
