@@ -1,22 +1,29 @@
-"""Silos with shuffled labels on real data: which of them are detected, and how much each aggregation rule loses.
+"""Faulty silos on real data: which of them are detected, and how much each aggregation rule loses.
 
-    python benchmarks/faulty_silos.py [DATA SET...]
+    python benchmarks/faulty_silos.py [DATA SET...] [--labels | --statistics] [--methods METHOD...] [--rounds N]
 
-The default data sets are ``coco18`` and ``fashion``, which take five minutes each. There are ten silos of equal or
-unequal size, and none, one or three of them have labels that are shuffled among their items. The score is that of the
-last round's model on the held-back items of the other silos, in percent. ``found`` counts the faulty silos that the
-last round's record names, and ``wrong`` the others that it names.
+There are ten silos. The default data sets are ``coco18`` and ``fashion``. The score is that of the last round's model on
+the held-back items of the correct silos, in percent.
+
+The first table is for shuffled labels and takes five minutes per data set. Silos have equal or unequal sizes, and the labels
+of none, one or three of them are shuffled among their items. ``found`` counts the faulty silos that the last round's record
+names, and ``wrong`` the others that it names.
+
+The second table is for wrong statistics beside correct parameters (`faulty_statistics`) and takes twenty minutes per data
+set. Three silos send ``huge`` sums of -1000, the ``opposite`` of their sums, or ``common`` sums: one code for all classes,
+with the largest possible counts. There is one column per rule, and one for the updates that were rejected.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+import argparse
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import torch
+from faulty_statistics import statistics_table
 
 from silohash.config.load import load_resolved
 from silohash.federated.base import FederationInfo
@@ -61,16 +68,38 @@ class Last:
 
 def main() -> None:
     """Measure the data sets on the command line."""
+    parser = argparse.ArgumentParser(description="Measure what faulty silos cost under each aggregation rule.")
+    parser.add_argument("data", nargs="*", default=["coco18", "fashion"], help="data sets")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--labels", action="store_true", help="shuffled labels only")
+    only.add_argument("--statistics", action="store_true", help="wrong statistics only")
+    parser.add_argument("--methods", nargs="+", default=[], help="methods of the table of statistics; default: all")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of the table of statistics")
+    options = parser.parse_args()
     torch.set_num_threads(1)
+    if not options.statistics:
+        labels_table(options.data)
+    if not options.labels:
+        for data in options.data:
+            statistics_table(data, base_of(data), rounds=options.rounds, methods=options.methods)
+
+
+def base_of(data: str) -> dict[str, object]:
+    """Return the config for a data set, without ``[federated]``."""
+    return {**CONFIG, "data": {"name": data, "options": OPTIONS.get(data, {})}}
+
+
+def labels_table(sets: Sequence[str]) -> None:
+    """Print the table of shuffled labels."""
     print(f"{'data':10} {'sizes':8} {'faulty':>6} {'rule':14} {'score':>6} {'found':>6} {'wrong':>8}")
-    for data, shares in product(sys.argv[1:] or ["coco18", "fashion"], SHARES):
+    for data, shares in product(sets, SHARES):
         measured(data, shares)
 
 
 def measured(data: str, shares: str) -> None:
     """Print the results for one data set and one kind of sizes."""
     federated = {"name": "fedavg", "rounds": ROUNDS, "local_epochs": 4}
-    base = {**CONFIG, "data": {"name": data, "options": OPTIONS.get(data, {})}}
+    base = base_of(data)
     resolved = load_resolved({**base, "federated": federated})
     archive, (kind, options) = archive_of(resolved.config), SHARES[shares]
     inputs, _ = prepare_run(archive, partition(archive, kind, SILOS, 0, **options), resolved)

@@ -86,8 +86,11 @@ class FedCMRParams(MethodParams):
 
 
 def data_share(items: float, classes: float, *, all_items: float, all_classes: float) -> float:
-    """Return S: the silo's share of all items times its share of all classes."""
-    return items / max(all_items, 1.0) * classes / max(all_classes, 1.0)
+    """Return S: the silo's share of all items times its share of all classes, at most 1.
+
+    It can only exceed 1 if the sums over the silos are wrong, or replaced by medians under a robust rule.
+    """
+    return min(1.0, items / max(all_items, 1.0) * classes / max(all_classes, 1.0))
 
 
 def loss_term(loss: float, mean_loss: float) -> float:
@@ -107,8 +110,9 @@ class FedCMR(FederatedMethod):
     needs_labels: ClassVar[bool] = True
     personalized: ClassVar[bool] = True
     codes_comparable: ClassVar[bool] = False
-    means: ClassVar[tuple[SharedMean, ...]] = tuple(
-        SharedMean(name, "silos") for name in ("items", "classes", "items_classes", "loss")
+    means: ClassVar[tuple[SharedMean, ...]] = (
+        *(SharedMean(name, "silos", low=0.0) for name in ("items", "classes", "items_classes")),
+        SharedMean("loss", "silos"),
     )
 
     def shared_parameters(self, model: nn.Module) -> list[str]:
@@ -202,7 +206,7 @@ class FedCMR(FederatedMethod):
         if self.params.weighting == "additive":
             return float(math.exp(share) + self.params.loss_factor * easy)
         products = float(context.payload.extras["all_items_classes"])
-        return math.exp(items * classes / max(products, 1.0) + self.params.loss_factor * easy)
+        return math.exp(min(1.0, items * classes / max(products, 1.0)) + self.params.loss_factor * easy)
 
     def silo_update(self, context: SiloContext) -> Message:
         """Send the shared layers as they were before the silo improved its own model."""

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.exchange.message import Message
 from silohash.federated.base import ServerState
 from silohash.federated.methods.fedcmr import CARD, FedCMR, FedCMRParams, data_share, loss_term
+from silohash.federated.shared_means import objection
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet, hash_layers
 from silohash.runtime.silo import train_silo
-from tests.runs import loop_config, model_spec, prepared, run_loop
+from tests.runs import loop_config, model_spec, prepared, run_loop, same_arrays
 from tests.unit.federated.helpers import BITS, INFO, accepts, context_of, fresh_server, silo_context, traits_of
 
 
@@ -82,7 +84,41 @@ def test_terms_of_the_weights_by_hand() -> None:
     assert loss_term(1.5, 0.5) == pytest.approx(math.exp(-math.exp(3.0)))
     assert loss_term(1.0, 0.0) == pytest.approx(math.exp(-math.e))
     assert loss_term(1e9, 1.0) == 0.0
-    assert data_share(0.5, 3, all_items=0.5, all_classes=0) == 1.5
+    assert data_share(0.5, 0.5, all_items=0.5, all_classes=0.25) == 0.25
+    assert data_share(30, 4, all_items=2, all_classes=8) == 1.0
+
+
+@pytest.mark.parametrize("name", ["items", "classes", "items_classes"])
+def test_negative_sums_are_rejected(name: str) -> None:
+    values = {"items": 20.0, "classes": 6.0, "items_classes": 120.0, "loss": -0.5, "silos": 1.0}
+    sent = {key: np.asarray(value) for key, value in values.items()}
+    assert objection(Message("statistics", "s", 0, sums=sent, counts={"items": 20}), FedCMR.means, {}) is None
+    wrong = Message("statistics", "s", 0, sums={**sent, name: np.asarray(-1.0)}, counts={"items": 20})
+    assert name in (objection(wrong, FedCMR.means, {}) or "")
+
+
+def test_weights_stay_finite_beside_medians_of_small_silos() -> None:
+    sums = {"all_items": 1.0, "all_classes": 1.0, "all_items_classes": 1.0, "all_loss": 3.0, "all_silos": 3.0}
+    for weighting, factor in (("additive", 1.0), ("softmax", 100.0)):
+        method, context = FedCMR(FedCMRParams(weighting=weighting, loss_factor=factor)), silo_context(20, **sums)
+        context.mean_loss = 1.0
+        method.silo_statistics(context)
+        easy = factor * math.exp(-math.e)
+        expected = math.e + easy if weighting == "additive" else math.exp(1.0 + easy)
+        assert method.weight(context, "image") == pytest.approx(expected)
+
+
+def test_all_parameters_or_the_hash_layers_are_shared() -> None:
+    model = HashNet(model_spec(), BITS)
+    hash_only, everything = (FedCMR(FedCMRParams(share=share)) for share in ("hash", "all"))
+    assert hash_only.shared_parameters(model) == hash_layers(list(model.state_dict()))
+    assert everything.shared_parameters(model) == list(model.state_dict())
+    assert set(hash_only.init_server(model, INFO).params) < set(everything.init_server(model, INFO).params)
+    server = fresh_server(everything)
+    context = context_of(server)
+    context.initial = {name: np.zeros_like(array) for name, array in server.params.items()}
+    everything.begin_round(context)
+    assert same_arrays(params_of(context.model), server.params)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""Silos that send wrong sums and records beside correct parameters: how much each aggregation rule loses.
+
+`faulty_silos` runs this. Each method trains ten silos of equal size, of which the first three are faulty. Their parameters
+and weights are correct, and their statistics are those of one of the `FAULTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from silohash.config.load import load_resolved
+from silohash.exchange.message import Message
+from silohash.federated.base import FederationInfo
+from silohash.federated.shared_means import SharedMean
+from silohash.partitions.base import partition
+from silohash.runtime.checkpoint import RunState
+from silohash.runtime.events import RoundRecord
+from silohash.runtime.experiment import prepare_run
+from silohash.runtime.prepared import Prepared
+from silohash.runtime.rounds import RoundSettings, mean_score, run_rounds, validation_scores
+from silohash.runtime.run import archive_of
+from silohash.runtime.runner import InProcess
+from silohash.runtime.silo import SiloResult, SiloTask
+from silohash.runtime.worker import Worker
+from silohash.types import Arrays
+
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    "fedhap": {"min_count": 1},
+    "fedproc": {"min_count": 1},
+    "fedproto": {"min_count": 1},
+    "fedcafe": {"min_count": 1},
+    "fedcafe, means": {"min_count": 1, "memory_rows": "mean"},
+    "fedcmr": {"share": "all"},
+}
+RULES = ("none", "clip", "median")
+SILOS, FAULTY = 10, 3
+
+Sums: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""The sums of a mean, and the counts by which they are divided."""
+
+Fault: TypeAlias = Callable[[SharedMean, Sums, int], Sums]
+"""A function of a mean, its sums and counts, and the number of items of the silo that returns what to send instead."""
+
+
+def huge(_mean: SharedMean, given: Sums, _items: int) -> Sums:
+    """Return sums of -1000."""
+    return np.full_like(given[0], -1e3), given[1]
+
+
+def opposite(_mean: SharedMean, given: Sums, _items: int) -> Sums:
+    """Return the silo's own sums, negated."""
+    return -given[0], given[1]
+
+
+def common(mean: SharedMean, given: Sums, items: int) -> Sums:
+    """Return the same code for every class with the largest possible counts, and other means that are far too large."""
+    if not mean.by_row:
+        return (1000 if mean.low >= 0 else -10) * given[0], given[1]
+    width = given[0].shape[1]
+    code = np.random.default_rng(0).choice([-1.0, 1.0], width) / (np.sqrt(width) if mean.unit else 1.0)
+    counts = np.full(given[1].shape, items if mean.section == "sums" else 1)
+    return counts[:, None] * code, counts
+
+
+FAULTS: Mapping[str, Fault | None] = {"none": None, "huge": huge, "opposite": opposite, "common": common}
+
+
+class FaultyStatistics(InProcess):
+    """A runner whose first silos send wrong means."""
+
+    def __init__(self, worker: Worker, means: Sequence[SharedMean], fault: Fault | None) -> None:
+        super().__init__(worker)
+        self.means, self.fault = means, fault
+
+    def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
+        """Run the tasks, and change the messages of the faulty silos."""
+        for task, result in zip(tasks, super().run(tasks), strict=True):
+            wrong = self.fault is not None and task.kind in ("train", "finish") and task.silo < FAULTY
+            yield replace(result, update=self.changed(result.update)) if wrong else result
+
+    def changed(self, message: Message) -> Message:
+        """Return a message with wrong means."""
+        assert self.fault is not None
+        for mean in self.means:
+            values = mean.values(message)
+            wrong: Arrays = {}
+            for name, count in mean.pairs(message).items():
+                wrong[name], wrong[count] = self.fault(mean, (values[name], values[count]), message.counts["items"])
+            message = mean.changed(message, wrong)
+        return message
+
+
+class Rejections:
+    """An observer that keeps the number of silos whose last update was rejected."""
+
+    count = 0
+
+    def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
+        """Nothing to do."""
+
+    def round(self, record: RoundRecord) -> None:
+        """Count the rejections of a round."""
+        self.count = sum(silo.rejected is not None for silo in record.silos)
+
+    def finish(self) -> None:
+        """Nothing to do."""
+
+
+def statistics_table(data: str, base: Mapping[str, Any], *, rounds: int, methods: Sequence[str] = ()) -> None:
+    """Print one line per method and fault: the score under each rule, and how many updates were rejected.
+
+    Args:
+        data: Name of the data set.
+        base: Config without ``[federated]``.
+        rounds: Number of rounds of four epochs.
+        methods: Keys of `METHODS`; all of them by default.
+    """
+    rules = " ".join(f"{rule:>7}" for rule in RULES)
+    print(f"{'data':10} {'method':15} {'statistics':10} {rules} {'rejected':>9}", flush=True)
+    archive = archive_of(load_resolved({**base, "federated": {"name": "fedavg"}}).config)
+    for method, (kind, fault) in product(methods or METHODS, FAULTS.items()):
+        name, shown, rejected = method.partition(",")[0], dict.fromkeys(RULES, "-"), 0
+        for rule in RULES if name != "fedproto" else ("none", "median"):  # FedProto sends no parameters to clip
+            robust = {} if rule == "none" else {"robust": {"rule": rule}}
+            federated = {"name": name, "rounds": rounds, "local_epochs": 4, **METHODS[method], **robust}
+            resolved = load_resolved({**base, "federated": federated})
+            inputs, _ = prepare_run(archive, partition(archive, "iid", SILOS, 0), resolved)
+            score, rejected = trained(inputs, fault)
+            shown[rule] = f"{100 * score:.1f}"
+        figures = " ".join(f"{figure:>7}" for figure in shown.values())
+        print(f"{data:10} {method:15} {kind:10} {figures} {rejected:9}", flush=True)
+
+
+def trained(inputs: Prepared, fault: Fault | None) -> tuple[float, int]:
+    """Return the last models' score on the correct silos, and the number of updates rejected in the last round."""
+    federated, worker, seen = inputs.resolved.federated, Worker(inputs, torch.device("cpu")), Rejections()
+    rounds, bits = inputs.config.federated.rounds, inputs.config.local.bits
+    info = FederationInfo(silos=SILOS, classes=inputs.spec.classes, bits=bits, total_rounds=rounds)
+    settings = RoundSettings(rounds=rounds, silos=[name for name, *_ in inputs.silos], validate=False)
+    runner = FaultyStatistics(worker, federated.means, fault)
+    start = RunState(round=0, server=federated.init_server(worker.model, info))
+    state = run_rounds(start, federated=federated, runner=runner, settings=settings, observers=[seen])
+    scores = validation_scores(InProcess(worker), federated, state, settings)
+    return mean_score(scores[FAULTY:]) or 0.0, seen.count
