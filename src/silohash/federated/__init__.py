@@ -7,6 +7,7 @@ FEDERATED_METHODS = Registry(
     group="silohash.federated",
     table={
         "local": "silohash.federated.methods.local:Local",
+        "separate": "silohash.federated.methods.separate:Separate",
         "fedavg": "silohash.federated.methods.fedavg:FedAvg",
         "centralized": "silohash.federated.methods.centralized:Centralized",
         "fedprox": "silohash.federated.methods.fedprox:FedProx",
