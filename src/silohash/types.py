@@ -21,12 +21,12 @@ Modality: TypeAlias = Literal["image", "text"]
 Target: TypeAlias = Literal["item", "image", "text"]
 """What a search finds: pictures, texts, or items by the nearer of their two codes."""
 
-Task: TypeAlias = Literal["i2t", "t2i", "i2i", "t2t"]
+Task: TypeAlias = Literal["i2t", "t2i", "i2i", "t2t", "i2item", "t2item"]
 Evaluation: TypeAlias = Literal["GG", "GL", "PL", "PG", "XS"]
 
 MODALITIES: tuple[Modality, Modality] = ("image", "text")
 TARGETS: tuple[Target, ...] = ("item", "image", "text")
-TASKS: tuple[Task, ...] = ("i2t", "t2i", "i2i", "t2t")
+TASKS: tuple[Task, ...] = ("i2t", "t2i", "i2i", "t2t", "i2item", "t2item")
 EVALUATIONS: tuple[Evaluation, ...] = ("GG", "GL", "PL", "PG", "XS")
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -65,9 +65,25 @@ def query_modality(task: Task) -> Modality:
     return "image" if task[0] == "i" else "text"
 
 
-def database_modality(task: Task) -> Modality:
-    """Return the modality of a task's database, for example ``text`` for ``i2t``."""
-    return "image" if task[2] == "i" else "text"
+def database_target(task: Task) -> Target:
+    """Return what a task finds, for example ``text`` for ``i2t`` and ``item`` for ``i2item``."""
+    targets: dict[str, Target] = {"i": "image", "t": "text", "item": "item"}
+    return targets[task.partition("2")[2]]
+
+
+def database_modalities(task: Task) -> tuple[Modality, ...]:
+    """Return the modalities whose codes a task searches, for example ``("text",)`` for ``i2t``."""
+    return sides_of(database_target(task))
+
+
+def is_across(task: Task) -> bool:
+    """Return whether a task searches the other modality than that of its queries, and that alone.
+
+    Example:
+        >>> [task for task in TASKS if is_across(task)]
+        ['i2t', 't2i']
+    """
+    return query_modality(task) not in database_modalities(task)
 
 
 @dataclass(frozen=True)
@@ -198,7 +214,8 @@ class ResultRow:
         population: Number of items that the archive's protocol uses; 0 if the file was written without this column.
         no_hits: How queries without relevant items count: ``zero`` or ``skip``; empty if this was not recorded.
         query_in_database: Whether a query's item is part of the database that is searched.
-        database_code: What an item's code is computed from: ``one view``, the modality that is searched.
+        database_code: What an item's code is computed from: ``one view``, the modality that is searched, or ``the nearer of
+            both views``.
         round_by: How the round was chosen: by ``validation`` on held-out training items, or the ``last`` round.
     """
 

@@ -16,7 +16,9 @@ from silohash.types import (
     Phase,
     ResultRow,
     UserError,
-    database_modality,
+    database_modalities,
+    database_target,
+    is_across,
     query_modality,
 )
 
@@ -31,12 +33,20 @@ def batch(has_image: list[bool], has_text: list[bool], **inputs: torch.Tensor | 
 
 @pytest.mark.parametrize(
     ("task", "query", "database"),
-    [("i2t", "image", "text"), ("t2i", "text", "image"), ("i2i", "image", "image"), ("t2t", "text", "text")],
+    [
+        ("i2t", "image", "text"),
+        ("t2i", "text", "image"),
+        ("i2i", "image", "image"),
+        ("t2t", "text", "text"),
+        ("i2item", "image", "item"),
+        ("t2item", "text", "item"),
+    ],
 )
 def test_modalities_of_a_task(task, query, database) -> None:
-    assert (query_modality(task), database_modality(task)) == (query, database)
+    assert (query_modality(task), database_target(task)) == (query, database)
+    assert database_modalities(task) == (MODALITIES if database == "item" else (database,))
+    assert is_across(task) == (task in ("i2t", "t2i"))
     assert task in TASKS
-    assert {query, database} <= set(MODALITIES)
 
 
 def test_a_batch_knows_which_rows_have_a_modality() -> None:

@@ -288,7 +288,7 @@ class TrainedRun:
         Args:
             measures: names of measures, such as ``mAP@all``; None for those of the config.
             evaluations: whose model encodes whose items, such as "GG" or "XS"; None for those of the config.
-            tasks: "i2t", "t2i", "i2i" or "t2t"; None for those of the config.
+            tasks: "i2t", "t2i", "i2i", "t2t", "i2item" or "t2item"; None for those of the config.
 
         Returns:
             One row per evaluation, task and measure.

@@ -34,7 +34,9 @@ def evaluate(
     ] = None,
     task: Annotated[
         list[str] | None,
-        typer.Option(metavar="TASK", help="i2t, t2i, i2i or t2t, in place of the config's. Can be repeated."),
+        typer.Option(
+            metavar="TASK", help="i2t, t2i, i2i, t2t, i2item or t2item, in place of the config's. Can be repeated."
+        ),
     ] = None,
     ignore_label: Annotated[
         list[str] | None,

@@ -232,7 +232,8 @@ class EvaluateConfig(Section):
     evaluations: tuple[Evaluation, ...] = Field(default=("GG", "PG", "XS"), min_length=1)
     """Evaluations: GG and GL use the global model, PL and PG the silos' personal models, XS searches across silos."""
     tasks: tuple[Task, ...] = ("i2t", "t2i")
-    """Retrieval tasks: i2t, t2i, i2i, t2t, from the modality of the query to the modality of the database."""
+    """Retrieval tasks: i2t, t2i, i2i, t2t, from the modality of the query to the modality of the database. i2item and
+    t2item find items by the nearer of their picture code and their text code, as a search does."""
     ignore_labels: tuple[str, ...] = ()
     """Labels that do not make two items relevant to each other. Items without any other label are left out."""
     validation: float = Field(default=0.1, ge=0, lt=1)
@@ -242,8 +243,8 @@ class EvaluateConfig(Section):
     """Queries without a relevant item: `zero` counts them as 0, `skip` leaves them out. [empty=...] in a measure takes
     precedence."""
     own_item: Literal["exclude", "count"] = "exclude"
-    """If the protocol's database contains the queries: `exclude` removes a query's own item from its i2i and t2t
-    rankings, `count` keeps it."""
+    """If the protocol's database contains the queries: `exclude` removes a query's own item from its
+    rankings in i2i, t2t, i2item and t2item, `count` keeps it."""
 
     @field_validator("evaluations", "tasks", mode="before")
     @classmethod

@@ -18,7 +18,7 @@ from silohash.data.archive import Archive
 from silohash.data.catalogue import ARCHIVES, named_or_folder
 from silohash.federated import FEDERATED_METHODS
 from silohash.local import LOCAL_METHODS
-from silohash.types import MODALITIES, TASKS, Modality, Task, UserError, database_modality, query_modality
+from silohash.types import MODALITIES, TASKS, Modality, Task, UserError, database_modalities, query_modality
 
 WIDTH = 116
 """Columns of a comment, after "# "."""
@@ -138,12 +138,12 @@ def _batch_of_few(archive: Archive) -> int:
 def _tasks(archive: Archive | None) -> tuple[list[Task], str]:
     """Return the tasks that an archive allows and the comment on them; both empty to use the defaults."""
     if archive is None:
-        return [], 'i2t, t2i, i2i, t2t. Use ["i2i"] if there are only images, and ["t2t"] if there are only texts.'
+        return [], f'{", ".join(TASKS)}. Use ["i2i"] if there are only images, and ["t2t"] if there are only texts.'
     present = _present(archive)
     if len(present) == len(MODALITIES):
         return [], ""
-    possible = [task for task in TASKS if {query_modality(task), database_modality(task)} <= set(present)]
-    return possible, f"i2t, t2i, i2i, t2t. The archive has only the modality {' and '.join(present)}."
+    possible = [task for task in TASKS if {query_modality(task), *database_modalities(task)} <= set(present)]
+    return possible, f"{', '.join(TASKS)}. The archive has only the modality {' and '.join(present)}."
 
 
 def _method_keys(name: str, method: Any, kind: type[BaseModel]) -> str:  # noqa: ANN401  a class of the family

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from silohash.evaluate import item_kernels as kernels
 from silohash.evaluate.relevance import Pairs, Relevance, Words, to_words
-from silohash.evaluate.ties import Histogram, check_sizes
+from silohash.evaluate.ties import Counts, Histogram, check_sizes, histogram, ranked_gains
 from silohash.types import Rows, UserError
 
-PAIRS_AT_ONCE = 1 << 22
-"""Number of pairs of a query and an item whose distances are computed at once."""
-
-Distances = npt.NDArray[np.int16]
+Distances = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class ItemCodes:
         >>> codes = np.array([[0], [255]], np.uint16)
         >>> items = ItemCodes((codes, codes[::-1]), (np.array([True, True]), np.array([False, True])))
         >>> items.distances(np.array([[1]], np.uint16), 8)
-        array([[1, 1]], dtype=int16)
+        array([[1, 1]])
     """
 
     sides: tuple[npt.NDArray[np.generic], ...]
@@ -50,21 +48,56 @@ class ItemCodes:
     def __len__(self) -> int:
         return len(self.held[0])
 
+    def words(self, bits: int) -> Words:
+        """Return the codes of all sides as 64-bit words, ``(S, N, W)``."""
+        return np.stack([to_words(words, bits) for words in self.sides])
+
     def distances(self, query_words: npt.NDArray[np.generic], bits: int) -> Distances:
-        """Return the distances in bits between queries ``(Q, W)`` and items, ``(Q, N)`` int16."""
-        queries = to_words(query_words, bits)
-        nearest = np.full((len(queries), len(self)), bits + 1, np.int16)
-        for words, held in zip(self.sides, self.held, strict=True):
-            apart = _distances(queries, to_words(words, bits))
-            np.minimum(nearest, np.where(held, apart, np.int16(bits + 1)), out=nearest)
-        return nearest
+        """Return the distances in bits between queries ``(Q, W)`` and items, ``(Q, N)`` int64."""
+        return _nearest(to_words(query_words, bits)[:, None], self.words(bits)[:, None], np.stack(self.held)[:, None])
 
 
-def _distances(queries: Words, words: Words) -> Distances:
-    apart = np.zeros((len(queries), len(words)), np.int16)
-    for word in range(words.shape[1]):
-        apart += np.bitwise_count(queries[:, word, None] ^ words[None, :, word])
-    return apart
+def _nearest(queries: Words, sides: Words, held: npt.NDArray[np.bool_]) -> Distances:
+    """Return the smallest distance over the sides. Shapes are broadcast.
+
+    Args:
+        queries: ``(..., W)``.
+        sides: ``(S, ..., W)``.
+        held: ``(S, ...)``.
+    """
+    apart = np.bitwise_count(queries ^ sides).sum(-1, dtype=np.int64)
+    return np.asarray(np.where(held, apart, np.iinfo(np.int64).max).min(0))
+
+
+def counts_by_distance(
+    query_words: npt.NDArray[np.generic],
+    database: npt.NDArray[np.generic] | ItemCodes,
+    relevance: Relevance | Pairs,
+    bits: int,
+    *,
+    graded: bool = False,
+    threads: int | None = None,
+) -> Histogram:
+    """Count the items at each distance from each query, with one code per item or with several.
+
+    See `ties.histogram` and `item_histogram`. ``threads`` has no effect on items with several codes.
+    """
+    if isinstance(database, ItemCodes):
+        return item_histogram(query_words, database, relevance, bits, graded=graded)
+    return histogram(query_words, database, relevance, bits, graded=graded, threads=threads)
+
+
+def gains_by_distance(
+    query_words: npt.NDArray[np.generic],
+    database: npt.NDArray[np.generic] | ItemCodes,
+    relevance: Relevance | Pairs,
+    bits: int,
+) -> Callable[[Rows], npt.NDArray[np.uint16]]:
+    """Return a function that ranks the items for some queries. See `ties.ranked_gains` and `item_gains`."""
+    if isinstance(database, ItemCodes):
+        return lambda rows: item_gains(query_words, database, relevance, bits, rows)
+    queries, words = to_words(query_words, bits), to_words(database, bits)
+    return lambda rows: ranked_gains(queries, words, relevance, bits, rows)
 
 
 def item_histogram(
@@ -87,18 +120,45 @@ def item_histogram(
     Raises:
         UserError: if codes and relevance do not fit together.
     """
-    _check(query_words, items, relevance, bits)
-    levels = 1 + max(1, relevance.most_shared() if graded and isinstance(relevance, Relevance) else 1)
-    counts = np.zeros((len(query_words), bits + 1, levels), np.int64)
-    for rows in _blocks(len(query_words), len(items)):
-        gains = np.minimum(relevance.gains(rows), levels - 1)
-        cells = items.distances(query_words[rows], bits).astype(np.int64) * levels + gains
-        for row, of_query in zip(rows, cells, strict=True):
-            counts[row] = np.bincount(of_query, minlength=(bits + 1) * levels).reshape(bits + 1, levels)
-        for row, item, column in _left_out(relevance, rows):
-            cell = cells[column, item]
-            counts[row, cell // levels, cell % levels] -= 1
+    queries, words, held = to_words(query_words, bits), items.words(bits), np.stack(items.held)
+    for side in words:
+        check_sizes(queries, side, relevance)
+    levels = 2
+    if isinstance(relevance, Pairs):
+        labels = Relevance(np.zeros((len(queries), 0), np.uint8), np.zeros((len(items), 0), np.uint8))
+    else:
+        labels = relevance
+        levels = 1 + max(1, relevance.most_shared() if graded else 1)
+    counts = np.zeros((len(queries), bits + 1, levels), np.int64)
+    kernels.count_nearest(queries, words, held, labels.query_words, labels.database_words, counts)
+
+    def nearest(query_rows: Rows, item_rows: Rows) -> Distances:
+        """Return the distance of each pair of a query and an item."""
+        return _nearest(queries[query_rows], words[:, item_rows], held[:, item_rows])
+
+    _correct(counts, relevance, nearest)
     return Histogram(counts)
+
+
+def _correct(counts: Counts, relevance: Relevance | Pairs, nearest: Callable[[Rows, Rows], Distances]) -> None:
+    """Count the partners of pairs as relevant, and remove the items that queries leave out.
+
+    Args:
+        counts: ``(Q, bits + 1, levels)``, changed in place.
+        relevance: which items are relevant, and which are left out.
+        nearest: returns the distance of each pair of a query and an item.
+    """
+    _, distances, levels = counts.shape
+    cells = counts.reshape(-1)
+    if isinstance(relevance, Pairs):
+        apart = nearest(relevance.query_rows, relevance.database_rows)
+        first = (relevance.query_rows * distances + apart) * levels
+        np.subtract.at(cells, first, 1)
+        np.add.at(cells, first + 1, 1)
+    elif relevance.left_out is not None:
+        rows, shared = relevance.shared_with_left_out()
+        apart = nearest(rows, relevance.left_out[rows])
+        np.subtract.at(cells, (rows * distances + apart) * levels + np.minimum(shared, levels - 1), 1)
 
 
 def item_gains(
@@ -118,27 +178,9 @@ def item_gains(
         leaves an item out, the last value is 0.
     """
     distances, gains = items.distances(query_words[rows], bits), relevance.gains(rows)
-    for _, item, column in _left_out(relevance, rows):
-        distances[column, item], gains[column, item] = bits + 1, 0
+    own = relevance.left_out if isinstance(relevance, Relevance) else None
+    if own is not None:
+        leaving = np.flatnonzero(own[rows] >= 0)
+        left_out = (leaving, own[rows[leaving]])
+        distances[left_out], gains[left_out] = bits + 1, 0
     return np.take_along_axis(gains, np.argsort(distances, axis=1, kind="stable"), axis=1)
-
-
-def _check(query_words: npt.NDArray[np.generic], items: ItemCodes, relevance: Relevance | Pairs, bits: int) -> None:
-    """Check that codes and relevance have the same numbers of queries and items, on every side."""
-    for words in items.sides:
-        check_sizes(to_words(query_words, bits), to_words(words, bits), relevance)
-
-
-def _blocks(queries: int, items: int) -> Iterator[Rows]:
-    """Yield the rows of the queries in blocks of `PAIRS_AT_ONCE` pairs."""
-    step = max(1, PAIRS_AT_ONCE // items)
-    for start in range(0, queries, step):
-        yield np.arange(start, min(start + step, queries))
-
-
-def _left_out(relevance: Relevance | Pairs, rows: Rows) -> Iterator[tuple[int, int, int]]:
-    """Yield each of the given queries that leaves an item out, with that item and the query's position in ``rows``."""
-    if isinstance(relevance, Relevance) and relevance.left_out is not None:
-        for column, row in enumerate(rows.tolist()):
-            if relevance.left_out[row] >= 0:
-                yield row, int(relevance.left_out[row]), column

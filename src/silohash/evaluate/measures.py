@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from silohash.evaluate import cutoffs, ranked, ties
 from silohash.evaluate.cutoffs import Denominator, Gain
-from silohash.evaluate.relevance import Pairs, Relevance, to_words
+from silohash.evaluate.items import ItemCodes, counts_by_distance, gains_by_distance
+from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import Histogram, TieValues, Values
 from silohash.registry import suggestion
-from silohash.types import UserError
+from silohash.types import Rows, UserError
 
 Name: TypeAlias = Literal["mAP", "P", "R", "nDCG", "Success"]
 Ties: TypeAlias = Literal["expected", "index"]
@@ -248,7 +249,7 @@ def _mean(values: Values) -> float:
 def evaluate_all(
     measures: Sequence[Measure],
     query_words: npt.NDArray[np.generic],
-    database_words: npt.NDArray[np.generic],
+    database: npt.NDArray[np.generic] | ItemCodes,
     relevance: Relevance | Pairs,
     bits: int,
     *,
@@ -259,7 +260,7 @@ def evaluate_all(
     Args:
         measures: the measures.
         query_words: ``(Q, W)`` packed codes of an unsigned type.
-        database_words: ``(N, W)`` packed codes.
+        database: ``(N, W)`` packed codes, or the codes of items with several sides.
         relevance: which items are relevant to which query.
         bits: length of the codes.
         threads: number of threads; None for as many as the process may use.
@@ -268,11 +269,11 @@ def evaluate_all(
         UserError: if codes and relevance do not fit together, or a radius exceeds the code length.
     """
     graded = isinstance(relevance, Relevance) and any(measure.name == "nDCG" for measure in measures)
-    counts = ties.histogram(query_words, database_words, relevance, bits, graded=graded, threads=threads)
+    counts = counts_by_distance(query_words, database, relevance, bits, graded=graded, threads=threads)
     values = {measure: _tie_values(measure, counts) for measure in measures}
     in_order = [measure for measure in values if measure.ties == "index"]
     if in_order:
-        by_index = _by_index(in_order, query_words, database_words, relevance, bits)
+        by_index = _by_index(in_order, gains_by_distance(query_words, database, relevance, bits), relevance)
         values |= {m: TieValues(by_index[m], values[m].best, values[m].worst) for m in in_order}
     return {measure: _per_query(measure, counts, of_ties) for measure, of_ties in values.items()}
 
@@ -316,19 +317,15 @@ def _within_radius(measure: Measure, counts: Histogram, radius_bits: int) -> Tie
 
 
 def _by_index(
-    measures: Sequence[Measure],
-    query_words: npt.NDArray[np.generic],
-    database_words: npt.NDArray[np.generic],
-    relevance: Relevance | Pairs,
-    bits: int,
+    measures: Sequence[Measure], ranking: Callable[[Rows], ranked.Gains], relevance: Relevance | Pairs
 ) -> dict[Measure, Values]:
-    queries, database = to_words(query_words, bits), to_words(database_words, bits)
-    relevant_in_all = np.empty(len(queries), np.int64)
-    values = {measure: np.empty(len(queries)) for measure in measures}
-    step = max(1, RANKED_BYTES // (16 * len(database)))
-    for start in range(0, len(queries), step):
-        rows = np.arange(start, min(start + step, len(queries)))
-        gains = ties.ranked_gains(queries, database, relevance, bits, rows)
+    """Return the values of measures with ties in the order of the database."""
+    relevant_in_all = np.empty(relevance.queries, np.int64)
+    values = {measure: np.empty(relevance.queries) for measure in measures}
+    step = max(1, RANKED_BYTES // (16 * relevance.items))
+    for start in range(0, relevance.queries, step):
+        rows = np.arange(start, min(start + step, relevance.queries))
+        gains = ranking(rows)
         relevant_in_all[rows] = (gains > 0).sum(1)
         for measure in measures:
             values[measure][rows] = _in_known_order(measure, gains)

@@ -22,6 +22,7 @@ from PIL import Image
 
 from silohash import seeds
 from silohash.data.archive import Archive
+from silohash.evaluate.items import ItemCodes
 from silohash.files import read_json, write_json
 from silohash.forms import damaged
 from silohash.index.codes import Words
@@ -34,7 +35,16 @@ from silohash.search.hits import Hits
 from silohash.search.merge import merge
 from silohash.search.order import question_key, tie_order
 from silohash.search.policy import Policy, policy_of
-from silohash.types import Modality, Rows, Task, UserError, database_modality, query_modality
+from silohash.types import (
+    Modality,
+    Rows,
+    Task,
+    UserError,
+    database_modalities,
+    database_target,
+    is_across,
+    query_modality,
+)
 
 FORMAT_VERSION = 1
 SEARCHES_PER_TASK = 3
@@ -74,10 +84,11 @@ def draw_examples(evaluator: Evaluator) -> Examples:
 
 
 def _tasks(evaluator: Evaluator) -> list[Task]:
-    """Return the tasks to show: searches across modalities if the model can do them, at most `MOST_TASKS`."""
+    """Return at most `MOST_TASKS` of the measured tasks: searches for items, or else searches across modalities."""
     tasks = measurable_tasks(evaluator.settings.tasks, evaluator.modalities)
-    across = [task for task in tasks if query_modality(task) != database_modality(task)]
-    return sorted(across or tasks, reverse=True)[:MOST_TASKS]
+    items = [task for task in tasks if database_target(task) == "item"]
+    across = [task for task in tasks if is_across(task)]
+    return sorted(items or across or tasks, reverse=True)[:MOST_TASKS]
 
 
 def _search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
@@ -87,12 +98,13 @@ def _search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
     hits = merged_hits(evaluator, row, task)
     ranks = hits.ranks or (None,) * len(hits)
     owner = evaluator.owner[query_modality(task)][row]
+    numbers = {silo.name: number for number, silo in enumerate(run.partition.silos)}
     return ExampleSearch(
         task=task,
-        query=_item(archive, row, run.partition.silos[owner].name, query_modality(task), as_query=True),
+        query=_query(archive, row, run.partition.silos[owner].name, query_modality(task)),
         hits=tuple(
             ExampleHit(
-                item=_item(archive, place[item], silo, database_modality(task)),
+                item=_item(archive, place[item], silo, pictured=_pictured(evaluator, numbers[silo], place[item], task)),
                 distance_bits=distance,
                 rank=rank,
                 relevant=_relevant(evaluator, row, place[item]),
@@ -111,37 +123,43 @@ def merged_hits(evaluator: Evaluator, row: int, task: Task, k: int = HITS_PER_SE
     codes = {name: evaluator.words(model, asked, query)[0] for name, model in models.items()}
     by_rank = len(set(models.values())) > 1
     key = question_key(b"", [codes[name] for name in sorted(codes)] if by_rank else [next(iter(codes.values()))])
-    parts = [
-        nearest(codes[name], evaluator.words(models[name], database_modality(task), rows), archive_ids, name, k, key)
-        for name, rows, archive_ids in _searched(evaluator, row, task)
-    ]
+    parts = []
+    for number, rows in _searched(evaluator, row, task):
+        name = run.partition.silos[number].name
+        distances = distances_to(codes[name], evaluator.silo_codes(number, task, rows), evaluator.bits)
+        parts.append(nearest(distances, [str(item) for item in run.archive.ids[rows]], name, k, key))
     return merge(parts, k=k, key=key, by_rank=by_rank)
 
 
-def _searched(evaluator: Evaluator, row: int, task: Task) -> Iterator[tuple[str, Rows, Sequence[str]]]:
-    """Yield the name, the database rows and the ids of every silo that holds the searched modality."""
-    for number, silo in enumerate(evaluator.run.partition.silos):
-        rows = np.intersect1d(evaluator.rows_of(number, database_modality(task)), evaluator.database)
+def _searched(evaluator: Evaluator, row: int, task: Task) -> Iterator[tuple[int, Rows]]:
+    """Yield the position and the database rows of every silo that holds a searched modality."""
+    for number in range(len(evaluator.run.partition.silos)):
+        rows = np.intersect1d(evaluator.items_of(number, task), evaluator.database)
         if not evaluator.ranks_own_item(task):
             rows = rows[rows != row]
         if len(rows):
-            yield silo.name, rows, [str(name) for name in evaluator.run.archive.ids[rows]]
+            yield number, rows
 
 
-def nearest(
-    query: npt.NDArray[np.unsignedinteger[Any]], database: Words, ids: Sequence[str], silo: str, k: int, key: bytes
-) -> Hits:
+def distances_to(
+    query: npt.NDArray[np.unsignedinteger[Any]], database: Words | ItemCodes, bits: int
+) -> npt.NDArray[np.integer[Any]]:
+    """Return the distances in bits between a query ``(W,)`` and the items of a silo, ``(n,)``."""
+    if isinstance(database, ItemCodes):
+        return np.asarray(database.distances(query[None], bits)[0])
+    return np.asarray(np.bitwise_count(database ^ query).sum(axis=1, dtype=np.int64))
+
+
+def nearest(distances: npt.NDArray[np.integer[Any]], ids: Sequence[str], silo: str, k: int, key: bytes) -> Hits:
     """Return the k items of one silo that are nearest to a query.
 
     Args:
-        query: ``(W,)`` packed code.
-        database: ``(n, W)`` packed codes of the silo's items.
+        distances: ``(n,)`` distances of the silo's items in bits.
         ids: the n items' ids.
         silo: the silo's name.
         k: number of hits.
         key: the key that orders items at equal distance.
     """
-    distances = np.bitwise_count(database ^ query).sum(axis=1, dtype=np.int64)
     order = np.lexsort((np.asarray(ids), tie_order([silo] * len(ids), ids, key), distances))[:k]
     counts = Counter(distances.tolist())
     left_out = counts[int(distances[order[-1]])] - int((distances[order] == distances[order[-1]]).sum())
@@ -160,14 +178,28 @@ def _relevant(evaluator: Evaluator, query: int, item: int) -> bool | None:
     return bool((counted[query] & counted[item]).any()) if counted[query].any() else None
 
 
-def _item(archive: Archive, row: int, silo: str, modality: Modality, *, as_query: bool = False) -> ExampleItem:
-    """Return an item as the query or a result of a modality. A text that serves as the query is shown as it was sent."""
-    pictures = archive.pictures() if modality == "image" else None
-    text = archive.caption(row) if as_query and modality == "text" else display_text(archive, row)
+def _query(archive: Archive, row: int, silo: str, modality: Modality) -> ExampleItem:
+    """Return an item as a query of a modality. A text is shown as it was sent."""
+    item = _item(archive, row, silo, pictured=modality == "image")
+    return item if modality == "image" else replace(item, text=_one_line(archive.caption(row)))
+
+
+def _one_line(text: str) -> str:
+    return short(" ".join(text.split()), MOST_CHARACTERS)
+
+
+def _pictured(evaluator: Evaluator, number: int, row: int, task: Task) -> bool:
+    """Return whether a result of a silo is shown with its picture: a task that searches pictures can find it by that."""
+    return "image" in database_modalities(task) and row in evaluator.rows_of(number, "image")
+
+
+def _item(archive: Archive, row: int, silo: str, *, pictured: bool) -> ExampleItem:
+    """Return an item, with its picture if that is shown."""
+    pictures = archive.pictures() if pictured else None
     return ExampleItem(
         item_id=str(archive.ids[row]),
         silo=silo,
-        text=short(" ".join(text.split()), MOST_CHARACTERS),
+        text=_one_line(display_text(archive, row)),
         picture=data_uri(pictures.picture(row)) if pictures is not None else "",
         labels=tuple(archive.labels_of(row)),
     )
@@ -175,6 +207,8 @@ def _item(archive: Archive, row: int, silo: str, modality: Modality, *, as_query
 
 def released(examples: Examples, policies: Path) -> Examples:
     """Return the part of the examples that the silos' policies release, as a search would.
+
+    In a search for items, hits of a silo whose policy excludes one modality are left out.
 
     Args:
         examples: the stored examples.
@@ -188,13 +222,13 @@ def released(examples: Examples, policies: Path) -> Examples:
 
 
 def _released_search(search: ExampleSearch, policies: Mapping[str, Policy]) -> ExampleSearch:
-    target = database_modality(search.task)
+    searched = set(database_modalities(search.task))
     kept: list[ExampleHit] = []
     for hit in search.hits:
         policy = policies[hit.item.silo]
         limit = policy.radius_bits(None)
         shown_of_silo = sum(other.item.silo == hit.item.silo for other in kept)
-        if target in policy.modalities and shown_of_silo < policy.max_results and not _beyond(hit, limit):
+        if searched <= set(policy.modalities) and shown_of_silo < policy.max_results and not _beyond(hit, limit):
             kept.append(replace(hit, item=_released_item(hit.item, policy)))
     return replace(search, query=_released_item(search.query, policies[search.query.silo]), hits=tuple(kept))
 

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Literal, TypeAlias
 
 from silohash.report.plots import TASK_WORDS
-from silohash.types import Evaluation, ResultRow, Task, database_modality, query_modality
+from silohash.types import Evaluation, ResultRow, Task, is_across
 
 Role: TypeAlias = Literal["together", "alone", "pooled"]
 
@@ -149,7 +149,7 @@ def _in_scope(rows: Iterable[ResultRow], scope: Sequence[Evaluation]) -> dict[Ta
 def _common_tasks(found: Sequence[Mapping[Task, ResultRow]]) -> list[Task]:
     """Return the tasks that all runs have; those across modalities alone if there are any."""
     common = [task for task in found[0] if all(task in of_run for of_run in found)]
-    return [task for task in common if query_modality(task) != database_modality(task)] or common
+    return [task for task in common if is_across(task)] or common
 
 
 def _measure(standings: Sequence[Standing]) -> str:

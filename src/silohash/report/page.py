@@ -21,7 +21,7 @@ from silohash.report.content import ReportData
 from silohash.report.headline import Headline, headline
 from silohash.report.plots import TASK_WORDS, LabelTable, RadiusCurve
 from silohash.report.style import SERIES
-from silohash.types import ResultRow, database_modality, query_modality
+from silohash.types import ResultRow, database_modalities, query_modality
 from silohash.visible import visible
 
 EVALUATION_WORDS: Mapping[str, str] = {
@@ -72,7 +72,7 @@ def render(data: ReportData) -> str:
         tasks=TASK_WORDS,
         evaluations=EVALUATION_WORDS,
         query_modality=query_modality,
-        database_modality=database_modality,
+        database_modalities=database_modalities,
         uncounted=_uncounted(data.rows),
         shading=_shading,
         mark=_mark,

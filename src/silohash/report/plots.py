@@ -27,6 +27,8 @@ TASK_WORDS: Mapping[str, str] = {
     "t2i": "A text finds pictures",
     "i2i": "A picture finds pictures",
     "t2t": "A text finds texts",
+    "i2item": "A picture finds items",
+    "t2item": "A text finds items",
 }
 
 

@@ -16,10 +16,12 @@ model, XS equals GG and measures a search across silos. With personal models, XS
 understands the codes of the others. (An actual search encodes the query with each silo's own model and merges by rank.)
 In XS an item that several silos hold is included once, with the code of the first of these silos.
 
-Some protocols include the queries in the database, so that a query can retrieve its own item. Between modalities (i2t,
-t2i) the own item stays in the ranking, as the protocol specifies. Within one modality (i2i, t2t) it would always have
-distance 0, so it is removed unless ``own_item = "count"``. The column ``query_in_database`` of a result states whether
-the own item was ranked.
+The tasks i2item and t2item search for items by the nearer of their picture code and their text code.
+
+Some protocols include the queries in the database, so that a query can retrieve its own item. Between modalities
+(i2t, t2i) the own item stays in the ranking, as the protocol specifies. Within one modality (i2i, t2t), and among
+items (i2item, t2item), it would always have distance 0, so it is removed unless ``own_item = "count"``. The column
+``query_in_database`` of a result states whether the own item was ranked.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ from silohash.config.load import check_section
 from silohash.config.sections import EvaluateConfig
 from silohash.encode.weights import GLOBAL
 from silohash.evaluate.curves import precision_recall
+from silohash.evaluate.items import ItemCodes, counts_by_distance
 from silohash.evaluate.measures import Measure, PerQuery, evaluate_all
 from silohash.evaluate.relevance import Relevance
 from silohash.evaluate.significance import bootstrap_interval
-from silohash.evaluate.ties import histogram
 from silohash.files import digest_json
 from silohash.index.codes import Words
 from silohash.runtime.codes import RunCodes
@@ -52,7 +54,8 @@ from silohash.types import (
     ResultRow,
     Rows,
     Task,
-    database_modality,
+    database_modalities,
+    is_across,
     query_modality,
 )
 
@@ -62,8 +65,9 @@ SAME_QUERIES: tuple[Evaluation, ...] = ("GG", "PG", "XS")
 OF_GLOBAL_MODEL: tuple[Evaluation, ...] = ("GG", "GL", "XS")
 OF_PERSONAL_MODELS: tuple[Evaluation, ...] = ("PL", "PG", "XS")
 
-DATABASE_CODE = "one view"
-"""Items are encoded from the searched modality alone. A code of both modalities would contain the query's modality."""
+ONE_VIEW, NEARER_VIEW = "one view", "the nearer of both views"
+"""Items are encoded from the searched modality alone, because a code of both modalities would contain the query's modality.
+Searches for items have both codes and take the nearer one."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ class Part:
     """The codes of some queries and of the database that they search. A figure is the mean over its parts."""
 
     query_words: Words
-    database_words: Words
+    database: Words | ItemCodes
     relevance: Relevance
 
 
@@ -204,7 +208,7 @@ class Evaluator:
         if evaluation not in (OF_PERSONAL_MODELS if self.personal else OF_GLOBAL_MODEL):
             return
         queries = self.held_queries(query_modality(task))
-        database = self.database[self.owner[database_modality(task)][self.database] >= 0]
+        database = self.database[np.any(self._held(task, self.database), axis=0)]
         if evaluation in SAME_QUERIES:
             yield from self._parts_per_model(evaluation, queries, database, task)
         else:
@@ -212,35 +216,53 @@ class Evaluator:
 
     def _parts_per_model(self, evaluation: Evaluation, queries: Rows, database: Rows, task: Task) -> Iterator[Part]:
         """Yield one part per model, with the queries and items of all silos."""
-        modality = database_modality(task)
-        stored = self._stored(modality, database) if evaluation == "XS" else None
+        modalities, held = database_modalities(task), self._held(task, database)
+        stored = [self._stored(modality, database) for modality in modalities] if evaluation == "XS" else []
         for name in self.personal or [GLOBAL]:
-            words = self.words(name, modality, database) if stored is None else stored
-            yield self._part(name, queries, words, database, task)
+            words = stored or [self.words(name, modality, database) for modality in modalities]
+            yield self._part(name, queries, _joined(words, held), database, task)
 
     def _parts_per_silo(self, queries: Rows, database: Rows, task: Task) -> Iterator[Part]:
         """Yield one part per silo that has both queries and items, with only its own."""
         for number, silo in enumerate(self.run.partition.silos):
             silo_queries = np.intersect1d(queries, self.rows_of(number, query_modality(task)))
-            silo_items = np.intersect1d(database, self.rows_of(number, database_modality(task)))
+            silo_items = np.intersect1d(database, self.items_of(number, task))
             if len(silo_queries) and len(silo_items):
                 name = self.run.model.deployed_by(silo.name)
-                words = self.words(name, database_modality(task), silo_items)
-                yield self._part(name, silo_queries, words, silo_items, task)
+                yield self._part(name, silo_queries, self.silo_codes(number, task, silo_items), silo_items, task)
+
+    def items_of(self, number: int, task: Task) -> Rows:
+        """Return the archive rows of a silo's items that have a modality which the task searches."""
+        return np.unique(np.concatenate([self.rows_of(number, modality) for modality in database_modalities(task)]))
+
+    def silo_codes(self, number: int, task: Task, rows: Rows) -> Words | ItemCodes:
+        """Return the codes that a search finds items of a silo by, with the model that the silo deploys.
+
+        Args:
+            number: position of the silo in the partition.
+            task: the task, which says what modalities are searched.
+            rows: archive rows among `items_of` the silo.
+        """
+        name, modalities = self.run.model.deployed_by(self.run.partition.silos[number].name), database_modalities(task)
+        held = [np.isin(rows, self.rows_of(number, modality)) for modality in modalities]
+        return _joined([self.words(name, modality, rows) for modality in modalities], held)
+
+    def _held(self, task: Task, rows: Rows) -> list[npt.NDArray[np.bool_]]:
+        """Return for each modality that the task searches, whether some silo holds it of archive rows, ``(n,)``."""
+        return [self.owner[modality][rows] >= 0 for modality in database_modalities(task)]
 
     def ranks_own_item(self, task: Task) -> bool:
         """Return whether the ranking of a query includes its own item."""
-        across = query_modality(task) != database_modality(task)
-        return self.run.archive.query_in_database and (across or self.settings.own_item == "count")
+        return self.run.archive.query_in_database and (is_across(task) or self.settings.own_item == "count")
 
-    def _part(self, name: str, queries: Rows, database_words: Words, database: Rows, task: Task) -> Part:
+    def _part(self, name: str, queries: Rows, codes: Words | ItemCodes, database: Rows, task: Task) -> Part:
         own = None
         if self.run.archive.query_in_database and not self.ranks_own_item(task):
             position = np.full(len(self.labels), -1)
             position[database] = np.arange(len(database))
             own = position[queries]
         relevance = Relevance(self.labels[queries], self.labels[database], self.ignore, own)
-        return Part(self.words(name, query_modality(task), queries), database_words, relevance)
+        return Part(self.words(name, query_modality(task), queries), codes, relevance)
 
     def _stored(self, modality: Modality, rows: Rows) -> Words:
         """Return the codes in the silos' indexes: each item is encoded by the model that its silo deploys."""
@@ -296,7 +318,7 @@ class Evaluator:
             population=len(archive),
             no_hits=measure.empty,
             query_in_database=self.ranks_own_item(task),
-            database_code=DATABASE_CODE,
+            database_code=ONE_VIEW if len(database_modalities(task)) == 1 else NEARER_VIEW,
             round_by="validation" if config.evaluate.validation > 0 else "last",
         )
 
@@ -307,8 +329,13 @@ def measure_of(text: str, settings: EvaluateConfig) -> Measure:
     return measure if "empty=" in text.replace(" ", "") else replace(measure, empty=settings.no_hits)
 
 
-def _arguments(part: Part) -> tuple[Words, Words, Relevance]:
-    return part.query_words, part.database_words, part.relevance
+def _joined(words: Sequence[Words], held: Sequence[npt.NDArray[np.bool_]]) -> Words | ItemCodes:
+    """Return the codes of one modality as they are, and those of several as the codes of items."""
+    return words[0] if len(words) == 1 else ItemCodes(tuple(words), tuple(held))
+
+
+def _arguments(part: Part) -> tuple[Words, Words | ItemCodes, Relevance]:
+    return part.query_words, part.database, part.relevance
 
 
 def _measured(parts: Sequence[Part], measures: Sequence[Measure], bits: int) -> dict[Measure, list[PerQuery]]:
@@ -332,7 +359,7 @@ def _combined(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -
 
 
 def _curve(task: Task, parts: Sequence[Part], bits: int) -> Curve:
-    counts = [histogram(*_arguments(part), bits) for part in parts]
+    counts = [counts_by_distance(*_arguments(part), bits) for part in parts]
     found = [precision_recall(part) for part in counts]
     prior = np.mean([part.relevant.sum() / max(1, part.items.sum()) for part in counts])
     return Curve(

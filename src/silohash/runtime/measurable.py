@@ -10,7 +10,7 @@ import numpy.typing as npt
 from silohash.config.sections import EvaluateConfig
 from silohash.data.archive import Archive
 from silohash.registry import suggestion
-from silohash.types import Modality, Rows, Task, UserError, database_modality, query_modality
+from silohash.types import Modality, Rows, Task, UserError, database_modalities, query_modality
 
 
 def check_settings(archive: Archive, modalities: Sequence[Modality], settings: EvaluateConfig) -> None:
@@ -45,7 +45,7 @@ def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> l
     Raises:
         UserError: if the model cannot perform any of the tasks.
     """
-    found = [task for task in tasks if {query_modality(task), database_modality(task)} <= set(modalities)]
+    found = [task for task in tasks if {query_modality(task), *database_modalities(task)} <= set(modalities)]
     if not found:
         raise UserError(
             f"The model encodes {' and '.join(modalities)} only, so none of the tasks {', '.join(tasks)} can be "

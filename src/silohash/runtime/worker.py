@@ -26,7 +26,7 @@ from silohash.runtime.prepared import Prepared
 from silohash.runtime.processes import available_threads, serve
 from silohash.runtime.runner import decode_task, encode_result
 from silohash.runtime.silo import EpochDone, SiloResult, SiloTask, finish_silo, make_context, train_silo
-from silohash.types import Task, UserError, database_modality, query_modality
+from silohash.types import Task, UserError, database_modalities, query_modality
 
 
 class Worker:
@@ -116,7 +116,8 @@ def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloDa
     )
     scores, chances = [], []
     for task in tasks:
-        query_rows, item_rows = queries.has(query_modality(task)).cpu(), database.has(database_modality(task)).cpu()
+        [searched] = database_modalities(task)
+        query_rows, item_rows = queries.has(query_modality(task)).cpu(), database.has(searched).cpu()
         if not query_rows.any() or not item_rows.any():
             continue
         relevance = Relevance(
@@ -125,7 +126,7 @@ def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloDa
         )
         counts = histogram(
             pack(query_codes[query_modality(task)].cpu()[query_rows].numpy()),
-            pack(database_codes[database_modality(task)].cpu()[item_rows].numpy()),
+            pack(database_codes[searched].cpu()[item_rows].numpy()),
             relevance,
             bits,
         )

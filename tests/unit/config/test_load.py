@@ -73,7 +73,7 @@ def test_unknown_key_names_the_nearest(section: str | None, typed: str, meant: s
         ("local", "anchors", 0, "local.anchors: "),
         ("model", "dropout", 1.0, "less than 1 (got 1.0)"),
         ("evaluate", "evaluations", ["GG", "GX"], '"GX" is not one of GG, GL, PL, PG, XS'),
-        ("evaluate", "tasks", ["i2v"], '"i2v" is not one of i2t, t2i, i2i, t2t'),
+        ("evaluate", "tasks", ["i2v"], '"i2v" is not one of i2t, t2i, i2i, t2t, i2item, t2item'),
         ("evaluate", "measures", ["mPA@all"], "mPA"),
         ("evaluate", "validation", 1, "less than 1 (got 1)"),
         (None, "seed", -1, "seed: input should be greater than or equal to 0 (got -1)"),

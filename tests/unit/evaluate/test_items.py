@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from silohash.evaluate import items as module
 from silohash.evaluate.items import ItemCodes, item_gains, item_histogram
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import histogram
@@ -52,8 +51,7 @@ def test_counts_equal_a_plain_loop(bits, graded):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_counts_of_pairs_in_several_blocks(monkeypatch):
-    monkeypatch.setattr(module, "PAIRS_AT_ONCE", 130)  # two queries per block
+def test_counts_of_pairs():
     signs, _, held = task()
     queries, items = codes_of(signs, held)
     pairs = Pairs(7, 60, np.array([0, 3, 3, 6]), np.array([5, 5, 59, 0]))

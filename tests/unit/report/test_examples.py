@@ -14,6 +14,7 @@ from PIL import Image
 from silohash.index.codes import pack
 from silohash.report.examples import (
     data_uri,
+    distances_to,
     draw_examples,
     merged_hits,
     nearest,
@@ -27,7 +28,7 @@ from silohash.runtime.run import Run
 from silohash.search.hits import Query
 from silohash.search.order import tie_order
 from silohash.search.silos import ask_run, open_nodes
-from silohash.types import UserError, database_modality, query_modality
+from silohash.types import UserError, database_target, query_modality
 from tests import runs
 from tests.reports import made_up_examples
 
@@ -53,11 +54,11 @@ def evaluator(run: Run) -> Evaluator:
 
 def test_results_equal_those_of_a_search_across_silos(trained: Run) -> None:
     found = evaluator(trained)
-    for task in ("t2i", "i2t"):
+    for task in ("t2i", "i2t", "t2item", "i2item"):
         asked = query_modality(task)
         for row in found.held_queries(asked)[:4]:
             value = np.asarray(trained.archive.values(asked)[row])
-            hits = ask_run(trained, value, asked, database_modality(task), k=7)
+            hits = ask_run(trained, value, asked, database_target(task), k=7)
             assert hits.missing_silos == {}
             mine = merged_hits(found, int(row), task, k=7)
             assert (mine.ids, mine.silos, mine.distances, mine.ranks) == (
@@ -102,19 +103,26 @@ def test_model_of_one_modality_searches_within_it(tmp_path: Path) -> None:
     assert [search.task for search in draw_examples(evaluator(run)).searches] == ["i2i"] * 3
 
 
+def test_searches_for_items_are_shown_in_place_of_others(archive: Path, tmp_path: Path) -> None:
+    tasks = ["i2t", "t2i", "i2item", "t2item"]
+    run = runs.train(archive, tmp_path / "run", federated={"rounds": 1}, evaluate={"tasks": tasks})
+    assert [search.task for search in draw_examples(evaluator(run)).searches] == ["t2item"] * 3 + ["i2item"] * 3
+
+
 def test_nearest_items_are_ordered_by_distance_then_keyed_hash() -> None:
     outputs = np.ones((6, 16))
     for item, wrong in enumerate((2, 0, 1, 1, 1, 3)):
         outputs[item, :wrong] = -1
     words, ids = pack(outputs), list("abcdef")
-    found = nearest(pack(np.ones((1, 16)))[0], words, ids, "north", 3, b"key")
+    distances = distances_to(pack(np.ones((1, 16)))[0], words, 16)
+    found = nearest(distances, ids, "north", 3, b"key")
     equal = sorted("cde", key=lambda name: int(tie_order(["north"], [name], b"key")[0]))
     assert found.ids == ("b", *equal[:2])
     assert found.distances == (0, 1, 1)
     assert found.silos == ("north",) * 3
     assert found.left_out == {1: 1}
-    assert nearest(pack(np.ones((1, 16)))[0], words, ids, "north", 4, b"key").left_out == {}
-    assert len(nearest(pack(np.ones((1, 16)))[0], words, ids, "north", 9, b"key")) == 6
+    assert nearest(distances, ids, "north", 4, b"key").left_out == {}
+    assert len(nearest(distances, ids, "north", 9, b"key")) == 6
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "1", "I;16"])

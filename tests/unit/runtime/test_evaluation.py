@@ -14,7 +14,7 @@ from silohash.partitions.base import SiloRows
 from silohash.runtime import evaluation
 from silohash.runtime.evaluation import Evaluator, evaluate_run
 from silohash.runtime.run import Run
-from silohash.types import UserError, database_modality, query_modality
+from silohash.types import UserError, database_modalities, query_modality
 from tests.runs import BITS, train, write_archive
 
 
@@ -63,11 +63,14 @@ def expected_precision(distances: np.ndarray, relevant: np.ndarray) -> float:
     return total / relevant.sum() if relevant.any() else 0.0
 
 
-def mean_precision(run: Run, queries, items, query_codes, item_codes, ignore=()) -> float:
+def mean_precision(run: Run, queries, items, query_codes, item_codes, ignore=(), other_codes=None) -> float:
+    """The mean over queries; with ``other_codes``, items have two codes, of which the nearer counts."""
     labels = np.delete(run.archive.labels, list(ignore), axis=1).astype(int)
     scores = []
     for query, code in zip(queries, query_codes, strict=True):
         distances = (BITS - item_codes @ code) // 2
+        if other_codes is not None:
+            distances = np.minimum(distances, (BITS - other_codes @ code) // 2)
         scores.append(expected_precision(distances, (labels[items] @ labels[query]) > 0))
     return float(np.mean(scores))
 
@@ -84,10 +87,64 @@ def value(run: Run, kind: str, task: str, **more) -> float:
 def test_gg_of_a_shared_model(shared: Run, task) -> None:
     queries, items = shared.archive.split("query"), shared.archive.split("database")
     asking, asked = (signs(shared, "global", of(task), rows) for of, rows in
-                     ((query_modality, queries), (database_modality, items)))  # fmt: skip
+                     ((query_modality, queries), (lambda task: database_modalities(task)[0], items)))  # fmt: skip
     found = value(shared, "GG", task)
     assert found == pytest.approx(mean_precision(shared, queries, items, asking, asked), abs=1e-9)
     assert value(shared, "XS", task) == found
+
+
+@pytest.mark.parametrize("task", ["i2item", "t2item"])
+def test_items_are_ranked_by_the_nearer_of_their_codes(shared: Run, alone: Run, task) -> None:
+    queries, items = shared.archive.split("query"), shared.archive.split("database")
+    asking = signs(shared, "global", query_modality(task), queries)
+    both = [signs(shared, "global", modality, items) for modality in ("image", "text")]
+    found = value(shared, "GG", task)
+    expected = mean_precision(shared, queries, items, asking, both[0], other_codes=both[1])
+    assert found == pytest.approx(expected, abs=1e-9)
+    assert value(shared, "XS", task) == found
+    scores, stored = [], {modality: np.zeros((len(alone.archive), BITS), int) for modality in ("image", "text")}
+    for silo in alone.partition.silos:
+        own_queries, own = silo.split(alone.archive, "query"), silo.split(alone.archive, "database")
+        for modality, codes in stored.items():
+            codes[own] = signs(alone, silo.name, modality, own)
+        codes = signs(alone, silo.name, query_modality(task), own_queries)
+        scores.append(
+            mean_precision(alone, own_queries, own, codes, stored["image"][own], other_codes=stored["text"][own])
+        )
+    assert value(alone, "PL", task) == pytest.approx(np.mean(scores), abs=1e-9)
+    scores = []
+    for silo in alone.partition.silos:
+        codes = signs(alone, silo.name, query_modality(task), queries)
+        scores.append(
+            mean_precision(alone, queries, items, codes, stored["image"][items], other_codes=stored["text"][items])
+        )
+    assert value(alone, "XS", task) == pytest.approx(np.mean(scores), abs=1e-9)
+
+
+def test_an_item_of_one_modality_is_ranked_by_its_code(shared: Run) -> None:
+    first, *rest = shared.partition.silos
+    parts = replace(shared.partition, silos=(SiloRows(first.name, first.rows, has_text=False), *rest))
+    run = Run(shared.folder)
+    run.__dict__.update(partition=parts, archive=shared.archive)
+    queries, items = shared.archive.split("query"), shared.archive.split("database")
+    asking, images, texts = (
+        signs(shared, "global", modality, rows)
+        for modality, rows in (("image", queries), ("image", items), ("text", items))
+    )
+    texts[np.isin(items, first.rows)] = images[np.isin(items, first.rows)]
+    expected = mean_precision(shared, queries, items, asking, images, other_codes=texts)
+    assert value(run, "GG", "i2item") == pytest.approx(expected, abs=1e-9)
+    assert value(run, "GG", "i2item") != value(shared, "GG", "i2item")
+    (local,) = evaluate_run(run, evaluations=["GL"], tasks=["i2item"], measures=["mAP@all"]).rows
+    assert local.queries == len(queries)
+    assert local.database_code == "the nearer of both views"
+
+
+def test_measures_with_the_order_of_the_database_rank_items(shared: Run) -> None:
+    asked = {"evaluations": ["GG"], "tasks": ["t2item"], "measures": ["P@5[ties=index]", "P@5"]}
+    in_order, expected = evaluate_run(shared, **asked).rows
+    assert in_order.worst <= in_order.value <= in_order.best
+    assert (in_order.best, in_order.worst) == (expected.best, expected.worst)
 
 
 def test_gl_of_a_shared_model(shared: Run) -> None:
@@ -255,6 +312,14 @@ def test_where_queries_stand_in_the_database_their_own_item_is_told_of(shared: R
         others = items != query
         scores.append(mean_precision(shared, [query], items[others], [code], codes[others]))
     assert value(run, "GG", "i2i") == pytest.approx(np.mean(scores), abs=1e-9)
+    texts = signs(shared, "global", "text", items)
+    scores = [
+        mean_precision(
+            shared, [query], items[items != query], [code], codes[items != query], other_codes=texts[items != query]
+        )
+        for query, code in zip(queries, asking, strict=True)
+    ]
+    assert value(run, "GG", "i2item") == pytest.approx(np.mean(scores), abs=1e-9)
     config = run.config
     run.__dict__["config"] = config.model_copy(
         update={"evaluate": config.evaluate.model_copy(update={"own_item": "count"})}
