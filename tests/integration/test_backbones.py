@@ -120,7 +120,7 @@ def test_a_second_run_encodes_nothing_again(archive, tmp_path, capsys, monkeypat
     code = first.model.encoder().encode("two red parrots", "text").words
     shutil.rmtree(folder)  # the cache holds the network for queries
     np.testing.assert_array_equal(Run(first.folder).model.encoder().encode("two red parrots", "text").words, code)
-    shutil.rmtree(tmp_path / "cache" / "networks")
+    shutil.rmtree(tmp_path / "cache" / "onnx")
     with pytest.raises(UserError, match=r"the folder .* does not exist"):
         Run(first.folder).model.encoder().encode("two red parrots", "text")
 

@@ -7,7 +7,7 @@ whose size or time has changed is read again, and only that file.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -84,10 +84,29 @@ def file_digests(folder: Path, names: Sequence[str]) -> dict[str, str]:
         if started - stat.st_mtime_ns > SETTLED_NANOSECONDS:
             fresh[name] = Stamp(stat.st_size, stat.st_mtime_ns, digests[name])
     if fresh:
-        table = {**before, **fresh}
-        with suppress(UserError, OSError):
-            write_json(table_path(FILES, folder), {name: [*stamp[:3]] for name, stamp in table.items()})
+        _write_table(folder, {**before, **fresh})
     return digests
+
+
+def remember(folder: Path, digests: Mapping[str, str]) -> None:
+    """Remember the digests of files that this process has just written, so that even their first reader need not read them.
+
+    Args:
+        folder: the folder that the names are relative to.
+        digests: digests of the contents that were written, by the names of the files.
+
+    Raises:
+        OSError: if a file does not exist.
+    """
+    stats = {name: (folder / name).stat() for name in digests}
+    fresh = {name: Stamp(stat.st_size, stat.st_mtime_ns, digests[name]) for name, stat in stats.items()}
+    _write_table(folder, {**read_table(FILES, folder), **fresh})
+
+
+def _write_table(folder: Path, table: Table) -> None:
+    """Write what is remembered of the files of a folder. Without a writable cache nothing is remembered."""
+    with suppress(UserError, OSError):
+        write_json(table_path(FILES, folder), {name: [*stamp[:3]] for name, stamp in table.items()})
 
 
 def forget(folder: Path) -> dict[Path, Stamp]:

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from silohash.encode.onnx_graph import onnx_bytes
+from silohash.encode.onnx_graph import onnx_bytes, without_weights
 from silohash.features.base import Featuriser
 from silohash.features.network import NetworkFeatures
-from silohash.features.onnx_network import NetworkRecord, cached_network, store_network
+from silohash.features.onnx_network import NetworkRecord, cached_network, store_network, weights_name
 from silohash.features.onnx_session import open_session, run_session
 from silohash.features.preprocess import PicturePreparation
 from silohash.features.word_pieces import WordPieces
@@ -38,13 +38,21 @@ def save_networks(featurisers: Mapping[Modality, Featuriser], notify: Notify) ->
         notify: called with a line per network that is left out.
     """
     for modality, featuriser in featurisers.items():
-        if isinstance(featuriser, NetworkFeatures) and not featuriser.half and cached_network(featuriser.key) is None:
+        if isinstance(featuriser, NetworkFeatures) and not featuriser.half and not _is_cached(featuriser.key):
             try:
                 _save(featuriser)
             except (UserError, ImportError, RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
                 if isinstance(error, ImportError) and missing_package(error) is None:
                     raise
                 notify(f"Encoding {modality} queries needs torch: {' '.join(str(error).split())[:300]}")
+
+
+def _is_cached(key: str) -> bool:
+    """Return whether the cache holds a network. One whose record is damaged is written again."""
+    try:
+        return cached_network(key) is not None
+    except UserError:
+        return False
 
 
 class _Vectors(nn.Module):
@@ -68,15 +76,18 @@ def _save(featuriser: NetworkFeatures) -> None:
     module, preparation, pieces = network.parts()
     given = _examples(preparation, pieces)
     content = onnx_bytes(_Vectors(module.cpu(), preparation).eval(), given, {"key": network.key})
-    theirs = run_session(open_session(content), given)
+    theirs = run_session(open_session(content, few_items=True), given)
     ours = network.embed({"pixels" if pieces is None else "ids": given}, "cpu", half=False)
     difference, largest = float(np.abs(ours - theirs).max()), float(np.abs(ours).max())
     if not difference <= TOLERANCE * max(1.0, largest):
         raise UserError(
             f"{network.name} as ONNX gives vectors that differ from those of torch by up to {difference:.2g}."
         )
-    record = NetworkRecord(network.key, network.name, network.width, digest_bytes(content), preparation, pieces)
-    store_network(record, content)
+    graph, weights = without_weights(content, weights_name(network.key))
+    digests = digest_bytes(graph), digest_bytes(weights)
+    store_network(
+        NetworkRecord(network.key, network.name, network.width, *digests, preparation, pieces), graph, weights
+    )
 
 
 def _examples(preparation: PicturePreparation | None, pieces: WordPieces | None) -> npt.NDArray[np.generic]:

@@ -32,6 +32,9 @@ TOLERANCE = 1e-5
 """Largest accepted difference between two outputs, as a share of the largest output, or absolute if no output exceeds 1."""
 
 MOST_BYTES = 2**31 - 1
+ALIGNMENT_BYTES = 4096
+"""Every array in a file of weights starts at a multiple of this, so that it can be used where it is mapped."""
+
 PARAMETERS = "model.model."
 """Prefix of a parameter's name in a file."""
 
@@ -157,6 +160,29 @@ def with_parameters(content: bytes, params: Arrays, about: Mapping[str, str]) ->
     onnx.helper.set_model_props(model, {p.key: p.value for p in model.metadata_props} | dict(about))
     changed: bytes = model.SerializeToString()
     return changed
+
+
+def without_weights(content: bytes, name: str) -> tuple[bytes, bytes]:
+    """Return an ONNX file that takes its weights from another file, and the content of that file.
+
+    Args:
+        content: an ONNX file that holds its weights.
+        name: name of the other file, which must lie in the same folder.
+    """
+    import onnx
+
+    model = onnx.load_from_string(content)
+    parts: list[bytes] = []
+    offset = 0
+    for stored in model.graph.initializer:
+        values = stored.raw_data
+        if len(values) >= ALIGNMENT_BYTES:
+            onnx.external_data_helper.set_external_data(stored, location=name, offset=offset, length=len(values))
+            stored.ClearField("raw_data")
+            parts += values, bytes(-len(values) % ALIGNMENT_BYTES)
+            offset += len(parts[-2]) + len(parts[-1])
+    graph: bytes = model.SerializeToString()
+    return graph, b"".join(parts)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from silohash.features.device import choose_device
 from silohash.features.given import GivenFeatures
 from silohash.features.image import query_picture
 from silohash.features.loading import loader_threads, prefetched, progress
-from silohash.features.onnx_network import cached_network
+from silohash.features.onnx_network import OnnxNetwork, cached_network
 from silohash.features.text import query_text, texts_of
 from silohash.features.vector_cache import NetworkVectors, VectorCache
 from silohash.files import digest_bytes, digest_json
@@ -143,6 +143,7 @@ class Source:
         self.options = {name: _absolute(value) if name in NETWORK_FILES else value for name, value in options.items()}
         self._expected = expected
         self._network: Network | None = None
+        self._stored: OnnxNetwork | None = None
         self._lock = threading.Lock()
 
     def network(self) -> Network:
@@ -161,6 +162,16 @@ class Source:
                     )
                 self._network = network
             return self._network
+
+    def stored_network(self, key: str) -> OnnxNetwork | None:
+        """Return the network with a key from the cache, where it needs no torch, or None if the cache does not hold it.
+
+        Raises:
+            UserError: If its record is damaged.
+        """
+        if self._stored is None:
+            self._stored = cached_network(key)
+        return self._stored
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,9 +271,9 @@ class NetworkFeatures:
                 exists, has changed, or cannot run because torch is missing.
         """
         query = query_picture(value) if self.modality == "image" else query_text(value)
-        cached = None if self.half else cached_network(self.key)
-        if cached is not None:
-            found = cached.embed(cached.prepare([query]))
+        stored = None if self.half else self.source.stored_network(self.key)
+        if stored is not None:
+            found = stored.vectors([query])
         else:
             require("torch", f'Encoding this query, with "{self.kind}" features whose network the cache does not hold,')
             network = self.source.network()

@@ -1,14 +1,20 @@
 """Pretrained networks as ONNX files in the cache, so that queries are encoded without torch.
 
-Training writes a network once (`silohash.encode.network_saving`), under the network's key. The file holds the whole network,
+Training writes a network once (`silohash.encode.network_saving`), under the network's key. The files hold the whole network,
 so the user's model folder is not needed to encode a query.
+
+A search encodes one query, and then most of its time would be spent on reading hundreds of megabytes. The weights therefore
+lie in a file of their own, which is mapped into memory, and files whose size and time of modification are unchanged since
+they were last compared with their digests are not read to compare them again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +22,19 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.cache import cache_folder
+from silohash.data.stamps import file_digests, remember
 from silohash.features.base import Value
 from silohash.features.image import query_picture
 from silohash.features.onnx_session import open_session, run_session
 from silohash.features.preprocess import PicturePreparation
 from silohash.features.text import query_text
 from silohash.features.word_pieces import WordPieces
-from silohash.files import digest_bytes, read_json, write_bytes, write_json
-from silohash.forms import reading
+from silohash.files import read_json, write_bytes, write_json
+from silohash.forms import damaged, reading
 from silohash.types import Arrays, Modality, UserError
+from silohash.visible import visible
 
-FOLDER = "networks"
+FOLDER = "onnx"
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,8 @@ class NetworkRecord:
         key: the network's key, see `silohash.features.network.Network`.
         name: the name in messages.
         width: the length of a vector.
-        digest: digest of the ONNX file.
+        graph: digest of the ONNX file, which names the file of weights.
+        weights: digest of the file of weights.
         preparation: the preprocessing of pictures, or None for texts.
         pieces: the tokenizer, or None for pictures. Every text is padded to ``pieces.most`` word pieces.
     """
@@ -45,9 +54,15 @@ class NetworkRecord:
     key: str
     name: str
     width: int
-    digest: str
+    graph: str
+    weights: str
     preparation: PicturePreparation | None = None
     pieces: WordPieces | None = None
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digests of the network's files by their names."""
+        return {_graph_name(self.key): self.graph, weights_name(self.key): self.weights}
 
 
 @dataclass(frozen=True)
@@ -97,37 +112,76 @@ class OnnxNetwork:
         """Return the vectors, ``(n, width)`` float32. They are computed on the CPU in 32 bits."""
         return run_session(self._session, batch["inputs"])
 
+    def vectors(self, values: Iterable[Value]) -> npt.NDArray[np.float32]:
+        """Return the vectors of pictures or texts, ``(n, width)`` float32.
+
+        Another thread opens the network while the values are prepared, which is most of the time that each takes.
+
+        Raises:
+            UserError: if a file of the network is damaged, or as in `prepare`.
+        """
+        import_module("onnxruntime")  # not in the thread, which would have to wait for the interpreter
+        with ThreadPoolExecutor(1) as thread:
+            opened = thread.submit(lambda: self._session)
+            batch = self.prepare(values)
+            opened.result()
+        return self.embed(batch)
+
     @cached_property
     def _session(self) -> Any:  # noqa: ANN401  a class of onnxruntime, which has no types
-        path, _ = _paths(self.key)
+        path = _folder() / _graph_name(self.key)
         with reading(path):
-            content = path.read_bytes()
-        if digest_bytes(content) != self.record.digest:
-            raise UserError(f"{path} is damaged: it does not match its digest. Remove it and run the command again.")
-        return open_session(content)
+            found = file_digests(path.parent, list(self.record.digests))
+        for name, digest in self.record.digests.items():
+            if found[name] != digest:
+                raise UserError(
+                    f"{path.parent / name} is damaged: it does not match its digest. Remove it and run the command again."
+                )
+        with reading(path):
+            return open_session(path, few_items=True)
 
 
 def cached_network(key: str) -> OnnxNetwork | None:
-    """Return the network with a key, or None if the cache does not hold it.
+    """Return the network with a key, or None if the cache does not hold all of its files.
 
     Raises:
-        UserError: if its record is damaged.
+        UserError: if its record is damaged, or is that of another network.
     """
-    content, about = _paths(key)
-    return OnnxNetwork(read_json(about, NetworkRecord)) if content.is_file() and about.is_file() else None
+    about = _folder() / f"{key}.json"
+    if not about.is_file():
+        return None
+    record = read_json(about, NetworkRecord)
+    if record.key != key:
+        raise damaged(about, f"it records the network {visible(record.key)}")
+    return OnnxNetwork(record) if all((_folder() / name).is_file() for name in record.digests) else None
 
 
-def store_network(record: NetworkRecord, content: bytes) -> None:
+def store_network(record: NetworkRecord, graph: bytes, weights: bytes) -> None:
     """Write a network to the cache.
+
+    Args:
+        record: what the cache records about the network.
+        graph: the ONNX file.
+        weights: the file of weights. The ONNX file calls it `weights_name`.
 
     Raises:
         UserError: if the cache cannot be written.
     """
-    path, about = _paths(record.key)
-    write_bytes(path, content)
-    write_json(about, asdict(record))
+    for name, content in zip(record.digests, (graph, weights), strict=True):
+        write_bytes(_folder() / name, content)
+    with reading(_folder() / _graph_name(record.key)):
+        remember(_folder(), record.digests)
+    write_json(_folder() / f"{record.key}.json", asdict(record))
 
 
-def _paths(key: str) -> tuple[Path, Path]:
-    folder = cache_folder() / FOLDER
-    return folder / f"{key}.onnx", folder / f"{key}.json"
+def weights_name(key: str) -> str:
+    """Return the name of a network's file of weights."""
+    return f"{key}.weights"
+
+
+def _graph_name(key: str) -> str:
+    return f"{key}.onnx"
+
+
+def _folder() -> Path:
+    return cache_folder() / FOLDER

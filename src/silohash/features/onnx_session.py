@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,26 @@ INPUT, OUTPUT = "inputs", "outputs"
 """Names of the input and the output of every network that silohash writes."""
 
 
-def open_session(content: bytes) -> Any:  # noqa: ANN401  a class of onnxruntime, which has no types
-    """Return a session of onnxruntime on the CPU. It uses as many threads as ``OMP_NUM_THREADS`` says."""
+def open_session(source: bytes | Path, *, few_items: bool = False) -> Any:  # noqa: ANN401  onnxruntime has no types
+    """Return a session of onnxruntime on the CPU. It uses as many threads as ``OMP_NUM_THREADS`` says.
+
+    Args:
+        source: an ONNX file, or its content. Weights that lie in a file beside it are mapped, and are not read before they
+            are used.
+        few_items: start fast instead of running fast. The graph is not optimized and the weights are not rearranged,
+            which takes longer than a large network needs for one item.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     threads = os.environ.get("OMP_NUM_THREADS", "")
     options.intra_op_num_threads = int(threads) if threads.isdecimal() else 0
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    if few_items:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    opened = source if isinstance(source, bytes) else str(source)
+    return onnxruntime.InferenceSession(opened, options, providers=["CPUExecutionProvider"])
 
 
 def run_session(session: Any, values: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:  # noqa: ANN401

@@ -212,6 +212,19 @@ def positions(ordered: Keys, keys: Keys) -> tuple[npt.NDArray[np.int64], npt.NDA
     return places, ordered[np.minimum(places, len(ordered) - 1)] == keys
 
 
+def distinct(keys: Keys) -> Keys:
+    """Return each key once, in ascending order. `numpy.unique` does the same, and loads masked arrays for it.
+
+    Example:
+        >>> distinct(np.array([7, 2, 7]))
+        array([2, 7])
+    """
+    ordered = np.sort(keys)
+    first = np.ones(len(ordered), bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]
+
+
 def allowed_keys(allowed: Allowed, live: Keys) -> Keys:
     """Return the live keys that pass a filter, in ascending order.
 
@@ -225,5 +238,5 @@ def allowed_keys(allowed: Allowed, live: Keys) -> Keys:
                 f"The filter has shape {given.shape}, but the index holds {len(live)} items. Give one bool per item."
             )
         return np.asarray(live[given], np.int64)
-    wanted: Keys = np.unique(given.astype(np.int64))
+    wanted = distinct(given.astype(np.int64))
     return wanted[positions(live, wanted)[1]]

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.files import explaining_disk_errors
-from silohash.index.base import FORMAT_VERSION, IndexManifest, Keys, positions
+from silohash.index.base import FORMAT_VERSION, IndexManifest, Keys, distinct, positions
 from silohash.index.codes import CodeBytes, byte_count
 from silohash.types import UserError
 
@@ -162,7 +162,7 @@ class Database:
     def removed(self) -> Keys:
         """Return the removed keys, in ascending order."""
         runs = [keys for _, keys, _ in self._entries("WHERE codes IS NULL")]
-        return np.unique(np.concatenate(runs)) if runs else np.empty(0, np.int64)
+        return distinct(np.concatenate(runs)) if runs else np.empty(0, np.int64)
 
     def is_live(self, keys: Keys) -> npt.NDArray[np.bool_]:
         """Return whether the item of each key exists, ``(n,)`` bool."""

@@ -9,7 +9,17 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from silohash.index.base import Allowed, Keys, Neighbors, allowed_keys, check_k, check_keys, check_radius, positions
+from silohash.index.base import (
+    Allowed,
+    Keys,
+    Neighbors,
+    allowed_keys,
+    check_k,
+    check_keys,
+    check_radius,
+    distinct,
+    positions,
+)
 from silohash.index.codes import Words, check_words, word_count, word_type
 
 SMALL_ITEMS = 100_000
@@ -58,7 +68,7 @@ class SmallIndex:
 
     def remove(self, keys: Keys) -> int:
         """Remove keys, and return how many of them existed."""
-        places, there = positions(self._keys, np.unique(np.asarray(keys, np.int64)))
+        places, there = positions(self._keys, distinct(np.asarray(keys, np.int64)))
         self._keys = np.delete(self._keys, places[there])
         self._words = np.delete(self._words, places[there], axis=0)
         return int(np.count_nonzero(there))

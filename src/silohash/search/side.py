@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from silohash.index.base import Index, Keys
+from silohash.index.base import Index, Keys, distinct
 from silohash.index.store import Engine, Store
 from silohash.search.order import Digests, item_digests
 
@@ -49,7 +49,7 @@ class Side:
                 more = max(more, len(self._known))
                 self._digests = np.pad(self._digests, (0, more))
                 self._known = np.pad(self._known, (0, more))
-            new = np.unique(keys[~self._known[keys]])
+            new = distinct(keys[~self._known[keys]])
             if len(new):
                 ids = self.store.item_ids(new)
                 self._digests[new] = item_digests([self._silo] * len(ids), ids)

@@ -11,7 +11,16 @@ import pytest
 
 from silohash.data import stamps
 from silohash.data.pictures.checking import check_pictures
-from silohash.data.stamps import FILES, PICTURES, file_digests, forget, read_table, silently_changed, table_path
+from silohash.data.stamps import (
+    FILES,
+    PICTURES,
+    file_digests,
+    forget,
+    read_table,
+    remember,
+    silently_changed,
+    table_path,
+)
 from silohash.files import digest_bytes
 
 OLD = 1_700_000_000_000_000_000
@@ -85,6 +94,21 @@ def test_a_file_that_was_just_written_is_not_remembered(tmp_path: Path, read: li
     for _ in range(2):
         file_digests(tmp_path / "data", ["a"])
     assert read == ["a", "a"]
+
+
+def test_a_file_whose_writer_knows_its_digest_is_not_read_until_it_changes(tmp_path: Path, read: list[str]) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / "data" / name, name.encode(), time.time_ns())
+    remember(tmp_path / "data", {"a": digest_bytes(b"a")})
+    remember(tmp_path / "data", {"b": digest_bytes(b"b")})
+    expected = {"a": digest_bytes(b"a"), "b": digest_bytes(b"b")}
+    assert file_digests(tmp_path / "data", ["a", "b"]) == expected
+    assert read == []
+    write(tmp_path / "data" / "a", b"c", OLD)
+    assert file_digests(tmp_path / "data", ["a", "b"]) == {**expected, "a": digest_bytes(b"c")}
+    assert read == ["a"]
+    with pytest.raises(FileNotFoundError):
+        remember(tmp_path / "data", {"c": digest_bytes(b"c")})
 
 
 def test_contents_are_read_again_on_request(tmp_path: Path) -> None:

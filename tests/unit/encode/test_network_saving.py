@@ -31,7 +31,7 @@ QUERIES: dict[Modality, object] = {
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "networks"
+    return tmp_path / "cache" / "onnx"
 
 
 def fitted(modality: Modality, folder: Path, pictures: Path) -> Featuriser:
@@ -59,7 +59,7 @@ def test_a_query_is_encoded_without_torch(
     heard: list[str] = []
     save_networks({modality: features}, heard.append)
     assert heard == []
-    assert {path.name for path in cache.iterdir()} == {f"{features.key}.onnx", f"{features.key}.json"}
+    assert {path.name for path in cache.iterdir()} == {f"{features.key}.{end}" for end in ("onnx", "weights", "json")}
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setattr(features.source, "network", lambda: pytest.fail("torch's network is not loaded"))
     found = features.encode_one(QUERIES[modality])  # type: ignore[arg-type]
@@ -72,6 +72,16 @@ def test_a_network_is_written_once(tmp_path: Path, cache: Path, monkeypatch: pyt
     monkeypatch.setattr(network_saving, "onnx_bytes", lambda *_: pytest.fail("written again"))
     save_networks({"text": features}, pytest.fail)
     assert cached_network(features.key) is not None  # type: ignore[attr-defined]
+
+
+def test_a_network_with_a_damaged_record_is_written_again(tmp_path: Path, cache: Path) -> None:
+    features = fitted("text", backbones.bert(tmp_path / "model"), tmp_path)
+    assert isinstance(features, NetworkFeatures)
+    save_networks({"text": features}, pytest.fail)
+    before = (cache / f"{features.key}.json").read_bytes()
+    (cache / f"{features.key}.json").write_text("{}")
+    save_networks({"text": features}, pytest.fail)
+    assert (cache / f"{features.key}.json").read_bytes() == before
 
 
 def test_a_network_that_differs_is_left_out(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 
 from silohash.encode import onnx_graph
 from silohash.encode.onnx_graph import (
+    ALIGNMENT_BYTES,
     ExportedOutputs,
     Parity,
     compare,
@@ -20,6 +22,7 @@ from silohash.encode.onnx_graph import (
     onnx_bytes,
     tolerance,
     with_parameters,
+    without_weights,
 )
 from silohash.encode.torch_towers import TorchTowers
 from silohash.features.onnx_session import open_session, run_session
@@ -81,6 +84,36 @@ def test_other_parameters_need_no_second_trace(monkeypatch: pytest.MonkeyPatch) 
     assert open_session(changed).get_modelmeta().custom_metadata_map == {"digest": "second", "bits": "16"}
     without = {name: array for name, array in params_of(second).items() if name != "image.hash.bias"}
     assert with_parameters(content, without, {}) is None
+
+
+def test_weights_in_a_file_of_their_own_start_where_pages_do(tmp_path: Path) -> None:
+    towers = towers_of(network_of(hidden=2000))
+    content = onnx_bytes(ExportedOutputs(towers, "image").eval(), GIVEN, {"bits": "16"})
+    graph, weights = without_weights(content, "numbers.bin")
+    whole, split = onnx.load_from_string(content).graph.initializer, onnx.load_from_string(graph).graph.initializer
+    places = []
+    for before, after in zip(whole, split, strict=True):
+        assert before.name == after.name
+        if len(before.raw_data) < ALIGNMENT_BYTES:
+            assert after.raw_data == before.raw_data
+            continue
+        about = {entry.key: entry.value for entry in after.external_data}
+        start, length = int(about["offset"]), int(about["length"])
+        assert about["location"] == "numbers.bin"
+        assert not after.raw_data
+        assert weights[start : start + length] == before.raw_data
+        places.append((start, length))
+    assert sorted(places) == places
+    assert [start % ALIGNMENT_BYTES for start, _ in places] == [0] * len(places)
+    assert len(places) == 3  # the bias of the code is too small
+    (tmp_path / "graph.onnx").write_bytes(graph)
+    (tmp_path / "numbers.bin").write_bytes(weights)
+    np.testing.assert_allclose(
+        run_session(open_session(tmp_path / "graph.onnx", few_items=True), GIVEN),
+        towers.outputs(GIVEN, "image"),
+        rtol=1e-5,
+        atol=1e-5,
+    )
 
 
 @pytest.mark.whole_run

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from silohash.features.onnx_network import NetworkRecord, cached_network, store_network
+from silohash.data import stamps
+from silohash.encode.onnx_graph import without_weights
+from silohash.features.onnx_network import NetworkRecord, OnnxNetwork, cached_network, store_network, weights_name
 from silohash.features.preprocess import PicturePreparation
 from silohash.files import digest_bytes
 from silohash.types import UserError
 
-PREPARATION = PicturePreparation(resize=(2, 2), crop=())
+OLD = 1_700_000_000_000_000_000
+PICTURE = Image.new("RGB", (4, 4), (10, 20, 30))
 
 
-def mean_of_pixels() -> bytes:
-    """Return a network whose vector is the mean of each channel."""
+SIDE = 64
+"""Large enough that the weights leave the ONNX file."""
+
+PREPARATION = PicturePreparation(resize=(SIDE, SIDE), crop=())
+
+FACTORS = (np.arange(3 * SIDE * SIDE, dtype=np.float32) % 7).reshape(3, SIDE, SIDE)
+
+
+def weighted_mean(factors: np.ndarray = FACTORS) -> bytes:
+    """Return a network whose vector is the weighted mean of each channel."""
     graph = helper.make_graph(
         [
             helper.make_node("Cast", ["inputs"], ["numbers"], to=TensorProto.FLOAT),
-            helper.make_node("ReduceMean", ["numbers"], ["outputs"], axes=[2, 3], keepdims=0),
+            helper.make_node("Mul", ["numbers", "factors"], ["weighted"]),
+            helper.make_node("ReduceMean", ["weighted"], ["outputs"], axes=[2, 3], keepdims=0),
         ],
         "mean",
-        [helper.make_tensor_value_info("inputs", TensorProto.UINT8, ["items", 3, 2, 2])],
+        [helper.make_tensor_value_info("inputs", TensorProto.UINT8, ["items", 3, SIDE, SIDE])],
         [helper.make_tensor_value_info("outputs", TensorProto.FLOAT, ["items", 3])],
+        [numpy_helper.from_array(factors, "factors")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
@@ -37,44 +53,115 @@ def mean_of_pixels() -> bytes:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path))
-    return tmp_path / "networks"
+    return tmp_path / "onnx"
 
 
-def stored(key: str = "abc") -> None:
-    content = mean_of_pixels()
-    store_network(NetworkRecord(key, "mean", 3, digest_bytes(content), PREPARATION), content)
+def stored(key: str = "abc", factors: np.ndarray = FACTORS) -> OnnxNetwork:
+    graph, weights = without_weights(weighted_mean(factors), weights_name(key))
+    record = NetworkRecord(key, "mean", 3, digest_bytes(graph), digest_bytes(weights), PREPARATION)
+    store_network(record, graph, weights)
+    return found(key)
+
+
+def found(key: str = "abc") -> OnnxNetwork:
+    network = cached_network(key)
+    assert network is not None
+    return network
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are read to compute their digests."""
+    names: list[str] = []
+    digest_file = stamps.digest_file
+
+    def counted(path: Path) -> str:
+        names.append(path.name)
+        return digest_file(path)
+
+    monkeypatch.setattr(stamps, "digest_file", counted)
+    return names
 
 
 def test_a_picture_is_encoded_from_the_cache() -> None:
     assert cached_network("abc") is None
-    stored()
-    network = cached_network("abc")
-    assert network is not None
+    network = stored()
     assert (network.key, network.name, network.width, network.modality) == ("abc", "mean", 3, "image")
-    assert network.smallest_pixels == 2
+    assert network.smallest_pixels == SIDE
     assert network.record.preparation == PREPARATION
     pictures = [Image.new("RGB", (4, 4), (10, 20, 30)), Image.new("L", (5, 3), 7)]
     prepared = network.prepare(pictures)
-    assert (prepared["inputs"].shape, prepared["inputs"].dtype) == ((2, 3, 2, 2), np.uint8)
-    np.testing.assert_array_equal(network.embed(prepared), [[10, 20, 30], [7, 7, 7]])
-    with pytest.raises(UserError, match="trained on pictures"):
-        network.prepare(["words"])
+    assert (prepared["inputs"].shape, prepared["inputs"].dtype) == ((2, 3, SIDE, SIDE), np.uint8)
+    expected = np.array([[10, 20, 30], [7, 7, 7]]) * FACTORS.mean(axis=(1, 2))
+    np.testing.assert_allclose(network.embed(prepared), expected, rtol=1e-5)
+    np.testing.assert_array_equal(network.vectors(pictures), network.embed(prepared))
+    for _ in range(2):
+        np.testing.assert_array_equal(found().vectors(pictures), network.embed(prepared))
+        with pytest.raises(UserError, match="trained on pictures"):
+            network.vectors(["words"])
 
 
-def test_networks_have_keys_of_their_own_and_need_both_files(cache: Path) -> None:
+def test_networks_have_keys_of_their_own_and_need_all_files(cache: Path) -> None:
+    for name in ("abc.onnx", "abc.weights", "abc.json"):
+        stored()
+        assert cached_network("other") is None
+        (cache / name).unlink()
+        assert cached_network("abc") is None
+
+
+def test_unchanged_files_are_read_once(cache: Path, read: list[str]) -> None:
+    """Never on the machine that wrote them, and once where they were copied to, unless they change."""
     stored()
-    assert cached_network("other") is None
-    (cache / "abc.onnx").unlink()
-    assert cached_network("abc") is None
+    found().vectors([PICTURE])
+    assert read == []
+    for name in ("abc.onnx", "abc.weights"):
+        os.utime(cache / name, ns=(OLD, OLD))
+    for _ in range(2):
+        found().vectors([PICTURE])
+        assert read == ["abc.onnx", "abc.weights"]
 
 
-def test_damaged_files_are_named(cache: Path) -> None:
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "longer": lambda content: content + b"0",
+    "one bit": lambda content: content[:100] + bytes([content[100] ^ 1]) + content[101:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["abc.onnx", "abc.weights"])
+def test_damaged_files_are_named(cache: Path, name: str, damage: str) -> None:
     stored()
-    (cache / "abc.onnx").write_bytes(b"damaged")
-    network = cached_network("abc")
-    assert network is not None
-    with pytest.raises(UserError, match=r"abc\.onnx is damaged: .* Remove it"):
-        network.embed(network.prepare([Image.new("RGB", (4, 4))]))
-    (cache / "abc.json").write_text("{}")
+    found().vectors([PICTURE])
+    path = cache / name
+    before = path.stat()
+    with path.open("r+b") as stream:  # in place, as a failing disk or a copy that was interrupted
+        content = DAMAGES[damage](stream.read())
+        stream.seek(0)
+        stream.write(content)
+        stream.truncate()
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    for _ in range(2):
+        with pytest.raises(UserError, match=rf"{re.escape(name)} is damaged: it does not match its digest\. Remove it"):
+            found().vectors([PICTURE])
+
+
+def test_weights_of_another_network_are_refused(cache: Path) -> None:
+    stored()
+    stored("other", FACTORS + 1)
+    (cache / "other.weights").replace(cache / "abc.weights")
+    with pytest.raises(UserError, match=r"abc\.weights is damaged"):
+        found().vectors([PICTURE])
+    stored()
+    (cache / "abc.json").write_bytes((cache / "other.json").read_bytes())
+    with pytest.raises(UserError, match=r"abc\.json is damaged .*it records the network other\)"):
+        cached_network("abc")
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "", '{"key": "abc", "name": "mean", "width": 3, "graph": "0"}'])
+def test_damaged_records_are_named(cache: Path, content: str) -> None:
+    stored()
+    (cache / "abc.json").write_text(content)
     with pytest.raises(UserError, match=r"abc\.json is damaged"):
         cached_network("abc")

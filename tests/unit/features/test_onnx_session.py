@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -34,3 +36,15 @@ def test_the_number_of_threads_is_that_of_the_environment(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", given)
     assert open_session(content).get_session_options().intra_op_num_threads == threads
+
+
+def test_a_session_for_few_items_starts_without_preparations_and_gives_the_same(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "linear.onnx").write_bytes(content)
+    values = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
+    for source in (content, tmp_path / "linear.onnx"):
+        session = open_session(source, few_items=True)
+        np.testing.assert_allclose(run_session(session, values), expected(values), rtol=1e-5, atol=1e-6)
+        assert session.get_session_options().graph_optimization_level.name == "ORT_DISABLE_ALL"
+        assert session.get_session_options().get_session_config_entry("session.disable_prepacking") == "1"
+    usual = open_session(content).get_session_options()
+    assert usual.graph_optimization_level.name == "ORT_ENABLE_ALL"

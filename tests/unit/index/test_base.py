@@ -12,6 +12,7 @@ from silohash.index.base import (
     check_k,
     check_keys,
     check_radius,
+    distinct,
     positions,
 )
 from silohash.types import UserError
@@ -112,3 +113,10 @@ def test_a_manifest_of_version_1_is_read_and_does_not_name_its_silo():
     old.check_holder("anyone", "image")
     with pytest.raises(UserError, match="image codes instead of text codes"):
         old.check_holder("anyone", "text")
+
+
+@pytest.mark.parametrize("keys", [[], [5], [-1, -1], [7, 2, 7, -1, 2, 0], [3, 3, 3, 4]])
+def test_distinct_keys_are_those_of_numpy(keys: list[int]) -> None:
+    found = distinct(np.array(keys, np.int64))
+    assert found.dtype == np.int64
+    assert found.tolist() == sorted(set(keys))
