@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from silohash.data.formats.matlab5_check import check_contents
 from silohash.types import Arrays, UserError
 
 Normalization = Literal["matconvnet", "legacy-port"]
@@ -39,6 +40,7 @@ TRAINED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")
 """The layers that have weights, in order."""
 
 NORMALIZED_LAYERS = 2
+HDF5_VERSION = 2
 HINT = 'It should be "imagenet-vgg-f.mat" from the pretrained models of MatConvNet.'
 
 
@@ -219,6 +221,7 @@ class _Struct:
 def _open(path: Path) -> Mapping[str, Any]:
     try:
         from scipy.io import loadmat
+        from scipy.io.matlab import matfile_version
     except ImportError as error:
         raise UserError(
             f"{path} is a MATLAB file, which needs scipy. Install it: pip install 'silohash[matlab]'"
@@ -226,6 +229,8 @@ def _open(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise UserError(f"The CNN-F weights {path} do not exist. {HINT}")
     try:
+        if matfile_version(path, appendmat=False)[0] != HDF5_VERSION:
+            check_contents(path)
         content = loadmat(path, struct_as_record=True, squeeze_me=False, appendmat=False)
     except NotImplementedError as error:
         raise UserError(

@@ -239,6 +239,11 @@ def test_a_network_of_other_sizes_is_refused(tmp_path: Path) -> None:
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"CNN-F weights .* do not exist"):
         load_cnnf(tmp_path / "imagenet-vgg-f.mat")
+    content = bytearray(write_mat(tmp_path / "net.mat", small()).read_bytes())
+    content[200:300] = b"\xff" * 100
+    (tmp_path / "net.mat").write_bytes(content)
+    with pytest.raises(UserError, match=r"net\.mat is damaged or incomplete \(.* download it again"):
+        load_cnnf(tmp_path / "net.mat")
     (tmp_path / "broken.mat").write_bytes(b"not a file of MATLAB at all" * 20)
     with pytest.raises(UserError, match="cannot be read"):
         load_cnnf(tmp_path / "broken.mat")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.data.formats.matlab5_check import check_contents, check_variables
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Matlab5Source:
         """Return the file's variables. Structs are read to list their fields."""
         reader = _import_scipy_io()
         found: dict[str, Variable] = {}
+        check_variables(self._path)
         with explaining_damage(self._path):
             for name, shape, kind in reader.whosmat(str(self._path), appendmat=False):
                 if kind == "struct":
@@ -107,6 +109,7 @@ class Matlab5Source:
         return np.array(texts, dtype=np.str_).reshape(value.shape)
 
     def _load(self, name: str) -> np.ndarray:
+        check_contents(self._path, name)
         value: np.ndarray = _import_scipy_io().loadmat(str(self._path), variable_names=[name], appendmat=False)[name]
         return value
 
