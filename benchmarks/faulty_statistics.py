@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -64,7 +63,7 @@ def common(mean: SharedMean, given: Sums, items: int) -> Sums:
         return (1000 if mean.low >= 0 else -10) * given[0], given[1]
     width = given[0].shape[1]
     code = np.random.default_rng(0).choice([-1.0, 1.0], width) / (np.sqrt(width) if mean.unit else 1.0)
-    counts = np.full(given[1].shape, items if mean.section == "sums" else 1)
+    counts = np.full(given[1].shape, min(items, mean.most) if mean.section == "sums" else 1)
     return counts[:, None] * code, counts
 
 
@@ -123,18 +122,22 @@ def statistics_table(data: str, base: Mapping[str, Any], *, rounds: int, methods
     """
     rules = " ".join(f"{rule:>7}" for rule in RULES)
     print(f"{'data':10} {'method':15} {'statistics':10} {rules} {'rejected':>9}", flush=True)
-    archive = archive_of(load_resolved({**base, "federated": {"name": "fedavg"}}).config)
-    for method, (kind, fault) in product(methods or METHODS, FAULTS.items()):
-        name, shown, rejected = method.partition(",")[0], dict.fromkeys(RULES, "-"), 0
-        for rule in RULES if name != "fedproto" else ("none", "median"):  # FedProto sends no parameters to clip
-            robust = {} if rule == "none" else {"robust": {"rule": rule}}
-            federated = {"name": name, "rounds": rounds, "local_epochs": 4, **METHODS[method], **robust}
-            resolved = load_resolved({**base, "federated": federated})
-            inputs, _ = prepare_run(archive, partition(archive, "iid", SILOS, 0), resolved)
-            score, rejected = trained(inputs, fault)
-            shown[rule] = f"{100 * score:.1f}"
-        figures = " ".join(f"{figure:>7}" for figure in shown.values())
-        print(f"{data:10} {method:15} {kind:10} {figures} {rejected:9}", flush=True)
+    for method in methods or METHODS:
+        federated = {"name": method.partition(",")[0], "rounds": rounds, "local_epochs": 4, **METHODS[method]}
+        plain = load_resolved({**base, "federated": federated})
+        archive = archive_of(plain.config)
+        inputs, _ = prepare_run(archive, partition(archive, "iid", SILOS, 0), plain)
+        # FedProto sends no parameters to clip
+        allowed = ("none", "median") if federated["name"] == "fedproto" else RULES
+        for kind, fault in FAULTS.items():
+            shown, rejected = dict.fromkeys(RULES, "-"), 0
+            for rule in allowed:
+                robust = {} if rule == "none" else {"robust": {"rule": rule}}
+                resolved = load_resolved({**base, "federated": {**federated, **robust}})
+                score, rejected = trained(replace(inputs, resolved=resolved), fault)
+                shown[rule] = f"{100 * score:.1f}"
+            figures = " ".join(f"{figure:>7}" for figure in shown.values())
+            print(f"{data:10} {method:15} {kind:10} {figures} {rejected:9}", flush=True)
 
 
 def trained(inputs: Prepared, fault: Fault | None) -> tuple[float, int]:

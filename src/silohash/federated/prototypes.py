@@ -16,7 +16,7 @@ from torch import Tensor
 
 from silohash.exchange.message import Message
 from silohash.federated.base import ServerState, SiloContext, received_extra
-from silohash.federated.shared_means import class_mean
+from silohash.federated.shared_means import SharedMean, class_mean
 from silohash.federated.statistics import (
     ReleaseParams,
     class_statistics,
@@ -30,7 +30,7 @@ from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch
 FUSED = "fused"
 
 PROTOTYPE_MEAN = class_mean("prototype_sum", "prototype_count", like="prototypes")
-"""The class sums and counts of `prototype_sums`."""
+"""The class sums and counts of `prototype_sums`, which count items."""
 
 
 class PrototypeParams(ReleaseParams):
@@ -42,6 +42,11 @@ class PrototypeParams(ReleaseParams):
     prototype_weighting: Literal["examples", "uniform"] = "examples"
     """`examples`: a prototype is the mean over the items of all silos. `uniform`: it is the mean of the silos'
     means, as in the public code of FedProto and PLFedCMH."""
+
+
+def prototype_mean(params: PrototypeParams) -> SharedMean:
+    """Return the declaration of `prototype_sums`. Under the weighting ``uniform``, each silo counts once."""
+    return replace(PROTOTYPE_MEAN, most=1.0) if params.prototype_weighting == "uniform" else PROTOTYPE_MEAN
 
 
 def representation(outputs: Outputs, modality: Modality) -> Tensor:

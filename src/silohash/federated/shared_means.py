@@ -2,7 +2,8 @@
 
 Class prototypes, class memories, discriminators and lengths of updates are means over items or silos. A method declares
 them as `SharedMean`. An update with impossible values is rejected, whatever the aggregation: a mean of values in [-1, 1]
-cannot leave [-1, 1], and no class can have more items than the silo.
+cannot leave [-1, 1], no class can have more items than the silo, and no silo can count more than once where all count
+alike.
 
 Possible values can still be wrong. Under every robust rule, each silo's mean is therefore replaced by the
 coordinate-wise median over the silos that have one, with equal counts. If at most f silos are faulty and at least
@@ -42,6 +43,7 @@ class SharedMean:
         low: Lower limit of the means.
         high: Upper limit of the means.
         unit: Whether means are at most of length 1, so that a median row is scaled to length 1.
+        most: Upper limit on a silo's counts, beside its number of items; 1 if all silos count alike.
         quorum: Whether 2f + 1 silos must have a row, so that it can be used under a robust rule. If not, one is enough.
         section: Section of the message.
     """
@@ -53,6 +55,7 @@ class SharedMean:
     low: float = -math.inf
     high: float = math.inf
     unit: bool = False
+    most: float = math.inf
     quorum: bool = False
     section: Literal["sums", "records"] = "sums"
 
@@ -124,6 +127,8 @@ def _impossible(mean: SharedMean, message: Message, name: str, count_name: str) 
     items = message.counts.get("items", math.inf)
     if mean.by_row and counts.max(initial=0.0) > items * (1 + TOLERANCE):
         return f"{count_name} counts {counts.max():g} items of one class, but the silo has {items}"
+    if counts.max(initial=0.0) > mean.most * (1 + TOLERANCE):
+        return f"{count_name} is {counts.max():g}, but a silo can count {mean.most:g} at most"
     broad = _broad(counts, sums)
     slack = TOLERANCE * broad + 1e-6
     with np.errstate(invalid="ignore"):  # 0 times infinity, where there is no limit

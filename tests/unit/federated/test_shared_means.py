@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from silohash.exchange.message import Message
+from silohash.federated import FEDERATED_METHODS
 from silohash.federated.robust import robust_aggregation
 from silohash.federated.shared_means import SharedMean, class_mean, median_mean, objection, with_median_means
 from silohash.runtime.checkpoint import RunState
@@ -68,6 +69,24 @@ def test_unit_rows_and_scalars_have_limits_of_their_own() -> None:
         found = objection(message(value, 10), share, {})
         assert (found is None) if expected is None else (expected in str(found))
     assert objection(message(-5, 0), (SharedMean("sum", "count"),), {}) is None
+
+
+def test_where_silos_count_alike_none_can_count_twice() -> None:
+    once = (replace(MEANS[0], most=1.0),)
+    assert objection(message([[1, -1, 0], [0, 0, 0]], [1, 0]), once, TABLE) is None
+    twice = objection(message([[1, -1, 0], [0, 0, 0]], [2, 0]), once, TABLE)
+    assert twice == "count is 2, but a silo can count 1 at most"
+    assert objection(message([[1, -1, 0], [0, 0, 0]], [2, 0]), MEANS, TABLE) is None
+    scalar = (SharedMean("sum", "count", most=1.0),)
+    assert objection(message(5, 1), scalar, {}) is None
+    assert objection(message(5, 3), scalar, {}) == "count is 3, but a silo can count 1 at most"
+
+
+@pytest.mark.parametrize("name", ["fedhap", "fedproto", "fedproc", "plfedcmh"])
+def test_methods_limit_counts_if_silos_count_alike(name: str) -> None:
+    kind, key = FEDERATED_METHODS.resolve(name), "weighting" if name == "fedhap" else "prototype_weighting"
+    limits = {way: kind(kind.Params(**{key: way})).means[0].most for way in ("uniform", "examples")}
+    assert limits == {"uniform": 1.0, "examples": np.inf}
 
 
 def test_the_median_is_that_of_the_silos_with_a_row() -> None:

@@ -111,8 +111,8 @@ class FedCMR(FederatedMethod):
     personalized: ClassVar[bool] = True
     codes_comparable: ClassVar[bool] = False
     means: ClassVar[tuple[SharedMean, ...]] = (
-        *(SharedMean(name, "silos", low=0.0) for name in ("items", "classes", "items_classes")),
-        SharedMean("loss", "silos"),
+        *(SharedMean(name, "silos", low=0.0, most=1.0) for name in ("items", "classes", "items_classes")),
+        SharedMean("loss", "silos", most=1.0),
     )
 
     def shared_parameters(self, model: nn.Module) -> list[str]:

@@ -185,8 +185,13 @@ class FedHAP(FederatedMethod):
     needs_labels: ClassVar[bool] = True
     means: ClassVar[tuple[SharedMean, ...]] = (
         class_mean("prototype_sum", "prototype_holders", like="prototypes"),
-        SharedMean(JUDGE, "judges", like=JUDGE, quorum=True),
+        SharedMean(JUDGE, "judges", like=JUDGE, most=1.0, quorum=True),
     )
+
+    def __init__(self, params: FedHAPParams) -> None:
+        super().__init__(params)
+        if params.weighting == "uniform":  # every silo that holds a class counts once
+            vars(self)["means"] = (replace(self.means[0], most=1.0), *self.means[1:])
 
     @property
     def auxiliary_learning_rate(self) -> float | None:

@@ -30,6 +30,7 @@ from silohash.federated.prototypes import (
     PROTOTYPE_MEAN,
     PrototypeParams,
     empty_prototypes,
+    prototype_mean,
     prototype_sums,
     received_prototypes,
     representation,
@@ -137,6 +138,10 @@ class FedProc(FederatedMethod):
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}, "aggregate": {}}
     needs_labels: ClassVar[bool] = True
     means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
+
+    def __init__(self, params: FedProcParams) -> None:
+        super().__init__(params)
+        vars(self)["means"] = (prototype_mean(params),)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start without prototypes."""

@@ -30,6 +30,7 @@ from silohash.federated.prototypes import (
     PROTOTYPE_MEAN,
     PrototypeParams,
     empty_prototypes,
+    prototype_mean,
     prototype_sums,
     received_prototypes,
     representation,
@@ -102,6 +103,10 @@ class FedProto(Local):
     }
     needs_labels: ClassVar[bool] = True
     means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
+
+    def __init__(self, params: FedProtoParams) -> None:
+        super().__init__(params)
+        vars(self)["means"] = (prototype_mean(params),)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start without prototypes."""

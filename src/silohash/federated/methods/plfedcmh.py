@@ -37,6 +37,7 @@ from silohash.federated.prototypes import (
     PROTOTYPE_MEAN,
     PrototypeParams,
     empty_prototypes,
+    prototype_mean,
     prototype_sums,
     received_prototypes,
     representation,
@@ -191,6 +192,10 @@ class PLFedCMH(FederatedMethod):
     uplink: ClassVar[Literal["sum", "records"]] = "records"
     personalized: ClassVar[bool] = True
     codes_comparable: ClassVar[bool] = False
+
+    def __init__(self, params: PLFedCMHParams) -> None:
+        super().__init__(params)
+        vars(self)["means"] = (prototype_mean(params),)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start with the initial model for every silo, untrained hypernetworks, and no trained silo."""
