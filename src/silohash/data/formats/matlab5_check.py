@@ -19,13 +19,14 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from silohash.data.formats.matlab5_bytes import InflatedSource, PlainSource, Source
 from silohash.forms import detail, reading
 from silohash.types import UserError
 from silohash.visible import visible
@@ -62,84 +63,7 @@ MOST_DENSE = 1 << 31
 MOST_COMPRESSION = 1032
 """Bytes that one compressed byte can become."""
 
-BLOCK_BYTES = 1 << 16
 REMEDY = "Compare its size with the size at its source, and download it again."
-
-
-class Source(Protocol):
-    """Bytes that are read in order."""
-
-    def take(self, count: int) -> bytes:
-        """Return the next bytes, fewer at the end."""
-        ...
-
-    def skip(self, count: int) -> None:
-        """Leave out bytes, which exist."""
-        ...
-
-
-@dataclass
-class _Plain:
-    """The content of a file."""
-
-    stream: BinaryIO
-
-    def take(self, count: int) -> bytes:
-        """Return the next bytes, fewer at the end."""
-        return self.stream.read(count)
-
-    def skip(self, count: int) -> None:
-        """Leave out bytes, which exist."""
-        self.stream.seek(count, 1)
-
-
-@dataclass
-class _Inflated:
-    """The content of a compressed element, of which a block at a time is in memory."""
-
-    stream: BinaryIO
-    left: int
-    inflater: zlib._Decompress = field(default_factory=zlib.decompressobj)
-    waiting: bytes = b""
-
-    def take(self, count: int) -> bytes:
-        """Return the next bytes, fewer at the end."""
-        parts: list[bytes] = []
-        while count:
-            part = self._next(min(count, BLOCK_BYTES))
-            if not part:
-                break
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
-
-    def skip(self, count: int) -> None:
-        """Leave out bytes.
-
-        Raises:
-            ValueError: if the data end before.
-        """
-        while count:
-            part = self._next(min(count, BLOCK_BYTES))
-            if not part:
-                raise ValueError("the compressed data end too early")
-            count -= len(part)
-
-    def is_complete(self) -> bool:
-        """Return whether the data end here, and their checksum is right."""
-        return not self._next(1) and self.inflater.eof
-
-    def _next(self, most: int) -> bytes:
-        while not self.inflater.eof:
-            if not self.waiting:
-                self.waiting = self.stream.read(min(self.left, BLOCK_BYTES))
-                self.left -= len(self.waiting)
-            ended = not self.waiting
-            part = self.inflater.decompress(self.waiting, most)
-            self.waiting = self.inflater.unconsumed_tail
-            if part or ended:
-                return part
-        return b""
 
 
 @dataclass(frozen=True)
@@ -393,7 +317,7 @@ def _damaged(path: Path, what: str) -> UserError:
     return UserError(f"{path} is damaged or incomplete ({what}). {REMEDY}")
 
 
-def _variables(path: Path) -> Iterator[tuple[_Header, _Walk, _Inflated | None]]:
+def _variables(path: Path) -> Iterator[tuple[_Header, _Walk, InflatedSource | None]]:
     """Yield the header of each variable, the walk behind it, and its compressed data if it is compressed."""
     with reading(path, remedy=REMEDY, missing="Restore the file."), path.open("rb") as stream:
         size = stream.seek(0, 2)
@@ -403,7 +327,7 @@ def _variables(path: Path) -> Iterator[tuple[_Header, _Walk, _Inflated | None]]:
         while place < size:
             with _locating(path, ""):
                 stream.seek(place)
-                file = _Walk(_Plain(stream), order, size, place)
+                file = _Walk(PlainSource(stream), order, size, place)
                 kind, length = file.full_tag()
                 content = file.position
                 if kind not in (COMPRESSED, MATRIX) or length > size - content:
@@ -414,14 +338,14 @@ def _variables(path: Path) -> Iterator[tuple[_Header, _Walk, _Inflated | None]]:
                 walk, inflated = file, None
                 walk.end = content + length
                 if kind == COMPRESSED:
-                    inflated = _Inflated(stream, length)
+                    inflated = InflatedSource(stream, length)
                     walk = _inflated_walk(inflated, order, length)
                 header = walk.header()
             yield header, walk, inflated
             place = content + length
 
 
-def _inflated_walk(inflated: _Inflated, order: Order, length: int) -> _Walk:
+def _inflated_walk(inflated: InflatedSource, order: Order, length: int) -> _Walk:
     """Return the walk through the matrix in a compressed element."""
     walk = _Walk(inflated, order, 8)
     kind, size = walk.full_tag()
