@@ -33,7 +33,10 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 """Positions of items in an archive, ``(n,)`` int64."""
 
 Arrays: TypeAlias = dict[str, np.ndarray]
-"""Named arrays. All states and messages are kept in this form."""
+"""Named arrays. All states are kept in this form."""
+
+ReadArrays: TypeAlias = Mapping[str, np.ndarray]
+"""Named arrays that are only read. Those of messages may be on disk (`silohash.exchange.stored`)."""
 
 Terms: TypeAlias = "dict[str, tuple[float, torch.Tensor]]"
 """The terms of a loss: name -> (weight, scalar tensor). The training loop adds them up, and observers log each."""

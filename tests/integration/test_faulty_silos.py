@@ -6,7 +6,7 @@ change, and there is nothing to detect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -95,8 +95,9 @@ class Faulty(InProcess):
         super().__init__(worker)
         self.faulty, self.change = faulty, change
 
-    def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
-        for task, result in zip(tasks, super().run(tasks), strict=True):
+    def run(self, tasks: Iterable[SiloTask]) -> Iterator[SiloResult]:
+        for task in tasks:
+            (result,) = super().run([task])
             if task.kind == "train" and task.silo < self.faulty:
                 generator = np.random.default_rng([task.silo, task.broadcast.round])
                 params = self.change(task.broadcast.params, result.update.params, generator)

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
-from silohash.types import Arrays, UserError
+from silohash.types import Arrays, ReadArrays, UserError
 
 SCHEMA_VERSION = 1
 SECTIONS = ("params", "extras", "sums", "records", "state")
@@ -38,11 +38,11 @@ class Message:
     kind: str
     sender: str
     round: int
-    params: Arrays = field(default_factory=dict)
-    extras: Arrays = field(default_factory=dict)
-    sums: Arrays = field(default_factory=dict)
-    records: Arrays = field(default_factory=dict)
-    state: Arrays = field(default_factory=dict)
+    params: ReadArrays = field(default_factory=dict)
+    extras: ReadArrays = field(default_factory=dict)
+    sums: ReadArrays = field(default_factory=dict)
+    records: ReadArrays = field(default_factory=dict)
+    state: ReadArrays = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     scalars: Mapping[str, float] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -10,13 +10,59 @@ import numpy as np
 
 from silohash.exchange.message import Message
 from silohash.models.towers import group_of
-from silohash.types import Arrays
+from silohash.types import Arrays, ReadArrays
 
 Average: TypeAlias = Callable[[Arrays, Sequence[Message]], Arrays]
 """A function of the current parameters and the silos' updates that returns the new parameters."""
 
 
-def weighted_average(current: Arrays, updates: Sequence[Message]) -> Arrays:
+class WeightedMean:
+    """A weighted mean of parameters, to which updates are added one after the other.
+
+    Floating-point arrays are averaged; integer buffers take the maximum.
+
+    Args:
+        current: Global parameters, which define shapes and dtypes.
+        totals: Total weight of each parameter, positive. Parameters that are not listed are left out.
+
+    Attributes:
+        values: The mean by name, complete once all updates have been added.
+    """
+
+    def __init__(self, current: ReadArrays, totals: Mapping[str, float]) -> None:
+        self.totals = totals
+        self.values: Arrays = {name: np.zeros_like(current[name]) for name in totals}
+        self._seen: set[str] = set()
+        self._products: dict[tuple[tuple[int, ...], np.dtype[np.generic]], np.ndarray] = {}
+
+    def add(self, update: Message) -> None:
+        """Add an update with the weights of its parameter groups."""
+        for name, total in self.totals.items():
+            if name in update.params:
+                self._add(name, update, update.weights.get(group_of(name), 0.0), total)
+
+    def _add(self, name: str, update: Message, weight: float, total: float) -> None:
+        mean = self.values[name]
+        if not np.issubdtype(mean.dtype, np.floating):
+            array = update.params[name]
+            self.values[name] = np.array(np.maximum(mean, array) if name in self._seen else array)
+            self._seen.add(name)
+        elif weight:
+            array, share = update.params[name], mean.dtype.type(weight / total)
+            if array.dtype == mean.dtype:
+                mean += np.multiply(array, share, out=self._buffer(mean))
+            else:
+                mean += array * share
+
+    def _buffer(self, like: np.ndarray) -> np.ndarray:
+        """Return an array of the same form for a product, which is used again for each update."""
+        form = (like.shape, like.dtype)
+        if form not in self._products:
+            self._products[form] = np.empty_like(like)
+        return self._products[form]
+
+
+def weighted_average(current: ReadArrays, updates: Sequence[Message]) -> Arrays:
     """Average the parameters of the updates by the weights of their groups, in the given order.
 
     Floating-point arrays are averaged; integer buffers take the maximum. A group whose weights are all zero (no silo
@@ -31,22 +77,15 @@ def weighted_average(current: Arrays, updates: Sequence[Message]) -> Arrays:
 
     Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", algorithm 1.
     """
-    averaged: Arrays = {}
-    for name, before in current.items():
-        holders = [(update.params[name], update.weights.get(group_of(name), 0.0)) for update in updates
-                   if name in update.params]  # fmt: skip
-        total = sum(weight for _, weight in holders)
-        if not holders or total <= 0:
-            continue
-        if not np.issubdtype(before.dtype, np.floating):
-            averaged[name] = np.maximum.reduce([array for array, _ in holders])
-            continue
-        mean = np.zeros_like(before)
-        for array, weight in holders:
-            if weight:
-                mean += array * before.dtype.type(weight / total)
-        averaged[name] = mean
-    return averaged
+    totals = {}
+    for name in current:
+        total = sum(update.weights.get(group_of(name), 0.0) for update in updates if name in update.params)
+        if total > 0:
+            totals[name] = total
+    mean = WeightedMean(current, totals)
+    for update in updates:
+        mean.add(update)
+    return mean.values
 
 
 def capped_weights(weights: np.ndarray, cap: float) -> np.ndarray:

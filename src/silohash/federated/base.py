@@ -14,7 +14,7 @@ A method overrides the hooks in which it differs. It never loops over silos, epo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -246,6 +246,15 @@ class FederatedMethod:
         self.server_optimizer: ServerStep | None = None
 
     @property
+    def weighs_items(self) -> bool:
+        """Whether weights depend only on a silo's items, so that they are known before it trains.
+
+        The updates of many silos can then be added up as they arrive. By default, this holds for the weights of
+        `FederatedMethod.weight`.
+        """
+        return type(self).weight is FederatedMethod.weight
+
+    @property
     def adapts_training(self) -> bool:
         """Whether the local method is trained on adapted outputs rather than on the plain outputs of the towers."""
         return True
@@ -292,7 +301,10 @@ class FederatedMethod:
         return ServerState(params=params_of(model))
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
-        """Hook 3, server: return the message to a silo."""
+        """Hook 3, server: return the message to a silo.
+
+        It depends on the arguments only. A silo that sends statistics receives the message again with the merged ones.
+        """
         return Message(kind="broadcast", sender="server", round=round, params=server.params, extras=server.extras)
 
     def init_silo(self, context: SiloContext) -> None:
@@ -340,11 +352,15 @@ class FederatedMethod:
         """Hook 10, silo: return the message to the server."""
         shared = set(self.shared_parameters(context.model))
         params = {name: array for name, array in params_of(context.model).items() if name in shared}
-        weights = {group: self.weight(context, group) for group in sorted({group_of(name) for name in params})}
         return Message(
-            kind="update", sender=context.data.name, round=context.round, params=params, weights=weights,
+            kind="update", sender=context.data.name, round=context.round, params=params,
+            weights=self.weights(context, params),
             counts={"items": len(context.data)},
         )  # fmt: skip
+
+    def weights(self, context: SiloContext, names: Iterable[str]) -> dict[str, float]:
+        """Return a silo's weight for each parameter group of the given parameters."""
+        return {group: self.weight(context, group) for group in sorted({group_of(name) for name in names})}
 
     def weight(self, context: SiloContext, group: str) -> float:
         """Return a silo's weight for a parameter group: its number of items with the group's modality."""

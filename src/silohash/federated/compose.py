@@ -172,6 +172,11 @@ class Compose(FederatedMethod):
         return getattr(self.members[label], hook)(context.member(label))
 
     @property
+    def weighs_items(self) -> bool:
+        """Whether weights are known before a silo trains, for all members."""
+        return all(method.weighs_items for method in self.members.values())
+
+    @property
     def adapts_training(self) -> bool:
         """Whether the local method learns on adapted outputs; the same for all members that adapt outputs."""
         return all(method.adapts_training for method in self.members.values() if overrides(method, "adapt_outputs"))

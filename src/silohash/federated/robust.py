@@ -16,7 +16,7 @@ Gradient Descent", NeurIPS 2017; clipping, Sun et al., "Can You Really Backdoor 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -25,37 +25,17 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.exchange.message import Message
+from silohash.exchange.stored import part_of
+from silohash.federated.audit import has_weight
 from silohash.federated.averaging import Aggregation, Average, Screened, capped_weights
 from silohash.federated.shared_means import SharedMean, with_median_means
 from silohash.models.towers import group_of
-from silohash.types import Arrays
+from silohash.types import Arrays, ReadArrays
 
 Vector: TypeAlias = npt.NDArray[np.float64]
-LARGE_UPDATE = 5.0
-"""An update longer than this multiple of the median length is reported in the round's record."""
 
-MIN_COSINE = -0.2
-"""An update whose cosine with the sum of the others is below this value is reported. Near the end of training,
-honest updates are almost orthogonal."""
-
-SAMPLED_VALUES = 1 << 15
-"""Approximate number of values per array that are inspected for this."""
-
-MIN_QUERIES = 10
-"""A silo with fewer held-back queries is not judged by its score."""
-
-MAX_CHANCE = 0.8
-"""Nor is a silo in which random codes score more than this: nearly all of its items share labels."""
-
-MIN_TYPICAL_SKILL = 0.1
-"""Nor is any silo before the median silo's skill reaches this value."""
-
-MIN_RELATIVE_SKILL = 0.3
-"""A silo is reported if the model's skill on it is below this share of the median silo's.
-
-Measured on photos and products, with even and very uneven partitions: silos with random labels reach at most about
-0.2 of the median from the second round on, honest silos at least 0.65 from the first. Where silos hold few classes
-and few items, an honest silo may be reported after the first round."""
+BLOCK_BYTES = 1 << 28
+"""Memory for the values of all silos that a rule compares at a time."""
 
 
 def coordinate_median(current: Arrays, updates: Sequence[Message]) -> Arrays:
@@ -81,14 +61,28 @@ def trimmed_mean(current: Arrays, updates: Sequence[Message], *, share: float) -
 def _by_coordinate(current: Arrays, updates: Sequence[Message], rule: Callable[[np.ndarray], np.ndarray]) -> Arrays:
     found: Arrays = {}
     for name, before in current.items():
-        holders = [u.params[name] for u in updates if name in u.params and u.weights.get(group_of(name), 0.0) > 0]
+        holders = [u.params for u in updates if name in u.params and u.weights.get(group_of(name), 0.0) > 0]
         if not holders:
             continue
         if np.issubdtype(before.dtype, np.floating):
-            found[name] = rule(np.stack(holders)).astype(before.dtype)
+            found[name] = _in_blocks(holders, name, before, rule)
         else:
-            found[name] = np.maximum.reduce(holders)
+            found[name] = np.maximum.reduce([params[name] for params in holders])
     return found
+
+
+def _in_blocks(
+    holders: Sequence[ReadArrays], name: str, before: np.ndarray, rule: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Apply a rule to one parameter of all silos, to as many of its values at a time as the memory allows."""
+    size = max(1, BLOCK_BYTES // (before.itemsize * len(holders)))
+    if before.size <= size:
+        return rule(np.stack([params[name] for params in holders])).astype(before.dtype)
+    found = np.empty(before.size, before.dtype)
+    for start in range(0, before.size, size):
+        stop = min(start + size, before.size)
+        found[start:stop] = rule(np.stack([part_of(params, name, start, stop) for params in holders]))
+    return found.reshape(before.shape)
 
 
 def delta_of(current: Arrays, update: Message) -> Vector:
@@ -116,14 +110,42 @@ def clip_updates(current: Arrays, updates: Sequence[Message], _rejected: int = 0
         shrink = min(1.0, limit / norm) if norm > 0 else 1.0
         if shrink < 0.5:
             remarks[update.sender] = f"its update was {norm / limit:.1f} times the limit and was shortened"
-        params = {
-            name: (current[name] + shrink * (array - current[name])).astype(array.dtype)
-            if name in current and np.issubdtype(array.dtype, np.floating)
-            else array
-            for name, array in update.params.items()
-        }
-        kept.append(update if shrink == 1.0 else replace(update, params=params))
+        kept.append(update if shrink == 1.0 else replace(update, params=Shortened(current, update.params, shrink)))
     return kept, remarks
+
+
+class Shortened(Mapping[str, np.ndarray]):
+    """The parameters of a shortened update, which are computed when they are used.
+
+    Args:
+        current: Current parameters.
+        params: Parameters of the update.
+        share: Share of the change that remains.
+    """
+
+    def __init__(self, current: Arrays, params: ReadArrays, share: float) -> None:
+        self.current, self.params, self.share = current, params, share
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return one parameter."""
+        array = self.params[name]
+        if name not in self.current or not np.issubdtype(array.dtype, np.floating):
+            return array
+        before = self.current[name]
+        shortened: np.ndarray = (before + self.share * (array - before)).astype(array.dtype)
+        return shortened
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is a parameter of that name."""
+        return name in self.params
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self.params)
+
+    def __len__(self) -> int:
+        """Return the number of parameters."""
+        return len(self.params)
 
 
 def faulty_silos(share: float, silos: int) -> int:
@@ -177,7 +199,7 @@ def too_few_for_krum(count: int, faulty: int) -> str:
 
 def _has_weight(updates: Sequence[Message]) -> npt.NDArray[np.bool_]:
     """Return which updates have a positive weight in any group, ``(n,)`` bool."""
-    return np.asarray([any(weight > 0 for weight in update.weights.values()) for update in updates], bool)
+    return np.asarray([has_weight(update) for update in updates], bool)
 
 
 def _squared_distances(current: Arrays, updates: Sequence[Message]) -> npt.NDArray[np.float64]:
@@ -192,85 +214,51 @@ def _squared_distances(current: Arrays, updates: Sequence[Message]) -> npt.NDArr
     total = 0
     for group in groups:
         part = {name: array for name, array in current.items() if group_of(name) == group}
-        deltas = np.stack([delta_of(part, update) for update in updates])
+        length, between = _squares_within(part, updates)
         trained = np.asarray([update.weights.get(group, 0.0) > 0 for update in updates])
         both = trained[:, None] & trained
-        total += deltas.shape[1]
-        sizes += both * deltas.shape[1]
-        squares += both * np.asarray([[float(np.square(one - other).sum()) for other in deltas] for one in deltas])
+        total += length
+        sizes += both * length
+        squares += both * between
     scaled = squares * (total / np.maximum(sizes, 1))
     return np.where(sizes > 0, scaled, scaled.max(initial=0.0))
 
 
-def suspicious_updates(current: Arrays, updates: Sequence[Message]) -> dict[str, str]:
-    """Return the silos whose updates are far longer than the median or point away from the others, with the reason."""
-    weighted = _has_weight(updates)
-    if weighted.sum() < 3:
-        return {}
-    products = _inner_products(current, updates)
-    norms = np.sqrt(np.diag(products))
-    typical = float(np.median(norms[weighted]))
-    large = norms > LARGE_UPDATE * typical
-    found = {}
-    for number, (update, norm) in enumerate(zip(updates, norms, strict=True)):
-        others = weighted & ~large & (np.arange(len(updates)) != number)
-        others_norm = np.sqrt(max(0.0, products[np.ix_(others, others)].sum()))
-        if typical > 0 and large[number]:
-            found[update.sender] = f"its update is {norm / typical:.0f} times as long as the median silo's"
-        elif products[number, others].sum() < MIN_COSINE * norm * others_norm:
-            found[update.sender] = "its update points away from those of the other silos"
-    return found
+def _squares_within(part: Arrays, updates: Sequence[Message]) -> tuple[int, npt.NDArray[np.float64]]:
+    """Return the length of the updates within some parameters, and their squared distances, ``(n, n)``.
+
+    If the updates do not fit into the memory for a block, distances are computed from inner products, in blocks.
+    """
+    floats = {name: array for name, array in part.items() if np.issubdtype(array.dtype, np.floating)}
+    length = sum(array.size for array in floats.values())
+    if 8 * length * len(updates) <= BLOCK_BYTES:
+        deltas = np.stack([delta_of(part, update) for update in updates])
+        found = [[float(np.square(one - other).sum()) for other in deltas] for one in deltas]
+        return deltas.shape[1], np.asarray(found)
+    size = max(1, BLOCK_BYTES // (8 * len(updates)))
+    products = np.zeros((len(updates), len(updates)))
+    for name, array in sorted(floats.items()):
+        for start in range(0, array.size, size):
+            before = array.reshape(-1)[start : start + size]
+            block = np.stack([_change(before, update, name, start) for update in updates])
+            products += block @ block.T
+    squares = np.diag(products)
+    return length, np.maximum(squares[:, None] + squares - 2.0 * products, 0.0)
 
 
-def mislabeled_silos(scores: Sequence[Message]) -> dict[str, str]:
-    """Return the silos on which the common model is hardly better than chance although it serves the others.
-
-    This detects wrong labels, which the updates do not show: an honest silo with few classes differs from the others as
-    much as a silo with random labels. Skill is the score above chance divided by its maximum, which makes silos with
-    few and with many classes comparable. Labels that are renamed consistently within a silo are not detected, because
-    similarity does not change. Silos report their own scores, so this finds mistakes but not attacks.
+def _change(before: np.ndarray, update: Message, name: str, start: int) -> Vector:
+    """Return the change of some values of a parameter; zero if the silo has no weight or does not send it.
 
     Args:
-        scores: One message per silo with its ``score`` of the common model on its held-back ``queries``, and the
-            ``chance`` level of that score.
-
-    Returns:
-        Reason by silo; empty if fewer than three silos can be judged.
-
-    Source: Chen et al., "FOCUS: Dealing with Label Quality Disparity in Federated Learning", 2020, which judges labels
-    by the common model's performance on a silo's data. Skill: Cohen, "A Coefficient of Agreement for Nominal Scales",
-    1960.
+        before: Current values.
+        update: Update of a silo.
+        name: Name of the parameter.
+        start: Position of the first value in the flattened parameter.
     """
-    judged = [m for m in scores if m.counts["queries"] >= MIN_QUERIES and m.scalars.get("chance", 1.0) <= MAX_CHANCE]
-    if len(judged) < 3:
-        return {}
-    skills = [(m.scalars["score"] - m.scalars["chance"]) / (1.0 - m.scalars["chance"]) for m in judged]
-    typical = float(np.median(skills))
-    reason = "its labels do not match the others: on its held-back items the model is hardly better than chance"
-    return {
-        message.sender: reason
-        for message, skill in zip(judged, skills, strict=True)
-        if typical >= MIN_TYPICAL_SKILL and skill < MIN_RELATIVE_SKILL * typical
-    }
-
-
-def _inner_products(current: Arrays, updates: Sequence[Message]) -> npt.NDArray[np.float64]:
-    """Return the inner products of all updates, ``(n, n)``.
-
-    They are computed in every round. Large arrays are therefore reduced to some evenly spaced values, and the results are
-    scaled up.
-    """
-    products = np.zeros((len(updates), len(updates)))
-    for name, before in current.items():
-        held = np.asarray([u.weights.get(group_of(name), 0.0) > 0 and name in u.params for u in updates])
-        if not np.issubdtype(before.dtype, np.floating) or not held.any():
-            continue
-        every = max(1, before.size // SAMPLED_VALUES)
-        start = before.ravel()[::every]
-        holders = [u for u, there in zip(updates, held, strict=True) if there]
-        deltas = np.stack([u.params[name].ravel()[::every] - start for u in holders])
-        products[np.ix_(held, held)] += every * (deltas @ deltas.T)
-    return products
+    if name not in update.params or update.weights.get(group_of(name), 0.0) <= 0:
+        return np.zeros(len(before))
+    change: Vector = part_of(update.params, name, start, start + len(before)).astype(np.float64) - before
+    return change
 
 
 def capped_average(average: Average, cap: float, current: Arrays, updates: Sequence[Message]) -> Arrays:

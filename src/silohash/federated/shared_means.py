@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.exchange.message import Message
-from silohash.types import Arrays, UserError
+from silohash.types import Arrays, ReadArrays, UserError
 
 TOLERANCE = 1e-3
 """Relative rounding error that sums in float32 may have."""
@@ -66,7 +66,7 @@ class SharedMean:
         with_ending = {name: self.counts + name.removeprefix(self.sums) for name in names}
         return {name: count if count in given else self.counts for name, count in with_ending.items()}
 
-    def values(self, message: Message) -> Arrays:
+    def values(self, message: Message) -> ReadArrays:
         """Return the message's section that holds the sums and counts."""
         return message.sums if self.section == "sums" else message.records
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from silohash.exchange.message import Message
 from silohash.local.base import MethodParams
-from silohash.types import MODALITIES, Arrays, Modality
+from silohash.types import MODALITIES, Arrays, Modality, ReadArrays
 
 
 class ReleaseParams(MethodParams):
@@ -105,9 +105,14 @@ def sum_statistics(updates: Sequence[Message]) -> Arrays:
     """Add up the additive statistics of all updates. Under secure aggregation the server sees only these sums."""
     total: Arrays = {}
     for update in updates:
-        for name, array in update.sums.items():
-            total[name] = total[name] + array if name in total else array
+        add_sums(total, update.sums)
     return total
+
+
+def add_sums(total: Arrays, sums: ReadArrays) -> None:
+    """Add named sums to a total, in place."""
+    for name, array in sums.items():
+        total[name] = total[name] + array if name in total else array
 
 
 def mean_over_modalities(values: Mapping[Modality, Tensor], has: Mapping[Modality, Tensor]) -> Tensor:

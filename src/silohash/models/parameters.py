@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from silohash.types import Arrays
+from silohash.types import Arrays, ReadArrays
 
 
 def params_of(model: nn.Module) -> Arrays:
@@ -41,7 +41,7 @@ def to_array(tensor: Tensor) -> np.ndarray:
 
 
 @torch.no_grad()
-def install(model: nn.Module, params: Arrays) -> None:
+def install(model: nn.Module, params: ReadArrays) -> None:
     """Copy named arrays into a model. Parameters that are not among the arrays keep their values.
 
     Raises:
@@ -69,7 +69,7 @@ def check_fit(model: nn.Module, params: Arrays) -> None:
             )
 
 
-def frozen_copy(model: nn.Module, params: Arrays) -> nn.Module:
+def frozen_copy(model: nn.Module, params: ReadArrays) -> nn.Module:
     """Return a copy of a model with the given parameters, in evaluation mode and without gradients."""
     twin = copy.deepcopy(model)
     install(twin, params)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from silohash.models.backbones import PublishedTower
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, UserError
+from silohash.types import MODALITIES, Modality, Outputs, PairBatch, ReadArrays, UserError
 
 Part: TypeAlias = Literal["feature", "logit", "code"]
 """Which of a model's `Outputs`."""
@@ -126,7 +126,7 @@ class Adapted(nn.Module):
         extras: what the server sends beside the parameters.
     """
 
-    def __init__(self, model: nn.Module, method: OutputAdapter, extras: Arrays) -> None:
+    def __init__(self, model: nn.Module, method: OutputAdapter, extras: ReadArrays) -> None:
         super().__init__()
         self.model = model
         self.method = method

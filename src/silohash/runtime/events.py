@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -72,6 +73,95 @@ class RoundRecord:
     uplink_bytes: int
     downlink_bytes: int
     warnings: Sequence[str] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What the record of a round needs of a silo's result.
+
+    Attributes:
+        silo: number of the silo, from 0.
+        items: number of training items.
+        loss: mean loss of the local training; may be NaN.
+        terms: mean of each term of the loss; may be NaN.
+        seconds: duration of the local training.
+        warnings: warnings about the training, as sentences.
+        uplink_bytes: size of the update.
+        rejected: the reason why the update is not used; None if it is used.
+    """
+
+    silo: int
+    items: int
+    loss: float
+    terms: Mapping[str, float]
+    seconds: float
+    warnings: Sequence[str]
+    uplink_bytes: int
+    rejected: str | None
+
+
+def record_of(
+    number: int,
+    receipts: Sequence[Receipt],
+    *,
+    names: Sequence[str],
+    before: Sequence[str] = (),
+    after: Sequence[str] = (),
+) -> RoundRecord:
+    """Return the record of a round without validation, and without its time and received bytes.
+
+    Args:
+        number: number of the round, from 0.
+        receipts: one receipt per silo that took part.
+        names: names of all silos.
+        before: warnings that precede those of the silos.
+        after: warnings that follow those of the silos.
+    """
+    means = _term_means(receipts)
+    return RoundRecord(
+        round=number,
+        seconds=0.0,
+        loss=means.pop("loss", None),
+        terms=means,
+        validation=None,
+        best=True,
+        silos=[
+            SiloRecord(
+                silo=names[receipt.silo],
+                items=receipt.items,
+                loss=receipt.loss if math.isfinite(receipt.loss) else None,
+                seconds=receipt.seconds,
+                rejected=receipt.rejected,
+            )
+            for receipt in receipts
+        ],
+        uplink_bytes=sum(receipt.uplink_bytes for receipt in receipts),
+        downlink_bytes=0,
+        warnings=[
+            *before,
+            *(f"{names[receipt.silo]}: {warning}" for receipt in receipts for warning in receipt.warnings),
+            *after,
+        ],
+    )
+
+
+def _term_means(receipts: Sequence[Receipt]) -> dict[str, float]:
+    """Return the means over silos of the loss and of each term, weighted by items.
+
+    Values that are not finite are left out.
+    """
+    terms: dict[str, list[tuple[float, int]]] = {}
+    for receipt in receipts:
+        for name, value in {**receipt.terms, "loss": receipt.loss}.items():
+            if math.isfinite(value):
+                terms.setdefault(name, []).append((value, receipt.items))
+    return {name: _mean(values) for name, values in terms.items()}
+
+
+def _mean(values: Sequence[tuple[float, int]]) -> float:
+    """Return the mean of (value, weight) pairs; NaN if the total weight is 0."""
+    total = sum(weight for _, weight in values)
+    return sum(value * weight for value, weight in values) / total if total else float("nan")
 
 
 @dataclass(frozen=True)

@@ -139,12 +139,13 @@ def prepare_run(
     return prepare(archive, silos, fitted, resolved), fitted
 
 
-def round_settings(prepared: Prepared, model: nn.Module) -> RoundSettings:
+def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = None) -> RoundSettings:
     """Return the settings of a run's rounds.
 
     Args:
         prepared: the inputs.
         model: the model that the silos train.
+        folder: folder for temporary files; by default that of the system.
     """
     config = prepared.config
     return RoundSettings(
@@ -155,6 +156,7 @@ def round_settings(prepared: Prepared, model: nn.Module) -> RoundSettings:
         seed=config.seed,
         remarks=prepared.resolved.remarks,
         buffers=buffers_of(model),
+        folder=folder,
     )
 
 
@@ -168,7 +170,7 @@ def _train(
     resolved, config = prepared.resolved, prepared.config
     recipients = [JsonLines(run.rounds_path), *observers]
     with make_runner(run.folder / INPUTS, prepared) as (runner, worker):
-        settings, state = round_settings(prepared, worker.model), first_state(run, prepared, worker)
+        settings, state = round_settings(prepared, worker.model, run.folder), first_state(run, prepared, worker)
         for observer in recipients:
             observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
         progress = ProgressReporter(recipients)
@@ -225,7 +227,7 @@ def deploy(
             SiloTask("deploy", silo, federated.broadcast(server, silo, round=number + 1), kept.get(silo, {}))
             for silo in range(len(prepared.silos))
         ]
-        personal = {result.update.sender: result.update.params for result in runner.run(tasks)}
+        personal = {result.update.sender: dict(result.update.params) for result in runner.run(tasks)}
     return TrainedModel(
         resolved=prepared.resolved,
         spec=prepared.spec,

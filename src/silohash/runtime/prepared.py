@@ -204,11 +204,11 @@ class Prepared:
     def _data(self, name: str, rows: slice, device: torch.device) -> SiloData:
         def tensor(key: str) -> torch.Tensor | None:
             """Return the silo's rows of an array, or None if the array does not exist."""
-            return torch.from_numpy(np.array(self.arrays[key][rows])).to(device) if key in self.arrays else None
+            return _tensor(self.arrays[key][rows], device) if key in self.arrays else None
 
         def whole(key: str) -> torch.Tensor | None:
             """Return a whole array, or None if the array does not exist."""
-            return torch.from_numpy(np.array(self.arrays[key])).to(device) if key in self.arrays else None
+            return _tensor(self.arrays[key], device) if key in self.arrays else None
 
         has_image, has_text = tensor("has_image"), tensor("has_text")
         assert has_image is not None  # noqa: S101  always written
@@ -247,6 +247,11 @@ class Prepared:
             arrays=arrays,
             published=read_arrays(folder / PUBLISHED)[0],
         )
+
+
+def _tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Return an array as a tensor. On the CPU it shares the memory of a writable array, and nothing may change it."""
+    return torch.from_numpy(np.require(array, requirements=("C", "W"))).to(device)
 
 
 @dataclass(frozen=True)

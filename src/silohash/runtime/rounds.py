@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-
-import numpy as np
+from functools import partial
+from pathlib import Path
 
 from silohash import seeds
 from silohash.exchange.message import Message
+from silohash.exchange.stored import Spool
+from silohash.federated.audit import UpdateAudit, mislabeled_silos
+from silohash.federated.averaging import Aggregation, unprotected
 from silohash.federated.base import FederatedMethod, ServerState
-from silohash.federated.robust import mislabeled_silos, suspicious_updates
-from silohash.federated.shared_means import SharedMean, objection
+from silohash.federated.folding import Collection, Folded, Listed
+from silohash.federated.refusal import refusal
+from silohash.federated.statistics import add_sums
 from silohash.runtime.checkpoint import RunState
-from silohash.runtime.events import Observer, ProgressReporter, RoundRecord, SiloRecord
-from silohash.runtime.runner import Runner
-from silohash.runtime.silo import SiloResult, SiloTask, TaskKind
+from silohash.runtime.events import Observer, ProgressReporter, Receipt, record_of
+from silohash.runtime.runner import Runner, Tasks
+from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.types import Arrays, UserError
+
+HELD_BYTES = 1 << 27
+"""Memory for the updates of a round. If they exceed it, they are added up as they arrive, or written to a temporary file."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,8 @@ class RoundSettings:
         seed: seed for the choice of participants.
         remarks: remarks on the whole run, which are reported in the record of the first round.
         buffers: names of the model's buffers, which a server-side optimizer leaves as averaged.
+        held_bytes: memory for the updates of a round. It changes no result.
+        folder: folder for temporary files; by default that of the system.
     """
 
     rounds: int
@@ -42,23 +51,8 @@ class RoundSettings:
     seed: int = 0
     remarks: Sequence[str] = ()
     buffers: Set[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """The outcome of the optional exchange of statistics.
-
-    Attributes:
-        results: one result per silo.
-        extras: the merged statistics; empty if there was no exchange.
-        uplink_bytes: number of bytes that the silos sent for the exchange.
-        downlink_bytes: number of bytes that the server sent for the exchange.
-    """
-
-    results: list[SiloResult]
-    extras: Arrays = field(default_factory=dict)
-    uplink_bytes: int = 0
-    downlink_bytes: int = 0
+    held_bytes: int = HELD_BYTES
+    folder: Path | None = None
 
 
 def run_rounds(
@@ -92,21 +86,10 @@ def run_rounds(
     progress = progress or ProgressReporter()
     for number in range(state.round, settings.rounds):
         started = time.perf_counter()
-        tasks = tasks_of("train", participants(settings, number), state, federated)
-        trained = list(progress.counted(runner.run(tasks), number=number, silos=len(tasks)))
-        exchange = exchange_statistics(trained, tasks, state.server, federated=federated, runner=runner)
-        results = exchange.results
-        rejected = {result.silo: refusal(result, state.server, federated.means) for result in results}
-        usable = _usable_results(results, rejected, number)
-        server = replace(state.server, extras={**state.server.extras, **exchange.extras})
-        updates, rejections = [result.update for result in usable], len(results) - len(usable)
-        server, remarks = next_server(server, updates, federated, rejected=rejections, buffers=settings.buffers)
-        state = replace(
-            state,
-            round=number + 1,
-            server=server,
-            silos={**state.silos, **{result.silo: result.kept for result in usable}},
-        )
+        silos = participants(settings, number)
+        progressed = partial(progress.counted, number=number, silos=len(silos))
+        outcome = trained(state, silos, federated=federated, runner=runner, settings=settings, progressed=progressed)
+        state = outcome.state
         scores = validation_scores(runner, federated, state, settings) if settings.validate else []
         score = mean_score(scores)
         best = score is not None and (state.best_score is None or score > state.best_score)
@@ -114,27 +97,162 @@ def run_rounds(
             state = replace(
                 state, best_score=score, best_round=number, best_server=state.server, best_silos=dict(state.silos)
             )
-        all_remarks = [*remarks.items(), *({} if federated.personalized else mislabeled_silos(scores)).items()]
-        record = _record(number, started, tasks, exchange, rejected, all_remarks, score, settings, best=best)
+        mislabeled = {} if federated.personalized else mislabeled_silos(scores)
+        record = record_of(
+            number,
+            outcome.receipts,
+            names=settings.silos,
+            before=settings.remarks if number == 0 else (),
+            after=[f"{silo}: {remark}" for found in (outcome.remarks, mislabeled) for silo, remark in found.items()],
+        )
+        record = replace(
+            record,
+            seconds=time.perf_counter() - started,
+            validation=score,
+            best=best or score is None,
+            uplink_bytes=record.uplink_bytes + outcome.uplink_bytes,
+            downlink_bytes=outcome.downlink_bytes,
+        )
         for observer in observers:
             observer.round(record)
         save(state)
     return state
 
 
-def _usable_results(results: Sequence[SiloResult], rejected: Mapping[int, str | None], number: int) -> list[SiloResult]:
-    """Return the results whose updates were not rejected.
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a round before its validation.
+
+    Attributes:
+        state: the state after the round.
+        receipts: one receipt per silo.
+        remarks: a remark on each silo whose update looks faulty, and those of the robust rule.
+        uplink_bytes: number of bytes that silos sent beside their updates.
+        downlink_bytes: number of bytes that silos received.
+    """
+
+    state: RunState
+    receipts: Sequence[Receipt]
+    remarks: Mapping[str, str]
+    uplink_bytes: int
+    downlink_bytes: int
+
+
+def trained(
+    state: RunState,
+    silos: Sequence[int],
+    *,
+    federated: FederatedMethod,
+    runner: Runner,
+    settings: RoundSettings,
+    progressed: Callable[[Iterable[SiloResult]], Iterable[SiloResult]],
+) -> Outcome:
+    """Train the silos of a round, and aggregate their updates.
+
+    Args:
+        state: the state before the round.
+        silos: numbers of the participating silos.
+        federated: the federated method.
+        runner: trains the silos.
+        settings: as for `run_rounds`.
+        progressed: yields the results of the training, and reports each of them.
 
     Raises:
         UserError: if all updates were rejected.
     """
-    usable = [result for result in results if rejected[result.silo] is None]
-    if not usable:
+    tasks = Tasks("train", silos, state, federated)
+    with Spool(settings.held_bytes, settings.folder) as spool:
+        updates = collection_of(tasks, runner, spool, settings.held_bytes)
+        exchange = StatisticsExchange(tasks, runner, spool)
+        audit = UpdateAudit(federated.origin(state.server), len(silos))
+        results = exchange.completed(progressed(runner.run(tasks)))
+        receipts, kept = received(results, tasks, audit, updates)
+        rejections = _rejections(receipts, state.round)
+        server = replace(state.server, extras={**state.server.extras, **exchange.extras})
+        server, remarks = next_server(
+            server, updates.updates(), federated, rejected=rejections, buffers=settings.buffers
+        )
+    return Outcome(
+        state=replace(state, round=state.round + 1, server=server, silos={**state.silos, **kept}),
+        receipts=receipts,
+        remarks=audit.remarks() | remarks,
+        uplink_bytes=exchange.uplink_bytes,
+        downlink_bytes=exchange.downlink_bytes + tasks.downlink_bytes,
+    )
+
+
+def collection_of(tasks: Tasks, runner: Runner, spool: Spool, held_bytes: int) -> Collection:
+    """Return the collection for the updates of a round.
+
+    If all updates do not fit into memory, they are added up as they arrive, provided that the server needs only sums and
+    every silo can announce its weights before it trains. Otherwise those that do not fit are written to disk.
+
+    Args:
+        tasks: the tasks of the round.
+        runner: asks the silos for their weights.
+        spool: stores updates.
+        held_bytes: memory for the updates.
+    """
+    federated, current = tasks.federated, tasks.state.server.params
+    size = sum(array.nbytes for array in current.values()) * len(tasks.silos)
+    sums_only = federated.uplink == "sum" and federated.aggregation == Aggregation()
+    if size <= held_bytes or not (sums_only and federated.weighs_items):
+        return Listed(spool)
+    empty = Message(kind="broadcast", sender="server", round=tasks.state.round)
+    given: dict[str, list[float]] = {}
+    for result in runner.run(SiloTask("weigh", silo, empty) for silo in tasks.silos):
+        for group, weight in result.update.weights.items():
+            given.setdefault(group, []).append(weight)
+    return Folded(current, {group: sum(weights) for group, weights in given.items()})
+
+
+def received(
+    results: Iterable[SiloResult], tasks: Tasks, audit: UpdateAudit, updates: Collection
+) -> tuple[list[Receipt], dict[int, Arrays]]:
+    """Inspect and collect the updates of a round as they arrive.
+
+    Args:
+        results: one result per silo, in silo order.
+        tasks: the tasks of the round.
+        audit: receives the updates that are not rejected.
+        updates: receives the updates that are not rejected.
+
+    Returns:
+        One receipt per silo, and what the silos keep whose updates are not rejected.
+    """
+    receipts: list[Receipt] = []
+    kept: dict[int, Arrays] = {}
+    for result in results:
+        reason = refusal(result.update, result.kept, tasks.state.server, tasks.federated.means)
+        receipts.append(_receipt(result, reason))
+        if reason is None:
+            kept[result.silo] = dict(result.kept)
+            audit.add(result.update)
+            updates.add(result.update)
+    return receipts, kept
+
+
+def _receipt(result: SiloResult, rejected: str | None) -> Receipt:
+    """Return what the record of the round needs of a result."""
+    return Receipt(
+        silo=result.silo, items=result.update.counts["items"], loss=result.loss, terms=result.terms,
+        seconds=result.seconds, warnings=result.warnings, uplink_bytes=result.update.size_bytes(), rejected=rejected,
+    )  # fmt: skip
+
+
+def _rejections(receipts: Sequence[Receipt], number: int) -> int:
+    """Return the number of rejected updates.
+
+    Raises:
+        UserError: if all updates were rejected.
+    """
+    rejections = sum(receipt.rejected is not None for receipt in receipts)
+    if rejections == len(receipts):
         raise UserError(
-            f"Round {number + 1}: all silo updates were rejected ({rejected[results[0].silo]}). "
+            f"Round {number + 1}: all silo updates were rejected ({receipts[0].rejected}). "
             "Lower train.learning_rate, or set train.clip_norm = 1.0, and train again."
         )
-    return usable
+    return rejections
 
 
 def next_server(
@@ -145,7 +263,7 @@ def next_server(
     rejected: int = 0,
     buffers: Set[str] = frozenset(),
 ) -> tuple[ServerState, dict[str, str]]:
-    """Return the next server state, and a remark on each silo whose update looks faulty.
+    """Return the next server state, and the remarks of the robust rule.
 
     If the robust rule keeps no update, the state does not change, and a remark gives the reason.
 
@@ -156,85 +274,92 @@ def next_server(
         rejected: the number of silos of the round whose updates were rejected.
         buffers: the names of the model's buffers.
     """
-    origin = federated.origin(server)
-    suspicious = suspicious_updates(origin, updates)
-    kept, remarks = federated.aggregation.screened(origin, updates, rejected)
+    kept, remarks = federated.aggregation.screened(federated.origin(server), updates, rejected)
     if not kept:
-        return server, suspicious | remarks
+        return server, remarks
     after = federated.aggregate(server, kept)
     if federated.server_optimizer is not None:
         after = federated.server_optimizer.step(server, after, buffers)
-    return after, suspicious | remarks
+    return after, remarks
 
 
-def tasks_of(kind: TaskKind, silos: Sequence[int], state: RunState, federated: FederatedMethod) -> list[SiloTask]:
-    """Return one task per silo, holding the next round's message and the state the silo kept."""
-    return [
-        SiloTask(kind, silo, federated.broadcast(state.server, silo, round=state.round), kept=state.silos.get(silo, {}))
-        for silo in silos
-    ]
+@dataclass
+class StatisticsExchange:
+    """The optional exchange of statistics: sum those of the silos, merge them, and let the silos finish their round.
 
-
-def exchange_statistics(
-    results: list[SiloResult],
-    tasks: Sequence[SiloTask],
-    server: ServerState,
-    *,
-    federated: FederatedMethod,
-    runner: Runner,
-) -> Exchange:
-    """Sum the silos' statistics, merge them, and let the silos that sent them finish their round.
-
-    Args:
-        results: results of the training, in silo order. A silo whose update is of the kind ``statistics`` waits for
-            the merged statistics. The other silos have finished.
-        tasks: the training tasks, one per result.
-        server: the server's state.
-        federated: the federated method.
+    Attributes:
+        tasks: the training tasks of the round.
         runner: finishes the round, in this process or in worker processes.
-
-    Returns:
-        One result per silo, the merged statistics, and the number of bytes transferred. Nothing is merged if no silo
-        waits.
+        spool: stores what the silos keep while they wait for the merged statistics.
+        extras: the merged statistics; empty if there was no exchange.
+        uplink_bytes: number of bytes that the silos sent for the exchange.
+        downlink_bytes: number of bytes that the server sent for the exchange.
+        waiting: numbers of the silos that wait, because their statistics are not rejected.
     """
-    sent = {task.silo: task.broadcast for task in tasks}
-    waiting, trusted = _usable_statistics(results, server, federated)
-    if not waiting:
-        return Exchange(results)
-    extras = federated.merge_statistics(server, _summed_statistics(trusted))
-    finish_tasks = [
-        SiloTask("finish", r.silo, replace(sent[r.silo], extras={**sent[r.silo].extras, **extras}), r.kept)
-        for r in waiting
-    ]
-    finished = {
-        first.silo: replace(first, update=last.update, kept=last.kept, seconds=first.seconds + last.seconds)
-        for first, last in zip(waiting, runner.run(finish_tasks), strict=True)
-    }
-    return Exchange(
-        results=[finished.get(result.silo, result) for result in results],
-        extras=extras,
-        uplink_bytes=sum(result.update.size_bytes() for result in waiting),
-        downlink_bytes=sum(array.nbytes for array in extras.values()) * len(waiting),
-    )
 
+    tasks: Tasks
+    runner: Runner
+    spool: Spool
+    extras: Arrays = field(default_factory=dict)
+    uplink_bytes: int = 0
+    downlink_bytes: int = 0
+    waiting: set[int] = field(default_factory=set)
 
-def _usable_statistics(
-    results: Sequence[SiloResult], server: ServerState, federated: FederatedMethod
-) -> tuple[list[SiloResult], list[SiloResult]]:
-    """Return the results with statistics that are not rejected, as they were sent and as the robust rule changes them."""
-    given = [result for result in results if result.update.kind == "statistics"]
-    waiting = [result for result in given if refusal(result, server, federated.means) is None]
-    updates, _ = federated.aggregation.protection([result.update for result in waiting], len(given) - len(waiting))
-    return waiting, [replace(result, update=update) for result, update in zip(waiting, updates, strict=True)]
+    def completed(self, results: Iterable[SiloResult]) -> Iterator[SiloResult]:
+        """Yield the results of a round, with the final updates of the silos that wait for merged statistics.
 
+        Args:
+            results: results of the training, in silo order. A silo whose update is of the kind ``statistics`` waits. The
+                other silos have finished. They are yielded as they arrive until a silo waits.
+        """
+        held: list[SiloResult] = []
+        for result in results:
+            if held or result.update.kind == "statistics":
+                held.append(self._held(result))
+            else:
+                yield result
+        waiting = [result for result in held if result.silo in self.waiting]
+        if waiting:
+            self._merge([result.update for result in waiting], sum(r.update.kind == "statistics" for r in held))
+        finished = iter(self.runner.run(self._finish(result) for result in waiting) if waiting else ())
+        for result in held:
+            if result.silo in self.waiting:
+                last = next(finished)
+                yield replace(result, update=last.update, kept=last.kept, seconds=result.seconds + last.seconds)
+            else:
+                yield result
 
-def _summed_statistics(results: Sequence[SiloResult]) -> Arrays:
-    """Return the sums over silos of the named arrays that the silos sent."""
-    sums: Arrays = {}
-    for result in results:
-        for name, array in result.update.sums.items():
-            sums[name] = sums[name] + array if name in sums else array
-    return sums
+    def _held(self, result: SiloResult) -> SiloResult:
+        """Store a result until the statistics are merged, and note whether its silo waits for them."""
+        if result.update.kind == "statistics" and self._refusal(result) is None:
+            self.waiting.add(result.silo)
+            self.uplink_bytes += result.update.size_bytes()
+        return replace(result, kept=self.spool.store(result.kept), update=self.spool.store_message(result.update))
+
+    def _refusal(self, result: SiloResult) -> str | None:
+        return refusal(result.update, result.kept, self.tasks.state.server, self.tasks.federated.means)
+
+    def _merge(self, messages: Sequence[Message], given: int) -> None:
+        """Sum the statistics, as the robust rule changes them, and merge them.
+
+        Args:
+            messages: statistics that were not rejected.
+            given: number of silos that sent statistics.
+        """
+        federated = self.tasks.federated
+        if federated.aggregation.protection is not unprotected:
+            messages, _ = federated.aggregation.protection(messages, given - len(messages))
+        sums: Arrays = {}
+        for message in messages:
+            add_sums(sums, message.sums)
+        self.extras = federated.merge_statistics(self.tasks.state.server, sums)
+        self.downlink_bytes = sum(array.nbytes for array in self.extras.values()) * len(messages)
+
+    def _finish(self, result: SiloResult) -> SiloTask:
+        """Return the task to finish a silo's round with the merged statistics."""
+        state = self.tasks.state
+        sent = self.tasks.federated.broadcast(state.server, result.silo, round=state.round)
+        return SiloTask("finish", result.silo, replace(sent, extras={**sent.extras, **self.extras}), result.kept)
 
 
 def participants(settings: RoundSettings, round: int) -> list[int]:  # noqa: A002  the field's word
@@ -251,45 +376,6 @@ def round_half_up(value: float) -> int:
     return math.floor(value + 0.5)
 
 
-def refusal(result: SiloResult, server: ServerState, means: Sequence[SharedMean] = ()) -> str | None:
-    """Return why an update is rejected, or None if it can be used.
-
-    All numbers must be finite, every parameter must be one of the global model and have its shape, no weight may be
-    negative, and all means must be possible.
-
-    Args:
-        result: the silo's result.
-        server: the server's state.
-        means: the means that the federated method declares.
-    """
-    return (
-        _not_finite(result.update.arrays())
-        or _misfit(result, server)
-        or _not_finite({f"its stored {name}": array for name, array in result.kept.items()})
-        or objection(result.update, means, server.extras)
-    )
-
-
-def _not_finite(arrays: Arrays) -> str | None:
-    """Return which of the arrays holds values that are not finite, or None."""
-    for name, array in arrays.items():
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            return f"{name} holds NaN or infinite values"
-    return None
-
-
-def _misfit(result: SiloResult, server: ServerState) -> str | None:
-    """Return which parameter or weight does not fit the global model, or None."""
-    for name, array in result.update.params.items():
-        if name not in server.params:
-            return f"{name} is not a parameter of the global model"
-        if array.shape != server.params[name].shape:
-            return f"{name} has shape {array.shape}, but {server.params[name].shape} in the global model"
-    if any(not math.isfinite(weight) or weight < 0 for weight in result.update.weights.values()):
-        return f"its weights are {dict(result.update.weights)}"
-    return None
-
-
 def validation_scores(
     runner: Runner, federated: FederatedMethod, state: RunState, settings: RoundSettings
 ) -> list[Message]:
@@ -298,7 +384,7 @@ def validation_scores(
     Each silo searches its own training items with its own held-back queries. It sends only the score, the score of random
     codes, and the number of queries.
     """
-    tasks = tasks_of("validate", range(len(settings.silos)), state, federated)
+    tasks = Tasks("validate", range(len(settings.silos)), state, federated)
     return [result.update for result in runner.run(tasks)]
 
 
@@ -307,66 +393,3 @@ def mean_score(scores: Sequence[Message]) -> float | None:
     counted = [(message.scalars["score"], message.counts["queries"]) for message in scores]
     total = sum(queries for _, queries in counted)
     return sum(score * queries for score, queries in counted if queries) / total if total else None
-
-
-def _record(
-    number: int,
-    started: float,
-    tasks: Sequence[SiloTask],
-    exchange: Exchange,
-    rejected: Mapping[int, str | None],
-    remarks: Sequence[tuple[str, str]],
-    score: float | None,
-    settings: RoundSettings,
-    *,
-    best: bool,
-) -> RoundRecord:
-    """Return the record of a round."""
-    results = exchange.results
-    means = _term_means(results)
-    return RoundRecord(
-        round=number,
-        seconds=time.perf_counter() - started,
-        loss=means.pop("loss", None),
-        terms=means,
-        validation=score,
-        best=best or score is None,
-        silos=[_silo_record(settings.silos[result.silo], result, rejected[result.silo]) for result in results],
-        uplink_bytes=exchange.uplink_bytes + sum(result.update.size_bytes() for result in results),
-        downlink_bytes=exchange.downlink_bytes + sum(task.broadcast.size_bytes() for task in tasks),
-        warnings=[
-            *(settings.remarks if number == 0 else ()),
-            *(f"{settings.silos[result.silo]}: {warning}" for result in results for warning in result.warnings),
-            *(f"{silo}: {remark}" for silo, remark in remarks),
-        ],
-    )
-
-
-def _silo_record(name: str, result: SiloResult, rejected: str | None) -> SiloRecord:
-    """Return one silo's part of the record of a round."""
-    return SiloRecord(
-        silo=name,
-        items=result.update.counts["items"],
-        loss=result.loss if math.isfinite(result.loss) else None,
-        seconds=result.seconds,
-        rejected=rejected,
-    )
-
-
-def _term_means(results: Sequence[SiloResult]) -> dict[str, float]:
-    """Return the means over silos of the loss and of each term, weighted by items.
-
-    Values that are not finite are left out.
-    """
-    terms: dict[str, list[tuple[float, int]]] = {}
-    for result in results:
-        for name, value in {**result.terms, "loss": result.loss}.items():
-            if math.isfinite(value):
-                terms.setdefault(name, []).append((value, result.update.counts["items"]))
-    return {name: _mean(values) for name, values in terms.items()}
-
-
-def _mean(values: Sequence[tuple[float, int]]) -> float:
-    """Return the mean of (value, weight) pairs; NaN if the total weight is 0."""
-    total = sum(weight for _, weight in values)
-    return sum(value * weight for value, weight in values) / total if total else float("nan")

@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol, get_args
 
 from silohash.exchange.message import Message
+from silohash.federated.base import FederatedMethod
+from silohash.runtime.checkpoint import RunState
 from silohash.runtime.processes import Exchange, ProcessEndedError, ProcessPool
 from silohash.runtime.silo import SiloResult, SiloTask, TaskKind
 from silohash.types import UserError
 
+TASKS_PER_PROCESS = 3
+
 TASK_KINDS: dict[str, TaskKind] = {kind: kind for kind in get_args(TaskKind)}
+
+
+@dataclass
+class Tasks:
+    """The tasks of a round, which are made one after the other, and the bytes that silos receive with them."""
+
+    kind: TaskKind
+    silos: Sequence[int]
+    state: RunState
+    federated: FederatedMethod
+    downlink_bytes: int = 0
+
+    def __iter__(self) -> Iterator[SiloTask]:
+        """Yield one task per silo, holding the next round's message and the state the silo kept."""
+        for silo in self.silos:
+            broadcast = self.federated.broadcast(self.state.server, silo, round=self.state.round)
+            self.downlink_bytes += broadcast.size_bytes()
+            yield SiloTask(self.kind, silo, broadcast, kept=self.state.silos.get(silo, {}))
 
 
 class Runner(Protocol):
     """The interface of an object that runs silo tasks."""
 
-    def run(self, tasks: Sequence[SiloTask]) -> Iterable[SiloResult]:
-        """Run tasks and yield their results in the order of the tasks.
+    def run(self, tasks: Iterable[SiloTask]) -> Iterable[SiloResult]:
+        """Run tasks and yield their results in the order of the tasks, each as soon as it can be had.
 
         The update of a ``validate`` task holds the scalar ``score`` and the count ``queries``.
         """
@@ -47,7 +71,7 @@ class InProcess:
     def __init__(self, worker: SiloWorker) -> None:
         self.worker = worker
 
-    def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
+    def run(self, tasks: Iterable[SiloTask]) -> Iterator[SiloResult]:
         """Run the tasks in order."""
         for task in tasks:
             yield self.worker.do(task)
@@ -68,19 +92,26 @@ class WorkerProcesses:
     """
 
     def __init__(self, folder: Path, workers: int) -> None:
+        self.workers = workers
         self.pool = ProcessPool([sys.executable, "-m", "silohash.runtime.worker", str(folder)], workers)
 
-    def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
+    def run(self, tasks: Iterable[SiloTask]) -> Iterator[SiloResult]:
         """Send each task to the next free worker process, and yield the results in the order of the tasks.
+
+        At most three tasks per process are under way or wait to be yielded, so that results do not pile up.
 
         Raises:
             UserError: if a worker process ends, or reports an error that the user can correct.
             RuntimeError: if a worker process reports any other error.
         """
-        futures = [self.pool.submit(partial(_exchange_task, task)) for task in tasks]
+        futures: deque[Future[SiloResult]] = deque()
         try:
-            for future in futures:
-                yield future.result()
+            for task in tasks:
+                futures.append(self.pool.submit(partial(_exchange_task, task)))
+                if len(futures) >= TASKS_PER_PROCESS * self.workers:
+                    yield futures.popleft().result()
+            while futures:
+                yield futures.popleft().result()
         finally:
             for future in futures:
                 future.cancel()

@@ -23,11 +23,12 @@ from silohash.config.sections import RunConfig, TrainConfig
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.local.base import LocalMethod, SiloData, SiloState
+from silohash.models.optimizers import OptimizerPool
 from silohash.models.parameters import install, params_of
 from silohash.models.towers import Adapted
-from silohash.types import Arrays, PairBatch, Phase, Step, Terms
+from silohash.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
 
-TaskKind = Literal["train", "finish", "validate", "deploy"]
+TaskKind = Literal["weigh", "train", "finish", "validate", "deploy"]
 
 EpochDone: TypeAlias = Callable[[int, int], None]
 """A callback that receives the number of finished epochs of a silo's round, and that of all its epochs."""
@@ -41,8 +42,9 @@ class SiloTask:
     """A request to a silo.
 
     Attributes:
-        kind: ``train`` to train for one round, ``finish`` to end a round once the statistics are merged, ``validate``
-            to score the model that the silo would deploy on its validation queries, or ``deploy`` to return that model.
+        kind: ``weigh`` to return the silo's weights without training, ``train`` to train for one round, ``finish`` to
+            end a round once the statistics are merged, ``validate`` to score the model that the silo would deploy on
+            its validation queries, or ``deploy`` to return that model.
         silo: index of the silo, starting at 0.
         broadcast: the server's message.
         kept: arrays that the silo stored in its last round.
@@ -51,7 +53,7 @@ class SiloTask:
     kind: TaskKind
     silo: int
     broadcast: Message
-    kept: Arrays = field(default_factory=dict)
+    kept: ReadArrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class SiloResult:
 
     silo: int
     update: Message
-    kept: Arrays
+    kept: ReadArrays
     loss: float
     terms: Mapping[str, float]
     seconds: float
@@ -100,6 +102,7 @@ def train_silo(
     federated: FederatedMethod,
     config: RunConfig,
     epoch_done: EpochDone = lambda epoch, epochs: None,
+    optimizers: OptimizerPool | None = None,
 ) -> SiloResult:
     """Train one silo for one round.
 
@@ -108,6 +111,7 @@ def train_silo(
         federated: the federated method.
         config: the config of the run.
         epoch_done: called after each epoch with the number of finished epochs and that of all epochs of the silo's round.
+        optimizers: optimizers to use again. By default, new ones are made.
 
     Returns:
         The update for the server and the figures of the round.
@@ -122,7 +126,8 @@ def train_silo(
         for phase in phases if len(context.data) else []:
             if phase.begin is not None:
                 phase.begin()
-            means = _run_phase(phase, context, federated, config, partial(_count_epoch, epoch_done, finished, epochs))
+            counted = partial(_count_epoch, epoch_done, finished, epochs)
+            means = _run_phase(phase, context, federated, config, counted, optimizers or OptimizerPool())
             finished += phase.epochs
             context.mean_loss = means.pop("loss", float("nan"))
         statistics = federated.silo_statistics(context)
@@ -189,13 +194,15 @@ def _run_phase(
     federated: FederatedMethod,
     config: RunConfig,
     epoch_done: Callable[[int], None],
+    pool: OptimizerPool,
 ) -> dict[str, float]:
     """Train one phase, and return the means of the loss and its terms in the last epoch."""
     settings = config.train
     model = phase.model.train()
     steps = context.local.steps(model)
     rate = learning_rate(settings, context.round, context.total_rounds)
-    optimizers = {step.name: make_optimizer(_moving(model, step), settings, rate) for step in steps}
+    make = partial(make_optimizer, settings=settings, rate=rate)
+    optimizers = {step.name: pool.optimizer(model, _moving(model, step), make, rate) for step in steps}
     auxiliary = [p for network in context.auxiliary.values() for p in network.parameters()]
     auxiliary_rate = federated.auxiliary_learning_rate or rate
     auxiliary_optimizer = torch.optim.Adam(auxiliary, lr=auxiliary_rate, fused=True) if auxiliary else None
@@ -333,12 +340,12 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
     return torch.autocast(device_type=device.type, dtype=torch.bfloat16)
 
 
-def _moving(model: nn.Module, step: Step) -> list[nn.Parameter]:
+def _moving(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:
     """Return the parameters that a step trains."""
-    return [p for name, p in model.named_parameters() if p.requires_grad and name.startswith(step.parameters)]
+    return {name: p for name, p in model.named_parameters() if p.requires_grad and name.startswith(step.parameters)}
 
 
-def silo_state(kept: Arrays, device: torch.device) -> SiloState:
+def silo_state(kept: ReadArrays, device: torch.device) -> SiloState:
     """Return the state of a silo, given the arrays that it stored."""
     return SiloState(kept={name: torch.from_numpy(np.array(array)).to(device) for name, array in kept.items()})
 

@@ -20,6 +20,7 @@ from silohash.federated.base import SiloContext
 from silohash.index.codes import pack
 from silohash.local.base import SiloData, outputs_of
 from silohash.models.backbones import install_published
+from silohash.models.optimizers import OptimizerPool
 from silohash.models.parameters import params_of
 from silohash.models.towers import Adapted
 from silohash.runtime.prepared import Prepared
@@ -51,9 +52,13 @@ class Worker:
         install_published(self.model, prepared.published)
         self.initial = params_of(self.model)
         self.data: dict[int, tuple[SiloData, SiloData]] = {}
+        self.optimizers = OptimizerPool()
 
     def do(self, task: SiloTask) -> SiloResult:
-        """Carry out a task: train a silo, finish its round, score the model that it deploys, or return that model."""
+        """Carry out a task.
+
+        Return a silo's weights, train it, finish its round, score the model that it deploys, or return that model.
+        """
         if task.silo not in self.data:
             self.data[task.silo] = self.prepared.silo(task.silo, self.device)
         train, validation = self.data[task.silo]
@@ -66,8 +71,10 @@ class Worker:
             initial=self.initial,
             validation_score=lambda: self._score(context, validation)[0],
         )
+        if task.kind == "weigh":
+            return _result(context, self._weights(context))
         if task.kind == "train":
-            return train_silo(context, self.federated, self.config, self.epoch_done)
+            return train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers)
         if task.kind == "finish":
             return finish_silo(context, self.federated, self.config)
         with seeds.torch_globally(self.config.seed, "deploy", silo=task.silo, round=task.broadcast.round):
@@ -76,6 +83,11 @@ class Worker:
             return self._validate(context, validation)
         model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
         return _result(context, model)
+
+    def _weights(self, context: SiloContext) -> Message:
+        """Return the weights that the silo will have in the round."""
+        weights = self.federated.weights(context, self.federated.shared_parameters(self.model))
+        return Message(kind="weights", sender=context.data.name, round=context.round, weights=weights)
 
     def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:
         score, chance = self._score(context, validation)

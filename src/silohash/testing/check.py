@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from silohash.types import Arrays
+from silohash.types import Arrays, ReadArrays
 
 
 class ContractError(AssertionError):
@@ -51,7 +51,7 @@ def require_finite(values: Mapping[str, object], what: str) -> None:
         require(value is not None and bool(np.isfinite(np.asarray(value)).all()), f"{what} {name} is not finite.")
 
 
-def same_arrays(first: Arrays, second: Arrays) -> bool:
+def same_arrays(first: ReadArrays, second: ReadArrays) -> bool:
     """Return whether two mappings hold the same arrays, bit for bit."""
     return set(first) == set(second) and all(
         array.dtype == second[name].dtype and array.tobytes() == second[name].tobytes() for name, array in first.items()

@@ -85,9 +85,17 @@ def _learns(local: str, name: str, held: Held, *, single: bool) -> None:
 
 
 def _is_deterministic(local: str, name: str) -> None:
-    first, again, wired = (run_loop(prepared_inputs(local, name, SIZES), wire=wire) for wire in (False, False, True))
-    for other, how in ((again, "when it is repeated"), (wired, "if messages are sent through bytes")):
-        for section in ("params", "extras"):
+    first, again, wired, folded = (
+        run_loop(prepared_inputs(local, name, SIZES), **options)
+        for options in ({}, {}, {"wire": True}, {"held_bytes": 0})
+    )
+    others = {
+        "when it is repeated": again,
+        "if messages are sent through bytes": wired,
+        "if updates are not held in memory": folded,
+    }
+    for how, other in others.items():
+        for section in ("params", "extras", "private"):
             found = first_difference(getattr(first.server, section), getattr(other.server, section))
             require(not found, f"The server's {section} {found} differ {how}.")
         require(first.silos.keys() == other.silos.keys(), f"Other silos keep a state {how}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -13,7 +13,7 @@ from silohash.models.parameters import buffers_of
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, RoundRecord
 from silohash.runtime.prepared import Prepared
-from silohash.runtime.rounds import RoundSettings, run_rounds
+from silohash.runtime.rounds import HELD_BYTES, RoundSettings, run_rounds
 from silohash.runtime.runner import InProcess, decode_result, decode_task, encode_result, encode_task
 from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.runtime.worker import Worker
@@ -25,7 +25,7 @@ class Wire:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
 
-    def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
+    def run(self, tasks: Iterable[SiloTask]) -> Iterator[SiloResult]:
         """Yield the result of each task."""
         for task in tasks:
             read = decode_task(Message.decode(encode_task(task)))
@@ -74,6 +74,7 @@ def run_loop(
     stop: int | None = None,
     fraction: float = 1.0,
     validate: bool = True,
+    held_bytes: int = HELD_BYTES,
 ) -> RunState:
     """Run the rounds of made-up silos, with one thread.
 
@@ -85,6 +86,7 @@ def run_loop(
         stop: The round before which to stop; by default all rounds are run.
         fraction: Fraction of the silos that take part in each round.
         validate: Whether each round is validated.
+        held_bytes: Memory for the updates of a round.
 
     Returns:
         The state after the last round.
@@ -94,6 +96,7 @@ def run_loop(
     settings = RoundSettings(
         rounds=stop or inputs.config.federated.rounds, silos=[name for name, _, _ in inputs.silos], fraction=fraction,
         validate=validate, seed=inputs.config.seed, remarks=inputs.resolved.remarks, buffers=buffers_of(worker.model),
+        held_bytes=held_bytes,
     )  # fmt: skip
     return run_rounds(
         state or first_state(inputs, worker), federated=inputs.resolved.federated,

@@ -61,10 +61,10 @@ def test_order_of_the_hooks() -> None:
     assert order[:3] == ["init_server", "broadcast", "init_silo"]
     assert order[3:7] == ["begin_round", "auxiliary_step", *training[::-1]]
     ends = [name for name in order if name not in {*training, "silo_update_state"}]
-    silo = ["init_silo", "begin_round", "silo_statistics"]
-    update = ["silo_update"] * 3
+    silo = ["broadcast", "init_silo", "begin_round", "silo_statistics"]
+    update = ["broadcast", "silo_update"] * 3
     assert ends == [
-        "init_server", "broadcast", *silo * 3, "merge_statistics", *update, "aggregate", "broadcast", "personalize",
+        "init_server", *silo * 3, "merge_statistics", *update, "aggregate", *["broadcast", "personalize"] * 3,
     ]  # fmt: skip
     assert [silo for name, silo in CALLS if name == "begin_round"] == [0, 1, 2]
     assert SEEN["sent_to"] == [0, 1, 2]

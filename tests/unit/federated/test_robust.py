@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 
 from silohash.exchange.message import Message
 from silohash.federated import robust
+from silohash.federated.audit import suspicious_updates
 from silohash.federated.averaging import weighted_average
 from silohash.federated.robust import (
     capped_average,
@@ -18,10 +18,8 @@ from silohash.federated.robust import (
     coordinate_median,
     delta_of,
     faulty_silos,
-    mislabeled_silos,
     multi_krum,
     robust_aggregation,
-    suspicious_updates,
     trimmed_mean,
 )
 from silohash.runtime.rounds import RoundSettings, run_rounds
@@ -177,36 +175,6 @@ def test_krum_compares_silos_in_what_both_of_them_train() -> None:
     assert len(kept) == 6
 
 
-def scored(sender: str, score: float, chance: float | None = 0.4, queries: int = 40) -> Message:
-    scalars = {"score": score} if chance is None else {"score": score, "chance": chance}
-    return Message(kind="score", sender=sender, round=0, scalars=scalars, counts={"queries": queries})
-
-
-def test_misfits_are_named_by_what_the_model_does_above_chance() -> None:
-    honest = [scored("a", 0.7), scored("b", 0.64), scored("few classes", 0.85, chance=0.7), scored("hard", 0.55)]
-    assert mislabeled_silos(honest) == {}
-    assert set(mislabeled_silos([*honest, scored("wrong", 0.45)])) == {"wrong"}
-    assert set(mislabeled_silos([*honest, scored("high and wrong", 0.72, chance=0.7)])) == {"high and wrong"}
-    assert set(mislabeled_silos([*honest, *(scored(str(n), 0.4) for n in range(3))])) == {"0", "1", "2"}
-
-
-@pytest.mark.parametrize(
-    "unjudged",
-    [scored("few", 0.4, queries=9), scored("one class", 0.9, chance=0.9), scored("only", 1.0, chance=1.0),
-     scored("none", float("nan"), float("nan"), queries=0), scored("no chance", 0.4, chance=None)],
-    ids=lambda message: message.sender,
-)  # fmt: skip
-def test_silos_whose_score_tells_too_little_are_no_misfits(unjudged: Message) -> None:
-    honest = [scored("a", 0.7), scored("b", 0.7), scored("c", 0.7)]
-    assert mislabeled_silos([*honest, unjudged]) == {}
-    assert mislabeled_silos([unjudged] * 3) == {}
-
-
-def test_no_silo_is_reported_before_something_is_learned_or_among_two() -> None:
-    assert mislabeled_silos([scored("a", 0.45), scored("b", 0.45), scored("c", 0.4)]) == {}
-    assert mislabeled_silos([scored("a", 0.9), scored("b", 0.4)]) == {}
-
-
 class Faulty:
     """A runner in which some silos add strong noise to their parameters."""
 
@@ -282,13 +250,6 @@ def test_rules_by_name_average_as_they_say() -> None:
     assert robust_aggregation("median").average is coordinate_median
 
 
-def test_suspicions_name_large_moves_and_opposite_ones() -> None:
-    updates = [update(str(n), [1, 0.1 * n, 0]) for n in range(4)]
-    assert suspicious_updates(CURRENT, updates) == {}
-    assert "49 times" in suspicious_updates(CURRENT, [*updates, update("large", [50, 0, 0])])["large"]
-    assert "away" in suspicious_updates(CURRENT, [*updates, update("other", [-1, 0, 0])])["other"]
-
-
 def test_deltas_are_differences_of_floating_arrays_in_groups_with_weight() -> None:
     given = replace(update("a", [1, 2, 3], text=(5, 7)), weights={"image": 1.0, "text": 0.0})
     assert delta_of(CURRENT, given).tolist() == [1.0, 2.0, 3.0, 0.0, 0.0]
@@ -327,44 +288,6 @@ def test_krum_scores_are_sums_over_the_nearest_silos() -> None:
     assert set(multi_krum(CURRENT, tied, share=0.2)[1]) == {"0"}
 
 
-@pytest.mark.parametrize(("length", "reported"), [(4.9, False), (5.1, True)])
-def test_updates_beyond_five_times_the_median_are_reported(length: float, reported: bool) -> None:
-    updates = [*(update(str(n), [1, 0, 0]) for n in range(4)), update("far", [length, 0, 0])]
-    assert bool(suspicious_updates(CURRENT, updates)) == reported
-
-
-@pytest.mark.parametrize(("cosine", "reported"), [(-0.15, False), (-0.25, True)])
-def test_updates_against_the_others_are_reported(cosine: float, reported: bool) -> None:
-    turned = [cosine, math.sqrt(1 - cosine**2), 0]
-    updates = [*(update(str(n), [1, 0, 0]) for n in range(4)), update("turned", turned)]
-    assert set(suspicious_updates(CURRENT, updates)) == ({"turned"} if reported else set())
-    assert suspicious_updates(CURRENT, updates[3:]) == {}
-
-
-@pytest.mark.parametrize(
-    ("score", "chance", "queries", "reported"),
-    [
-        (0.45, 0.4, 10, True),  # a skill of 0.083 where 0.5 is typical
-        (0.45, 0.4, 9, False),
-        (0.48, 0.4, 40, True),  # 0.133 is below 0.3 times 0.5
-        (0.50, 0.4, 40, False),  # 0.167 is not
-        (0.805, 0.8, 40, True),
-        (0.81, 0.81, 40, False),
-    ],
-)
-def test_silos_are_reported_below_a_share_of_the_typical_skill(
-    score: float, chance: float, queries: int, reported: bool
-) -> None:
-    honest = [scored(name, 0.7) for name in "abc"]
-    assert bool(mislabeled_silos([*honest, scored("x", score, chance=chance, queries=queries)])) == reported
-
-
-@pytest.mark.parametrize(("typical", "reported"), [(0.455, False), (0.47, True)])
-def test_nobody_is_reported_before_the_typical_skill_reaches_a_tenth(typical: float, reported: bool) -> None:
-    messages = [*(scored(name, typical) for name in "abc"), scored("x", 0.4)]
-    assert bool(mislabeled_silos(messages)) == reported
-
-
 def test_rules_pass_their_settings_on() -> None:
     updates = [update(str(n), [value] * 3) for n, value in enumerate([0, 1, 2, 30])]
     assert robust_aggregation("trimmed_mean").average(CURRENT, updates)["image.w"].tolist() == [1.5] * 3
@@ -378,24 +301,6 @@ def test_rules_pass_their_settings_on() -> None:
     heavy = [update("a", [4, 4, 4], weight=9.0), update("b", [0, 0, 0], weight=1.0)]
     assert robust_aggregation().average(CURRENT, heavy)["image.w"].tolist() == pytest.approx([3.6] * 3)
     assert robust_aggregation(weight_cap=0.6).average(CURRENT, heavy)["image.w"].tolist() == pytest.approx([2.4] * 3)
-
-
-def test_three_silos_are_enough_to_find_mislabeled_ones() -> None:
-    three = [scored("a", 0.9), scored("b", 0.9), scored("c", 0.4)]
-    assert set(mislabeled_silos(three)) == {"c"}
-    assert mislabeled_silos(three[1:]) == {}
-
-
-def test_large_arrays_are_sampled_at_even_spacing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(robust, "SAMPLED_VALUES", 2)
-    current = {"image.w": np.zeros(6, np.float32)}
-    updates = [
-        Message("update", name, 0, params={"image.w": np.asarray(values, np.float32)}, weights={"image": 1.0})
-        for name, values in (("a", [1, 9, 9, 2, 9, 9]), ("b", [3, 0, 0, 5, 0, 0]))
-    ]
-    assert robust._inner_products(current, updates).tolist() == [[15.0, 39.0], [39.0, 102.0]]
-    monkeypatch.setattr(robust, "SAMPLED_VALUES", 7)
-    assert robust._inner_products(current, updates)[0].tolist() == [5 + 4 * 81, 13.0]
 
 
 def test_krum_among_three_silos_keeps_all_of_them_if_none_may_be_faulty() -> None:
@@ -414,33 +319,8 @@ def test_squared_distances_are_scaled_to_all_groups() -> None:
     np.testing.assert_allclose(squares, expected)
 
 
-@pytest.mark.parametrize("size", [1.0, 0.1])
-def test_three_silos_are_enough_to_find_one_that_points_away(size: float) -> None:
-    updates = [update("a", [size, 0, 0]), update("b", [size, 0, 0]), update("c", [-size, 0, 0])]
-    assert set(suspicious_updates(CURRENT, updates)) == {"c"}
-    turned = [-0.25 * size, size * math.sqrt(1 - 0.25**2), 0]
-    assert set(suspicious_updates(CURRENT, [*updates[:2], update("c", turned)])) == {"c"}
-
-
-def test_nothing_is_suspicious_while_most_silos_stand_still() -> None:
-    still = [update(str(n), [0, 0, 0]) for n in range(3)]
-    assert suspicious_updates(CURRENT, [*still, update("moved", [5, 0, 0])]) == {}
-
-
 def test_an_update_of_length_zero_is_not_clipped() -> None:
     updates = [update("a", [0, 0, 0]), update("b", [0, 0, 0]), update("c", [0, 0, 3])]
     kept, remarks = clip_updates(CURRENT, updates[:2], factor=1.0)
     assert kept[0] is updates[0]
     assert remarks == {}
-
-
-@pytest.mark.parametrize(("chance", "reported"), [(0.8, True), (0.85, False)])
-def test_a_silo_in_which_nearly_everything_matches_is_not_judged(chance: float, reported: bool) -> None:
-    honest = [scored(name, 0.9) for name in "abc"]
-    assert bool(mislabeled_silos([*honest, scored("x", chance, chance=chance)])) == reported
-
-
-def test_parameters_that_a_silo_does_not_send_are_left_out_of_its_products() -> None:
-    whole, part = update("a", [1, 2, 2], text=(2, 1)), update("b", [2, 0, 1])
-    part = replace(part, params={"image.w": part.params["image.w"]})
-    assert robust._inner_products(CURRENT, [whole, part]).tolist() == [[10.0, 4.0], [4.0, 5.0]]

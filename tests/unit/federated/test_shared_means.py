@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -147,8 +147,9 @@ class Lying:
     def __init__(self, worker: Worker, faulty: int, change: Change) -> None:
         self.inner, self.faulty, self.change = InProcess(worker), faulty, change
 
-    def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
-        for task, result in zip(tasks, self.inner.run(tasks), strict=True):
+    def run(self, tasks: Iterable[SiloTask]) -> Iterator[SiloResult]:
+        for task in tasks:
+            (result,) = self.inner.run([task])
             lies = task.kind in {"train", "finish"} and result.silo < self.faulty
             update = result.update
             if lies:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.exchange.message import Message
-from silohash.runtime.rounds import RoundSettings, _summed_statistics, participants, refusal, round_half_up, run_rounds
+from silohash.federated.refusal import refusal
+from silohash.runtime.rounds import RoundSettings, participants, round_half_up, run_rounds
 from silohash.runtime.runner import InProcess
-from silohash.runtime.silo import SiloResult
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
 from tests.runs import Records, first_state, prepared, run_loop, same_arrays
@@ -122,8 +121,8 @@ def test_good_updates_are_not_refused() -> None:
     from silohash.runtime.silo import SiloTask
 
     result = worker.do(SiloTask("train", 0, inputs.resolved.federated.broadcast(server, 0, round=0)))
-    assert refusal(result, server) is None
-    assert refusal(replace(result, kept={"count": np.array([3])}), server) is None
+    assert refusal(result.update, result.kept, server) is None
+    assert refusal(result.update, {"count": np.array([3])}, server) is None
 
 
 @pytest.mark.parametrize(("fraction", "count"), [(1.0, 10), (0.5, 5), (0.25, 3), (0.24, 2), (0.01, 1), (0.95, 10)])
@@ -221,14 +220,3 @@ def test_a_round_is_recorded_before_it_is_saved() -> None:
         save=lambda state: order.append(("save", state.round - 1)),
     )  # fmt: skip
     assert order == [("record", 0), ("save", 0), ("record", 1), ("save", 1)]
-
-
-def test_statistics_are_summed_by_name() -> None:
-    def result(silo: int, **sums: list[float]) -> SiloResult:
-        message = Message(
-            kind="statistics", sender=f"silo-{silo}", round=0, sums={n: np.array(s) for n, s in sums.items()}
-        )
-        return SiloResult(silo=silo, update=message, kept={}, loss=0.0, terms={}, seconds=0.0)
-
-    merged = _summed_statistics([result(0, a=[1.0, 2.0]), result(1, a=[10.0, -5.0], b=[3.0]), result(2, b=[0.5])])
-    assert {name: array.tolist() for name, array in merged.items()} == {"a": [11.0, -3.0], "b": [3.5]}

@@ -51,6 +51,11 @@ class FedAvg(FederatedMethod):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"weighting": "examples"}}
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"weight": {"weighting": "examples"}}
 
+    @property
+    def weighs_items(self) -> bool:
+        """Whether weights are known before a silo trains: always."""
+        return True
+
     def weight(self, context: SiloContext, group: str) -> float:
         """Return the number of items with the group's modality; under ``uniform``, 1 if there are any."""
         items = super().weight(context, group)

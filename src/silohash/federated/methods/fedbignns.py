@@ -27,7 +27,7 @@ from silohash.federated.base import FederatedMethod, ServerState, SiloContext
 from silohash.federated.shared_means import SharedMean
 from silohash.local.base import MethodParams
 from silohash.models.parameters import install
-from silohash.types import Arrays, MethodCard, Phase, UserError
+from silohash.types import Arrays, MethodCard, Phase, ReadArrays, UserError
 
 CARD = MethodCard(
     key="fedbignns",
@@ -59,7 +59,7 @@ class FedBiGNNsParams(MethodParams):
     global parameters. Negative values extrapolate away from the silo's own parameters, as in the paper."""
 
 
-def interpolated(common: Arrays, own: Arrays, share: float) -> Arrays:
+def interpolated(common: ReadArrays, own: ReadArrays, share: float) -> Arrays:
     """Return ``common + share * (own - common)``. Integer arrays are those of ``common``.
 
     Source: FedBi-GNNs, equations (18) and (19) with ``share = -alpha``.
@@ -83,6 +83,11 @@ class FedBiGNNs(FederatedMethod):
         "silo_update": {},
     }
     means: ClassVar[tuple[SharedMean, ...]] = (SharedMean("scored", "scored_items", low=0.0, high=1.0),)
+
+    @property
+    def weighs_items(self) -> bool:
+        """Whether weights are known before a silo trains: under ``examples``."""
+        return bool(self.params.weighting == "examples")
 
     @property
     def needs_scores(self) -> bool:

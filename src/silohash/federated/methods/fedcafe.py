@@ -225,6 +225,11 @@ class FedCAFE(FederatedMethod):
             )
 
     @property
+    def weighs_items(self) -> bool:
+        """Whether weights are known before a silo trains: under ``examples``."""
+        return bool(self.params.weighting == "examples")
+
+    @property
     def adapts_training(self) -> bool:
         """Whether the local method is trained on enhanced outputs."""
         return bool(self.params.hash_on == "enhanced")

@@ -194,6 +194,11 @@ class FedHAP(FederatedMethod):
             vars(self)["means"] = (replace(self.means[0], most=1.0), *self.means[1:])
 
     @property
+    def weighs_items(self) -> bool:
+        """Whether weights are known before a silo trains: always."""
+        return True
+
+    @property
     def auxiliary_learning_rate(self) -> float | None:
         """Learning rate of the discriminator."""
         return float(self.params.judge_learning_rate)

@@ -32,7 +32,7 @@ from silohash.federated.second_moments import Matrix, SecondMoments, mean_deviat
 from silohash.federated.statistics import sum_statistics
 from silohash.local.base import MethodParams, outputs_of
 from silohash.models.parameters import to_array
-from silohash.types import MODALITIES, Arrays, MethodCard, Modality, Phase, UserError
+from silohash.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays, UserError
 
 CARD = MethodCard(
     key="fedridge",
@@ -166,7 +166,7 @@ class FedRidge(FederatedMethod):
         return replace(server, params=params)
 
 
-def takes_vectors(params: Arrays, modality: Modality) -> bool:
+def takes_vectors(params: ReadArrays, modality: Modality) -> bool:
     """Return whether a tower is a network with one hidden layer on vectors, rather than on pictures or word pieces."""
     weight = params.get(f"{modality}.backbone.0.weight")
     return weight is not None and weight.ndim == 2

@@ -130,8 +130,9 @@ class Separate(FederatedMethod):
     def silo_update(self, context: SiloContext) -> Message:
         """Let the method aggregate the silo's own update, keep the result, and send only the number of items."""
         alone = self._alone(context)
+        before = ServerState(dict(alone.payload.params), dict(alone.payload.extras))
         message = self.method.silo_update(alone)
-        after = self.method.aggregate(ServerState(alone.payload.params, alone.payload.extras), [message])
+        after = self.method.aggregate(before, [message])
         context.keep(MODEL, {name: torch.from_numpy(np.array(array)) for name, array in after.params.items()})
         context.keep(EXTRAS, {name: torch.from_numpy(np.array(array)) for name, array in after.extras.items()})
         return super().silo_update(context)

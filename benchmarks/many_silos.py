@@ -1,0 +1,196 @@
+"""Time and memory of rounds with many small silos: 10, 100 and 1,000 silos, and a tenth of 1,000 silos per round.
+
+    python benchmarks/many_silos.py [--silos N...] [METHOD...]
+
+The silos of 1,000 have 4 to 40 pairs each, and fewer silos share the same pairs, so that all configurations have the
+same inputs. The model has 1.8 million parameters. Silos train for one epoch per round with one thread, two rounds are
+measured after a first one, and no silo holds back items for validation. Every configuration runs in its own process.
+
+``time``    CPU time of a round per silo, relative to the method's bare training steps: the local method's stored
+            outputs, and the batches, forward passes, loss terms, backward passes and optimizer steps of the same silos
+            in a plain loop with existing optimizers.
+``memory``  peak memory of the process, relative to that with 10 silos.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from training import CONFIG, report
+
+from silohash.config.load import load_resolved
+from silohash.federated.base import FederationInfo, SiloContext
+from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.towers import Adapted
+from silohash.runtime.checkpoint import RunState
+from silohash.runtime.prepared import Prepared
+from silohash.runtime.rounds import RoundSettings, run_rounds
+from silohash.runtime.runner import InProcess
+from silohash.runtime.silo import SiloTask, make_context, make_optimizer
+from silohash.runtime.worker import Worker
+
+METHODS: dict[str, dict[str, Any]] = {
+    "fedavg": {"name": "fedavg"},
+    "fedprox": {"name": "fedprox"},
+    "fedcafe": {"name": "fedcafe", "memory": "class_mean"},
+    "fedhap": {"name": "fedhap"},
+}
+CLASSES, IMAGE_WIDTH, TEXT_WIDTH = 18, 1280, 2048
+MOST_SILOS = 1_000
+ROUNDS = 2
+TIME_GOAL, MEMORY_GOAL = 1.5, 1.3
+
+
+def main() -> None:
+    """Measure the methods on the command line; all of them by default."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", metavar="METHOD", help=f"{', '.join(METHODS)}; by default all")
+    parser.add_argument("--silos", nargs="*", type=int, default=[10, 100, 1_000], help="numbers of silos")
+    parser.add_argument("--one", nargs=3, metavar=("METHOD", "SILOS", "FRACTION"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        method, silos, fraction = options.one
+        print(json.dumps(measured(method, int(silos), float(fraction))))
+        return
+    for method in options.methods or METHODS:
+        few = in_own_process(method, 10, 1.0)
+        for silos, fraction in [*((count, 1.0) for count in options.silos), (max(options.silos), 0.1)]:
+            found = few if (silos, fraction) == (10, 1.0) else in_own_process(method, silos, fraction)
+            show(method, silos, fraction, found, few)
+
+
+def show(method: str, silos: int, fraction: float, found: dict[str, float], few: dict[str, float]) -> None:
+    """Print the time and memory of one configuration."""
+    share = "all" if fraction == 1 else f"{fraction:.0%}"
+    ratio = found["seconds"] / found["bare_seconds"]
+    report(
+        f"{method}, {silos} silos, {share} per round: {1e3 * found['seconds']:.1f} ms per silo / bare steps", ratio,
+        f"<= {TIME_GOAL}", met=ratio <= TIME_GOAL,
+    )  # fmt: skip
+    ratio = found["megabytes"] / few["megabytes"]
+    report(
+        f"{method}, {silos} silos, {share} per round: peak memory {found['megabytes']:.0f} MB / 10 silos", ratio,
+        f"<= {MEMORY_GOAL}", met=ratio <= MEMORY_GOAL,
+    )  # fmt: skip
+
+
+def in_own_process(method: str, silos: int, fraction: float) -> dict[str, float]:
+    """Return what `measured` finds in a process of its own, whose peak memory is that of this configuration."""
+    command = [sys.executable, __file__, "--one", method, str(silos), str(fraction)]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found: dict[str, float] = json.loads(answer.splitlines()[-1])
+    return found
+
+
+def measured(method: str, silos: int, fraction: float) -> dict[str, float]:
+    """Return the CPU seconds per silo of rounds and of bare training steps, and the peak memory in megabytes."""
+    torch.set_num_threads(1)
+    prepared = inputs(method, silos)
+    federated, worker = prepared.resolved.federated, Worker(prepared, torch.device("cpu"))
+    info = FederationInfo(silos=silos, classes=CLASSES, bits=prepared.config.local.bits, total_rounds=100)
+    state = RunState(round=0, server=federated.init_server(worker.model, info))
+    names = [name for name, _, _ in prepared.silos]
+    runner = InProcess(worker)
+
+    def after(state: RunState, rounds: int) -> RunState:
+        """Return the state after more rounds."""
+        settings = RoundSettings(rounds=state.round + rounds, silos=names, fraction=fraction, validate=False)
+        return run_rounds(state, federated=federated, runner=runner, settings=settings)
+
+    state = after(state, 1)
+    started = time.process_time()
+    state = after(state, ROUNDS)
+    trained = ROUNDS * max(1, round(fraction * silos))
+    seconds = (time.process_time() - started) / trained
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    bare = [plain_round(worker, state, silo) for silo in range(0, silos, max(1, silos // 100))]
+    return {"seconds": seconds, "bare_seconds": float(np.mean(bare[1:])), "megabytes": megabytes}
+
+
+def inputs(method: str, silos: int) -> Prepared:
+    """Return random inputs of the shape of coco18's features, divided among the silos."""
+    overrides = [f"federated.{key}={json.dumps(value)}" for key, value in METHODS[method].items()]
+    resolved = load_resolved(CONFIG, [*overrides, "federated.local_epochs=1"])
+    many = [4 + number * 37 // MOST_SILOS for number in range(MOST_SILOS)]
+    pairs = [sum(many[start::silos]) for start in range(silos)]
+    generator, count = np.random.default_rng(0), sum(pairs)
+    text = np.zeros((count, TEXT_WIDTH), np.float32)
+    np.put_along_axis(text, generator.integers(0, TEXT_WIDTH, (count, 8)), 0.35, axis=1)
+    arrays = {
+        "image": generator.random((count, IMAGE_WIDTH), np.float32),
+        "text": text,
+        "labels": (generator.random((count, CLASSES)) < 0.15).astype(np.float32),
+        "has_image": np.ones(count, np.bool_),
+        "has_text": np.ones(count, np.bool_),
+    }
+    hidden = resolved.config.model.hidden
+    widths = {"image": IMAGE_WIDTH, "text": TEXT_WIDTH}
+    spec = ModelSpec(
+        towers={m: TowerSpec(kind="mlp", shape=(width,), hidden=hidden) for m, width in widths.items()},
+        classes=CLASSES, class_head=resolved.federated.class_head,
+    )  # fmt: skip
+    return Prepared(resolved, spec, [(f"silo-{n}", size, 0) for n, size in enumerate(pairs)], arrays)
+
+
+def plain_round(worker: Worker, state: RunState, silo: int) -> float:
+    """Return the CPU seconds of one silo's training steps, without optimizers' creation, messages or aggregation."""
+    data, _ = worker.prepared.silo(silo, worker.device)
+    message = worker.federated.broadcast(state.server, silo, round=state.round)
+    task = SiloTask("train", silo, message, state.silos.get(silo, {}))
+    context = make_context(
+        task, worker.config, model=worker.model, local=worker.local, data=data, initial=worker.initial
+    )
+    worker.federated.begin_round(context)
+    steps, settings = worker.local.steps(worker.model), worker.config.train
+    optimizers = [
+        make_optimizer([p for n, p in worker.model.named_parameters() if n.startswith(step.parameters)], settings, 1e-3)
+        for step in steps
+    ]
+    auxiliary = [p for network in context.auxiliary.values() for p in network.parameters()]
+    judge = torch.optim.Adam(auxiliary, lr=1e-3, fused=True) if auxiliary else None
+    for optimizer in [*optimizers, *([judge] if judge else [])]:
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()  # creates the state
+        optimizer.zero_grad(set_to_none=True)
+    started = time.process_time()
+    for rows in batches(len(data), settings.batch, context):
+        batch = data.batch(rows)
+        for step, optimizer in zip(steps, optimizers, strict=True):
+            outputs = Adapted(worker.model, worker.federated, context.payload.extras)(batch, step.modalities)
+            terms = worker.local.terms(step, outputs, batch, context.state)
+            terms |= worker.federated.regularizer(context, batch, outputs)
+            advance(optimizer, terms)
+            worker.local.record(step, outputs, batch, context.state)
+            if judge is not None:
+                advance(judge, worker.federated.auxiliary_step(context, batch, outputs))
+    worker.local.end_epoch(worker.model, data, context.state)
+    return time.process_time() - started
+
+
+def batches(count: int, size: int, context: SiloContext) -> Iterator[torch.Tensor]:
+    """Yield the rows of each batch, after the local method has stored its outputs."""
+    context.local.init_state(context.model, context.data, context.state)
+    yield from torch.randperm(count).split(size)
+
+
+def advance(optimizer: torch.optim.Optimizer, terms: dict[str, tuple[float, torch.Tensor]]) -> None:
+    """Take one step on the weighted sum of terms."""
+    if terms:
+        loss = torch.stack([weight * value for weight, value in terms.values()]).sum()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()

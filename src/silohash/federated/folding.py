@@ -1,0 +1,106 @@
+"""Add up the updates of a round as they arrive, so that the server's memory does not grow with the number of silos.
+
+This is possible if the server needs only sums, and the total weight is known before the first update: a mean divides
+each weight by the total before it adds, so the result is the same as that of a list, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from silohash.exchange.message import Message
+from silohash.exchange.stored import Spool
+from silohash.federated.averaging import WeightedMean
+from silohash.federated.statistics import add_sums
+from silohash.models.towers import group_of
+from silohash.types import Arrays, ReadArrays
+
+
+class Collection(Protocol):
+    """The updates of a round, in the form that their aggregation needs."""
+
+    def add(self, update: Message) -> None:
+        """Add an update."""
+        ...
+
+    def updates(self) -> Sequence[Message]:
+        """Return what to aggregate."""
+        ...
+
+
+@dataclass
+class Listed:
+    """All updates of a round, in memory or on disk."""
+
+    spool: Spool
+    _updates: list[Message] = field(default_factory=list)
+
+    def add(self, update: Message) -> None:
+        """Store an update."""
+        self._updates.append(self.spool.store_message(update))
+
+    def updates(self) -> Sequence[Message]:
+        """Return all updates."""
+        return self._updates
+
+
+class Folded:
+    """The sum of the updates of a round: one message with their weighted mean, and their summed weights and statistics.
+
+    If the weights turn out to have another total than expected, such as when an update is rejected, the mean is scaled
+    accordingly. It then equals that of a list to rounding.
+
+    Args:
+        current: Global parameters, which define names, shapes and dtypes.
+        expected: Expected total weight of each parameter group.
+    """
+
+    def __init__(self, current: ReadArrays, expected: Mapping[str, float]) -> None:
+        totals = {name: expected.get(group_of(name), 0.0) for name in current}
+        self.mean = WeightedMean(
+            current, {name: total if 0 < total < math.inf else 1.0 for name, total in totals.items()}
+        )
+        self.weights: dict[str, list[float]] = {}
+        self.shares: dict[str, list[float]] = {}
+        self.sums: Arrays = {}
+        self.counts: dict[str, int] = {}
+        self.round = 0
+        self.number = 0
+
+    def add(self, update: Message) -> None:
+        """Add an update to the sums."""
+        self.number, self.round = self.number + 1, update.round
+        self.mean.add(update)
+        for name in update.params:
+            self.shares.setdefault(name, []).append(update.weights.get(group_of(name), 0.0))
+        for group, weight in update.weights.items():
+            self.weights.setdefault(group, []).append(weight)
+        add_sums(self.sums, update.sums)
+        for name, count in update.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+
+    def updates(self) -> Sequence[Message]:
+        """Return one message that stands for all updates; no message if there was none."""
+        if not self.number:
+            return []
+        return [
+            Message(
+                kind="update", sender="silos", round=self.round, params=self._params(), sums=self.sums,
+                weights={group: sum(weights) for group, weights in self.weights.items()}, counts=self.counts,
+            )
+        ]  # fmt: skip
+
+    def _params(self) -> Arrays:
+        """Return the weighted mean of each parameter with a positive total weight."""
+        found: Arrays = {}
+        for name, mean in self.mean.values.items():
+            total, expected = sum(self.shares.get(name, ())), self.mean.totals[name]
+            if total > 0:
+                exact = total == expected or not np.issubdtype(mean.dtype, np.floating)
+                found[name] = mean if exact else mean * mean.dtype.type(expected / total)
+        return found
