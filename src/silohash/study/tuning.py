@@ -221,7 +221,7 @@ class Tuning:
                     "trial": best.number, "trials": len(trials), "validation": best.value, "set": dict(best.params)
                 }  # fmt: skip
                 self._notify_of_ends(search, best.params)
-            elif trials:
+            elif trials and all(trial.state.is_finished() for trial in trials):
                 self.notify(f"{search.name}: every trial failed; their logs are in {self.out / FOLDER / search.name}")
         stream = io.StringIO(newline="")
         csv.writer(stream, lineterminator="\n").writerows(lines)

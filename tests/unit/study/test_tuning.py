@@ -165,6 +165,14 @@ def test_failed_trial_counts_and_is_never_the_best(tmp_path: Path) -> None:
     }
 
 
+def test_search_that_was_stopped_has_not_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = study(tmp_path)
+    with Tuning(config, config.tune, tmp_path / "out", print) as tuning:
+        tuning.job(tuning.searches[0], 0)
+        assert tuning.best() == {}
+    assert capsys.readouterr().out == ""
+
+
 def test_search_without_a_usable_trial_leaves_its_runs_out(tmp_path: Path) -> None:
     config = study(tmp_path, trials=2)
     workers = pretending(lambda job: None if "Local" in job.name else near(job))
