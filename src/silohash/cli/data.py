@@ -15,7 +15,7 @@ from silohash.visible import visible
 if TYPE_CHECKING:
     from silohash.data.archive import Archive
     from silohash.data.benchmarks.dataset import Inspection
-    from silohash.data.stamps import Stamp
+    from silohash.stamps import Stamp
 
 
 Root = Annotated[
@@ -114,7 +114,7 @@ def check(
     Exits with 2 if files are missing or differ from checksums.json.
     """
     from silohash.data.benchmarks.table import DATASETS
-    from silohash.data.stamps import silently_changed
+    from silohash.stamps import silently_changed
 
     with_digests = digest or write_checksums
     known = _forgotten(archive, root) if full else None
@@ -148,7 +148,7 @@ def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]
     from silohash.data.benchmarks.table import DATASETS
     from silohash.data.catalogue import ARCHIVES
     from silohash.data.packed.reader import data_root
-    from silohash.data.stamps import forget
+    from silohash.stamps import forget
 
     folder = Path(archive)
     if archive in DATASETS:

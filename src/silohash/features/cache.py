@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.cache import cache_folder
+from silohash.cache import cache_folder
 from silohash.files import digest_file, folder_beside, read_json, read_npy, write_json
 from silohash.locks import locked
 from silohash.types import Notify, UserError

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.cache import cache_folder
-from silohash.data.stamps import file_digests, remember
+from silohash.cache import cache_folder
 from silohash.features.base import Value
 from silohash.features.image import query_picture
 from silohash.features.onnx_session import open_session, run_session
@@ -31,6 +30,7 @@ from silohash.features.text import query_text
 from silohash.features.word_pieces import WordPieces
 from silohash.files import read_json, write_bytes, write_json
 from silohash.forms import damaged, reading
+from silohash.stamps import file_digests, remember
 from silohash.types import Arrays, Modality, UserError
 from silohash.visible import visible
 

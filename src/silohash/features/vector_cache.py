@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.cache import cache_folder
+from silohash.cache import cache_folder
 from silohash.features.cache import notify_on_standard_error
 from silohash.files import digest_arrays, read_arrays, write_arrays
 from silohash.types import Notify, UserError

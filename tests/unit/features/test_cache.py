@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from silohash.data.cache import cache_folder
+from silohash.cache import cache_folder
 from silohash.features.cache import PixelCache
 from silohash.features.image import PixelFeatures
 from silohash.locks import locked

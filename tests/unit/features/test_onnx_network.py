@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from silohash.data import stamps
+from silohash import stamps
 from silohash.encode.onnx_graph import without_weights
 from silohash.features.onnx_network import NetworkRecord, OnnxNetwork, cached_network, store_network, weights_name
 from silohash.features.preprocess import PicturePreparation

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from silohash.data.cache import cache_folder
+from silohash.cache import cache_folder
 from silohash.data.formats.matlab_sources import explaining_damage, import_h5py
 from silohash.files import digest_json, read_json, write_json
 from silohash.types import UserError

@@ -23,9 +23,9 @@ import numpy.typing as npt
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures, is_features
 from silohash.data.links import check_link
 from silohash.data.pictures.reading import GreyPictures, PackedPictures, PictureFiles, read_array
-from silohash.data.stamps import file_digests
 from silohash.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
 from silohash.forms import damaged, detail, reading
+from silohash.stamps import file_digests
 from silohash.types import Rows, UserError
 
 MANIFEST = "manifest.json"

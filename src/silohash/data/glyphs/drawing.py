@@ -18,7 +18,7 @@ import numpy.typing as npt
 import PIL
 from PIL import Image, ImageDraw, ImageFont, ImageOps, ImageStat, features
 
-from silohash.data.cache import cache_folder
+from silohash.cache import cache_folder
 from silohash.files import digest_arrays, digest_file, digest_json, read_arrays, write_arrays
 from silohash.types import Arrays, UserError
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from silohash.data.links import Boundary
 from silohash.data.pictures.reading import decode
-from silohash.data.stamps import PICTURES, read_table, table_path
 from silohash.files import digest_bytes, write_json
+from silohash.stamps import PICTURES, read_table, table_path
 from silohash.types import UserError
 
 DECODED_PIXELS = 64

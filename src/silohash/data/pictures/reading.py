@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from silohash.data.stamps import file_digests
 from silohash.files import digest_arrays, digest_bytes, digest_json, read_npy
 from silohash.forms import reading
+from silohash.stamps import file_digests
 from silohash.types import Rows, UserError
 
 RESTORE = "Restore the whole folder."

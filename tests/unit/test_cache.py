@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.data.cache import cache_folder
+from silohash.cache import cache_folder
 
 
 def test_order_of_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from silohash.data.cache import cache_folder
+from silohash.cache import cache_folder
 from silohash.files import digest_file, digest_json, read_json, write_json
 from silohash.types import UserError
 

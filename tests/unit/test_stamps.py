@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from silohash.data import stamps
+from silohash import stamps
 from silohash.data.pictures.checking import check_pictures
-from silohash.data.stamps import (
+from silohash.files import digest_bytes
+from silohash.stamps import (
     FILES,
     PICTURES,
     file_digests,
@@ -21,7 +22,6 @@ from silohash.data.stamps import (
     silently_changed,
     table_path,
 )
-from silohash.files import digest_bytes
 
 OLD = 1_700_000_000_000_000_000
 
