@@ -74,19 +74,28 @@ def test_items_with_two_equal_sides_are_those_of_one_side():
     np.testing.assert_array_equal(item_histogram(pack(signs[0]), items, relevance, 32).counts, one.counts)
 
 
-def test_an_item_that_is_left_out_is_not_counted():
+@pytest.mark.parametrize("graded", [False, True])
+def test_an_item_that_is_left_out_is_not_counted(graded):
     signs, labels, held = task()
+    labels[1][4] = labels[0][0] = 1
     queries, items = codes_of(signs, held)
     left_out = np.array([4, -1, 59, -1, 0, -1, -1])
-    whole = item_histogram(queries, items, Relevance(*labels), 24, graded=True).counts
-    found = item_histogram(queries, items, Relevance(*labels, (), left_out), 24, graded=True).counts
+    whole = item_histogram(queries, items, Relevance(*labels), 24, graded=graded).counts
+    found = item_histogram(queries, items, Relevance(*labels, (), left_out), 24, graded=graded).counts
     distances, shared = plain_distances(signs, held), labels[0].astype(int) @ labels[1].T.astype(int)
     for query, item in ((0, 4), (2, 59), (4, 0)):
-        whole[query, distances[query, item], shared[query, item]] -= 1
+        whole[query, distances[query, item], shared[query, item] if graded else min(shared[query, item], 1)] -= 1
     np.testing.assert_array_equal(found, whole)
     [ranked] = item_gains(queries, items, Relevance(*labels, (), left_out), 24, np.array([0]))
     order = [item for item in np.argsort(distances[0], kind="stable") if item != 4]
     assert ranked.tolist() == [*shared[0][order], 0]
+
+
+def test_an_item_that_is_left_out_comes_after_the_farthest():
+    queries, codes = np.array([[0]], np.uint16), np.array([[0], [255]], np.uint16)
+    items, ones = ItemCodes((codes,), (np.array([True, True]),)), np.ones((2, 1), np.uint8)
+    relevance = Relevance(ones[:1], ones, (), np.array([0]))
+    assert item_gains(queries, items, relevance, 8, np.array([0])).tolist() == [[1, 0]]
 
 
 def test_gains_keep_the_order_of_the_database_among_ties():
