@@ -22,10 +22,11 @@ from silohash.local.base import SiloData
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.runtime import experiment
 from silohash.runtime.events import Observer
-from silohash.runtime.prepared import Prepared
+from silohash.runtime.prepared import Prepared, federation_labels, label_sums
 from silohash.runtime.run import Run
 from silohash.testing.check import same_arrays as same_arrays
 from silohash.testing.inputs import loop_config as loop_config
+from silohash.testing.inputs import with_label_sums
 from silohash.testing.loop import Records as Records
 from silohash.testing.loop import first_state as first_state
 from silohash.testing.loop import run_loop as run_loop
@@ -105,7 +106,7 @@ def tiny(archive: Path, **sections: Mapping[str, Any]) -> dict[str, Any]:
         "evaluate": {"measures": ["mAP@all", "P@5"], "validation": 0.2},
     }
     for name, section in sections.items():
-        value[name] = {**value.get(name, {}), **section}
+        value[name] = {**value.get(name, {}), **section} if isinstance(section, Mapping) else section
     return value
 
 
@@ -137,6 +138,7 @@ def silo_data(
         labels=torch.from_numpy(labels).float(),
         has_image=torch.full((count,), image),
         has_text=torch.full((count,), text),
+        federation=federation_labels(label_sums([labels]), 0, torch.device("cpu")),
     )
 
 
@@ -201,9 +203,10 @@ def prepared(
     data = silo_data(total, single=single, image=image, text=text)
     arrays = {"labels": data.labels, "has_image": data.has_image, "has_text": data.has_text}
     arrays |= {name: values for name, values in (("image", data.image), ("text", data.text)) if values is not None}
-    return Prepared(
+    inputs = Prepared(
         resolved=resolved,
         spec=replace(model_spec(image=image, text=text), class_head=resolved.federated.class_head),
         silos=[(f"silo-{number}", size, validation) for number, size in enumerate(sizes)],
         arrays={name: array.numpy() for name, array in arrays.items()},
     )
+    return with_label_sums(inputs)

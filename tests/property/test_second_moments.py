@@ -67,9 +67,9 @@ def test_sums_over_silos_are_those_of_the_pooled_items(case: Case) -> None:
     found = total_of(case, np.arange(len(case.holds)))
     for name in vars(pooled):
         assert close(getattr(found, name), getattr(pooled, name), 1e-12), name
-    expected = ridge_weights(pooled, 0.3)
+    expected = ridge_weights(pooled, penalties=[0.3])
     if np.ptp(case.vectors[rows], axis=0).any():
-        assert close(ridge_weights(found, 0.3), expected, 1e-5)
+        assert close(ridge_weights(found, penalties=[0.3]), expected, 1e-5)
 
 
 @settings(max_examples=50, deadline=None)

@@ -43,12 +43,14 @@ class FederationInfo:
         classes: Number of classes; 0 without labels.
         bits: Code length in bits.
         total_rounds: Number of rounds.
+        seed: Seed of the run, for constants that server and silos derive without data, such as the codes of classes.
     """
 
     silos: int
     classes: int
     bits: int
     total_rounds: int
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -376,6 +378,14 @@ class FederatedMethod:
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Hook 11, server: return the next state. Parameters for which no silo had data stay unchanged."""
         return replace(server, params={**server.params, **self.aggregation.average(server.params, updates)})
+
+    def is_final(self, server: ServerState) -> bool:
+        """Return whether this state is deployed even if an earlier round has a higher validation score.
+
+        Each silo ranks its validation queries against its own items. The score therefore cannot show how well the codes
+        separate classes that different silos hold. A method whose last step improves this may return True.
+        """
+        return False
 
     def personalize(self, context: SiloContext) -> None:
         """Hook 12, silo: turn ``context.model`` into the model that the silo deploys."""

@@ -317,6 +317,11 @@ class Compose(FederatedMethod):
             private={**shared, **prefixed({label: state.private for label, state in states.items()})},
         )
 
+    def is_final(self, server: ServerState) -> bool:
+        """Return whether this state is final for the member that decides how the server averages."""
+        label = self.deciders.get("aggregate")
+        return label is not None and self.members[label].is_final(server_of(server, label))
+
     def personalize(self, context: SiloContext) -> None:
         """Build the model that a silo deploys, by the member that decides it."""
         self._decided("personalize", context)

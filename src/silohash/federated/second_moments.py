@@ -9,7 +9,7 @@ exactly its vectors. The server should see them only as totals over the silos.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,12 @@ Matrix = npt.NDArray[np.float64]
 
 BLOCK_ROWS = 4096
 """Number of rows that are converted to float64 at a time."""
+
+PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Ridge penalties among which generalized cross-validation chooses.
+
+Features that were trained on the same items fit the labels of these items better than those of other items. The
+cross-validation cannot see this from the sums, and would choose too small a penalty. The smallest one limits the error."""
 
 
 @dataclass(frozen=True)
@@ -115,25 +121,75 @@ def second_moments(vectors: np.ndarray, labels: np.ndarray) -> SecondMoments:
     )
 
 
-def ridge_weights(moments: SecondMoments, penalty: float) -> Matrix:
+def ridge_weights(
+    moments: SecondMoments, blocks: Sequence[int] = (), *, penalties: Sequence[float] = PENALTIES
+) -> Matrix:
     """Return the weights of the ridge regression from centered vectors to centered labels.
 
-    W = (S + penalty tr(S)/D I)^-1 B, where S is the scatter and B the centered cross-products.
+    W = (S + Lambda)^-1 B, where S is the scatter and B holds the centered cross-products. Lambda is a diagonal matrix with
+    one value per block of dimensions: the penalty times the mean of the block's diagonal in S. The fitted scores therefore
+    do not depend on the scale of a block. If several penalties are given, the one with the smallest error by generalized
+    cross-validation is used. The error is computed from the sums alone.
 
     Args:
         moments: Sums over all items.
-        penalty: Ridge penalty as a multiple of the mean variance of the vectors' dimensions, greater than 0.
+        blocks: Number of dimensions of each block, in order. By default, all dimensions are one block.
+        penalties: Penalties to choose from, greater than 0. Of equally good ones, the first is used.
 
     Returns:
-        ``(D, C)`` float64; zero if all vectors are equal.
+        ``(D, C)`` float64; zero for dimensions of a block in which all vectors are equal.
 
-    Source: Hoerl and Kennard, "Ridge Regression: Biased Estimation for Nonorthogonal Problems", Technometrics 1970.
+    Source: Hoerl and Kennard, "Ridge Regression: Biased Estimation for Nonorthogonal Problems", Technometrics 1970;
+    Golub, Heath and Wahba, "Generalized Cross-Validation as a Method for Choosing a Good Ridge Parameter", Technometrics
+    1979.
     """
     scatter, cross = moments.scatter(), moments.centered_cross_products()
-    strength = penalty * float(np.trace(scatter)) / len(scatter)
-    if strength <= 0.0:
-        return np.zeros_like(cross)
-    return np.asarray(np.linalg.solve(scatter + strength * np.eye(len(scatter)), cross))
+    scales = _block_scales(np.diag(scatter), blocks or (len(scatter),))
+    values, vectors = np.linalg.eigh(scatter * np.outer(scales, scales))
+    values = np.maximum(values, 0.0)
+    rotated = vectors.T @ (cross * scales[:, None])
+    if len(penalties) > 1:
+        label_squares = float((moments.label_sum - moments.label_sum**2 / max(float(moments.count), 1.0)).sum())
+        errors = [cross_validation_error(values, rotated, label_squares, float(moments.count), p) for p in penalties]
+        penalties = [penalties[int(np.argmin(errors))]]
+    return np.asarray(scales[:, None] * (vectors @ (rotated / (values + penalties[0])[:, None])))
+
+
+def _block_scales(squares: Matrix, blocks: Sequence[int]) -> Matrix:
+    """Return the factors that give every block a mean diagonal of 1, ``(D,)``; 0 where all vectors of a block are equal.
+
+    Args:
+        squares: ``(D,)``, diagonal of the scatter.
+        blocks: Number of dimensions of each block, in order; may be 0.
+    """
+    means = [block.mean() if len(block) else 0.0 for block in np.split(squares, np.cumsum(blocks)[:-1])]
+    return np.repeat([mean**-0.5 if mean > 0.0 else 0.0 for mean in means], blocks)
+
+
+def cross_validation_error(
+    values: Matrix, rotated: Matrix, label_squares: float, count: float, penalty: float
+) -> float:
+    """Return the error of a ridge regression by generalized cross-validation, up to a constant factor.
+
+    It is RSS / (n - df)^2, where RSS is the sum of squared residuals, and df = 1 + sum of values / (values + penalty) is
+    the number of effective parameters, including the mean.
+
+    Args:
+        values: ``(D,)``, eigenvalues of the scatter, at least 0.
+        rotated: ``(D, C)``, cross-products in the basis of the eigenvectors.
+        label_squares: Sum of the squared centered labels.
+        count: Number of items n.
+        penalty: Ridge penalty, greater than 0.
+
+    Returns:
+        The error; infinite if there are no more items than effective parameters.
+
+    Source: Golub, Heath and Wahba, equation (1.4).
+    """
+    squares = (rotated**2).sum(1)
+    residual = label_squares - float((squares * (values + 2.0 * penalty) / (values + penalty) ** 2).sum())
+    free = count - 1.0 - float((values / (values + penalty)).sum())
+    return residual / free**2 if free > 0.0 else np.inf
 
 
 def mean_deviation(moments: SecondMoments, projection: Matrix) -> float:

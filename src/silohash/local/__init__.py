@@ -8,5 +8,6 @@ LOCAL_METHODS = Registry(
     table={
         "triplet": "silohash.local.supervised.triplet:Triplet",
         "dcmh": "silohash.local.supervised.dcmh:DCMH",
+        "centerap": "silohash.local.supervised.centerap:CenterAP",
     },
 )

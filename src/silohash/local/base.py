@@ -27,6 +27,23 @@ class MethodParams(BaseModel):
 
 
 @dataclass(frozen=True)
+class FederationLabels:
+    """Constants that every silo receives before the first round: sums of what each silo counts in its labels.
+
+    Attributes:
+        items: Number of training items of all silos.
+        counts: ``(C,)`` float32, number of training items per label.
+        exclusive: Whether every training item has at most one label.
+        seed: Seed of the run, for constants that every silo derives without data, such as the codes of classes.
+    """
+
+    items: int
+    counts: Tensor
+    exclusive: bool
+    seed: int
+
+
+@dataclass(frozen=True)
 class SiloData:
     """The training pairs of one silo, as tensors on its device.
 
@@ -39,6 +56,7 @@ class SiloData:
         has_text: ``(n,)`` bool.
         pixel_mean: ``(c, 1, 1)``, subtracted from uint8 pixels (0 to 255).
         pixel_deviation: ``(c, 1, 1)``, by which the centered pixels are divided.
+        federation: Counts of the labels of all silos, or None without labels.
     """
 
     name: str
@@ -49,6 +67,7 @@ class SiloData:
     has_text: Tensor
     pixel_mean: Tensor | None = None
     pixel_deviation: Tensor | None = None
+    federation: FederationLabels | None = None
 
     def __len__(self) -> int:
         """Return the number of pairs."""

@@ -134,6 +134,11 @@ class Adapted(nn.Module):
         self.extras = {name: torch.from_numpy(np.array(array)).to(device) for name, array in extras.items()}
 
     @property
+    def bits(self) -> int:
+        """The code length of the model, in bits."""
+        return self.model.bits  # type: ignore[return-value]
+
+    @property
     def modalities(self) -> tuple[Modality, ...]:
         """The modalities of the model."""
         return self.model.modalities  # type: ignore[return-value]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from silohash.federated.base import ServerState
@@ -34,7 +34,8 @@ class RunState:
         round: number of completed rounds.
         server: the server's state.
         silos: the state that each silo keeps, by silo number.
-        best_score: the highest validation score so far; None without validation.
+        best_score: the highest validation score so far, or that of a final state (`FederatedMethod.is_final`); None
+            without validation.
         best_round: the round with that score; -1 without validation.
         best_server: the server's state after that round.
         best_silos: the silos' state after that round.
@@ -56,6 +57,19 @@ class RunState:
         if self.best_server is None:
             return self.server, self.silos, self.round - 1
         return self.best_server, self.best_silos, self.best_round
+
+    def with_score(self, score: float | None, *, final: bool = False) -> RunState:
+        """Return the state with the last round as the best one, if its score is the highest so far or if it is final.
+
+        Args:
+            score: the validation score of the last round; None without validation.
+            final: whether the round is deployed even if an earlier round has a higher score.
+        """
+        if score is None or not (final or self.best_score is None or score > self.best_score):
+            return self
+        return replace(
+            self, best_score=score, best_round=self.round - 1, best_server=self.server, best_silos=dict(self.silos)
+        )
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ class RoundRecord:
         loss: mean over silos, weighted by their numbers of items; None if no silo reports a finite loss.
         terms: the same mean for each term of the loss.
         validation: mean score on the silos' validation queries after the round; None without validation.
-        best: whether no earlier round has a higher score; True without validation.
+        best: whether the model of the round is the best so far, by its score or because it is final; True without
+            validation.
         silos: one record per silo that took part.
         uplink_bytes: bytes that all silos sent.
         downlink_bytes: bytes that all silos received.

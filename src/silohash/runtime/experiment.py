@@ -209,7 +209,7 @@ def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
         return load_checkpoint(run.checkpoint, config.digest(), config.located_digest())
     info = FederationInfo(
         silos=len(prepared.silos), classes=prepared.spec.classes, bits=config.local.bits,
-        total_rounds=config.federated.rounds,
+        total_rounds=config.federated.rounds, seed=config.seed,
     )  # fmt: skip
     with seeds.torch_globally(config.seed, "server"):
         return RunState(round=0, server=prepared.resolved.federated.init_server(worker.model, info))

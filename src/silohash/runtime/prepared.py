@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from silohash.files import (
     write_json,
     write_text,
 )
-from silohash.local.base import SiloData
+from silohash.local.base import FederationLabels, SiloData
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.partitions.base import Partition
@@ -177,7 +177,7 @@ class Prepared:
             to several silos.
         arrays: ``image``, ``text``, ``labels``, ``has_image`` and ``has_text``, each with the training rows of silo 0,
             its validation rows, the training rows of silo 1, and so on. If images are given as pixels, also
-            ``pixel_mean`` and ``pixel_deviation``.
+            ``pixel_mean`` and ``pixel_deviation``. With labels, also the sums of `label_sums`.
         published: the initial weights of towers that are published networks, under ``modality/name``.
     """
 
@@ -222,6 +222,7 @@ class Prepared:
             has_text=has_text,
             pixel_mean=whole("pixel_mean"),
             pixel_deviation=whole("pixel_deviation"),
+            federation=federation_labels(self.arrays, self.config.seed, device),
         )
 
     def save(self, folder: Path) -> None:
@@ -285,6 +286,7 @@ def prepare(
     arrays.update(pixel_statistics(featurisers))
     if archive.labels is not None:
         arrays["labels"] = archive.labels[rows].astype(np.float32)
+        arrays.update(label_sums([archive.labels[silo.train] for silo in silos]))
     spec = ModelSpec(
         towers={m: tower_spec(m, featuriser, resolved.config.model) for m, featuriser in featurisers.items()},
         classes=len(archive.label_names),
@@ -299,6 +301,39 @@ def prepare(
         arrays=arrays,
         published=published_weights(spec.towers),
     )
+
+
+def label_sums(labels: Iterable[np.ndarray]) -> Arrays:
+    """Return the sums over silos of what each counts in the labels of its training items.
+
+    Args:
+        labels: ``(n, C)`` per silo, 0 or 1. At least one silo; ``n`` may be 0.
+
+    Returns:
+        ``label_counts`` ``(C,)`` int64, the number of items per label, and ``label_items`` ``(2,)`` int64, the number of
+        items and of those with several labels.
+    """
+    silos = [values.astype(np.int64) for values in labels]
+    items = [(len(values), np.count_nonzero(values.sum(1) > 1)) for values in silos]
+    return {
+        "label_counts": np.sum([values.sum(0) for values in silos], axis=0),
+        "label_items": np.sum(np.asarray(items, np.int64), axis=0),
+    }
+
+
+def federation_labels(sums: Arrays, seed: int, device: torch.device) -> FederationLabels | None:
+    """Return the constants that silos derive from the sums of `label_sums`, or None without labels.
+
+    Args:
+        sums: The sums; may hold other arrays as well.
+        seed: Seed of the run.
+        device: Device of the counts.
+    """
+    if "label_counts" not in sums:
+        return None
+    items, several = (int(count) for count in sums["label_items"])
+    counts = torch.from_numpy(sums["label_counts"].astype(np.float32)).to(device)
+    return FederationLabels(items=items, counts=counts, exclusive=several == 0, seed=seed)
 
 
 def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays) -> tuple[str, ...]:

@@ -92,11 +92,7 @@ def run_rounds(
         state = outcome.state
         scores = validation_scores(runner, federated, state, settings) if settings.validate else []
         score = mean_score(scores)
-        best = score is not None and (state.best_score is None or score > state.best_score)
-        if best:
-            state = replace(
-                state, best_score=score, best_round=number, best_server=state.server, best_silos=dict(state.silos)
-            )
+        state = state.with_score(score, final=federated.is_final(state.server))
         mislabeled = {} if federated.personalized else mislabeled_silos(scores)
         record = record_of(
             number,
@@ -109,7 +105,7 @@ def run_rounds(
             record,
             seconds=time.perf_counter() - started,
             validation=score,
-            best=best or score is None,
+            best=score is None or state.best_round == number,
             uplink_bytes=record.uplink_bytes + outcome.uplink_bytes,
             downlink_bytes=outcome.downlink_bytes,
         )

@@ -15,7 +15,7 @@ from silohash.config.load import load_resolved
 from silohash.config.sections import DataConfig, FederatedConfig, RunConfig, TrainConfig
 from silohash.local.base import SiloData
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.runtime.prepared import Prepared
+from silohash.runtime.prepared import Prepared, federation_labels, label_sums
 from silohash.types import Arrays
 
 BITS = 16
@@ -60,7 +60,7 @@ def views_of(labels: npt.NDArray[np.uint8], modality: str) -> npt.NDArray[np.flo
 
 
 def silo_data(count: int, *, single: bool = False, held: Held = BOTH) -> SiloData:
-    """Return the pairs of a silo."""
+    """Return the pairs of a silo, which is the only silo of its federation."""
     labels = labels_of(count, single=single)
     return SiloData(
         name="silo",
@@ -69,6 +69,7 @@ def silo_data(count: int, *, single: bool = False, held: Held = BOTH) -> SiloDat
         labels=torch.from_numpy(labels).float(),
         has_image=torch.full((count,), held.image),
         has_text=torch.full((count,), held.text),
+        federation=federation_labels(label_sums([labels]), 0, torch.device("cpu")),
     )
 
 
@@ -125,12 +126,21 @@ def prepared_inputs(
     data = silo_data(sum(sizes) + validation * len(sizes), single=single, held=held)
     tensors = {"labels": data.labels, "has_image": data.has_image, "has_text": data.has_text}
     tensors |= {"image": data.image, "text": data.text}
-    return Prepared(
+    inputs = Prepared(
         resolved=resolved,
         spec=replace(model_spec(held=held), class_head=resolved.federated.class_head),
         silos=[(f"silo-{number}", size, validation) for number, size in enumerate(sizes)],
         arrays={name: tensor.numpy() for name, tensor in tensors.items() if tensor is not None},
     )
+    return with_label_sums(inputs)
+
+
+def with_label_sums(inputs: Prepared) -> Prepared:
+    """Return the inputs with the sums of `label_sums` over the training items of their silos."""
+    ends = np.cumsum([train + validation for _, train, validation in inputs.silos])
+    parts = [inputs.arrays["labels"][end - train - held : end - held]
+             for end, (_, train, held) in zip(ends, inputs.silos, strict=True)]  # fmt: skip
+    return replace(inputs, arrays={**inputs.arrays, **label_sums(parts)})
 
 
 def without(inputs: Prepared, case: str) -> Prepared:
@@ -144,4 +154,4 @@ def without(inputs: Prepared, case: str) -> Prepared:
     elif case in {"pictures", "texts"}:
         modality = "image" if case == "pictures" else "text"
         arrays[f"has_{modality}"][first], arrays[modality][first] = False, 0
-    return replace(inputs, arrays=arrays)
+    return with_label_sums(replace(inputs, arrays=arrays))

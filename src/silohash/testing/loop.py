@@ -60,7 +60,7 @@ def first_state(inputs: Prepared, worker: Worker) -> RunState:
     """Return the state before the first round."""
     info = FederationInfo(
         silos=len(inputs.silos), classes=inputs.spec.classes, bits=inputs.config.local.bits,
-        total_rounds=inputs.config.federated.rounds,
+        total_rounds=inputs.config.federated.rounds, seed=inputs.config.seed,
     )  # fmt: skip
     with seeds.torch_globally(inputs.config.seed, "server"):
         return RunState(round=0, server=inputs.resolved.federated.init_server(worker.model, info))

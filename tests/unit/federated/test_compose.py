@@ -17,7 +17,7 @@ from silohash.encode.weights import Weights
 from silohash.exchange.message import Message
 from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederatedMethod, ServerState, SiloContext, entries_under
-from silohash.federated.compose import Compose, label_members
+from silohash.federated.compose import Compose, ComposeParams, label_members
 from silohash.federated.methods.fedproc import FedProc
 from silohash.federated.methods.moon import MOON
 from silohash.models.towers import hash_layers
@@ -39,9 +39,9 @@ from tests.unit.federated.compositions import CAFE, GLYPHS, HAP, PROC, error_of,
 from tests.unit.federated.everything import CALLS, SEEN
 
 
-def composed(*methods: dict[str, Any], sizes=(30, 20, 10), **federated: Any):
+def composed(*methods: dict[str, Any], sizes=(30, 20, 10), single: bool = False, **federated: Any):
     return prepared(
-        sizes, federated={"name": "compose", "rounds": 3, "methods": list(methods), **federated},
+        sizes, single=single, federated={"name": "compose", "rounds": 3, "methods": list(methods), **federated},
         train={"learning_rate": 0.01},
     )  # fmt: skip
 
@@ -312,3 +312,14 @@ def test_the_memory_of_a_member_is_part_of_the_encoder(tmp_path: Path) -> None:
     words = model.encoder().codes(run.archive, rows, "image").words ^ model.encoder().encode(caption, "text").words
     assert list(hits.distances) == np.sort(np.bitwise_count(words).sum(axis=1))[:5].tolist()
     assert not hits.missing_silos
+
+
+def test_the_member_that_decides_the_average_says_whether_a_state_is_final() -> None:
+    ridge = {"name": "fedridge", "reveal_items": True}
+    method = Compose(ComposeParams(methods=({"name": "moon"}, ridge)))
+    for final in (False, True):
+        server = ServerState(params={}, private={"fedridge/final": np.asarray(final)})
+        assert method.is_final(server) is final
+    assert not Compose(ComposeParams(methods=({"name": "moon"},))).is_final(ServerState(params={}))
+    state, _ = ended({"name": "moon"}, ridge, single=True)
+    assert (state.best_round, state.best_score is None) == (2, False)

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from silohash.federated import second_moments as module
-from silohash.federated.second_moments import SecondMoments, mean_deviation, ridge_weights, second_moments
+from silohash.federated.second_moments import (
+    PENALTIES,
+    SecondMoments,
+    cross_validation_error,
+    mean_deviation,
+    ridge_weights,
+    second_moments,
+)
 
 VECTORS = np.asarray([[1.0, 2.0], [0.0, -1.0], [3.0, 0.5]], np.float32)
 LABELS = np.asarray([[1, 0, 1], [0, 0, 0], [0, 1, 0]], np.float32)
@@ -71,7 +78,8 @@ def test_an_empty_silo_sends_zeros() -> None:
     assert not any(array.any() for array in found.to_sums("image").values())
     assert not found.mean().any()
     assert not found.label_shares().any()
-    assert not ridge_weights(found, 0.3).any()
+    assert not ridge_weights(found).any()
+    assert not ridge_weights(found, (3, 1), penalties=[0.3]).any()
     assert mean_deviation(found, np.ones((4, 3))) == 0.0
 
 
@@ -100,11 +108,96 @@ def test_ridge_regression_is_least_squares_with_added_rows(penalty: float) -> No
     strength = penalty * (x**2).sum() / 5
     rows = np.concatenate([x, np.sqrt(strength) * np.eye(5)]), np.concatenate([y, np.zeros((5, 3))])
     expected = np.linalg.lstsq(*rows, rcond=None)[0]
-    np.testing.assert_allclose(ridge_weights(second_moments(vectors, labels), penalty), expected, rtol=1e-7, atol=1e-9)
+    found = ridge_weights(second_moments(vectors, labels), penalties=[penalty])
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
+
+
+def test_each_block_has_its_own_penalty_by_its_mean_scatter() -> None:
+    vectors, labels = items(30, 5, 3)
+    x, y = vectors.astype(np.float64) * [1.0, 2.0, 10.0, 20.0, 30.0], labels.astype(np.float64)
+    x, y = x - x.mean(0), y - y.mean(0)
+    diagonal = np.repeat([0.3 * (x[:, :2] ** 2).sum() / 2, 0.3 * (x[:, 2:] ** 2).sum() / 3], (2, 3))
+    expected = np.linalg.solve(x.T @ x + np.diag(diagonal), x.T @ y)
+    found = ridge_weights(second_moments(x, labels), (2, 3), penalties=[0.3])
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("penalties", [(0.3,), PENALTIES])
+def test_the_scale_of_a_block_does_not_matter(penalties: tuple[float, ...]) -> None:
+    vectors, labels = items(30, 5, 3)
+    x = vectors.astype(np.float64)
+    first = x @ ridge_weights(second_moments(x, labels), (2, 3), penalties=penalties)
+    scaled = x * [1.0, 1.0, 1e3, 1e3, 1e3]
+    second = scaled @ ridge_weights(second_moments(scaled, labels), (2, 3), penalties=penalties)
+    np.testing.assert_allclose(second, first, rtol=1e-7, atol=1e-9)
+    alone = scaled @ ridge_weights(second_moments(scaled, labels), penalties=penalties)
+    assert np.abs(alone - first).max() > 1e-3
+
+
+@pytest.mark.parametrize("blocks", [(5, 0), (0, 5)])
+def test_empty_blocks_change_nothing(blocks: tuple[int, ...]) -> None:
+    moments = second_moments(*items(30, 5, 3))
+    assert np.array_equal(ridge_weights(moments, blocks), ridge_weights(moments))
+
+
+def test_a_block_of_equal_vectors_has_no_weights() -> None:
+    vectors, labels = items(30, 5, 3)
+    vectors[:, 3:] = 2.0
+    found = ridge_weights(second_moments(vectors, labels), (3, 2), penalties=[0.3])
+    assert not found[3:].any()
+    expected = ridge_weights(second_moments(vectors[:, :3], labels), penalties=[0.3])
+    np.testing.assert_allclose(found[:3], expected, rtol=1e-7)
+
+
+def dense_error(x: np.ndarray, y: np.ndarray, penalty: float) -> float:
+    """Return RSS / (n - df)^2 of a ridge regression with a mean, by its hat matrix."""
+    count, width = x.shape
+    centered = x - x.mean(0)
+    scatter = centered.T @ centered
+    strength = penalty * np.trace(scatter) / width
+    hat = centered @ np.linalg.inv(scatter + strength * np.eye(width)) @ centered.T + np.full((count, count), 1 / count)
+    residuals = y - hat @ y
+    return float((residuals**2).sum() / (count - np.trace(hat)) ** 2)
+
+
+def error_of(vectors: np.ndarray, labels: np.ndarray, penalty: float) -> float:
+    """Return `cross_validation_error` for vectors in one block."""
+    moments = second_moments(vectors, labels)
+    scale = np.trace(moments.scatter()) / vectors.shape[1]
+    values, basis = np.linalg.eigh(moments.scatter() / scale)
+    rotated = basis.T @ moments.centered_cross_products() / scale**0.5
+    centered = labels - labels.mean(0)
+    return cross_validation_error(values, rotated, float((centered**2).sum()), len(vectors), penalty)
+
+
+@pytest.mark.parametrize("penalty", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize(("count", "width"), [(30, 5), (8, 12)])
+def test_error_is_generalized_cross_validation(count: int, width: int, penalty: float) -> None:
+    vectors, labels = (values.astype(np.float64) for values in items(count, width, 3))
+    assert error_of(vectors, labels, penalty) == pytest.approx(dense_error(vectors, labels, penalty), rel=1e-9)
+
+
+def test_no_more_items_than_parameters_have_an_infinite_error() -> None:
+    assert cross_validation_error(np.ones(3), np.ones((3, 2)), 9.0, 1.0, 0.3) == np.inf
+    assert cross_validation_error(np.zeros(3), np.zeros((3, 2)), 1.0, 1.0, 0.3) == np.inf
+    assert cross_validation_error(np.zeros(3), np.zeros((3, 2)), 1.0, 3.0, 0.3) == 0.25
+
+
+@pytest.mark.parametrize("noise", [0.01, 1.0, 30.0])
+def test_the_penalty_with_the_smallest_error_is_chosen(noise: float) -> None:
+    generator = np.random.default_rng(3)
+    vectors = generator.normal(size=(40, 20)) * np.linspace(0.2, 2, 20)
+    labels = (vectors[:, :3] + noise * generator.normal(size=(40, 3)) > 0).astype(np.float64)
+    errors = [dense_error(vectors, labels, penalty) for penalty in PENALTIES]
+    best = PENALTIES[int(np.argmin(errors))]
+    moments = second_moments(vectors, labels)
+    assert np.array_equal(ridge_weights(moments), ridge_weights(moments, penalties=[best]))
+    assert not np.array_equal(ridge_weights(moments), ridge_weights(moments, penalties=[2 * best]))
+    assert best == {0.01: 0.1, 30.0: 10.0}.get(noise, best)
 
 
 def test_more_dimensions_than_items_can_be_solved() -> None:
-    found = ridge_weights(second_moments(*items(4, 12, 3)), 0.3)
+    found = ridge_weights(second_moments(*items(4, 12, 3)), penalties=[0.3])
     assert found.shape == (12, 3)
     assert np.isfinite(found).all()
     assert found.any()

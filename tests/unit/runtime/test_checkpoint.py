@@ -215,3 +215,28 @@ def test_the_first_best_round_is_written_although_earlier_checkpoints_have_none(
     save_checkpoint(folder, replace(state(1, best=None), best_round=2), DIGEST)
     save_checkpoint(folder, state(3, best=2), DIGEST)
     assert same(load_checkpoint(folder, DIGEST), state(3, best=2))
+
+
+@pytest.mark.parametrize(
+    ("score", "earlier", "final", "best"),
+    [
+        (None, None, False, -1), (None, None, True, -1), (0.5, None, False, 2), (0.5, 0.4, False, 2),
+        (0.5, 0.5, False, 1), (0.5, 0.6, False, 1), (0.5, 0.6, True, 2), (0.0, 0.6, True, 2),
+    ],
+)  # fmt: skip
+def test_the_best_round_has_the_highest_score_or_is_final(
+    score: float | None, earlier: float | None, final: bool, best: int
+) -> None:
+    old, new = ServerState(params={"x": np.zeros(1)}), ServerState(params={"x": np.ones(1)})
+    state = RunState(
+        round=3, server=new, silos={0: {"y": np.ones(1)}}, best_score=earlier,
+        best_round=-1 if earlier is None else 1, best_server=None if earlier is None else old,
+    )  # fmt: skip
+    after = state.with_score(score, final=final)
+    assert after.best_round == best
+    if best == 2:
+        assert after.best_server is new
+        assert after.best_silos == state.silos
+        assert after.best_score == score
+    else:
+        assert after == state

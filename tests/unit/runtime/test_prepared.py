@@ -22,8 +22,10 @@ from silohash.runtime.prepared import (
     Prepared,
     TrainingSilo,
     check_methods,
+    federation_labels,
     fit_featurisers,
     input_scale,
+    label_sums,
     prepare,
     remarks_on,
     training_silos,
@@ -290,3 +292,47 @@ def test_a_class_head_is_built_for_methods_that_need_one(tmp_path) -> None:
     archive = made_up_archive(60)
     assert inputs(archive, tmp_path, federated={"name": "fedcafe"})[0].spec.class_head
     assert not inputs(archive, tmp_path)[0].spec.class_head
+
+
+def test_label_counts_are_summed_over_silos() -> None:
+    silos = [
+        np.asarray([[1, 0, 1], [1, 0, 0]], np.uint8),
+        np.zeros((0, 3), np.uint8),
+        np.asarray([[0, 0, 0]], np.uint8),
+    ]
+    sums = label_sums(silos)
+    assert {name: array.tolist() for name, array in sums.items()} == {"label_counts": [2, 0, 1], "label_items": [3, 1]}
+    assert {array.dtype for array in sums.values()} == {np.dtype(np.int64)}
+    many = label_sums(iter([np.ones((300, 2), np.uint8)] * 2))
+    assert (many["label_counts"].tolist(), many["label_items"].tolist()) == ([600, 600], [600, 600])
+
+
+def test_constants_of_the_federation_follow_from_the_sums() -> None:
+    known = federation_labels(label_sums([np.eye(3, dtype=np.uint8), np.zeros((2, 3), np.uint8)]), 9, CPU)
+    assert known is not None
+    assert (known.items, known.counts.tolist(), known.exclusive, known.seed) == (5, [1.0, 1.0, 1.0], True, 9)
+    assert known.counts.dtype == torch.float32
+    several = federation_labels(label_sums([np.eye(3, dtype=np.uint8), np.ones((1, 3), np.uint8)]), 9, CPU)
+    assert several is not None
+    assert not several.exclusive
+    assert federation_labels({"labels": np.eye(3)}, 9, CPU) is None
+
+
+def test_all_silos_share_the_label_counts_of_the_training_items(tmp_path) -> None:
+    archive = made_up_archive(200)
+    given, silos = inputs(archive, tmp_path, seed=4)
+    rows = np.concatenate([silo.train for silo in silos])
+    given.save(tmp_path)
+    for source in (given, Prepared.load(tmp_path)):
+        for number in range(3):
+            for data in source.silo(number, CPU):
+                assert data.federation is not None
+                assert (data.federation.items, data.federation.seed) == (len(rows), 4)
+                assert data.federation.counts.tolist() == archive.labels[rows].sum(axis=0).tolist()
+                assert data.federation.exclusive == (not (archive.labels[rows].sum(axis=1) > 1).any())
+
+
+def test_items_without_labels_have_no_label_counts(tmp_path) -> None:
+    given, _ = inputs(made_up_archive(60), tmp_path)
+    arrays = {name: array for name, array in given.arrays.items() if not name.startswith("label")}
+    assert replace(given, arrays=arrays).silo(0, CPU)[0].federation is None

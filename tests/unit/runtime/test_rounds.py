@@ -200,6 +200,18 @@ def test_validation_picks_the_round_not_the_last() -> None:
     assert not same_arrays(state.server.params, states[1].server.params)
 
 
+@pytest.mark.parametrize("final", [False, True])
+def test_a_final_state_is_deployed_whatever_its_score(monkeypatch: pytest.MonkeyPatch, final: bool) -> None:
+    scores = iter([0.9, 0.2, 0.3])
+    monkeypatch.setattr("silohash.runtime.rounds.mean_score", lambda given: next(scores))
+    inputs, listener = prepared((20, 20), federated={"rounds": 3}), Records()
+    monkeypatch.setattr(inputs.resolved.federated, "is_final", lambda server: final, raising=False)
+    state = run_loop(inputs, listener)
+    assert (state.best_round, state.best_score) == ((2, 0.3) if final else (0, 0.9))
+    assert same_arrays(state.chosen()[0].params, state.server.params) is final
+    assert [record.best for record in listener.records] == [True, final, final]
+
+
 def test_without_validation_the_last_round_is_taken() -> None:
     inputs, listener = prepared(validation=0), Records()
     state = run_loop(inputs, listener, validate=True)

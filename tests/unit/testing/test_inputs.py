@@ -49,6 +49,15 @@ def test_silos_and_towers_have_the_same_modalities(held: Held) -> None:
     assert len(data) == 7
 
 
+def test_a_silo_is_the_only_one_of_its_federation() -> None:
+    for single in (True, False):
+        data = silo_data(40, single=single)
+        assert data.federation is not None
+        assert data.federation.items == 40
+        assert data.federation.counts.tolist() == data.labels.sum(0).tolist()
+        assert data.federation.exclusive is single
+
+
 def test_names_of_modalities() -> None:
     assert [str(held) for held in MODALITIES] == ["both", "image", "text"]
     assert MODALITIES[0] == BOTH
@@ -63,7 +72,11 @@ def test_config_of_one_round() -> None:
 def test_inputs_of_a_training() -> None:
     inputs = prepared_inputs("dcmh", "fedavg", (5, 3), validation=2, train={"batch": 4})
     assert inputs.silos == [("silo-0", 5, 2), ("silo-1", 3, 2)]
-    assert {len(array) for array in inputs.arrays.values()} == {12}
+    sums = {name: inputs.arrays[name] for name in ("label_counts", "label_items")}
+    assert {len(array) for name, array in inputs.arrays.items() if name not in sums} == {12}
+    labels = inputs.arrays["labels"]
+    assert sums["label_counts"].tolist() == (labels[:5].sum(axis=0) + labels[7:10].sum(axis=0)).tolist()
+    assert sums["label_items"].tolist() == [8, sum(labels[row].sum() > 1 for row in (0, 1, 2, 3, 4, 7, 8, 9))]
     assert inputs.config.train.batch == 4
     assert prepared_inputs("dcmh", "centralized", (5, 3), validation=2).silos == [("silo-0", 8, 2)]
 
@@ -82,7 +95,8 @@ def test_only_the_first_silo_lacks_something(case: str, changed: set[str]) -> No
     inputs = prepared_inputs("dcmh", "fedavg", (5, 3), validation=2)
     after = without(inputs, case)
     differing = {name for name, array in inputs.arrays.items() if not np.array_equal(array, after.arrays[name])}
-    assert differing == changed
+    assert differing - {"label_counts", "label_items"} == changed
+    assert ("label_counts" in differing) == ("labels" in changed)
     for name in changed:
         assert np.array_equal(inputs.arrays[name][7:], after.arrays[name][7:])
     if case == "all classes but one":

@@ -1,7 +1,8 @@
-"""Closed-form codes: in the first round, the server solves a ridge regression from the sums of all silos.
+"""Closed-form codes: the server solves a ridge regression from the sums of all silos.
 
-The solution maps vectors to the codes of their classes. It needs no gradient step, equals that of the pooled data for
-every partition, and is the initial model of any further rounds, which are federated averaging.
+The solution maps vectors to the codes of their classes. It needs no gradient step, and for given vectors it equals that of
+the pooled data for every partition. The regression is solved in the first or the last round, or in both. The other rounds
+are federated averaging.
 
 ===========  ==================================  ===========================================================
 symbol       code                                meaning
@@ -18,19 +19,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import nn
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
-from silohash.federated.class_codes import ClassCodes, class_codes
-from silohash.federated.second_moments import Matrix, SecondMoments, mean_deviation, ridge_weights, second_moments
+from silohash.federated.second_moments import (
+    PENALTIES,
+    Matrix,
+    SecondMoments,
+    mean_deviation,
+    ridge_weights,
+    second_moments,
+)
 from silohash.federated.statistics import sum_statistics
 from silohash.local.base import MethodParams, outputs_of
+from silohash.local.class_codes import ClassCodes, class_codes
 from silohash.models.parameters import to_array
 from silohash.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays, UserError
 
@@ -44,9 +51,9 @@ CARD = MethodCard(
     summary="Compute the model in one round and in closed form, from exact sums over all silos.",
     supervised=True,
     sends=(
-        "in the first round: number of items, items per label, and sums, second moments and label cross-products of "
-        "the vectors",
-        "in further rounds: parameters, number of items",
+        "in a round that solves the regression: number of items, items per label, and sums, second moments and label "
+        "cross-products of the vectors",
+        "in the other rounds: parameters, number of items",
     ),
     differs_from_paper=(),
 )
@@ -58,19 +65,20 @@ class FedRidgeParams(MethodParams):
     reveal_items: bool = False
     """Allow each silo to send its second moments although the server can read them. They reveal the silo's items: the
     vectors of a small silo can be computed from them, and the texts from vectors that count words."""
-    penalty: float = Field(default=0.3, gt=0)
-    """Ridge penalty, as a multiple of the mean variance of the vectors' dimensions. Greater than 0."""
+    solve: Literal["first", "last", "both"] = "last"
+    """Round in which the regression is solved: `first` (later rounds start from it), `last` (it replaces the hash layers of
+    the trained model), or `both`. Such a round has no gradient steps. With a single round, all three are the same."""
+    penalty: float = Field(default=0.0, ge=0)
+    """Ridge penalty, as a multiple of the mean variance of the vectors' dimensions, at least 0. At 0 it is chosen by
+    generalized cross-validation, which needs nothing but the sums."""
     deviation: float = Field(default=1.25, gt=0)
-    """Mean standard deviation of the hash outputs, greater than 0. It does not change the codes of the first round,
-    only how far later rounds can move them."""
-    unused_weight: float = Field(default=0.0, ge=0, le=1)
-    """Factor on the initial hash weights of the hidden units that the solution does not use, between 0 and 1. At 0 the
-    codes of the first round are exactly those of the regression."""
+    """Mean standard deviation of the hash outputs, greater than 0. It does not change the codes of the solution, only how
+    far later rounds can move them."""
 
 
 @dataclass(frozen=True)
 class Projection:
-    """The solution for one modality: hash outputs are ``(x - mean) @ scores @ codes``.
+    """The solution for one modality: hash outputs are ``(v - mean) @ scores @ codes`` of vectors ``v (D,)``.
 
     Attributes:
         mean: ``(D,)``, mean vector.
@@ -84,7 +92,7 @@ class Projection:
 
 
 class FedRidge(FederatedMethod):
-    """Federated ridge regression, followed by federated averaging if there is more than one round."""
+    """Federated averaging with a round, the first or the last, in which the server solves a ridge regression."""
 
     Params: ClassVar[type[MethodParams]] = FedRidgeParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
@@ -104,18 +112,18 @@ class FedRidge(FederatedMethod):
             )
         if rules:
             raise UserError(
-                f"fedridge: {rules[0]} does not apply to the sums of the first round, so it would not limit a faulty "
-                f"silo. Remove {rules[0]}."
+                f"fedridge: {rules[0]} does not apply to the sums that silos send, so it would not limit a faulty silo. "
+                f"Remove {rules[0]}."
             )
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Draw the seed of the class codes, and check that the towers can hold the solution.
+        """Store the seed of the class codes and the last round, and check that the towers can hold the solution.
 
         Raises:
             UserError: If a tower's hidden layer is too narrow.
         """
         server = super().init_server(model, info)
-        needed = 2 * min(info.classes, info.bits)
+        needed = solution_units(info.classes, info.bits)
         for modality in MODALITIES:
             hidden = server.params.get(f"{modality}.hash.weight", np.zeros((0, needed))).shape[1]
             if takes_vectors(server.params, modality) and hidden < needed:
@@ -123,16 +131,24 @@ class FedRidge(FederatedMethod):
                     f"fedridge: the {modality} tower has {hidden} hidden units, and the solution needs {needed} (two per "
                     f"label or bit, whichever are fewer). Set model.hidden = {needed} or more."
                 )
-        return replace(server, private={"class_code_seed": np.asarray(int(torch.randint(2**31, ())))})
+        private = {"class_code_seed": np.asarray(info.seed), "last_round": np.asarray(info.total_rounds - 1)}
+        return replace(server, private=private)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Install the parameters. The first round has no training phase."""
+        """Install the parameters. A round in which the regression is solved has no training phase."""
         phases = super().begin_round(context)
-        return phases if context.round else []
+        return [] if self._solves(context) else phases
+
+    def _solves(self, context: SiloContext) -> bool:
+        """Return whether the regression is solved in this round."""
+        if context.total_rounds == 1:
+            return True
+        first = context.round == 0 and self.params.solve != "last"
+        return first or (context.round == context.total_rounds - 1 and self.params.solve != "first")
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Send the sums in the first round, and the parameters in further rounds."""
-        if context.round:
+        """Send the sums if the regression is solved in this round, and the parameters otherwise."""
+        if not self._solves(context):
             return super().silo_update(context)
         assert context.data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         labels = to_array(context.data.labels)
@@ -147,8 +163,8 @@ class FedRidge(FederatedMethod):
         )
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Solve the regression after the first round, and average the parameters after further rounds."""
-        if updates[0].round:
+        """Average the parameters, or solve the regression if the silos sent sums."""
+        if not updates[0].sums:
             return super().aggregate(server, updates)
         total = sum_statistics(updates)
         held = {m: SecondMoments.from_sums(total, m) for m in MODALITIES if f"{m}/count" in total}
@@ -160,10 +176,25 @@ class FedRidge(FederatedMethod):
                 seed=int(server.private["class_code_seed"]),
             )  # fmt: skip
             solution = projection(
-                moments, codes, exclusive=exclusive, penalty=self.params.penalty, deviation=self.params.deviation
-            )
-            params |= tower_params(params, modality, solution, unused_weight=self.params.unused_weight)
-        return replace(server, params=params)
+                moments, codes, blocks=blocks_of(params, modality, len(codes)), exclusive=exclusive,
+                penalty=self.params.penalty, deviation=self.params.deviation,
+            )  # fmt: skip
+            params |= tower_params(params, modality, solution)
+        final = exclusive and updates[0].round == int(server.private["last_round"])
+        return replace(server, params=params, private={**server.private, "final": np.asarray(final)})
+
+    def is_final(self, server: ServerState) -> bool:
+        """Return whether the last round solved the regression, and labels are exclusive.
+
+        If items may have several labels, the trained hash layers can be better than the solution, and the validation
+        decides.
+        """
+        return bool(server.private.get("final", False))
+
+
+def solution_units(classes: int, bits: int) -> int:
+    """Return the number of hidden units that pass on the scores of the inputs: two per label or bit, whichever are fewer."""
+    return 2 * min(classes, bits)
 
 
 def takes_vectors(params: ReadArrays, modality: Modality) -> bool:
@@ -172,10 +203,22 @@ def takes_vectors(params: ReadArrays, modality: Modality) -> bool:
     return weight is not None and weight.ndim == 2
 
 
+def blocks_of(params: ReadArrays, modality: Modality, classes: int) -> tuple[int, ...]:
+    """Return the sizes of the blocks in the vectors of `vectors_of`: inputs and features, or features alone.
+
+    The number of features is 0 if the solution needs all hidden units of a tower on vectors.
+    """
+    bits, hidden = params[f"{modality}.hash.weight"].shape
+    if not takes_vectors(params, modality):
+        return (hidden,)
+    return params[f"{modality}.backbone.0.weight"].shape[1], hidden - solution_units(classes, bits)
+
+
 def vectors_of(context: SiloContext, modality: Modality) -> np.ndarray | None:
     """Return the vectors that the regression starts from, or None if the model or the silo lacks the modality.
 
-    They are the scaled inputs of a tower on vectors, and the features of any other tower under the initial parameters.
+    For a tower on vectors they are its scaled inputs, followed by the features of the hidden units that the solution does
+    not replace. For any other tower they are its features.
 
     Returns:
         ``(n, D)`` float32; rows without the modality are undefined.
@@ -183,11 +226,16 @@ def vectors_of(context: SiloContext, modality: Modality) -> np.ndarray | None:
     values = context.data.image if modality == "image" else context.data.text
     if values is None or not hasattr(context.model, modality):
         return None
-    if takes_vectors(context.payload.params, modality):
-        return to_array(values * float(getattr(context.model, modality).scale))
+    assert context.data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+    params = context.payload.params
+    blocks = blocks_of(params, modality, context.data.labels.shape[1])
     if not len(context.data):
-        return np.zeros((0, context.payload.params[f"{modality}.hash.weight"].shape[1]), np.float32)
-    return to_array(outputs_of(context.model, context.data, part="feature")[modality])
+        return np.zeros((0, sum(blocks)), np.float32)
+    features = to_array(outputs_of(context.model, context.data, part="feature")[modality])
+    if not takes_vectors(params, modality):
+        return features
+    inputs = to_array(values * float(getattr(context.model, modality).scale))
+    return np.concatenate([inputs, features[:, features.shape[1] - blocks[1] :]], axis=1)
 
 
 def label_weights(moments: SecondMoments, *, exclusive: bool) -> Matrix:
@@ -200,18 +248,26 @@ def label_weights(moments: SecondMoments, *, exclusive: bool) -> Matrix:
 
 
 def projection(
-    moments: SecondMoments, codes: ClassCodes, *, exclusive: bool, penalty: float, deviation: float
+    moments: SecondMoments,
+    codes: ClassCodes,
+    *,
+    blocks: Sequence[int],
+    exclusive: bool,
+    penalty: float,
+    deviation: float,
 ) -> Projection:
     """Return the solution Z = W diag(w') P as a product of two matrices with as few columns between them as possible.
 
     Args:
         moments: Sums over the items of all silos, with vectors ``(D,)`` and labels ``(C,)``.
         codes: ``(C, K)``, target codes of the classes.
+        blocks: Number of dimensions of each block of the vectors, in order.
         exclusive: Whether every item has at most one label.
-        penalty: Ridge penalty, see `ridge_weights`.
+        penalty: Ridge penalty, see `ridge_weights`; 0 to choose one of `PENALTIES`.
         deviation: Mean standard deviation of the hash outputs. They are zero if all vectors are equal.
     """
-    scores = ridge_weights(moments, penalty) * label_weights(moments, exclusive=exclusive)
+    weights = ridge_weights(moments, blocks, penalties=[penalty] if penalty else PENALTIES)
+    scores = weights * label_weights(moments, exclusive=exclusive)
     targets = codes.astype(np.float64)
     if codes.shape[0] > codes.shape[1]:
         scores, targets = scores @ targets, np.eye(codes.shape[1])
@@ -219,36 +275,43 @@ def projection(
     return Projection(moments.mean(), scores * (deviation / found if found > 0 else 0.0), targets)
 
 
-def tower_params(params: Arrays, modality: Modality, solution: Projection, *, unused_weight: float) -> Arrays:
+def tower_params(params: Arrays, modality: Modality, solution: Projection) -> Arrays:
     """Return the parameters of a tower that computes the solution.
 
-    In a tower with one hidden layer, the units 1 to R compute the scores, the units R + 1 to 2R their negatives, and the
-    hash layer subtracts the two, because relu(a) - relu(-a) = a. In any other tower, the hash layer is the solution.
+    In a tower with one hidden layer, the units 1 to R compute the scores of the inputs, the units R + 1 to 2R their
+    negatives, and the hash layer subtracts the two, because relu(a) - relu(-a) = a. The other units keep their weights, and
+    the hash layer applies the solution to them. In any other tower, the hash layer is the solution.
 
     Args:
         params: Current parameters.
         modality: The tower.
-        solution: The solution for the tower's inputs or features.
-        unused_weight: Factor on the hash weights of the other hidden units.
+        solution: The solution for the vectors of `vectors_of`.
 
     Returns:
         The changed parameters by name, in their dtypes.
     """
-    changed: dict[str, Matrix] = {f"{modality}.hash.bias": np.zeros(solution.codes.shape[1])}
-    offset = -solution.mean @ solution.scores
-    if takes_vectors(params, modality):
-        units = solution.scores.shape[1]
-        weight, bias, hashing = (
-            params[f"{modality}.{name}"].astype(np.float64)
-            for name in ("backbone.0.weight", "backbone.0.bias", "hash.weight")
-        )
-        weight[: 2 * units] = np.concatenate([solution.scores, -solution.scores], axis=1).T
-        bias[: 2 * units] = np.concatenate([offset, -offset])
-        hashing *= unused_weight
-        hashing[:, : 2 * units] = np.concatenate([solution.codes, -solution.codes]).T
-        changed |= {f"{modality}.backbone.0.weight": weight, f"{modality}.backbone.0.bias": bias}
-        changed[f"{modality}.hash.weight"] = hashing
-    else:
-        changed[f"{modality}.hash.weight"] = (solution.scores @ solution.codes).T
-        changed[f"{modality}.hash.bias"] = offset @ solution.codes
+    hashing, bias = f"{modality}.hash.weight", f"{modality}.hash.bias"
+    if not takes_vectors(params, modality):
+        matrix = solution.scores @ solution.codes
+        return _in_dtypes(params, {hashing: matrix.T, bias: -solution.mean @ matrix})
+    first, offset = f"{modality}.backbone.0.weight", f"{modality}.backbone.0.bias"
+    width, units = params[first].shape[1], solution.scores.shape[1]
+    inputs, features = np.split(solution.scores, [width])
+    features = features @ solution.codes
+    offsets = -solution.mean[:width] @ inputs
+    weight, biases = params[first].astype(np.float64), params[offset].astype(np.float64)
+    weight[: 2 * units] = np.concatenate([inputs, -inputs], axis=1).T
+    biases[: 2 * units] = np.concatenate([offsets, -offsets])
+    return _in_dtypes(
+        params,
+        {
+            first: weight,
+            offset: biases,
+            hashing: np.concatenate([solution.codes, -solution.codes, features]).T,
+            bias: -solution.mean[width:] @ features,
+        },
+    )
+
+
+def _in_dtypes(params: Arrays, changed: Mapping[str, Matrix]) -> Arrays:
     return {name: array.astype(params[name].dtype) for name, array in changed.items()}

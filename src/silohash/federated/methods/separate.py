@@ -41,7 +41,7 @@ MODEL = "model"
 EXTRAS = "extras"
 """Prefixes of the parameters and of the other arrays that the server of the method would keep."""
 
-UNSUPPORTED = ("adapt_outputs", "silo_statistics", "shared_parameters", "broadcast", "personalize")
+UNSUPPORTED = ("adapt_outputs", "silo_statistics", "shared_parameters", "broadcast", "personalize", "check_exchange")
 """Hooks of methods that a federation of one silo cannot serve: their models or messages are more than an average."""
 
 

@@ -83,6 +83,7 @@ def test_a_silo_deploys_its_own_model() -> None:
         ("plfedcmh", "has its own"),
         ("local", "has its own shared_parameters"),
         ("centralized", "pools all data"),
+        ("fedridge", "has its own check_exchange"),
     ],
 )
 def test_methods_that_a_silo_alone_cannot_use_are_refused(name: str, why: str) -> None:

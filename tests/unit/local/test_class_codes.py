@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.federated import class_codes as module
-from silohash.federated.class_codes import class_codes, hadamard
+from silohash.local import class_codes as module
+from silohash.local.class_codes import class_codes, hadamard
 
 
 def products(codes: np.ndarray) -> np.ndarray:
@@ -56,8 +56,10 @@ def test_each_greedy_code_is_the_best_of_the_candidates(monkeypatch: pytest.Monk
     largest = {}
     for candidates in (1, 512):
         monkeypatch.setattr(module, "CANDIDATES", candidates)
+        class_codes.cache_clear()
         found = [np.abs(products(class_codes(20, 24, exclusive=False, seed=seed))).max() for seed in range(5)]
         largest[candidates] = float(np.mean(found))
+    class_codes.cache_clear()
     assert largest[512] < 0.7 * largest[1]
 
 
@@ -73,3 +75,11 @@ def test_codes_follow_from_the_seed(bits: int) -> None:
     first, again, other = (class_codes(10, bits, exclusive=False, seed=seed) for seed in (5, 5, 6))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("bits", [16, 12])
+def test_codes_are_computed_once_and_cannot_be_changed(bits: int) -> None:
+    first = class_codes(10, bits, exclusive=True, seed=4)
+    assert class_codes(10, bits, exclusive=True, seed=4) is first
+    with pytest.raises(ValueError, match="read-only"):
+        first[0, 0] = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -32,6 +34,7 @@ def hadamard(size: int) -> ClassCodes:
     return matrix
 
 
+@cache
 def class_codes(classes: int, bits: int, *, exclusive: bool, seed: int) -> ClassCodes:
     """Return one code per class.
 
@@ -46,8 +49,14 @@ def class_codes(classes: int, bits: int, *, exclusive: bool, seed: int) -> Class
         seed: Seed for the order and signs of rows and columns, and for the random codes.
 
     Returns:
-        ``(C, K)``, -1 or 1.
+        ``(C, K)``, -1 or 1, read-only.
     """
+    codes = _class_codes(classes, bits, exclusive=exclusive, seed=seed)
+    codes.setflags(write=False)
+    return codes
+
+
+def _class_codes(classes: int, bits: int, *, exclusive: bool, seed: int) -> ClassCodes:
     generator = seeds.numpy_generator(seed, "class codes")
     if bits & (bits - 1) == 0 and classes <= (2 * bits if exclusive else bits):
         shuffled = hadamard(bits)[generator.permutation(bits)][:, generator.permutation(bits)]
