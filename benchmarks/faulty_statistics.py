@@ -15,10 +15,8 @@ import torch
 
 from silohash.config.load import load_resolved
 from silohash.exchange.message import Message
-from silohash.federated.base import FederationInfo
 from silohash.federated.shared_means import SharedMean
 from silohash.partitions.base import partition
-from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import Prepared
@@ -27,6 +25,7 @@ from silohash.runtime.run import archive_of
 from silohash.runtime.runner import InProcess
 from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.runtime.worker import Worker
+from silohash.testing.loop import first_state
 from silohash.types import Arrays
 
 METHODS: Mapping[str, Mapping[str, Any]] = {
@@ -143,11 +142,10 @@ def statistics_table(data: str, base: Mapping[str, Any], *, rounds: int, methods
 def trained(inputs: Prepared, fault: Fault | None) -> tuple[float, int]:
     """Return the last models' score on the correct silos, and the number of updates rejected in the last round."""
     federated, worker, seen = inputs.resolved.federated, Worker(inputs, torch.device("cpu")), Rejections()
-    rounds, bits = inputs.config.federated.rounds, inputs.config.local.bits
-    info = FederationInfo(silos=SILOS, classes=inputs.spec.classes, bits=bits, total_rounds=rounds)
+    rounds = inputs.config.federated.rounds
     settings = RoundSettings(rounds=rounds, silos=[name for name, *_ in inputs.silos], validate=False)
     runner = FaultyStatistics(worker, federated.means, fault)
-    start = RunState(round=0, server=federated.init_server(worker.model, info))
+    start = first_state(inputs, worker)
     state = run_rounds(start, federated=federated, runner=runner, settings=settings, observers=[seen])
     scores = validation_scores(InProcess(worker), federated, state, settings)
     return mean_score(scores[FAULTY:]) or 0.0, seen.count
