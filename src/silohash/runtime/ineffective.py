@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from silohash.config.ineffective import EQUAL_SILOS, FEWEST_SILOS, cap_is_too_low
-from silohash.config.sections import TrainConfig
 from silohash.types import Arrays, Modality
 
 SiloSizes = list[tuple[str, int, int]]
@@ -73,17 +72,18 @@ def towers_of_few_silos(weight_cap: float, rule: str, silos: SiloSizes, arrays: 
             )
 
 
-def decay_of_absent_words(settings: TrainConfig) -> Iterator[str]:
+def decay_of_absent_words(optimizer: str, weight_decay: float) -> Iterator[str]:
     """Yield a remark if the optimizer turns weight decay into full steps for words that a batch lacks.
 
     `adam` divides a gradient by its own magnitude. If a word is absent, the decay is its whole gradient, however small.
 
     Args:
-        settings: the table ``[train]`` of a run whose texts are bags of words.
+        optimizer: ``train.optimizer`` of a run whose texts are bags of words.
+        weight_decay: ``train.weight_decay``.
     """
-    if settings.optimizer == "adam" and settings.weight_decay:
+    if optimizer == "adam" and weight_decay:
         yield (
-            f'train.weight_decay = {settings.weight_decay:g} with train.optimizer = "adam" moves the weights of words '
+            f'train.weight_decay = {weight_decay:g} with train.optimizer = "adam" moves the weights of words '
             "that a batch lacks towards zero at the full learning rate. "
             'Set train.optimizer = "adamw", or train.weight_decay = 0.'
         )

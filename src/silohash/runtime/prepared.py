@@ -346,10 +346,10 @@ def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays
 
 def remarks_on(prepared: Prepared, featurisers: Mapping[Modality, Featuriser]) -> list[str]:
     """Return what a user should know about the inputs before the training starts, as sentences."""
-    words = isinstance(featurisers.get("text"), BagOfWords)
+    train, words = prepared.config.train, isinstance(featurisers.get("text"), BagOfWords)
     return [
         *_few_photographs(prepared, featurisers.get("image")),
-        *(decay_of_absent_words(prepared.config.train) if words else ()),
+        *(decay_of_absent_words(train.optimizer, train.weight_decay) if words else ()),
     ]
 
 

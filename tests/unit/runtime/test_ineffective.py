@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from silohash.config.load import load_resolved
-from silohash.config.sections import TrainConfig
 from silohash.runtime.ineffective import decay_of_absent_words, training_rows
 from silohash.runtime.prepared import _remarks_on_silos
 
@@ -29,7 +28,7 @@ def remarks(
 
 
 def test_decay_of_absent_words_names_the_values_and_the_remedy() -> None:
-    (remark,) = decay_of_absent_words(TrainConfig(optimizer="adam", weight_decay=5e-4))
+    (remark,) = decay_of_absent_words("adam", 5e-4)
     assert remark == (
         'train.weight_decay = 0.0005 with train.optimizer = "adam" moves the weights of words that a batch lacks towards '
         'zero at the full learning rate. Set train.optimizer = "adamw", or train.weight_decay = 0.'
