@@ -54,7 +54,7 @@ CARD = MethodCard(
     link="https://doi.org/10.1145/3664647.3681319",
     summary="Add a shared memory of class directions to every encoder output, at training and at search time.",
     supervised=True,
-    sends=("parameters", "number of items", "one direction per class, or per-class sums and counts"),
+    sends=("parameters", "number of items", "one direction or mean per class, or per-class sums and counts"),
     differs_from_paper=(
         "Memory rows are seeded with class means, so that row c belongs to class c, as the equations assume.",
         "Memory rows have length 1, as in the authors' code, except in the preset paper.",
