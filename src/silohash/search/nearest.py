@@ -91,16 +91,29 @@ def _joined(
     side_of = np.concatenate([np.full(len(near[name][0]), number) for number, name in enumerate(names)])
     keys, distances = (np.concatenate([near[name][part] for name in names]) for part in (0, 1))
     digests: Digests = np.concatenate([sides[name].digests(near[name][0]) for name in names])
-    items, item_of = np.unique(digests, return_inverse=True)
+    items, item_of = _grouped(digests)
     nearest = np.full(len(items), np.iinfo(np.int32).max, np.int32)
     np.minimum.at(nearest, item_of, distances)
     ranked = np.lexsort((keyed_order(items, tie_key), nearest))[:k]
     found: dict[int, dict[Modality, int]] = {int(item): {} for item in ranked}
-    for code in np.flatnonzero(np.isin(item_of, ranked) & (distances == nearest[item_of])):
+    is_kept = np.zeros(len(items), bool)
+    is_kept[ranked] = True
+    for code in np.flatnonzero(is_kept[item_of] & (distances == nearest[item_of])):
         found[int(item_of[code])][names[side_of[code]]] = int(keys[code])
     return [NearItem(int(nearest[item]), of_item) for item, of_item in found.items()], _left_out(
         nearest, nearest[ranked]
     )
+
+
+def _grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
+    """Return each digest once, in ascending order, and the position of each given one. `numpy.unique` loads more modules."""
+    order = np.argsort(digests, kind="stable")
+    ordered = digests[order]
+    first = np.ones(len(ordered), bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    position = np.empty(len(ordered), np.int64)
+    position[order] = np.cumsum(first) - 1
+    return ordered[first], position
 
 
 def _left_out(distances: Distances, kept: Distances) -> dict[int, int]:

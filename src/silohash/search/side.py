@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from silohash.index.base import Index, Keys, distinct
+from silohash.index.base import Index, Keys
 from silohash.index.store import Engine, Store
 from silohash.search.order import Digests, item_digests
 
@@ -42,14 +42,18 @@ class Side:
         return self.store.version() != self._version
 
     def digests(self, keys: Keys) -> Digests:
-        """Return the digests of (silo, id) of items, ``(n,)``, as `order.item_digests`. The id of an item is hashed once."""
+        """Return the digests of (silo, id) of items, ``(n,)``, as `order.item_digests`. The id of an item is hashed once.
+
+        Args:
+            keys: ``(n,)`` different keys.
+        """
         with self._lock:
             more = int(keys.max(initial=-1)) + 1 - len(self._known)
             if more > 0:
                 more = max(more, len(self._known))
                 self._digests = np.pad(self._digests, (0, more))
                 self._known = np.pad(self._known, (0, more))
-            new = distinct(keys[~self._known[keys]])
+            new = keys[~self._known[keys]]
             if len(new):
                 ids = self.store.item_ids(new)
                 self._digests[new] = item_digests([self._silo] * len(ids), ids)
