@@ -95,6 +95,7 @@ class Doubling(nn.Module):
     """Codes are twice the text and minus the image; remembers in which mode it ran."""
 
     modalities = ("image", "text")
+    bits = 8
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,7 +160,7 @@ def test_outputs_are_adapted_in_search_and_on_request_in_training(adapts: bool, 
 
     method = SimpleNamespace(adapts_training=adapts, adapt_outputs=shift)
     model = Adapted(Doubling(), method, {"by": np.array(1.0, np.float32)}).train(training)
-    assert model.modalities == ("image", "text")
+    assert (model.modalities, model.bits) == (("image", "text"), 8)
     found = model(batch_of(torch.ones(1, 1), "text", {})).code["text"]
     assert found.item() == 2.0 + shifted
 
