@@ -390,8 +390,31 @@ def check_methods(
             f'"{config.federated.name}" needs {federated.min_modalities} modalities, and archive '
             f'"{archive.card.name}" has {len(featurisers)}. Choose another federated method.'
         )
+    _check_item_bits(resolved, len(featurisers))
     _check_exchange(resolved)
     _check_validation(labeled=labeled and any(len(silo.validation) for silo in silos), resolved=resolved)
+
+
+def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
+    """Check that bits of items, if the local method has any, leave bits for the classes and are trained and deployed."""
+    bits, item_bits = resolved.config.local.bits, getattr(resolved.local, "item_bits", 0)
+    if not item_bits:
+        return
+    if item_bits >= bits:
+        raise UserError(
+            f"local.item_bits = {item_bits} leaves no bits for the classes, because codes have {bits} bits. Set "
+            f"local.item_bits to at most {bits - 1}."
+        )
+    if modalities < len(MODALITIES):
+        raise UserError(
+            f"Nothing trains the bits of local.item_bits = {item_bits}, because the archive has one modality. Set "
+            "local.item_bits = 0."
+        )
+    if getattr(resolved.federated, "uses_class_codes", False):
+        raise UserError(
+            f'"{resolved.config.federated.name}" replaces the bits of local.item_bits = {item_bits}, because its codes '
+            "tell only classes apart. Set local.item_bits = 0, or choose another federated method."
+        )
 
 
 def _check_exchange(resolved: ResolvedConfig) -> None:

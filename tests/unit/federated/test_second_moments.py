@@ -184,12 +184,12 @@ def test_no_more_items_than_parameters_have_an_infinite_error() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.01, 1.0, 30.0])
-def test_the_penalty_with_the_smallest_error_is_chosen(noise: float) -> None:
+def test_the_smallest_penalty_with_nearly_the_smallest_error_is_chosen(noise: float) -> None:
     generator = np.random.default_rng(3)
     vectors = generator.normal(size=(40, 20)) * np.linspace(0.2, 2, 20)
     labels = (vectors[:, :3] + noise * generator.normal(size=(40, 3)) > 0).astype(np.float64)
     errors = [dense_error(vectors, labels, penalty) for penalty in PENALTIES]
-    best = PENALTIES[int(np.argmin(errors))]
+    best = PENALTIES[int(np.argmax(np.asarray(errors) <= 1.05 * min(errors)))]
     moments = second_moments(vectors, labels)
     assert np.array_equal(ridge_weights(moments), ridge_weights(moments, penalties=[best]))
     assert not np.array_equal(ridge_weights(moments), ridge_weights(moments, penalties=[2 * best]))

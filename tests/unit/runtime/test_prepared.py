@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -336,3 +337,34 @@ def test_items_without_labels_have_no_label_counts(tmp_path) -> None:
     given, _ = inputs(made_up_archive(60), tmp_path)
     arrays = {name: array for name, array in given.arrays.items() if not name.startswith("label")}
     assert replace(given, arrays=arrays).silo(0, CPU)[0].federation is None
+
+
+@pytest.mark.parametrize(
+    ("local", "federated", "modalities", "message"),
+    [
+        ({"item_bits": 16}, {}, 2, "item_bits = 16 leaves no bits for the classes, because codes have 16 bits"),
+        ({"item_bits": 15}, {}, 2, ""),
+        (
+            {"item_bits": 8},
+            {},
+            1,
+            "Nothing trains the bits of local.item_bits = 8, because the archive has one modality",
+        ),
+        ({"item_bits": 8}, {"name": "fedridge", "reveal_items": True}, 2, '"fedridge" replaces the bits of local.item'),
+        ({"item_bits": 0}, {"name": "fedridge", "reveal_items": True}, 1, ""),
+    ],
+)
+def test_bits_of_items_need_bits_of_classes_pairs_and_a_method_that_keeps_them(
+    tmp_path, local, federated, modalities, message
+) -> None:
+    archive = made_up_archive(60)
+    silos, _, resolved = silos_of(
+        archive, tmp_path, local={"name": "centerap", "bits": 16, **local}, federated=federated
+    )
+    fitted = {"image": featuriser("image", archive.image, {}), "text": featuriser("text", archive.text, {})}
+    fitted = dict(list(fitted.items())[:modalities])
+    if not message:
+        check_methods(archive, silos, fitted, resolved)
+        return
+    with pytest.raises(UserError, match=re.escape(message)):
+        check_methods(archive, silos, fitted, resolved)

@@ -97,6 +97,7 @@ class FedRidge(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = FedRidgeParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
     needs_labels: ClassVar[bool] = True
+    uses_class_codes: ClassVar[bool] = True
 
     def check_exchange(self, *, rules: Sequence[str]) -> None:
         """Check that the user allows what the sums reveal, and that no rule is expected to apply to them.

@@ -3,7 +3,8 @@
 Every class has a fixed target code (a hash center), which all silos derive from the seed of the run. The class term
 classifies codes by their inner products with the class codes. The precision term is 1 minus the average precision of the
 rankings within a batch. It is computed from a histogram of distances, so that items at the same distance share their ranks,
-as in the evaluation. The pair term distinguishes an item from others of its class by the code of its other modality.
+as in the evaluation. The pair term distinguishes an item from others of its class by the code of its other modality. It
+trains all bits, or bits of its own.
 
 =======  ======================  =================================================================
 symbol   code                    meaning
@@ -38,7 +39,7 @@ from silohash.local.base import FederationLabels, MethodParams, SiloData, SiloSt
 from silohash.local.class_codes import class_codes
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet
-from silohash.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms, UserError
+from silohash.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms, UserError
 
 CARD = MethodCard(
     key="centerap",
@@ -87,6 +88,17 @@ class CenterAPParams(MethodParams):
     adjustment: float = Field(default=1.0, ge=0)
     """Factor on the logit adjustment, at least 0. It shifts a silo's logits by the silo's share of each label, so that
     silos with few items of a class do not unlearn it. At 0 logits are not shifted."""
+    item_bits: int = Field(default=0, ge=0)
+    """Number of bits, at the end of the code, that only the pair term trains, at least 0 and less than the code length.
+    They distinguish items, and the other bits distinguish classes, so that a search finds the very item without ranking
+    other items of its kind lower. At 0 all terms train all bits."""
+
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        "item_bits": {"pair_weight": (0.0,)},
+        "pair_temperature": {"pair_weight": (0.0,)},
+        "class_scale": {"class_weight": (0.0,)},
+        "adjustment": {"class_weight": (0.0,)},
+    }
 
 
 def label_weights(federation: FederationLabels) -> Tensor:
@@ -219,6 +231,11 @@ class CenterAP:
     def __init__(self, params: CenterAPParams) -> None:
         self.params = params
 
+    @property
+    def item_bits(self) -> int:
+        """Number of bits that only the pair term trains."""
+        return self.params.item_bits
+
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers that end in a tanh."""
         return HashNet(spec, bits, relaxation="tanh")
@@ -243,7 +260,8 @@ class CenterAP:
                 "SiloData.federation, or choose another local method."
             )
         federation = data.federation
-        codes = class_codes(len(federation.counts), model.bits, exclusive=federation.exclusive, seed=federation.seed)
+        bits = model.bits - self.params.item_bits
+        codes = class_codes(len(federation.counts), bits, exclusive=federation.exclusive, seed=federation.seed)
         shift = logit_shift(data.class_counts(), len(data), federation)
         state.buffers = {
             "codes": torch.tensor(codes, dtype=federation.counts.dtype, device=federation.counts.device),
@@ -260,9 +278,11 @@ class CenterAP:
             return {}
         codes = {m: outputs.code[m][rows] for m, rows in held.items()}
         labels = {m: batch.labels[rows] for m, rows in held.items()}
+        bits = state.buffers["codes"].shape[1]
+        of_classes = {m: values[:, :bits] for m, values in codes.items()}
         terms = {
-            "class": (params.class_weight, self._class_term(codes, labels, state)),
-            "precision": (params.precision_weight, 1.0 - batch_precision(codes, labels)),
+            "class": (params.class_weight, self._class_term(of_classes, labels, state)),
+            "precision": (params.precision_weight, 1.0 - batch_precision(of_classes, labels)),
             "quantization": (
                 len(held) * params.quantization_weight, mean_over(codes, lambda c: (c.abs() - 1.0).square().mean()),
             ),
@@ -270,7 +290,9 @@ class CenterAP:
         }  # fmt: skip
         both = batch.has_image & batch.has_text
         if params.pair_weight and len(held) > 1 and both.sum() > 1:
-            loss = pair_loss(outputs.code["image"][both], outputs.code["text"][both], params.pair_temperature)
+            start = bits if params.item_bits else 0
+            image, text = (outputs.code[m][both, start:] for m in MODALITIES)
+            loss = pair_loss(image, text, params.pair_temperature)
             terms["pair"] = (params.pair_weight, loss)
         return terms
 

@@ -291,6 +291,28 @@ def test_terms_of_a_batch() -> None:
     assert all(value.requires_grad for _, value in terms.values())
 
 
+def test_bits_of_items_are_trained_by_the_pair_term_alone() -> None:
+    terms, outputs, batch, state = terms_of(silo_data(12), item_bits=3)
+    codes, labels = outputs.code, batch.labels
+    first = {modality: values[:, : BITS - 3] for modality, values in codes.items()}
+    assert state.buffers["codes"].shape == (CLASSES, BITS - 3)
+    assert float(terms["precision"][1].detach()) == pytest.approx(
+        1.0 - float(batch_precision(first, dict.fromkeys(first, labels)).detach()), rel=1e-6
+    )
+    partners = pair_loss(codes["image"][:, BITS - 3 :], codes["text"][:, BITS - 3 :], 0.2)
+    assert float(terms["pair"][1].detach()) == pytest.approx(float(partners.detach()), rel=1e-6)
+    for name, bits in {
+        "class": slice(BITS - 3, None),
+        "precision": slice(BITS - 3, None),
+        "pair": slice(BITS - 3),
+    }.items():
+        for gradient in torch.autograd.grad(terms[name][1], list(codes.values()), retain_graph=True):
+            assert not gradient[:, bits].any(), name
+            assert gradient.any(), name
+    balance = torch.stack([values.mean(0).square().mean() for values in codes.values()]).mean()
+    assert float(terms["balance"][1].detach()) == pytest.approx(float(balance.detach()), rel=1e-6)  # all bits
+
+
 def test_rows_without_a_modality_are_left_out_of_its_terms() -> None:
     data = silo_data(12)
     lacking = replace(data, has_text=torch.arange(12) < 5)
@@ -365,7 +387,7 @@ def test_parameters() -> None:
     defaults = CenterAPParams()
     assert defaults.model_dump() == {
         "class_weight": 1.0, "precision_weight": 2.0, "pair_weight": 0.1, "pair_temperature": 0.2,
-        "quantization_weight": 0.1, "balance_weight": 0.1, "class_scale": 8.0, "adjustment": 1.0,
+        "quantization_weight": 0.1, "balance_weight": 0.1, "class_scale": 8.0, "adjustment": 1.0, "item_bits": 0,
     }  # fmt: skip
     for name in (
         "class_weight",
