@@ -1,8 +1,11 @@
-"""Copy a model's parameters to arrays and back, and make frozen copies of a model."""
+"""Copy a model's parameters to arrays and back, make frozen copies of a model, and use its optimizers again."""
 
 from __future__ import annotations
 
 import copy
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -74,3 +77,54 @@ def frozen_copy(model: nn.Module, params: ReadArrays) -> nn.Module:
     twin = copy.deepcopy(model)
     install(twin, params)
     return twin.eval().requires_grad_(requires_grad=False)
+
+
+class OptimizerPool:
+    """Optimizers of the models that are trained in this process, each with the state of a new one.
+
+    Allocating that state takes longer than the step of a silo with few items.
+    """
+
+    def __init__(self) -> None:
+        self._made: WeakKeyDictionary[nn.Module, dict[tuple[str, ...], torch.optim.Optimizer]] = WeakKeyDictionary()
+
+    def optimizer(
+        self,
+        model: nn.Module,
+        parameters: Mapping[str, nn.Parameter],
+        make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+        learning_rate: float,
+    ) -> torch.optim.Optimizer:
+        """Return an optimizer for some parameters of a model, as if it were new.
+
+        Args:
+            model: Model that has the parameters. Its optimizers are forgotten with it.
+            parameters: Parameters to train, by name.
+            make: Function that makes the optimizer. It must be the same for all calls, except for the learning rate.
+            learning_rate: Learning rate of this round.
+        """
+        made, key, moving = self._made.setdefault(model, {}), tuple(parameters), list(parameters.values())
+        if key not in made or not _continues(made[key], moving):
+            made[key] = make(moving)
+        else:
+            _reset(made[key], learning_rate)
+        return made[key]
+
+
+def _continues(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> bool:
+    """Return whether an optimizer is that of the parameters and can start again from zeros.
+
+    SGD cannot: its first momentum is the gradient.
+    """
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    same = len(trained) == len(parameters) and all(map(operator.is_, trained, parameters))
+    return same and not isinstance(optimizer, torch.optim.SGD)
+
+
+def _reset(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Set the state of an Adam optimizer to zero, in place, and its learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    for state in optimizer.state.values():
+        for value in state.values():
+            value.zero_()

@@ -38,8 +38,8 @@ class Tasks:
         """Yield one task per silo, holding the next round's message and the state the silo kept."""
         for silo in self.silos:
             broadcast = self.federated.broadcast(self.state.server, silo, round=self.state.round)
-            self.downlink_bytes += broadcast.size_bytes()
             yield SiloTask(self.kind, silo, broadcast, kept=self.state.silos.get(silo, {}))
+            self.downlink_bytes += broadcast.size_bytes()
 
 
 class Runner(Protocol):

@@ -23,8 +23,7 @@ from silohash.config.sections import RunConfig, TrainConfig
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.local.base import LocalMethod, SiloData, SiloState
-from silohash.models.optimizers import OptimizerPool
-from silohash.models.parameters import install, params_of
+from silohash.models.parameters import OptimizerPool, install, params_of
 from silohash.models.towers import Adapted
 from silohash.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
 

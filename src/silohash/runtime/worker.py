@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +21,7 @@ from silohash.federated.base import SiloContext
 from silohash.index.codes import pack
 from silohash.local.base import SiloData, outputs_of
 from silohash.models.backbones import install_published
-from silohash.models.optimizers import OptimizerPool
-from silohash.models.parameters import params_of
+from silohash.models.parameters import OptimizerPool, params_of
 from silohash.models.towers import Adapted
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.processes import available_threads, serve
@@ -69,8 +69,11 @@ class Worker:
             local=self.local,
             data=train,
             initial=self.initial,
-            validation_score=lambda: self._score(context, validation)[0],
         )
+        seen = weakref.proxy(
+            context
+        )  # a reference would keep the models of the context until the next garbage collection
+        context.validation_score = lambda: self._score(seen, validation)[0]
         if task.kind == "weigh":
             return _result(context, self._weights(context))
         if task.kind == "train":

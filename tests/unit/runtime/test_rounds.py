@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -232,3 +233,78 @@ def test_a_round_is_recorded_before_it_is_saved() -> None:
         save=lambda state: order.append(("save", state.round - 1)),
     )  # fmt: skip
     assert order == [("record", 0), ("save", 0), ("record", 1), ("save", 1)]
+
+
+def test_a_round_of_a_thousand_silos() -> None:
+    inputs, listener = prepared((2,) * 1_000, validation=0, federated={"rounds": 1, "local_epochs": 1}), Records()
+    state = run_loop(inputs, listener, held_bytes=0, validate=False)
+    size = sum(array.nbytes for array in state.server.params.values())
+    (record,) = listener.records
+    assert [silo.silo for silo in record.silos] == [f"silo-{number}" for number in range(1_000)]
+    assert not any(silo.rejected for silo in record.silos)
+    assert record.uplink_bytes == record.downlink_bytes == 1_000 * size
+    assert state.silos.keys() == set(range(1_000))
+
+
+class Counting:
+    """A runner that counts how many of the updates it has returned are still in memory."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker, self.alive, self.most, self.kinds = worker, set(), 0, []
+
+    def run(self, tasks):
+        for task in tasks:
+            self.kinds.append(task.kind)
+            result = self.worker.do(task)
+            for array in list(result.update.params.values())[:1]:
+                self.alive.add(id(array))
+                weakref.finalize(array, self.alive.discard, id(array))
+            yield result
+            array = None
+            del result
+            self.most = max(self.most, len(self.alive))
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("federated", "weighed"),
+    [
+        ({"name": "fedavg"}, True),
+        ({"name": "fedprox"}, True),
+        ({"name": "fedhap"}, True),
+        ({"name": "fedcafe", "memory": "class_mean"}, False),
+        ({"name": "fedcafe", "memory": "kmeans"}, False),
+        ({"name": "fedavg", "robust": {"rule": "median"}}, False),
+    ],
+)
+def test_memory_does_not_grow_with_the_number_of_silos(federated: dict, weighed: bool) -> None:
+    inputs = prepared((8,) * 12, validation=0, federated={"rounds": 2, **federated})
+    worker = Worker(inputs, torch.device("cpu"))
+    runner = Counting(worker)
+    settings = RoundSettings(
+        rounds=2, silos=[name for name, _, _ in inputs.silos], validate=False, buffers=frozenset(), held_bytes=0
+    )
+    state = run_rounds(
+        first_state(inputs, worker), federated=inputs.resolved.federated, runner=runner, settings=settings
+    )
+    assert runner.most <= 2
+    assert ("weigh" in runner.kinds) == weighed
+    assert same_arrays(state.server.params, run_loop(inputs, validate=False).server.params)
+
+
+def test_a_rejected_update_is_left_out_of_a_fold() -> None:
+    inputs = prepared((30, 20, 10), federated={"rounds": 1})
+    after = []
+    for held_bytes in (0, 1 << 30):
+        worker = Worker(inputs, torch.device("cpu"))
+        settings = RoundSettings(rounds=1, silos=["a", "b", "c"], held_bytes=held_bytes)
+        listener = Records()
+        state = run_rounds(
+            first_state(inputs, worker), federated=inputs.resolved.federated,
+            runner=InProcess(Spoiling(worker, {1}, nan)), settings=settings, observers=[listener],
+        )  # fmt: skip
+        assert listener.records[0].silos[1].rejected
+        after.append(state.server.params)
+    for name, array in after[0].items():
+        np.testing.assert_allclose(array, after[1][name], rtol=1e-5, atol=1e-6)
