@@ -19,7 +19,7 @@ from tests.runs import silohash
 SMALL = (
     *("--set", "data.options={faces = 1, limit = 600}", "--set", "federated.rounds=1"),
     *("--set", "federated.local_epochs=1", "--set", "train.workers=1", "--set", "model.hidden=16"),
-    *("--set", "local.bits=16", "--set", "features.text.buckets=64"),
+    *("--set", "local.bits=16", "--set", "local.item_bits=8", "--set", "features.text.buckets=64"),
 )
 
 
