@@ -122,7 +122,9 @@ def unequal(inputs: Prepared) -> Prepared:
     silos = [
         generator.permutation(order[number * size : (number + 1) * size]) for number in generator.permutation(SILOS)
     ]
-    return replace(inputs, arrays={name: array[np.concatenate(silos)] for name, array in inputs.arrays.items()})
+    order, count = np.concatenate(silos), len(classes)
+    arrays = {name: array[order] if len(array) == count else array for name, array in inputs.arrays.items()}
+    return replace(inputs, arrays=arrays)
 
 
 @cache

@@ -24,7 +24,7 @@ def list_methods(kind: Literal["local", "federated"] | None = None) -> list[Meth
 
     Example:
         >>> [card.key for card in list_methods("federated")][:2]
-        ['local', 'fedavg']
+        ['local', 'separate']
     """
     if kind is not None and kind not in _FAMILIES:
         raise UserError(
