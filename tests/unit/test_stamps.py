@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from silohash import stamps
 from silohash.data.pictures.checking import check_pictures
 from silohash.files import digest_bytes
 from silohash.stamps import (
@@ -29,20 +28,6 @@ OLD = 1_700_000_000_000_000_000
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are read."""
-    names: list[str] = []
-    digest_file = stamps.digest_file
-
-    def counted(path: Path) -> str:
-        names.append(path.name)
-        return digest_file(path)
-
-    monkeypatch.setattr(stamps, "digest_file", counted)
-    return names
 
 
 def write(path: Path, content: bytes, at: int = OLD) -> Path:

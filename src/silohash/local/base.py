@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from silohash.models.specs import ModelSpec
-from silohash.models.towers import Part, outputs_over, standardized
+from silohash.models.towers import HashNet, Part, outputs_over, standardized
 from silohash.types import Modality, Outputs, PairBatch, Step, Terms
 
 
@@ -180,6 +180,12 @@ def signs(values: Tensor) -> Tensor:
         tensor([-1.,  1.,  1.])
     """
     return torch.where(values >= 0, 1.0, -1.0).to(values.dtype)
+
+
+def joint_step(model: nn.Module) -> Step:
+    """Return the optimizer step that trains all towers of a `HashNet` on one loss."""
+    assert isinstance(model, HashNet)  # noqa: S101  built by the method
+    return Step(name="joint", parameters=tuple(f"{m}." for m in model.modalities), modalities=model.modalities)
 
 
 def outputs_of(model: nn.Module, data: SiloData, *, part: Part = "code", batch: int = 1024) -> dict[Modality, Tensor]:

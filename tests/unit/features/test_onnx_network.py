@@ -13,7 +13,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from silohash import stamps
 from silohash.encode.onnx_graph import without_weights
 from silohash.features.onnx_network import NetworkRecord, OnnxNetwork, cached_network, store_network, weights_name
 from silohash.features.preprocess import PicturePreparation
@@ -67,20 +66,6 @@ def found(key: str = "abc") -> OnnxNetwork:
     network = cached_network(key)
     assert network is not None
     return network
-
-
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are read to compute their digests."""
-    names: list[str] = []
-    digest_file = stamps.digest_file
-
-    def counted(path: Path) -> str:
-        names.append(path.name)
-        return digest_file(path)
-
-    monkeypatch.setattr(stamps, "digest_file", counted)
-    return names
 
 
 def test_a_picture_is_encoded_from_the_cache() -> None:

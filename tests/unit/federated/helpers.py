@@ -20,7 +20,18 @@ from silohash.runtime.silo import SiloTask, make_context
 from tests.runs import loop_config, model_spec, silo_data
 
 BITS, CLASSES = 8, 6
+CURRENT = {"image.w": np.zeros(3, np.float32), "text.w": np.ones(2, np.float32), "image.steps": np.asarray(3)}
+"""The global parameters to which `update` fits."""
 INFO = FederationInfo(silos=4, classes=CLASSES, bits=BITS, total_rounds=3)
+
+
+def update(sender: str, image: object, text: object = (1, 1), weight: float = 1.0, steps: int = 4) -> Message:
+    """Return a silo's update of a model with three weights for images and two for texts."""
+    params = {"image.w": np.asarray(image, np.float32), "text.w": np.asarray(text, np.float32)}
+    return Message(
+        kind="update", sender=sender, round=0, params={**params, "image.steps": np.asarray(steps)},
+        weights={"image": weight, "text": 1.0}, counts={"items": 1},
+    )  # fmt: skip
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:

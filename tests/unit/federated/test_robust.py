@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.exchange.message import Message
 from silohash.federated import robust
 from silohash.federated.audit import suspicious_updates
 from silohash.federated.averaging import weighted_average
@@ -34,16 +33,7 @@ from tests.runs import (
     run_loop,
     same_arrays,
 )
-
-CURRENT = {"image.w": np.zeros(3, np.float32), "text.w": np.ones(2, np.float32), "image.steps": np.asarray(3)}
-
-
-def update(sender: str, image: object, text: object = (1, 1), weight: float = 1.0, steps: int = 4) -> Message:
-    params = {"image.w": np.asarray(image, np.float32), "text.w": np.asarray(text, np.float32)}
-    return Message(
-        kind="update", sender=sender, round=0, params={**params, "image.steps": np.asarray(steps)},
-        weights={"image": weight, "text": 1.0}, counts={"items": 1},
-    )  # fmt: skip
+from tests.unit.federated.helpers import CURRENT, update
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.local.base import FederationLabels, MethodParams, SiloData, SiloState
+from silohash.local.base import FederationLabels, MethodParams, SiloData, SiloState, joint_step
 from silohash.local.class_codes import class_codes
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet
@@ -242,10 +242,7 @@ class CenterAP:
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return one step for all towers."""
-        assert isinstance(model, HashNet)  # noqa: S101  built above
-        return [
-            Step(name="joint", parameters=tuple(f"{m}." for m in model.modalities), modalities=tuple(model.modalities))
-        ]
+        return [joint_step(model)]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the class codes, the weights of the labels and the shift of the logits.

@@ -24,7 +24,7 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.local.base import MethodParams, SiloData, SiloState, signs
+from silohash.local.base import MethodParams, SiloData, SiloState, joint_step, signs
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 from silohash.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
@@ -107,10 +107,7 @@ class Triplet:
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return one step for all towers."""
-        assert isinstance(model, HashNet)  # noqa: S101  built above
-        return [
-            Step(name="joint", parameters=tuple(f"{m}." for m in model.modalities), modalities=tuple(model.modalities))
-        ]
+        return [joint_step(model)]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Keep nothing; the loss uses only the batch."""
