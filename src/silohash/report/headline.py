@@ -270,10 +270,7 @@ def _other_model(rows: Sequence[ResultRow], standings: Sequence[Standing]) -> st
     if not found:
         return ""
     mean = sum(row.value for row in found) / len(found)
-    return (
-        f"If the model of one silo encodes the items of all silos, it reaches {_percent(mean, standings)}; "
-        "codes of separately trained models do not match."
-    )
+    return f"If the model of one silo encodes the items of all silos, it reaches {_percent(mean, standings)}."
 
 
 def _encoded_by_one(rows: Sequence[ResultRow], standing: Standing) -> dict[Task, ResultRow]:
