@@ -13,6 +13,7 @@ PARTITION = ("partition", "run.toml")
 SETTINGS: dict[str, tuple[str, ...]] = {
     "sead=1": ('unknown key "sead"', 'did you mean "seed"'),
     "seed=-1": ("seed", "greater than or equal to 0", "got -1"),
+    "seed=9223372036854775808": ("seed", "less than 9223372036854775808"),
     "seed=1.5": ("whole number (got 1.5)", "Write seed = 0"),
     "seed=nan": ("seed", "got nan"),
     "seed=many": ('whole number (got "many")', "Write seed = 0"),

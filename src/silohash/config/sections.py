@@ -271,8 +271,8 @@ class EvaluateConfig(Section):
 class RunConfig(Section):
     """The whole config of a run: plain, frozen data."""
 
-    seed: int = Field(default=0, ge=0)
-    """Seed for all random choices of the run, at least 0."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Seed for all random choices of the run, at least 0 and less than 2^63."""
     data: DataConfig
     features: FeaturesConfig = FeaturesConfig()
     model: ModelConfig = ModelConfig()
