@@ -115,7 +115,7 @@ class OnnxNetwork:
     def vectors(self, values: Iterable[Value]) -> npt.NDArray[np.float32]:
         """Return the vectors of pictures or texts, ``(n, width)`` float32.
 
-        Another thread opens the network while the values are prepared, which is most of the time that each takes.
+        Another thread opens the network while the values are prepared. For one query, these two take most of the time.
 
         Raises:
             UserError: if a file of the network is damaged, or as in `prepare`.

@@ -70,9 +70,8 @@ class Worker:
             data=train,
             initial=self.initial,
         )
-        seen = weakref.proxy(
-            context
-        )  # a reference would keep the models of the context until the next garbage collection
+        # A reference would keep the models of the context until the next garbage collection.
+        seen = weakref.proxy(context)
         context.validation_score = lambda: self._score(seen, validation)[0]
         if task.kind == "weigh":
             return _result(context, self._weights(context))

@@ -45,7 +45,7 @@ def as_shape(shape: Sequence[int]) -> str:
 
 
 def find_kind(path: Path) -> Kind:
-    """Tell the kind of a file from its first bytes."""
+    """Return the kind of a file, by its first bytes."""
     try:
         with path.open("rb") as stream:
             head = stream.read(HDF5_OFFSETS[-1] + len(HDF5_MAGIC))
