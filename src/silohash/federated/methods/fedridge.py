@@ -48,7 +48,7 @@ CARD = MethodCard(
     venue="baseline",
     year=2026,
     link="",
-    summary="Average models, and compute the codes of classes in closed form from sums over all silos, in one round.",
+    summary="Average models, and in one round compute their hash layers in closed form, from exact sums over all silos.",
     supervised=True,
     sends=(
         "in a round that solves the regression: number of items, items per label, and sums, second moments and label "
