@@ -133,6 +133,8 @@ class Outputs:
         code: ``(B, K)`` in (-1, 1), the relaxed code. Its signs are the hash code.
         class_logit: ``(B, C)``, the output of the optional classifier head.
         pair_score: ``(B, B)`` for matching methods, with one row per image and one column per text.
+        extra: Outputs of networks and tables that only the local method's training needs, such as a label network or
+            learned class codes.
     """
 
     feature: Mapping[Modality, torch.Tensor]
@@ -140,6 +142,7 @@ class Outputs:
     code: Mapping[Modality, torch.Tensor]
     class_logit: Mapping[Modality, torch.Tensor] = field(default_factory=dict)
     pair_score: torch.Tensor | None = None
+    extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from silohash.exchange.message import Message
 from silohash.federated.averaging import Aggregation
 from silohash.federated.shared_means import SharedMean
-from silohash.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of
+from silohash.local.base import LocalMethod, MethodParams, SiloData, SiloState, class_group, outputs_of
 from silohash.models.parameters import fixed_buffers, frozen_copy, install, params_of, to_array
 from silohash.models.towers import Part, group_of
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, Phase, Terms
@@ -365,10 +365,13 @@ class FederatedMethod:
         return {group: self.weight(context, group) for group in sorted({group_of(name) for name in names})}
 
     def weight(self, context: SiloContext, group: str) -> float:
-        """Return a silo's weight for a parameter group: its number of items with the group's modality."""
+        """Return a silo's weight for a parameter group: its number of items with the group's modality or class."""
         for modality in MODALITIES:
             if group == modality:
                 return float(context.data.count(modality))
+        for number, count in enumerate(context.data.class_counts().tolist()):
+            if group == class_group(number):
+                return float(count)
         return float(len(context.data))
 
     def origin(self, server: ServerState) -> Arrays:

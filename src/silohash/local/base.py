@@ -183,9 +183,22 @@ def signs(values: Tensor) -> Tensor:
 
 
 def joint_step(model: nn.Module) -> Step:
-    """Return the optimizer step that trains all towers of a `HashNet` on one loss."""
+    """Return the optimizer step that trains all parameters of a `HashNet` on one loss."""
     assert isinstance(model, HashNet)  # noqa: S101  built by the method
-    return Step(name="joint", parameters=tuple(f"{m}." for m in model.modalities), modalities=model.modalities)
+    towers = tuple(f"{modality}." for modality in model.modalities)
+    others = tuple(name for name, _ in model.named_parameters() if not name.startswith(towers))
+    return Step(name="joint", parameters=towers + others, modalities=model.modalities)
+
+
+def class_group(number: int) -> str:
+    """Return the name of a parameter that belongs to a single class, such as its learned code.
+
+    Silos weigh such a parameter by their number of items of the class, so those without any do not change it.
+
+    Args:
+        number: Number of the class, at least 0.
+    """
+    return f"class{number}"
 
 
 def outputs_of(model: nn.Module, data: SiloData, *, part: Part = "code", batch: int = 1024) -> dict[Modality, Tensor]:

@@ -349,3 +349,12 @@ def test_everything_but_fixed_buffers_is_shared() -> None:
     model.image.fixed_buffers = ("mean_image",)
     assert "image.mean_image" not in fedavg(fedavg.Params()).shared_parameters(model)
     assert "image.hash.weight" in fedavg(fedavg.Params()).shared_parameters(model)
+
+
+def test_weights_of_a_class_are_the_items_that_have_its_label() -> None:
+    context = silo_context(10)
+    labels = torch.zeros(len(context.data), 12)
+    labels[:3, 2], labels[0, 11] = 1.0, 1.0
+    context.data = replace(context.data, labels=labels)
+    found = FederatedMethod(None).weights(context, ["class2", "class11", "class1", "image.hash.weight"])
+    assert found == {"class1": 0.0, "class11": 1.0, "class2": 3.0, "image": float(len(labels))}

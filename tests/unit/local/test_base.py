@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from silohash.local import LOCAL_METHODS
-from silohash.local.base import MethodParams, outputs_of, signs
+from silohash.local.base import MethodParams, class_group, joint_step, outputs_of, signs
 from silohash.models.towers import HashNet
 from tests.runs import model_spec, silo_data
 
@@ -103,3 +103,12 @@ def test_the_part_that_is_computed(part: str) -> None:
     expected = getattr(model(data.batch(torch.arange(5))), part)
     for modality in ("image", "text"):
         torch.testing.assert_close(found[modality], expected[modality])
+
+
+def test_a_joint_step_trains_the_towers_and_everything_beside_them() -> None:
+    model = HashNet(model_spec(), 8)
+    model.register_parameter(class_group(2), torch.nn.Parameter(torch.zeros(8)))
+    model.add_module("labels", torch.nn.Linear(3, 8))
+    step = joint_step(model)
+    assert step.modalities == ("image", "text")
+    assert step.parameters == ("image.", "text.", "class2", "labels.weight", "labels.bias")

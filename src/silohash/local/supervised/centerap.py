@@ -37,6 +37,7 @@ from torch import Tensor, nn
 
 from silohash.local.base import FederationLabels, MethodParams, SiloData, SiloState, joint_step
 from silohash.local.class_codes import class_codes
+from silohash.local.losses import similarity
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet
 from silohash.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms, UserError
@@ -336,20 +337,10 @@ def batch_precision(codes: Mapping[Modality, Tensor], labels: Mapping[Modality, 
     if len(codes) == 1:
         ((modality, only),) = codes.items()
         others = 1.0 - torch.eye(len(only), device=only.device)
-        relevant = share_a_label(labels[modality], labels[modality]) * others
+        relevant = similarity(labels[modality], labels[modality], graded=False) * others
         return average_precision(bin_shares(similarities(only, only)) * others.unsqueeze(1), relevant)
     shares = bin_shares(similarities(codes["image"], codes["text"]))
-    relevant = share_a_label(labels["image"], labels["text"])
+    relevant = similarity(labels["image"], labels["text"], graded=False)
     forth = average_precision(shares, relevant)
     back = average_precision(shares.transpose(0, 2), relevant.T)
     return 0.5 * (forth + back)
-
-
-def share_a_label(labels: Tensor, others: Tensor) -> Tensor:
-    """Return whether items share a label, ``(B, N)``, 0 or 1.
-
-    Args:
-        labels: ``(B, C)`` multi-hot.
-        others: ``(N, C)`` multi-hot.
-    """
-    return ((labels @ others.T) > 0).to(labels.dtype)

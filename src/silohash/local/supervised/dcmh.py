@@ -27,14 +27,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.local.base import MethodParams, SiloData, SiloState, outputs_of, signs
+from silohash.local.base import MethodParams, SiloData, SiloState
+from silohash.local.losses import (
+    balance,
+    mean_similarity,
+    pair_contrast,
+    pair_likelihood,
+    pair_weights,
+    quantization,
+    similarity,
+)
+from silohash.local.stored import joint_codes, partner_outputs, store_all, store_batch
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
-from silohash.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
+from silohash.types import MethodCard, Outputs, PairBatch, Step, Terms
 
 CARD = MethodCard(
     key="dcmh",
@@ -83,78 +92,6 @@ class DCMHParams(MethodParams):
     """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
 
-def similarity(labels: Tensor, others: Tensor, *, graded: bool) -> Tensor:
-    """Return the similarity of items by their labels.
-
-    Args:
-        labels: ``(B, C)`` multi-hot.
-        others: ``(N, C)`` multi-hot.
-        graded: Whether to return the cosine of the label vectors instead of 0 or 1. Items without labels are similar to
-            none.
-
-    Returns:
-        ``(B, N)`` in [0, 1].
-
-    Source: DCMH, section 3.1 (``graded=False``).
-    """
-    if not graded:
-        return ((labels @ others.T) > 0).to(labels.dtype)
-    return F.normalize(labels, dim=1) @ F.normalize(others, dim=1).T
-
-
-def pair_likelihood(codes: Tensor, others: Tensor, similar: Tensor) -> Tensor:
-    """Return the negative log-likelihood of each pair's similarity, ``(B, N)``.
-
-    This is ``softplus(theta) - s * theta`` with ``theta`` half the inner product, which is stable for any theta. If all
-    outputs are zero, it is ln 2 everywhere.
-
-    Args:
-        codes: ``(B, K)`` outputs of the network in training.
-        others: ``(N, K)`` stored outputs of the other modality.
-        similar: ``(B, N)`` in [0, 1].
-
-    Source: DCMH, equation (1), first term.
-    """
-    theta = 0.5 * (codes @ others.T)
-    return F.softplus(theta) - similar * theta
-
-
-def pair_weights(similar: Tensor, share: float) -> Tensor:
-    """Return weights that give similar and dissimilar pairs half of the loss each, ``(B, N)``.
-
-    Args:
-        similar: ``(B, N)`` in [0, 1].
-        share: Share of similar pairs among all pairs of the silo.
-    """
-    return similar * (0.5 / share) + (1.0 - similar) * (0.5 / (1.0 - share))
-
-
-def quantization(codes: Tensor, targets: Tensor) -> Tensor:
-    """Return the squared distance of outputs from their target codes, ``(B, K)``. Source: equation (1), second term."""
-    return (targets - codes).square()
-
-
-def balance(codes: Tensor) -> Tensor:
-    """Return the squared mean of each bit over the batch, ``(K,)``. Source: equation (1), third term, per item."""
-    return codes.mean(0).square()
-
-
-def pair_contrast(codes: Tensor, partners: Tensor, temperature: float) -> Tensor:
-    """Return the cross-entropy of identifying each item's partner among the partners in the batch by cosine, ``(B,)``.
-
-    This loss is not in the paper. Labels alone make all items of a class alike, whereas a search for one item should
-    return that item first.
-
-    Args:
-        codes: ``(B, K)`` outputs of the network in training.
-        partners: ``(B, K)`` stored outputs of the other modality for the same items.
-        temperature: Divides the cosines; positive.
-    """
-    cosines = F.normalize(codes, dim=1) @ F.normalize(partners, dim=1).T
-    own = torch.arange(len(codes), device=codes.device)
-    return F.cross_entropy(cosines / temperature, own, reduction="none")
-
-
 class DCMH:
     """Deep cross-modal hashing, for one or two modalities.
 
@@ -191,10 +128,8 @@ class DCMH:
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store both networks' outputs of all items, the labels, and the share of similar pairs."""
         assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        outputs = outputs_of(model, data)
-        state.buffers = {str(modality): codes for modality, codes in outputs.items()}
-        state.buffers |= {f"has_{modality}": data.has(modality) for modality in outputs}
-        state.buffers["labels"] = data.labels
+        state.buffers = {"labels": data.labels}
+        store_all(model, data, state)
         state.buffers["share"] = mean_similarity(data.labels, graded=self.params.similarity == "graded")
         self.end_epoch(model, data, state)
 
@@ -210,14 +145,14 @@ class DCMH:
         anchors = state.buffers["anchors"]
         labels = state.buffers["labels"]
         similar = similarity(labels[rows], labels[anchors], graded=self.params.similarity == "graded")
-        likelihood = pair_likelihood(codes, _stored_outputs(state, modality, anchors), similar)
+        likelihood = pair_likelihood(codes, partner_outputs(state, modality, anchors), similar)
         if self.params.class_balance:
             likelihood = likelihood * pair_weights(similar, float(state.buffers["share"]))
         drift = quantization(codes, state.buffers["code"][rows])
         if self.params.normalization == "mean":
             terms = self._terms(likelihood.mean(), drift.mean(), balance(codes).mean())
             if self.params.pair_weight and len(rows) > 1:
-                partners = _stored_outputs(state, modality, rows)
+                partners = partner_outputs(state, modality, rows)
                 contrast = pair_contrast(codes, partners, self.params.pair_temperature)
                 terms["pair"] = (self.params.pair_weight, contrast.mean())
             return terms
@@ -235,16 +170,14 @@ class DCMH:
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Store the outputs of the batch."""
         (modality,) = step.modalities
-        codes = outputs.code[modality].detach().float()
-        state.buffers[modality][batch.row] = codes * batch.has(modality).unsqueeze(1)
+        store_batch(modality, outputs, batch, state)
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set ``B = sign(F + G)`` and draw the stored items for the next epoch."""
-        stored = [state.buffers[m] for m in MODALITIES if m in state.buffers]
-        state.buffers["code"] = signs(torch.stack(stored).sum(0))
+        state.buffers["code"] = joint_codes(state)
         count, limit = len(data), self.params.anchors
         drawn = torch.arange(count) if count <= limit else torch.randperm(count)[:limit].sort().values
-        state.buffers["anchors"] = drawn.to(stored[0].device)
+        state.buffers["anchors"] = drawn.to(state.buffers["code"].device)
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
         """Return a warning if the codes collapse: outputs near zero give every pair a likelihood of ln 2."""
@@ -254,22 +187,3 @@ class DCMH:
             "The codes have collapsed: the likelihood per pair is ln 2, as if every output were zero. "
             "Lower balance_weight, raise the learning rate, or use the preset recommended."
         ]
-
-
-def _stored_outputs(state: SiloState, modality: Modality, rows: Tensor) -> Tensor:
-    """Return the stored outputs of the other modality, ``(n, K)``.
-
-    Items without the other modality have those of the same modality.
-    """
-    other: Modality = "text" if modality == "image" else "image"
-    if other not in state.buffers:
-        return state.buffers[modality][rows]
-    has = state.buffers[f"has_{other}"][rows]
-    values = state.buffers[other][rows]
-    return values if bool(has.all()) else torch.where(has.unsqueeze(1), values, state.buffers[modality][rows])
-
-
-def mean_similarity(labels: Tensor, *, graded: bool, most: int = 2048) -> Tensor:
-    """Return the mean similarity over pairs of at most about ``most`` evenly spaced items, clipped to [0.05, 0.95]."""
-    sample = labels[:: max(1, len(labels) // most)]
-    return similarity(sample, sample, graded=graded).mean().clamp(0.05, 0.95)

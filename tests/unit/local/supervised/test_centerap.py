@@ -18,6 +18,7 @@ from silohash.index.codes import pack
 from silohash.local import LOCAL_METHODS
 from silohash.local.base import FederationLabels, SiloData, SiloState
 from silohash.local.class_codes import class_codes
+from silohash.local.losses import similarity
 from silohash.local.supervised.centerap import (
     BINS,
     CARD,
@@ -32,7 +33,6 @@ from silohash.local.supervised.centerap import (
     logit_shift,
     mean_over,
     pair_loss,
-    share_a_label,
     similarities,
 )
 from silohash.models.towers import HashNet
@@ -193,7 +193,7 @@ def test_pair_loss_against_loops() -> None:
 def test_items_that_share_a_label() -> None:
     labels = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     others = torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-    assert share_a_label(labels, others).tolist() == [[1, 0, 1], [1, 0, 0]]
+    assert similarity(labels, others, graded=False).tolist() == [[1, 0, 1], [1, 0, 0]]
 
 
 def test_two_modalities_rank_each_other_in_both_directions() -> None:
@@ -201,7 +201,7 @@ def test_two_modalities_rank_each_other_in_both_directions() -> None:
     labels = {"image": hot(5, 3), "text": hot(7, 3, seed=1)}
     expected = []
     for query, item in (("image", "text"), ("text", "image")):
-        relevant = share_a_label(labels[query], labels[item])
+        relevant = similarity(labels[query], labels[item], graded=False)
         expected.append(precision_by_loops(bin_shares(similarities(codes[query], codes[item])), relevant))
     assert float(batch_precision(codes, labels)) == pytest.approx(np.mean(expected))
 
@@ -212,7 +212,7 @@ def test_one_modality_ranks_the_other_items_of_the_batch() -> None:
     for i in range(6):
         others = [j for j in range(6) if j != i]
         shares = bin_shares(similarities(codes[i : i + 1], codes[others])).double()
-        relevant = share_a_label(labels[i : i + 1], labels[others]).double()
+        relevant = similarity(labels[i : i + 1], labels[others], graded=False).double()
         if relevant.any():
             values.append(precision_by_loops(shares, relevant))
     assert float(batch_precision({"text": codes}, {"text": labels})) == pytest.approx(np.mean(values), rel=1e-5)

@@ -14,12 +14,9 @@ from silohash.local.supervised.dcmh import (
     CARD,
     DCMH,
     DCMHParams,
-    balance,
-    mean_similarity,
     pair_contrast,
     pair_likelihood,
     pair_weights,
-    quantization,
     similarity,
 )
 from silohash.types import Outputs, Step
@@ -54,61 +51,6 @@ def ready(method: DCMH, data, bits: int = 8) -> tuple[torch.nn.Module, SiloState
     return model, state
 
 
-def test_similarity_equals_loops() -> None:
-    rows, others = labels(7), labels(9, seed=1)
-    binary, graded = similarity(rows, others, graded=False), similarity(rows, others, graded=True)
-    for i in range(7):
-        for j in range(9):
-            shared = sum(float(rows[i, c] * others[j, c]) for c in range(5))
-            lengths = math.sqrt(float(rows[i].sum()) * float(others[j].sum()))
-            assert binary[i, j] == float(shared > 0)
-            assert float(graded[i, j]) == pytest.approx(shared / lengths if lengths else 0.0, abs=1e-12)
-
-
-def test_pair_likelihood_equals_loops_and_is_stable() -> None:
-    codes, others, similar = drawn(6, 8), drawn(9, 8, seed=1), torch.rand(6, 9, dtype=torch.float64)
-    found = pair_likelihood(codes, others, similar)
-    for i in range(6):
-        for j in range(9):
-            theta = 0.5 * sum(float(codes[i, k] * others[j, k]) for k in range(8))
-            assert float(found[i, j]) == pytest.approx(
-                math.log1p(math.exp(theta)) - float(similar[i, j]) * theta, abs=1e-10
-            )
-    huge = pair_likelihood(1e3 * torch.ones(1, 8), torch.ones(1, 8), torch.ones(1, 1))
-    assert torch.isfinite(huge).all()
-    assert torch.allclose(pair_likelihood(0 * codes, others, similar), torch.tensor(math.log(2), dtype=torch.float64))
-
-
-def test_pair_weights_give_each_kind_of_pair_half_of_the_loss() -> None:
-    similar = similarity(labels(20), labels(30, seed=1), graded=False)
-    weights = pair_weights(similar, float(similar.mean()))
-    assert float((weights * similar).sum()) == pytest.approx(0.5 * similar.numel())
-    assert float((weights * (1 - similar)).sum()) == pytest.approx(0.5 * similar.numel())
-    for i in range(20):
-        for j in range(30):
-            share = float(similar.mean())
-            assert float(weights[i, j]) == pytest.approx(0.5 / share if similar[i, j] else 0.5 / (1 - share))
-
-
-@pytest.mark.parametrize("graded", [False, True])
-def test_mean_similarity_equals_loops_and_stays_away_from_the_ends(graded: bool) -> None:
-    drawn = labels(12)
-    sums = [float(similarity(drawn[i : i + 1], drawn[j : j + 1], graded=graded)) for i in range(12) for j in range(12)]
-    assert float(mean_similarity(drawn, graded=graded)) == pytest.approx(sum(sums) / 144)
-    alike, unlike = torch.ones(4, 1), torch.eye(100)
-    assert 0 < float(mean_similarity(unlike, graded=graded)) < float(mean_similarity(alike, graded=graded)) < 1
-
-
-def test_quantization_and_balance_equal_loops() -> None:
-    codes = drawn(6, 8)
-    targets = signs(drawn(6, 8, seed=1))
-    drift, means = quantization(codes, targets), balance(codes)
-    for k in range(8):
-        assert float(means[k]) == pytest.approx((sum(float(codes[i, k]) for i in range(6)) / 6) ** 2)
-        for i in range(6):
-            assert float(drift[i, k]) == pytest.approx((float(targets[i, k]) - float(codes[i, k])) ** 2)
-
-
 def paper_loss(state: SiloState, codes: torch.Tensor, rows: torch.Tensor, gamma: float, eta: float) -> float:
     """Return equation (1) for a batch of the image network, with loops, divided by N and B."""
     count, bits = state.buffers["image"].shape
@@ -124,16 +66,6 @@ def paper_loss(state: SiloState, codes: torch.Tensor, rows: torch.Tensor, gamma:
         column = sum(float(state.buffers["image"][i, k]) for i in range(count) if i not in rows.tolist())
         total += eta * (column + sum(float(codes[place, k]) for place in range(len(rows)))) ** 2
     return total / (count * len(rows))
-
-
-def test_pair_contrast_equals_loops() -> None:
-    codes, partners = drawn(5, 8, seed=1), drawn(5, 8, seed=2)
-    found = pair_contrast(codes, partners, 0.3)
-    for i in range(5):
-        near = [
-            math.exp(float(codes[i] @ partners[j] / (codes[i].norm() * partners[j].norm())) / 0.3) for j in range(5)
-        ]
-        assert float(found[i]) == pytest.approx(-math.log(near[i] / sum(near)), abs=1e-12)
 
 
 @pytest.mark.parametrize(("weight", "there"), [(0.0, False), (0.5, True)])
@@ -333,13 +265,6 @@ def test_defaults_and_the_preset_of_the_paper() -> None:
         "quantization_weight": 1.0, "balance_weight": 1.0, "similarity": "any", "class_balance": False,
         "normalization": "paper", "pair_weight": 0.0, "anchors": 1_000_000,
     }  # fmt: skip
-
-
-def test_the_mean_similarity_is_that_of_evenly_spaced_items() -> None:
-    known = labels(12, seed=2)
-    assert float(mean_similarity(known, graded=True, most=4)) == float(mean_similarity(known[::3], graded=True))
-    assert float(mean_similarity(torch.eye(100), graded=False)) == pytest.approx(0.05)
-    assert float(mean_similarity(torch.ones(3, 1), graded=False)) == pytest.approx(0.95)
 
 
 def test_a_pair_needs_another_item_and_carries_its_weight() -> None:
