@@ -30,7 +30,15 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.local.base import MethodParams, SiloData, SiloState
+from silohash.local.base import (
+    MethodParams,
+    SiloData,
+    SiloState,
+    joint_codes,
+    partner_outputs,
+    store_all,
+    store_batch,
+)
 from silohash.local.losses import (
     balance,
     mean_similarity,
@@ -40,7 +48,6 @@ from silohash.local.losses import (
     quantization,
     similarity,
 )
-from silohash.local.stored import joint_codes, partner_outputs, store_all, store_batch
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 from silohash.types import MethodCard, Outputs, PairBatch, Step, Terms
