@@ -183,6 +183,7 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     local: LocalMethod = _method(LOCAL_METHODS, "local", config.local)
     federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
     _set_aggregation(config, federated)
+    _set_solver(config, local, federated)
     train = config.train
     remarks = federated.check_steps(
         optimizer=train.optimizer, learning_rate=train.learning_rate, momentum=train.momentum
@@ -215,6 +216,23 @@ def _set_aggregation(config: RunConfig, federated: FederatedMethod) -> None:
     rule = {} if robust is None else robust.model_dump()
     federated.aggregation = robust_aggregation(**rule, weight_cap=config.federated.weight_cap, means=federated.means)
     federated.server_optimizer = ServerOptimizer(**server.model_dump()) if server else None
+
+
+def _set_solver(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> None:
+    """Let the server compute values of the local method's model from sums over silos, if the method asks for it.
+
+    Raises:
+        WrongValueError: If a robust rule is set, because none protects these sums.
+    """
+    from silohash.local.base import ServerSolved
+
+    federated.solver = local if isinstance(local, ServerSolved) else None
+    if federated.solver is not None and config.federated.robust is not None:
+        message = (
+            f'federated.robust: no robust rule protects the sums that silos send with local.name = "{config.local.name}". '
+            "Remove federated.robust, or choose another local method."
+        )
+        raise WrongValueError("federated.robust", message)
 
 
 def _conflicts(config: RunConfig, federated: FederatedMethod) -> list[str]:

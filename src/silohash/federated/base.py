@@ -26,7 +26,15 @@ from torch import Tensor, nn
 from silohash.exchange.message import Message
 from silohash.federated.averaging import Aggregation
 from silohash.federated.shared_means import SharedMean
-from silohash.local.base import LocalMethod, MethodParams, SiloData, SiloState, class_group, outputs_of
+from silohash.local.base import (
+    LocalMethod,
+    MethodParams,
+    ServerSolved,
+    SiloData,
+    SiloState,
+    class_group,
+    outputs_of,
+)
 from silohash.models.parameters import fixed_buffers, frozen_copy, install, params_of, to_array
 from silohash.models.towers import Part, group_of
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, Phase, Terms
@@ -223,6 +231,7 @@ class FederatedMethod:
         unprotected: Why no robust rule can protect what the method sends, as a sentence with the remedy; empty if one can.
         aggregation: How updates are averaged; may be replaced by a robust rule (`silohash.federated.robust`).
         server_optimizer: Server-side optimizer applied to the averaged update. If None, the average is used as it is.
+        solver: Local method of the run if the server computes values of its model from sums over silos, else None.
     """
 
     Params: ClassVar[type[MethodParams]] = MethodParams
@@ -246,6 +255,7 @@ class FederatedMethod:
         self.params = params
         self.aggregation = Aggregation()
         self.server_optimizer: ServerStep | None = None
+        self.solver: ServerSolved | None = None
 
     @property
     def weighs_items(self) -> bool:

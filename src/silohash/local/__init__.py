@@ -8,6 +8,7 @@ LOCAL_METHODS = Registry(
     table={
         "triplet": "silohash.local.supervised.triplet:Triplet",
         "dcmh": "silohash.local.supervised.dcmh:DCMH",
+        "shdch": "silohash.local.supervised.shdch:SHDCH",
         "centerap": "silohash.local.supervised.centerap:CenterAP",
     },
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet, Part, outputs_over, standardized
-from silohash.types import MODALITIES, Modality, Outputs, PairBatch, Step, Terms
+from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
 
 
 class MethodParams(BaseModel):
@@ -57,6 +57,8 @@ class SiloData:
         pixel_mean: ``(c, 1, 1)``, subtracted from uint8 pixels (0 to 255).
         pixel_deviation: ``(c, 1, 1)``, by which the centered pixels are divided.
         federation: Counts of the labels of all silos, or None without labels.
+        coarse_labels: ``(n, C')`` float multi-hot labels of a coarser level, or None if the local method does not name a
+            column for them.
     """
 
     name: str
@@ -68,6 +70,7 @@ class SiloData:
     pixel_mean: Tensor | None = None
     pixel_deviation: Tensor | None = None
     federation: FederationLabels | None = None
+    coarse_labels: Tensor | None = None
 
     def __len__(self) -> int:
         """Return the number of pairs."""
@@ -109,6 +112,7 @@ class SiloData:
             image=some(self.image),
             text=some(self.text),
             labels=some(self.labels),
+            coarse_labels=some(self.coarse_labels),
             has_image=self.has_image.index_select(0, rows),
             has_text=self.has_text.index_select(0, rows),
         )
@@ -169,6 +173,34 @@ class LocalMethod(Protocol):
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
         """Return warnings about an epoch's mean terms, such as a collapse of the codes."""
+        ...
+
+
+@runtime_checkable
+class ServerSolved(Protocol):
+    """A local method whose model holds values that the server computes from sums over silos, such as class codes.
+
+    The values are fixed buffers of the model (`silohash.models.parameters.fixed_buffers`). They start as `build` sets them,
+    which is the same in all silos. The server sends them with the parameters, and no silo changes them. After each round
+    of a federated method that shares parameters, the server solves for new ones (`silohash.federated.server_values`).
+    """
+
+    def silo_sums(self, model: nn.Module, data: SiloData) -> Arrays:
+        """Return the sums of a silo after its training, by name. Their names and shapes do not depend on its items.
+
+        Args:
+            model: Trained model.
+            data: Pairs of the silo; may be empty.
+        """
+        ...
+
+    def solve(self, params: ReadArrays, sums: ReadArrays) -> Arrays:
+        """Return the new values on the server, by name of the buffer; nothing if the server does not hold the buffers.
+
+        Args:
+            params: Parameters and buffers of the global model that silos share.
+            sums: Sums over the silos.
+        """
         ...
 
 

@@ -55,16 +55,19 @@ class ModelSpec:
         towers: one tower per modality.
         classes: the number of labels.
         class_head: whether the towers also predict the labels.
+        coarse_classes: the number of labels of a coarser level; 0 if the local method uses none.
     """
 
     towers: Mapping[Modality, TowerSpec]
     classes: int
     class_head: bool = False
+    coarse_classes: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the spec as a JSON value."""
+        """Return the spec as a JSON value. A coarser level is left out if there is none, as earlier versions did."""
         towers = {name: asdict(spec) for name, spec in self.towers.items()}
-        return {"towers": towers, "classes": self.classes, "class_head": self.class_head}
+        coarse = {"coarse_classes": self.coarse_classes} if self.coarse_classes else {}
+        return {"towers": towers, "classes": self.classes, "class_head": self.class_head, **coarse}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> ModelSpec:
@@ -74,4 +77,7 @@ class ModelSpec:
             for modality in MODALITIES
             if modality in value["towers"]
         }
-        return ModelSpec(towers=towers, classes=int(value["classes"]), class_head=bool(value.get("class_head")))
+        return ModelSpec(
+            towers=towers, classes=int(value["classes"]), class_head=bool(value.get("class_head")),
+            coarse_classes=int(value.get("coarse_classes", 0)),
+        )  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from numpy.lib.format import open_memmap
 
@@ -34,6 +35,7 @@ from silohash.local.base import FederationLabels, SiloData
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.partitions.base import Partition
+from silohash.registry import suggestion
 from silohash.runtime.ineffective import (
     SiloSizes,
     decay_of_absent_words,
@@ -176,8 +178,9 @@ class Prepared:
         silos: name, number of training items and number of validation items of each silo. An archive row can belong
             to several silos.
         arrays: ``image``, ``text``, ``labels``, ``has_image`` and ``has_text``, each with the training rows of silo 0,
-            its validation rows, the training rows of silo 1, and so on. If images are given as pixels, also
-            ``pixel_mean`` and ``pixel_deviation``. With labels, also the sums of `label_sums`.
+            its validation rows, the training rows of silo 1, and so on; ``coarse_labels`` likewise, if the local method
+            names a column for them. If images are given as pixels, also ``pixel_mean`` and ``pixel_deviation``. With
+            labels, also the sums of `label_sums`.
         published: the initial weights of towers that are published networks, under ``modality/name``.
     """
 
@@ -220,6 +223,7 @@ class Prepared:
             labels=tensor("labels"),
             has_image=has_image,
             has_text=has_text,
+            coarse_labels=tensor("coarse_labels"),
             pixel_mean=whole("pixel_mean"),
             pixel_deviation=whole("pixel_deviation"),
             federation=federation_labels(self.arrays, self.config.seed, device),
@@ -287,10 +291,13 @@ def prepare(
     if archive.labels is not None:
         arrays["labels"] = archive.labels[rows].astype(np.float32)
         arrays.update(label_sums([archive.labels[silo.train] for silo in silos]))
+    if column := getattr(resolved.local, "coarse_column", ""):
+        arrays["coarse_labels"] = coarse_labels(archive, rows, column)
     spec = ModelSpec(
         towers={m: tower_spec(m, featuriser, resolved.config.model) for m, featuriser in featurisers.items()},
         classes=len(archive.label_names),
         class_head=resolved.federated.class_head,
+        coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
     )
     sizes = [(silo.name, len(silo.train), len(silo.validation)) for silo in silos]
     remarks = () if resolved.federated.pooled else _remarks_on_silos(resolved, sizes, arrays)
@@ -319,6 +326,28 @@ def label_sums(labels: Iterable[np.ndarray]) -> Arrays:
         "label_counts": np.sum([values.sum(0) for values in silos], axis=0),
         "label_items": np.sum(np.asarray(items, np.int64), axis=0),
     }
+
+
+def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.float32]:
+    """Return the labels of a coarser level, one per value of a column, ``(n, C')``. An empty value is not a label.
+
+    Args:
+        archive: The items.
+        rows: ``(n,)`` rows of the items.
+        column: Name of the column.
+
+    Raises:
+        UserError: If the archive does not have the column.
+    """
+    if column not in archive.columns:
+        listed = ", ".join(archive.columns) or "no columns"
+        near = suggestion(column, archive.columns)
+        raise UserError(
+            f'local.coarse_column: archive "{archive.card.name}" has no column "{column}"{near}. Set it to one of: {listed}.'
+        )
+    values = archive.columns[column][rows]
+    found: npt.NDArray[np.float32] = (values[:, None] == np.unique(values[values != ""])).astype(np.float32)
+    return found
 
 
 def federation_labels(sums: Arrays, seed: int, device: torch.device) -> FederationLabels | None:

@@ -17,6 +17,7 @@ from silohash.federated.averaging import Aggregation, unprotected
 from silohash.federated.base import FederatedMethod, ServerState
 from silohash.federated.folding import Collection, Folded, Listed
 from silohash.federated.refusal import refusal
+from silohash.federated.server_values import with_solution
 from silohash.federated.statistics import add_sums
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, ProgressReporter, Receipt, record_of
@@ -276,7 +277,7 @@ def next_server(
     after = federated.aggregate(server, kept)
     if federated.server_optimizer is not None:
         after = federated.server_optimizer.step(server, after, buffers)
-    return after, remarks
+    return with_solution(after, kept, federated), remarks
 
 
 @dataclass

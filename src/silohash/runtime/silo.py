@@ -22,6 +22,7 @@ from silohash import seeds
 from silohash.config.sections import RunConfig, TrainConfig
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, SiloContext
+from silohash.federated.server_values import with_sums
 from silohash.local.base import LocalMethod, SiloData, SiloState
 from silohash.models.parameters import OptimizerPool, install, params_of
 from silohash.models.towers import Adapted
@@ -130,7 +131,7 @@ def train_silo(
             finished += phase.epochs
             context.mean_loss = means.pop("loss", float("nan"))
         statistics = federated.silo_statistics(context)
-        update = _statistics(context, statistics) if statistics else federated.silo_update(context)
+        update = _statistics(context, statistics) if statistics else _update(context, federated)
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
     return SiloResult(
         silo=context.silo,
@@ -161,9 +162,14 @@ def finish_silo(context: SiloContext, federated: FederatedMethod, config: RunCon
     context.mean_loss = float(trained["loss"])
     context.state.kept = {n: t for n, t in context.state.kept.items() if not n.startswith(f"{TRAINED}/")}
     with seeds.torch_globally(config.seed, "finishing", silo=context.silo, round=context.round):
-        update = federated.silo_update(context)
+        update = _update(context, federated)
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
     return SiloResult(context.silo, update, kept, context.mean_loss, terms={}, seconds=time.perf_counter() - started)
+
+
+def _update(context: SiloContext, federated: FederatedMethod) -> Message:
+    """Return the message to the server at the end of the silo's round."""
+    return with_sums(federated.silo_update(context), federated, context)
 
 
 def _statistics(context: SiloContext, statistics: Arrays) -> Message:

@@ -110,7 +110,11 @@ def _trains_in_bfloat16(local: str, name: str) -> None:
     state = run_loop(prepared_inputs(local, name, SIZES, rounds=2, train={"precision": "bfloat16"}), listener)
     _require_good_records(listener)
     require_finite(state.server.params, "The parameter")
-    wrong = [parameter for parameter, array in state.server.params.items() if array.dtype != np.float32]
+    wrong = [
+        parameter
+        for parameter, array in state.server.params.items()
+        if np.issubdtype(array.dtype, np.floating) and array.dtype != np.float32
+    ]
     require(not wrong, f"{', '.join(wrong)} should be float32.")
     for record in listener.records:
         require_finite(record.terms, "The term")

@@ -337,3 +337,12 @@ def test_names_of_methods_are_checked_before_the_methods_are_made() -> None:
 def test_cards_of_the_methods_are_read_without_making_them(federated: dict[str, object], keys: list[str]) -> None:
     config = read_config({"data": {"name": "glyphs"}, "local": {"name": "dcmh"}, "federated": federated})
     assert [card.key for card in cards_of(config)] == keys
+
+
+def test_no_robust_rule_protects_the_sums_that_a_local_method_sends() -> None:
+    given = {"data": {"name": "glyphs"}, "local": {"name": "shdch"}}
+    resolved = load_resolved(given)
+    assert resolved.federated.solver is resolved.local
+    assert load_resolved({**given, "local": {"name": "dcmh"}}).federated.solver is None
+    with pytest.raises(UserError, match=r'no robust rule protects the sums .*"shdch".* Remove federated\.robust'):
+        load_resolved({**given, "federated": {"robust": {"rule": "median"}}})

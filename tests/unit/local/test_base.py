@@ -88,9 +88,12 @@ def test_every_method_has_a_card_and_presets(name: str) -> None:
 def test_some_rows_of_a_silo(text: bool) -> None:
     rows, whole = torch.tensor([4, 1, 1]), silo_data(6, text=text)
     whole = replace(whole, has_image=torch.arange(6) > 1, has_text=torch.arange(6) < 3)
+    whole = replace(whole, coarse_labels=torch.eye(6) if text else None)
     some = whole.take(rows)
     assert torch.equal(some.image, whole.image[rows])
     assert torch.equal(some.labels, whole.labels[rows])
+    assert (some.coarse_labels is None) == (not text)
+    assert some.coarse_labels is None or torch.equal(some.coarse_labels, torch.eye(6)[rows])
     assert (some.text is None) == (not text)
     assert some.text is None or torch.equal(some.text, whole.text[rows])
     assert some.has_image.tolist() == [True, False, False]

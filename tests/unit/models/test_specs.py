@@ -23,6 +23,14 @@ def test_round_trip() -> None:
         assert read.towers["image"].shape == (3, 32, 32)
 
 
+def test_a_coarser_level_is_stored_only_if_there_is_one() -> None:
+    spec = ModelSpec({"text": TowerSpec("mlp", (5,), 8)}, classes=7)
+    assert "coarse_classes" not in spec.to_json()
+    levels = ModelSpec(spec.towers, classes=7, coarse_classes=3)
+    assert levels.to_json()["coarse_classes"] == 3
+    assert ModelSpec.from_json(json.loads(json.dumps(levels.to_json()))) == levels
+
+
 def test_one_modality_and_defaults() -> None:
     value = {"towers": {"text": {"kind": "mlp", "shape": [9]}}, "classes": 2}
     read = ModelSpec.from_json(value)

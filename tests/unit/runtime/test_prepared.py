@@ -339,6 +339,23 @@ def test_items_without_labels_have_no_label_counts(tmp_path) -> None:
     assert replace(given, arrays=arrays).silo(0, CPU)[0].federation is None
 
 
+def test_a_coarser_level_of_labels_is_a_column_of_the_archive(tmp_path) -> None:
+    archive = made_up_archive(60)
+    kinds = np.asarray(["shoes", "bags", "", "belts"])[np.arange(60) % 4]
+    archive = replace(archive, columns={**archive.columns, "kind": kinds})
+    given, silos = inputs(archive, tmp_path, local={"name": "shdch", "coarse_column": "kind"})
+    assert given.spec.coarse_classes == 3
+    for number, silo in enumerate(silos):
+        for data, rows in zip(given.silo(number, CPU), (silo.train, silo.validation), strict=True):
+            expected = kinds[rows][:, None] == np.asarray(["bags", "belts", "shoes"])
+            assert data.coarse_labels.tolist() == expected.astype(float).tolist()
+    flat, _ = inputs(archive, tmp_path, local={"name": "shdch"})
+    assert flat.spec.coarse_classes == 0
+    assert flat.silo(0, CPU)[0].coarse_labels is None
+    with pytest.raises(UserError, match=r'has no column "kinds".*did you mean "kind".*Set it to one of: .*kind'):
+        inputs(archive, tmp_path, local={"name": "shdch", "coarse_column": "kinds"})
+
+
 @pytest.mark.parametrize(
     ("local", "federated", "modalities", "message"),
     [

@@ -1,0 +1,44 @@
+"""Values of a local method's model that the server computes from sums over silos (`silohash.local.base.ServerSolved`).
+
+Silos add their sums to their updates, whatever the federated method. The sums of all silos are those of the pooled items, so
+every federation solves the problem of the pooled data for the silos' outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from silohash.exchange.message import Message
+from silohash.federated.base import FederatedMethod, ServerState, SiloContext, entries_under
+from silohash.federated.statistics import sum_statistics
+from silohash.models.towers import Adapted
+
+PREFIX = "solved"
+"""Prefix of the names of the sums in an update."""
+
+
+def with_sums(update: Message, federated: FederatedMethod, context: SiloContext) -> Message:
+    """Return a silo's update with the sums that the local method asks for; unchanged if it asks for none.
+
+    Silos that share no parameters keep the values that they started with, and do not send sums.
+    """
+    if federated.solver is None or not federated.shares_parameters:
+        return update
+    model = Adapted(context.model, federated, context.payload.extras)
+    sums = {f"{PREFIX}/{name}": array for name, array in federated.solver.silo_sums(model, context.data).items()}
+    return replace(update, sums={**update.sums, **sums})
+
+
+def with_solution(server: ServerState, updates: Sequence[Message], federated: FederatedMethod) -> ServerState:
+    """Return the server's state with the values that solve the local method's problem for the sums of the updates.
+
+    Args:
+        server: State after the aggregation.
+        updates: Updates that were aggregated.
+        federated: Federated method.
+    """
+    sums = entries_under(PREFIX, sum_statistics(updates))
+    if federated.solver is None or not sums:
+        return server
+    return replace(server, params={**server.params, **federated.solver.solve(server.params, sums)})
