@@ -369,7 +369,7 @@ class SHDCH:
         return {COARSE: coarse, FINE: fine}
 
     def _weights(self, sums: LevelSums) -> Weights:
-        """Return the weights of the sums. Means over rows are divided by their number, and the agreement by that of classes."""
+        """Return the weights of the sums: per row for means over rows, and per fine class for the agreement."""
         params = self.params
         if params.normalization == "paper":
             return Weights(params.coarse_weight, params.fine_weight, params.hierarchy_weight)
