@@ -65,6 +65,16 @@ def torch_globally(seed: int, purpose: str, *, silo: int = -1, round: int = -1) 
     """
     import torch
 
-    with torch.random.fork_rng():
-        torch.manual_seed(derive(seed, purpose, silo=silo, round=round))
+    value = derive(seed, purpose, silo=silo, round=round)
+    if torch.cuda.is_available():
+        with torch.random.fork_rng():
+            torch.manual_seed(value)
+            yield
+        return
+    # Without a GPU, torch.manual_seed and fork_rng take longer than a step on a few items.
+    state = torch.get_rng_state()
+    torch.default_generator.manual_seed(value)
+    try:
         yield
+    finally:
+        torch.set_rng_state(state)

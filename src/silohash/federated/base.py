@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -40,6 +40,8 @@ from silohash.models.towers import Part, group_of
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, Phase, Terms
 
 _Value = TypeVar("_Value")
+
+WeightsKnown: TypeAlias = Literal["before training", "after statistics", "with update"]
 
 
 @dataclass(frozen=True)
@@ -258,13 +260,13 @@ class FederatedMethod:
         self.solver: ServerSolved | None = None
 
     @property
-    def weighs_items(self) -> bool:
-        """Whether weights depend only on a silo's items, so that they are known before it trains.
+    def weights_known(self) -> WeightsKnown:
+        """When a silo can announce its weights: before it trains, once the statistics are merged, or with its update.
 
-        The updates of many silos can then be added up as they arrive. By default, this holds for the weights of
-        `FederatedMethod.weight`.
+        Unless it is with the update, the updates of many silos can be added up as they arrive. By default, weights are
+        known before the training if they are those of `FederatedMethod.weight`, which depend on the silo's items only.
         """
-        return type(self).weight is FederatedMethod.weight
+        return "before training" if type(self).weight is FederatedMethod.weight else "with update"
 
     @property
     def adapts_training(self) -> bool:

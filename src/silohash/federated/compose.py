@@ -34,7 +34,14 @@ from torch import Tensor, nn
 from silohash.exchange.message import Message
 from silohash.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
 from silohash.federated.averaging import Aggregation
-from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, entries_under
+from silohash.federated.base import (
+    FederatedMethod,
+    FederationInfo,
+    ServerState,
+    SiloContext,
+    WeightsKnown,
+    entries_under,
+)
 from silohash.federated.composition_rules import check_members, combined_traits, deciders, overrides
 from silohash.local.base import MethodParams
 from silohash.models.parameters import params_of
@@ -172,9 +179,10 @@ class Compose(FederatedMethod):
         return getattr(self.members[label], hook)(context.member(label))
 
     @property
-    def weighs_items(self) -> bool:
-        """Whether weights are known before a silo trains, for all members."""
-        return all(method.weighs_items for method in self.members.values())
+    def weights_known(self) -> WeightsKnown:
+        """When a silo can announce its weights: before it trains if this holds for all members."""
+        early = all(method.weights_known == "before training" for method in self.members.values())
+        return "before training" if early else "with update"
 
     @property
     def adapts_training(self) -> bool:

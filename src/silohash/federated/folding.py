@@ -1,13 +1,13 @@
 """Add up the updates of a round as they arrive, so that the server's memory does not grow with the number of silos.
 
-This is possible if the server needs only sums, and the total weight is known before the first update: a mean divides
-each weight by the total before it adds, so the result is the same as that of a list, bit for bit.
+This is possible if the server needs only sums, and the total weight is known before the first update with a weight: a mean
+divides each weight by the total before it adds, so the result is the same as that of a list, bit for bit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -57,20 +57,32 @@ class Folded:
 
     Args:
         current: Global parameters, which define names, shapes and dtypes.
-        expected: Expected total weight of each parameter group.
     """
 
-    def __init__(self, current: ReadArrays, expected: Mapping[str, float]) -> None:
-        totals = {name: expected.get(group_of(name), 0.0) for name in current}
-        self.mean = WeightedMean(
-            current, {name: total if 0 < total < math.inf else 1.0 for name, total in totals.items()}
-        )
+    def __init__(self, current: ReadArrays) -> None:
+        self.mean = WeightedMean(current, dict.fromkeys(current, 1.0))
         self.weights: dict[str, list[float]] = {}
         self.shares: dict[str, list[float]] = {}
         self.sums: Arrays = {}
         self.counts: dict[str, int] = {}
         self.round = 0
         self.number = 0
+
+    def expect(self, weights: Iterable[Mapping[str, float]]) -> None:
+        """Set the total weights before the first update that has a weight.
+
+        Args:
+            weights: Weight of each parameter group, per silo, in the order of the updates.
+        """
+        given: dict[str, list[float]] = {}
+        for announced in weights:
+            for group, weight in announced.items():
+                given.setdefault(group, []).append(weight)
+        totals = {group: sum(weights) for group, weights in given.items()}
+        self.mean.totals = {
+            name: total if 0 < (total := totals.get(group_of(name), 0.0)) < math.inf else 1.0
+            for name in self.mean.values
+        }
 
     def add(self, update: Message) -> None:
         """Add an update to the sums."""

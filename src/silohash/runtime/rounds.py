@@ -22,7 +22,7 @@ from silohash.federated.statistics import add_sums
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, ProgressReporter, Receipt, record_of
 from silohash.runtime.runner import Runner, Tasks
-from silohash.runtime.silo import SiloResult, SiloTask
+from silohash.runtime.silo import TRAINED, SiloResult, SiloTask
 from silohash.types import Arrays, UserError
 
 HELD_BYTES = 1 << 27
@@ -159,8 +159,10 @@ def trained(
     """
     tasks = Tasks("train", silos, state, federated)
     with Spool(settings.held_bytes, settings.folder) as spool:
-        updates = collection_of(tasks, runner, spool, settings.held_bytes)
-        exchange = StatisticsExchange(tasks, runner, spool)
+        updates = collection_of(tasks, spool, settings.held_bytes)
+        if isinstance(updates, Folded) and federated.weights_known == "before training":
+            updates.expect(announced(runner, tasks.to_weigh()))
+        exchange = StatisticsExchange(tasks, runner, spool, updates)
         audit = UpdateAudit(federated.origin(state.server), len(silos))
         results = exchange.completed(progressed(runner.run(tasks)))
         receipts, kept = received(results, tasks, audit, updates)
@@ -178,29 +180,29 @@ def trained(
     )
 
 
-def collection_of(tasks: Tasks, runner: Runner, spool: Spool, held_bytes: int) -> Collection:
+def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
     """Return the collection for the updates of a round.
 
     If all updates do not fit into memory, they are added up as they arrive, provided that the server needs only sums and
-    every silo can announce its weights before it trains. Otherwise those that do not fit are written to disk.
+    every silo can announce its weights before it sends its update. Otherwise those that do not fit are written to disk.
 
     Args:
         tasks: the tasks of the round.
-        runner: asks the silos for their weights.
         spool: stores updates.
         held_bytes: memory for the updates.
     """
     federated, current = tasks.federated, tasks.state.server.params
     size = sum(array.nbytes for array in current.values()) * len(tasks.silos)
     sums_only = federated.uplink == "sum" and federated.aggregation == Aggregation()
-    if size <= held_bytes or not (sums_only and federated.weighs_items):
+    if size <= held_bytes or not sums_only or federated.weights_known == "with update":
         return Listed(spool)
-    empty = Message(kind="broadcast", sender="server", round=tasks.state.round)
-    given: dict[str, list[float]] = {}
-    for result in runner.run(SiloTask("weigh", silo, empty) for silo in tasks.silos):
-        for group, weight in result.update.weights.items():
-            given.setdefault(group, []).append(weight)
-    return Folded(current, {group: sum(weights) for group, weights in given.items()})
+    return Folded(current)
+
+
+def announced(runner: Runner, tasks: Iterable[SiloTask]) -> Iterator[Mapping[str, float]]:
+    """Yield the weights of each silo per parameter group, for tasks of the kind ``weigh``."""
+    for result in runner.run(tasks):
+        yield result.update.weights
 
 
 def received(
@@ -288,6 +290,7 @@ class StatisticsExchange:
         tasks: the training tasks of the round.
         runner: finishes the round, in this process or in worker processes.
         spool: stores what the silos keep while they wait for the merged statistics.
+        updates: the collection for the final updates.
         extras: the merged statistics; empty if there was no exchange.
         uplink_bytes: number of bytes that the silos sent for the exchange.
         downlink_bytes: number of bytes that the server sent for the exchange.
@@ -297,6 +300,7 @@ class StatisticsExchange:
     tasks: Tasks
     runner: Runner
     spool: Spool
+    updates: Collection
     extras: Arrays = field(default_factory=dict)
     uplink_bytes: int = 0
     downlink_bytes: int = 0
@@ -318,6 +322,8 @@ class StatisticsExchange:
         waiting = [result for result in held if result.silo in self.waiting]
         if waiting:
             self._merge([result.update for result in waiting], sum(r.update.kind == "statistics" for r in held))
+        if isinstance(self.updates, Folded) and self.tasks.federated.weights_known == "after statistics":
+            self.updates.expect(announced(self.runner, map(self._weigh, waiting)))
         finished = iter(self.runner.run(self._finish(result) for result in waiting) if waiting else ())
         for result in held:
             if result.silo in self.waiting:
@@ -357,6 +363,12 @@ class StatisticsExchange:
         state = self.tasks.state
         sent = self.tasks.federated.broadcast(state.server, result.silo, round=state.round)
         return SiloTask("finish", result.silo, replace(sent, extras={**sent.extras, **self.extras}), result.kept)
+
+    def _weigh(self, result: SiloResult) -> SiloTask:
+        """Return the task to announce a silo's weights, without the trained model, which they do not depend on."""
+        task = self._finish(result)
+        kept = {name: task.kept[name] for name in task.kept if not name.startswith(f"{TRAINED}/")}
+        return replace(task, kind="weigh", kept=kept)
 
 
 def participants(settings: RoundSettings, round: int) -> list[int]:  # noqa: A002  the field's word

@@ -41,6 +41,12 @@ class Tasks:
             yield SiloTask(self.kind, silo, broadcast, kept=self.state.silos.get(silo, {}))
             self.downlink_bytes += broadcast.size_bytes()
 
+    def to_weigh(self) -> Iterator[SiloTask]:
+        """Yield one task per silo to announce its weights."""
+        empty = Message(kind="broadcast", sender="server", round=self.state.round)
+        for silo in self.silos:
+            yield SiloTask("weigh", silo, empty)
+
 
 class Runner(Protocol):
     """The interface of an object that runs silo tasks."""

@@ -43,7 +43,8 @@ def totals(updates: list[Message]) -> dict[str, float]:
 
 
 def folded(updates: list[Message], expected: dict[str, float]) -> Message:
-    fold = Folded(CURRENT, expected)
+    fold = Folded(CURRENT)
+    fold.expect([expected])
     for update in updates:
         fold.add(update)
     (one,) = fold.updates()
@@ -107,7 +108,7 @@ def test_parameters_that_only_some_silos_send_are_averaged_over_them() -> None:
 
 
 def test_without_updates_there_is_nothing_to_aggregate() -> None:
-    assert Folded(CURRENT, {"image": 1.0}).updates() == []
+    assert Folded(CURRENT).updates() == []
 
 
 def alive(collection: Folded | Listed, count: int) -> int:
@@ -124,7 +125,7 @@ def alive(collection: Folded | Listed, count: int) -> int:
 
 def test_a_fold_holds_no_update_and_a_list_holds_those_that_fit() -> None:
     size = sum(array.nbytes for array in [*drawn(1)[0].params.values(), *drawn(1)[0].sums.values()])
-    assert alive(Folded(CURRENT, {"image": 1.0, "text": 1.0}), 50) == 0
+    assert alive(Folded(CURRENT), 50) == 0
     with Spool(held_bytes=3 * size) as spool:
         listed = Listed(spool)
         assert alive(listed, 50) in {3, 4}  # the statistics of the fourth do not fit, or its parameters

@@ -273,7 +273,7 @@ class Counting:
         ({"name": "fedavg"}, True),
         ({"name": "fedprox"}, True),
         ({"name": "fedhap"}, True),
-        ({"name": "fedcafe", "memory": "class_mean"}, False),
+        ({"name": "fedcafe", "memory": "class_mean"}, True),
         ({"name": "fedcafe", "memory": "kmeans"}, False),
         ({"name": "fedavg", "robust": {"rule": "median"}}, False),
     ],
@@ -308,3 +308,11 @@ def test_a_rejected_update_is_left_out_of_a_fold() -> None:
         after.append(state.server.params)
     for name, array in after[0].items():
         np.testing.assert_allclose(array, after[1][name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(0, 8, 12), (8, 0, 12)])
+def test_updates_are_added_up_after_the_statistics_even_if_a_silo_has_none(sizes: tuple[int, ...]) -> None:
+    inputs = prepared(sizes, validation=0, federated={"rounds": 2, "name": "fedcafe", "memory": "class_mean"})
+    folded, listed = (run_loop(inputs, held_bytes=held, validate=False) for held in (0, 1 << 30))
+    assert same_arrays(folded.server.params, listed.server.params)
+    assert same_arrays(folded.server.extras, listed.server.extras)

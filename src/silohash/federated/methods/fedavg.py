@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from silohash.federated.base import FederatedMethod, SiloContext
+from silohash.federated.base import FederatedMethod, SiloContext, WeightsKnown
 from silohash.local.base import MethodParams
 from silohash.types import MethodCard
 
@@ -52,9 +52,9 @@ class FedAvg(FederatedMethod):
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"weight": {"weighting": "examples"}}
 
     @property
-    def weighs_items(self) -> bool:
-        """Whether weights are known before a silo trains: always."""
-        return True
+    def weights_known(self) -> WeightsKnown:
+        """When a silo can announce its weights: always before it trains."""
+        return "before training"
 
     def weight(self, context: SiloContext, group: str) -> float:
         """Return the number of items with the group's modality; under ``uniform``, 1 if there are any."""

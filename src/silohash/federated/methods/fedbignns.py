@@ -23,7 +23,7 @@ import torch
 from pydantic import Field
 
 from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod, ServerState, SiloContext
+from silohash.federated.base import FederatedMethod, ServerState, SiloContext, WeightsKnown
 from silohash.federated.shared_means import SharedMean
 from silohash.local.base import MethodParams
 from silohash.models.parameters import install
@@ -85,9 +85,9 @@ class FedBiGNNs(FederatedMethod):
     means: ClassVar[tuple[SharedMean, ...]] = (SharedMean("scored", "scored_items", low=0.0, high=1.0),)
 
     @property
-    def weighs_items(self) -> bool:
-        """Whether weights are known before a silo trains: under ``examples``."""
-        return bool(self.params.weighting == "examples")
+    def weights_known(self) -> WeightsKnown:
+        """When a silo can announce its weights: under ``examples`` before it trains."""
+        return "before training" if self.params.weighting == "examples" else "with update"
 
     @property
     def needs_scores(self) -> bool:

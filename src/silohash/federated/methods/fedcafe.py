@@ -25,7 +25,7 @@ Equations (3) and (4) are `enhanced`, (5) and (6) are `silohash.federated.contra
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -36,7 +36,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
+from silohash.federated.base import (
+    FederatedMethod,
+    FederationInfo,
+    ServerState,
+    SiloContext,
+    WeightsKnown,
+    received_extra,
+)
 from silohash.federated.class_memory import MemoryRows, common_memory, memories_of, self_weight, silo_weights
 from silohash.federated.contrastive_losses import cosine_gap
 from silohash.federated.shared_means import SharedMean, class_mean
@@ -225,9 +232,11 @@ class FedCAFE(FederatedMethod):
             )
 
     @property
-    def weighs_items(self) -> bool:
-        """Whether weights are known before a silo trains: under ``examples``."""
-        return bool(self.params.weighting == "examples")
+    def weights_known(self) -> WeightsKnown:
+        """When a silo can announce its weights: before it trains under ``examples``, after the merge with class means."""
+        if self.params.weighting == "examples":
+            return "before training"
+        return "after statistics" if self.params.memory == "class_mean" else "with update"
 
     @property
     def adapts_training(self) -> bool:
@@ -350,15 +359,19 @@ class FedCAFE(FederatedMethod):
         if self.params.memory != "class_mean":
             memory, present = self._local_memory(context)
             return replace(update, records={"memory": memory.cpu().numpy(), "mask": present.cpu().numpy()})
-        kept = context.kept("class")
         context.forget("class")
-        if self.params.weighting == "examples":
-            return update
+        return update
+
+    def weights(self, context: SiloContext, names: Iterable[str]) -> dict[str, float]:
+        """Return a silo's weights. With class means, they depend on its distance from the common memory."""
+        weights, kept = super().weights(context, names), context.kept("class")
+        if self.weights_known != "after statistics" or not kept:
+            return weights
         statistics = ClassStatistics(torch.from_numpy(kept["sum"]), torch.from_numpy(kept["count"]))
-        own = self.rows.scaled(statistics.means())
-        (likelihood,) = self._likelihoods(received_extra(context, "memory").cpu(), [own], [statistics.present()])
+        means = self.rows.scaled(statistics.means())
+        (likelihood,) = self._likelihoods(received_extra(context, "memory").cpu(), [means], [statistics.present()])
         share = self_weight(likelihood, sharpness=self.params.sharpness, cap=self.params.likelihood_cap)
-        return replace(update, weights={group: share * (weight > 0) for group, weight in update.weights.items()})
+        return {group: share * (weight > 0) for group, weight in weights.items()}
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Compute the common memory and average by the silos' distances from it. Source: equations (9) and (10)."""

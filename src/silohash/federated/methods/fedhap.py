@@ -34,7 +34,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
+from silohash.federated.base import (
+    FederatedMethod,
+    FederationInfo,
+    ServerState,
+    SiloContext,
+    WeightsKnown,
+    received_extra,
+)
 from silohash.federated.shared_means import SharedMean, class_mean
 from silohash.federated.statistics import ReleaseParams, class_statistics, mean_over_modalities, sum_statistics
 from silohash.local.base import LocalMethod, MethodParams, outputs_of, signs
@@ -194,9 +201,9 @@ class FedHAP(FederatedMethod):
             vars(self)["means"] = (replace(self.means[0], most=1.0), *self.means[1:])
 
     @property
-    def weighs_items(self) -> bool:
-        """Whether weights are known before a silo trains: always."""
-        return True
+    def weights_known(self) -> WeightsKnown:
+        """When a silo can announce its weights: always before it trains."""
+        return "before training"
 
     @property
     def auxiliary_learning_rate(self) -> float | None:
