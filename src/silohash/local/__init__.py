@@ -10,5 +10,10 @@ LOCAL_METHODS = Registry(
         "dcmh": "silohash.local.supervised.dcmh:DCMH",
         "shdch": "silohash.local.supervised.shdch:SHDCH",
         "centerap": "silohash.local.supervised.centerap:CenterAP",
+        "dpsh": "silohash.local.image.dpsh:DPSH",
+        "dch": "silohash.local.image.dch:DCH",
+        "hashnet": "silohash.local.image.hashnet:HashNetMethod",
+        "greedyhash": "silohash.local.image.greedyhash:GreedyHash",
+        "csq": "silohash.local.image.csq:CSQ",
     },
 )

@@ -126,10 +126,12 @@ class SiloState:
         buffers: Working tensors of the local method, reinitialized at the start of each phase.
         kept: Tensors that persist between rounds and are part of the checkpoint, such as a personal model or mixing
             weights.
+        epochs_before: Number of local epochs in all earlier rounds, for schedules. It is the same for all silos.
     """
 
     buffers: dict[str, Tensor] = field(default_factory=dict)
     kept: dict[str, Tensor] = field(default_factory=dict)
+    epochs_before: int = 0
 
 
 class LocalMethod(Protocol):
@@ -220,6 +222,12 @@ def joint_step(model: nn.Module) -> Step:
     towers = tuple(f"{modality}." for modality in model.modalities)
     others = tuple(name for name, _ in model.named_parameters() if not name.startswith(towers))
     return Step(name="joint", parameters=towers + others, modalities=model.modalities)
+
+
+def tower_steps(model: nn.Module) -> Sequence[Step]:
+    """Return one optimizer step per tower of a `HashNet`, with the name of its modality."""
+    assert isinstance(model, HashNet)  # noqa: S101  built by the method
+    return [Step(name=m, parameters=(f"{m}.",), modalities=(m,)) for m in model.modalities]
 
 
 def class_group(number: int) -> str:

@@ -35,20 +35,21 @@ def mean_similarity(labels: Tensor, *, graded: bool, most: int = 2048) -> Tensor
     return similarity(sample, sample, graded=graded).mean().clamp(0.05, 0.95)
 
 
-def pair_likelihood(codes: Tensor, others: Tensor, similar: Tensor) -> Tensor:
+def pair_likelihood(codes: Tensor, others: Tensor, similar: Tensor, *, scale: float = 0.5) -> Tensor:
     """Return the negative log-likelihood of each pair's similarity, ``(B, N)``.
 
-    This is ``softplus(theta) - s * theta`` with ``theta`` half the inner product, which is stable for any theta. If all
-    outputs are zero, it is ln 2 everywhere.
+    This is ``softplus(theta) - s * theta`` with ``theta`` the inner product times ``scale``, which is stable for any theta.
+    If all outputs are zero, it is ln 2 everywhere.
 
     Args:
         codes: ``(B, K)`` outputs of the network in training.
-        others: ``(N, K)`` stored outputs of the other modality.
+        others: ``(N, K)`` outputs of the items to compare with.
         similar: ``(B, N)`` in [0, 1].
+        scale: Factor on the inner products.
 
     Source: Jiang and Li, equation (1), first term.
     """
-    theta = 0.5 * (codes @ others.T)
+    theta = scale * (codes @ others.T)
     return F.softplus(theta) - similar * theta
 
 
@@ -91,3 +92,22 @@ def pair_contrast(codes: Tensor, partners: Tensor, temperature: float) -> Tensor
     cosines = F.normalize(codes, dim=1) @ F.normalize(partners, dim=1).T
     own = torch.arange(len(codes), device=codes.device)
     return F.cross_entropy(cosines / temperature, own, reduction="none")
+
+
+def mean_where(values: Tensor, counted: Tensor) -> Tensor:
+    """Return the mean of the values that count, a scalar; 0 if none does.
+
+    Args:
+        values: Finite values of any shape.
+        counted: bool of the same shape.
+    """
+    return (values * counted).sum() / counted.sum().clamp(min=1)
+
+
+def different_items(codes: Tensor) -> Tensor:
+    """Return which pairs of a batch consist of two items, ``(B, B)`` bool: all but the diagonal.
+
+    Args:
+        codes: ``(B, K)``.
+    """
+    return ~torch.eye(len(codes), dtype=torch.bool, device=codes.device)

@@ -378,6 +378,8 @@ def make_context(
     """
     broadcast, total_rounds = task.broadcast, config.federated.rounds
     rate = learning_rate(config.train, broadcast.round, total_rounds)
+    state = silo_state(task.kept, data.has_image.device)
+    state.epochs_before = broadcast.round * config.federated.local_epochs
     return SiloContext(
         silo=task.silo,
         round=broadcast.round,
@@ -386,7 +388,7 @@ def make_context(
         model=model,
         local=local,
         data=data,
-        state=silo_state(task.kept, data.has_image.device),
+        state=state,
         payload=broadcast,
         generator=seeds.torch_generator(config.seed, "method", silo=task.silo, round=broadcast.round),
         step_norm=lambda steps, weight: step_norm(config.train, steps, pull=rate * weight),

@@ -20,6 +20,7 @@ from silohash.local.base import (
     store_all,
     store_batch,
     stored_modalities,
+    tower_steps,
 )
 from silohash.models.towers import HashNet
 from silohash.types import Outputs
@@ -128,6 +129,14 @@ def test_a_joint_step_trains_the_towers_and_everything_beside_them() -> None:
     step = joint_step(model)
     assert step.modalities == ("image", "text")
     assert step.parameters == ("image.", "text.", "class2", "labels.weight", "labels.bias")
+
+
+def test_each_tower_has_a_step_of_its_own() -> None:
+    model = HashNet(model_spec(), 8)
+    assert [(s.name, s.parameters, s.modalities) for s in tower_steps(model)] == [
+        ("image", ("image.",), ("image",)),
+        ("text", ("text.",), ("text",)),
+    ]
 
 
 def stored(*, image: torch.Tensor, text: torch.Tensor, has_text: torch.Tensor) -> SiloState:

@@ -11,7 +11,9 @@ import torch
 from silohash.local.base import signs
 from silohash.local.losses import (
     balance,
+    different_items,
     mean_similarity,
+    mean_where,
     pair_contrast,
     pair_likelihood,
     pair_weights,
@@ -101,3 +103,23 @@ def test_the_mean_similarity_is_that_of_evenly_spaced_items() -> None:
     assert float(mean_similarity(known, graded=True, most=4)) == float(mean_similarity(known[::3], graded=True))
     assert float(mean_similarity(torch.eye(100), graded=False)) == pytest.approx(0.05)
     assert float(mean_similarity(torch.ones(3, 1), graded=False)) == pytest.approx(0.95)
+
+
+def test_the_scale_of_inner_products_is_that_of_the_likelihood() -> None:
+    codes, others, similar = drawn(4, 8), drawn(5, 8, seed=1), torch.ones(4, 5, dtype=torch.float64)
+    scaled = pair_likelihood(codes, others, similar, scale=0.2)
+    torch.testing.assert_close(scaled, pair_likelihood(0.4 * codes, others, similar))
+
+
+def test_a_mean_over_some_values_is_0_without_any() -> None:
+    values = torch.tensor([[1.0, 2.0], [4.0, 8.0]])
+    assert float(mean_where(values, torch.tensor([[True, False], [True, True]]))) == pytest.approx(13 / 3)
+    assert float(mean_where(values, torch.zeros(2, 2, dtype=torch.bool))) == 0.0
+
+
+def test_different_items_are_all_pairs_off_the_diagonal() -> None:
+    assert different_items(torch.zeros(3, 8)).tolist() == [
+        [False, True, True],
+        [True, False, True],
+        [True, True, False],
+    ]

@@ -47,6 +47,11 @@ def trained(config: RunConfig, **more):
     return train_silo(context(**more), FederatedMethod(None), config)
 
 
+@pytest.mark.parametrize(("round", "expected"), [(0, 0), (2, 6)])
+def test_a_silo_knows_the_epochs_of_all_earlier_rounds(round: int, expected: int) -> None:  # noqa: A002
+    assert context(round=round, epochs=3).state.epochs_before == expected
+
+
 def test_epochs_are_counted_over_all_phases() -> None:
     class TwoPhases(FederatedMethod):
         """Trains two phases of two epochs and one epoch."""

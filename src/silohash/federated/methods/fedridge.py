@@ -118,7 +118,7 @@ class FedRidge(FederatedMethod):
             )
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Store what the solution depends on beside the sums, and check that the towers can hold the solution.
+        """Store the seed of the class codes and the last round, and check that the towers can hold the solution.
 
         Raises:
             UserError: If a tower's hidden layer is too narrow.
@@ -132,11 +132,7 @@ class FedRidge(FederatedMethod):
                     f"fedridge: the {modality} tower has {hidden} hidden units, and the solution needs {needed} (two per "
                     f"label or bit, whichever are fewer). Set model.hidden = {needed} or more."
                 )
-        private = {
-            "class_code_seed": np.asarray(info.seed),
-            "last_round": np.asarray(info.total_rounds - 1),
-            "exclusive": np.asarray(info.exclusive),
-        }
+        private = {"class_code_seed": np.asarray(info.seed), "last_round": np.asarray(info.total_rounds - 1)}
         return replace(server, private=private)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
@@ -173,7 +169,7 @@ class FedRidge(FederatedMethod):
             return super().aggregate(server, updates)
         total = sum_statistics(updates)
         held = {m: SecondMoments.from_sums(total, m) for m in MODALITIES if f"{m}/count" in total}
-        exclusive = bool(server.private["exclusive"])
+        exclusive = not any(moments.several_labels for moments in held.values())
         params = dict(server.params)
         for modality, moments in held.items():
             codes = class_codes(
