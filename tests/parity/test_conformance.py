@@ -66,7 +66,9 @@ from tests.runs import (
 )
 
 SIZES = (12, 20, 20)
-KINDS = {name: FEDERATED_METHODS.resolve(name) for name in FEDERATED_METHODS.names() if name != "compose"}
+KINDS = {
+    name: FEDERATED_METHODS.resolve(name) for name in FEDERATED_METHODS.names() if name not in {"compose", "fedsums"}
+}
 RECOMMENDED = [(name, "recommended") for name in KINDS]
 FAITHFUL = [
     (name, preset) for name, kind in KINDS.items() for preset in ("paper", "authors_code") if kind.presets.get(preset)

@@ -61,6 +61,7 @@ def same(first: Run, second: Run) -> bool:
 
 VARIANTS = {
     "fedridge": ("fedridge", {"reveal_items": True}),
+    "fedsums": ("fedsums", {"reveal_items": True, "fraction": 1.0}),
     "fedcafe, means": ("fedcafe", {"memory_rows": "mean"}),
     "fedcmr, all": ("fedcmr", {"share": "all"}),
     "plfedcmh, per silo": ("plfedcmh", {"hypernetworks": "per_silo", "hyper_rate": 0.1}),
@@ -71,6 +72,7 @@ VARIANTS = {
 def test_stopped_twice_and_resumed(archive: Path, tmp_path: Path, variant: str) -> None:
     name, params = VARIANTS.get(variant, (variant, {}))
     sections = {"federated": {"name": name, "rounds": ROUNDS, "fraction": 0.6, **params}}
+    sections |= {"local": {"name": "scm", "variant": "orth", "bits": 16}} if name == "fedsums" else {}
     whole = train(archive, tmp_path / "whole", **sections)
     stopped = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):

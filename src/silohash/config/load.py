@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from silohash.config.closed_form import objections_to_closed_form, remarks_on_closed_form
 from silohash.config.ineffective import Objection, objections, objections_to_parameters, remarks_on_settings
 from silohash.config.sections import FederatedConfig, LocalConfig, RunConfig, Section
 from silohash.config.wrong_types import missing, wrong_type
@@ -182,14 +183,16 @@ def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserErro
 def _resolve(config: RunConfig) -> ResolvedConfig:
     local: LocalMethod = _method(LOCAL_METHODS, "local", config.local)
     federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
+    refuse(objections_to_closed_form(config, local, federated))
+    federated.local = local
     _set_aggregation(config, federated)
     _set_solver(config, local, federated)
     train = config.train
     remarks = federated.check_steps(
         optimizer=train.optimizer, learning_rate=train.learning_rate, momentum=train.momentum
     )
-    remarks = [*remarks, *remarks_on_settings(config, federated), *_conflicts(config, federated)]
-    return ResolvedConfig(config, local, federated, tuple(remarks))
+    remarks = [*remarks, *remarks_on_settings(config, federated), *remarks_on_closed_form(config, local, federated)]
+    return ResolvedConfig(config, local, federated, (*remarks, *_conflicts(config, federated)))
 
 
 def refuse(found: Iterable[Objection]) -> None:

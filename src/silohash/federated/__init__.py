@@ -22,6 +22,7 @@ FEDERATED_METHODS = Registry(
         "fedhap": "silohash.federated.methods.fedhap:FedHAP",
         "fedbignns": "silohash.federated.methods.fedbignns:FedBiGNNs",
         "fedridge": "silohash.federated.methods.fedridge:FedRidge",
+        "fedsums": "silohash.federated.methods.fedsums:FedSums",
         "compose": "silohash.federated.compose:Compose",
     },
 )

@@ -228,12 +228,15 @@ class FederatedMethod:
             server-side optimizers have no effect and are rejected.
         adds: Overridden hooks that leave parameters, weights and phases as in FedAvg, each with the parameter values
             for which this holds. With these values the method can be composed with others.
+        closed_form: Which local methods without gradient steps can be trained: none, those that each silo fits to its own
+            pairs, or those that are solved from sums over silos.
         means: Sums and records that silos send, of which the server uses the mean only. Impossible values are rejected,
             and robust rules protect them. A method that sends other sums or records cannot have a robust rule.
         unprotected: Why no robust rule can protect what the method sends, as a sentence with the remedy; empty if one can.
         aggregation: How updates are averaged; may be replaced by a robust rule (`silohash.federated.robust`).
         server_optimizer: Server-side optimizer applied to the averaged update. If None, the average is used as it is.
         solver: Local method of the run if the server computes values of its model from sums over silos, else None.
+        local: Local method of the run; None until the methods of a config are put together.
     """
 
     Params: ClassVar[type[MethodParams]] = MethodParams
@@ -250,6 +253,7 @@ class FederatedMethod:
     pooled: ClassVar[bool] = False
     averages: ClassVar[bool] = True
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    closed_form: ClassVar[Literal["none", "silos", "sums"]] = "none"
     means: ClassVar[tuple[SharedMean, ...]] = ()
     unprotected: ClassVar[str] = ""
 
@@ -258,6 +262,7 @@ class FederatedMethod:
         self.aggregation = Aggregation()
         self.server_optimizer: ServerStep | None = None
         self.solver: ServerSolved | None = None
+        self.local: LocalMethod | None = None
 
     @property
     def weights_known(self) -> WeightsKnown:

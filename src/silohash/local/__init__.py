@@ -15,5 +15,6 @@ LOCAL_METHODS = Registry(
         "hashnet": "silohash.local.image.hashnet:HashNetMethod",
         "greedyhash": "silohash.local.image.greedyhash:GreedyHash",
         "csq": "silohash.local.image.csq:CSQ",
+        "scm": "silohash.local.closed_form.scm:SCM",
     },
 )

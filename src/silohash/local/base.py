@@ -206,6 +206,30 @@ class ServerSolved(Protocol):
         ...
 
 
+@runtime_checkable
+class ClosedForm(Protocol):
+    """A local method that computes the network's parameters without gradient steps.
+
+    The loop calls `fit` in place of the epochs of a phase, and none of the hooks that gradient steps need.
+    """
+
+    def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
+        """Compute the parameters from the pairs of a silo, and copy them into the model.
+
+        Args:
+            model: Network, changed in place.
+            data: Pairs of the silo, at least one.
+
+        Returns:
+            Figures for the record of the round; ``loss`` is the objective. They may be empty.
+        """
+        ...
+
+    def remarks(self, spec: ModelSpec, bits: int) -> list[str]:
+        """Return what a user should know before the training, as sentences."""
+        ...
+
+
 def signs(values: Tensor) -> Tensor:
     """Return the signs with ``sign(0) = +1``, in the dtype of the values.
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from silohash.types import MODALITIES, Modality
 
-TowerKind = Literal["mlp", "conv", "network"]
+TowerKind = Literal["mlp", "conv", "network", "linear"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,8 @@ class TowerSpec:
     """How one modality's network is built.
 
     Attributes:
-        kind: ``mlp`` for vectors, ``conv`` for images of at most 64 pixels, ``network`` for a published network.
+        kind: ``mlp`` for vectors, ``conv`` for images of at most 64 pixels, ``network`` for a published network,
+            ``linear`` for a hash layer on the inputs.
         shape: shape of one input: ``(D,)``, ``(c, h, w)``, or ``(L,)`` for word pieces.
         hidden: width of the feature layer, before the hash layer.
         dropout: dropout probability on the feature layer during training.

@@ -5,7 +5,7 @@ A federated method may adapt its outputs (`Adapted`), and `outputs_over` runs it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from silohash.models.backbones import PublishedTower
-from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 from silohash.types import MODALITIES, Modality, Outputs, PairBatch, ReadArrays, UserError
 
 Part: TypeAlias = Literal["feature", "logit", "code"]
@@ -50,13 +50,24 @@ def conv(spec: TowerSpec) -> nn.Module:
     return nn.Sequential(*layers)
 
 
+def flat(_: TowerSpec) -> nn.Module:
+    """Return a network that passes on its inputs as vectors, ``(B, ...) -> (B, hidden)``."""
+    return nn.Flatten()
+
+
+KINDS: Mapping[TowerKind, Callable[[TowerSpec], nn.Module]] = {
+    "mlp": mlp, "conv": conv, "network": PublishedTower, "linear": flat,
+}  # fmt: skip
+"""Kind of a tower -> function that makes its backbone."""
+
+
 class Tower(nn.Module):
     """The network of one modality: input scaling, backbone and hash layer."""
 
     def __init__(self, spec: TowerSpec, bits: int) -> None:
         super().__init__()
         self.scale = spec.scale
-        self.backbone = {"mlp": mlp, "conv": conv, "network": PublishedTower}[spec.kind](spec)
+        self.backbone = KINDS[spec.kind](spec)
         self.hash = nn.Linear(spec.hidden, bits)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ from silohash.files import (
     write_json,
     write_text,
 )
-from silohash.local.base import FederationLabels, SiloData
+from silohash.local.base import ClosedForm, FederationLabels, SiloData
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.partitions.base import Partition
@@ -301,6 +301,7 @@ def prepare(
     )
     sizes = [(silo.name, len(silo.train), len(silo.validation)) for silo in silos]
     remarks = () if resolved.federated.pooled else _remarks_on_silos(resolved, sizes, arrays)
+    remarks += _remarks_on_bits(resolved, spec)
     return Prepared(
         resolved=replace(resolved, remarks=(*resolved.remarks, *remarks)),
         spec=spec,
@@ -371,6 +372,12 @@ def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays
     rule = settings.robust.rule if settings.robust else ""
     towers = towers_of_few_silos(settings.weight_cap, rule, sizes, arrays) if federated.averages else ()
     return *unreleased_classes(release_rules(settings, federated), sizes, arrays), *towers
+
+
+def _remarks_on_bits(resolved: ResolvedConfig, spec: ModelSpec) -> tuple[str, ...]:
+    """Return what a method without gradient steps remarks on the code length, as sentences."""
+    local = resolved.local
+    return tuple(local.remarks(spec, resolved.config.local.bits)) if isinstance(local, ClosedForm) else ()
 
 
 def remarks_on(prepared: Prepared, featurisers: Mapping[Modality, Featuriser]) -> list[str]:

@@ -23,7 +23,7 @@ from silohash.config.sections import RunConfig, TrainConfig
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.federated.server_values import with_sums
-from silohash.local.base import LocalMethod, SiloData, SiloState
+from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.models.parameters import OptimizerPool, install, params_of
 from silohash.models.towers import Adapted
 from silohash.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
@@ -201,7 +201,26 @@ def _run_phase(
     epoch_done: Callable[[int], None],
     pool: OptimizerPool,
 ) -> dict[str, float]:
-    """Train one phase, and return the means of the loss and its terms in the last epoch."""
+    """Train one phase, and return the means of the loss and its terms in the last epoch.
+
+    A method without gradient steps fits the model in place of the epochs.
+    """
+    if not isinstance(context.local, ClosedForm):
+        return _run_epochs(phase, context, federated, config, epoch_done, pool)
+    figures = context.local.fit(phase.model, rows_of(phase, context.data))
+    epoch_done(phase.epochs)
+    return figures
+
+
+def _run_epochs(
+    phase: Phase,
+    context: SiloContext,
+    federated: FederatedMethod,
+    config: RunConfig,
+    epoch_done: Callable[[int], None],
+    pool: OptimizerPool,
+) -> dict[str, float]:
+    """Train the epochs of a phase, and return the means of the loss and its terms in the last one."""
     settings = config.train
     model = phase.model.train()
     steps = context.local.steps(model)
@@ -238,6 +257,11 @@ def _run_phase(
     return means.values()
 
 
+def rows_of(phase: Phase, data: SiloData) -> SiloData:
+    """Return the pairs that a phase trains on, in ascending order."""
+    return data if phase.rows is None else data.take(torch.from_numpy(np.sort(phase.rows)).to(data.has_image.device))
+
+
 def local_view(phase: Phase, data: SiloData) -> tuple[SiloData, Callable[[PairBatch], PairBatch]]:
     """Return the pairs that the local method sees in a phase, and a function that renumbers the rows of a batch to match.
 
@@ -248,7 +272,7 @@ def local_view(phase: Phase, data: SiloData) -> tuple[SiloData, Callable[[PairBa
     if phase.rows is None or not phase.hides_other_rows:
         return data, lambda batch: batch
     rows = torch.from_numpy(np.sort(phase.rows)).to(data.has_image.device)
-    return data.take(rows), lambda batch: replace(batch, row=torch.searchsorted(rows, batch.row))
+    return rows_of(phase, data), lambda batch: replace(batch, row=torch.searchsorted(rows, batch.row))
 
 
 def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainConfig, means: _Means) -> None:

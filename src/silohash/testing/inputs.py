@@ -26,6 +26,11 @@ MORE_LABELS = 0.15
 """Probability of each further label of an item."""
 
 
+LACKING = ("one item", "one class", "no labels", "some without a picture", "some without a text", "no texts",
+           "no pictures", "no pairs")  # fmt: skip
+"""What a made-up silo can lack, see `lacking`."""
+
+
 @dataclass(frozen=True)
 class Held:
     """Which modalities the items of a made-up silo have."""
@@ -71,6 +76,27 @@ def silo_data(count: int, *, single: bool = False, held: Held = BOTH) -> SiloDat
         has_text=torch.full((count,), held.text),
         federation=federation_labels(label_sums([labels]), 0, torch.device("cpu")),
     )
+
+
+def lacking(case: str) -> SiloData:
+    """Return the pairs of a silo that lacks something: one of `LACKING`."""
+    if case == "one item":
+        return silo_data(1)
+    data = silo_data(20, single=True)
+    some, none = torch.arange(20) % 3 > 0, torch.zeros(20, dtype=torch.bool)
+    assert data.labels is not None  # noqa: S101  made-up data has labels
+    if case == "one class":
+        return replace(data, labels=torch.eye(data.labels.shape[1])[torch.zeros(20, dtype=torch.long)])
+    if case == "no labels":
+        return replace(data, labels=torch.zeros_like(data.labels))
+    pictures = {"some without a picture": some, "no pictures": none, "no pairs": some}.get(case, data.has_image)
+    texts = {"some without a text": some, "no texts": none, "no pairs": ~some}.get(case, data.has_text)
+    assert data.image is not None  # noqa: S101  made-up data has both modalities
+    assert data.text is not None  # noqa: S101
+    return replace(
+        data, has_image=pictures, image=data.image * pictures.unsqueeze(1),
+        has_text=texts, text=data.text * texts.unsqueeze(1),
+    )  # fmt: skip
 
 
 def model_spec(*, held: Held = BOTH, classes: int = CLASSES, dropout: float = 0.0) -> ModelSpec:

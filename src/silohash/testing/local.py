@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,22 +13,31 @@ from silohash import seeds
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.local import LOCAL_METHODS
-from silohash.local.base import LocalMethod, SiloData, SiloState
+from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.models.parameters import params_of
 from silohash.runtime.silo import SiloResult, SiloTask, autocast, make_context, train_silo
 from silohash.runtime.worker import Worker
 from silohash.testing.check import Check, require, require_finite, same_arrays
+from silohash.testing.closed_form import closed_form_checks
 from silohash.testing.federated import federated_method_checks
-from silohash.testing.inputs import BITS, BOTH, MODALITIES, Held, loop_config, model_spec, prepared_inputs, silo_data
-
-LACKING = ("one item", "one class", "no labels", "some without a picture", "some without a text", "no texts",
-           "no pictures", "no pairs")  # fmt: skip
+from silohash.testing.inputs import (
+    BITS,
+    BOTH,
+    LACKING,
+    MODALITIES,
+    Held,
+    lacking,
+    loop_config,
+    model_spec,
+    prepared_inputs,
+    silo_data,
+)
 
 Made = Callable[[], LocalMethod]
 
 
 def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[Check]:
-    """Return the checks of a local method.
+    """Return the checks of a local method. Those of a method without gradient steps are `closed_form_checks`.
 
     Args:
         name: Name of the method, from the table of silohash or from an entry point of an installed package.
@@ -39,6 +47,8 @@ def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[
         UserError: If there is no such method, or it cannot be imported.
     """
     kind = LOCAL_METHODS.resolve(name)
+    if issubclass(kind, ClosedForm):
+        return closed_form_checks(name)
     checks = []
     for preset, values in kind.presets.items():
         made = partial(_make, kind, dict(values))
@@ -97,27 +107,6 @@ def _is_deterministic(made: Made) -> None:
     require(first.terms == second.terms, "Two trainings with one seed give other terms.")
     other, _ = _train(made, silo_data(40), epochs=2, seed=1)
     require(not same_arrays(first.update.params, other.update.params), "The parameters do not depend on the seed.")
-
-
-def lacking(case: str) -> SiloData:
-    """Return the pairs of a silo that lacks something: one of `LACKING`."""
-    if case == "one item":
-        return silo_data(1)
-    data = silo_data(20, single=True)
-    some, none = torch.arange(20) % 3 > 0, torch.zeros(20, dtype=torch.bool)
-    assert data.labels is not None  # noqa: S101  made-up data has labels
-    if case == "one class":
-        return replace(data, labels=torch.eye(data.labels.shape[1])[torch.zeros(20, dtype=torch.long)])
-    if case == "no labels":
-        return replace(data, labels=torch.zeros_like(data.labels))
-    pictures = {"some without a picture": some, "no pictures": none, "no pairs": some}.get(case, data.has_image)
-    texts = {"some without a text": some, "no texts": none, "no pairs": ~some}.get(case, data.has_text)
-    assert data.image is not None  # noqa: S101  made-up data has both modalities
-    assert data.text is not None  # noqa: S101
-    return replace(
-        data, has_image=pictures, image=data.image * pictures.unsqueeze(1),
-        has_text=texts, text=data.text * texts.unsqueeze(1),
-    )  # fmt: skip
 
 
 def _stays_finite(made: Made, case: str) -> None:

@@ -225,7 +225,7 @@ def test_every_method_has_a_card_and_presets(name: str) -> None:
     assert "recommended" in kind.presets
     for preset in kind.presets.values():
         kind(kind.Params(**preset))
-    assert kind.shares_parameters or kind.personalized
+    assert kind.shares_parameters or kind.personalized or kind.closed_form == "sums"
     assert kind.uplink in {"sum", "records"}
 
 
@@ -285,7 +285,7 @@ def test_traits_of_federated_averaging() -> None:
     traits = {
         "needs_labels": False, "min_modalities": 1, "uniform_broadcast": True, "uplink": "sum", "shares_parameters": True,
         "personalized": False, "codes_comparable": True, "class_head": False, "encode_extras": (), "pooled": False,
-        "averages": True,
+        "averages": True, "closed_form": "none",
     }  # fmt: skip
     assert {name: getattr(FederatedMethod, name) for name in traits} == traits
 
@@ -295,7 +295,7 @@ def test_years_of_the_papers() -> None:
     assert years == {
         "local": 2026, "fedavg": 2017, "centralized": 2026, "fedprox": 2020, "moon": 2021, "fednova": 2020, "fedproto": 2022,
         "fedproc": 2023, "fedala": 2023, "fedcmr": 2021, "plfedcmh": 2023, "fedcafe": 2024, "fedhap": 2022,
-        "fedbignns": 2025, "fedridge": 2026, "compose": 2026, "separate": 2026,
+        "fedbignns": 2025, "fedridge": 2026, "fedsums": 2026, "compose": 2026, "separate": 2026,
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import torch
 from silohash.local import LOCAL_METHODS
 from silohash.local.supervised.dcmh import DCMH
 from silohash.testing import ContractError, local_method_checks
-from silohash.testing.local import LACKING, lacking
+from silohash.testing.inputs import LACKING, lacking
 from silohash.types import UserError
 
 

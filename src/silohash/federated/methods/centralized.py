@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -45,6 +45,7 @@ class Centralized(FederatedMethod):
 
     Params: ClassVar[type[MethodParams]] = CentralizedParams
     pooled: ClassVar[bool] = True
+    closed_form: ClassVar[Literal["none", "silos", "sums"]] = "silos"
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the model and return one phase over all pairs or over one part of them."""

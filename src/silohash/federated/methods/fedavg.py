@@ -49,6 +49,7 @@ class FedAvg(FederatedMethod):
 
     Params: ClassVar[type[MethodParams]] = FedAvgParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"weighting": "examples"}}
+    closed_form: ClassVar[Literal["none", "silos", "sums"]] = "silos"
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"weight": {"weighting": "examples"}}
 
     @property

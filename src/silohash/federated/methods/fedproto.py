@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -102,6 +102,7 @@ class FedProto(Local):
         "authors_code": {"fuse": False, "prototype_weighting": "uniform", "min_count": 1, "max_labels": 1000},
     }
     needs_labels: ClassVar[bool] = True
+    closed_form: ClassVar[Literal["none", "silos", "sums"]] = "none"
     means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
 
     def __init__(self, params: FedProtoParams) -> None:

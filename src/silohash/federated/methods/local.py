@@ -6,7 +6,7 @@ Every silo trains its own model from the common initial parameters, on the same 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import nn
 
@@ -33,6 +33,7 @@ class Local(FederatedMethod):
     """Separate training of one model per silo."""
 
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
+    closed_form: ClassVar[Literal["none", "silos", "sums"]] = "silos"
     shares_parameters: ClassVar[bool] = False
     averages: ClassVar[bool] = False
     personalized: ClassVar[bool] = True
