@@ -87,12 +87,10 @@ def _objections_to_sums(config: RunConfig, local: LocalMethod) -> Iterator[Objec
         )
 
 
-def remarks_on_closed_form(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> list[str]:
-    """Return a remark if rounds repeat what the first one computes, as a sentence."""
-    from silohash.local.base import ClosedForm
-
+def remarks_on_closed_form(config: RunConfig, federated: FederatedMethod) -> list[str]:
+    """Return a remark if rounds of a local method without gradient steps repeat what the first one computes."""
     rounds = config.federated.rounds
-    if not isinstance(local, ClosedForm) or federated.closed_form != "silos" or rounds == 1:
+    if federated.closed_form != "silos" or rounds == 1:
         return []
     return [
         f'local.name = "{config.local.name}" has no gradient steps, so further rounds repeat most of the first one. '

@@ -183,16 +183,30 @@ def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserErro
 def _resolve(config: RunConfig) -> ResolvedConfig:
     local: LocalMethod = _method(LOCAL_METHODS, "local", config.local)
     federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
-    refuse(objections_to_closed_form(config, local, federated))
+    remarks = _check_closed_form(config, local, federated)
     federated.local = local
     _set_aggregation(config, federated)
     _set_solver(config, local, federated)
     train = config.train
-    remarks = federated.check_steps(
+    remarks += federated.check_steps(
         optimizer=train.optimizer, learning_rate=train.learning_rate, momentum=train.momentum
     )
-    remarks = [*remarks, *remarks_on_settings(config, federated), *remarks_on_closed_form(config, local, federated)]
-    return ResolvedConfig(config, local, federated, (*remarks, *_conflicts(config, federated)))
+    remarks = [*remarks, *remarks_on_settings(config, federated), *_conflicts(config, federated)]
+    return ResolvedConfig(config, local, federated, tuple(remarks))
+
+
+def _check_closed_form(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> list[str]:
+    """Return remarks on a local method without gradient steps, or none if it has gradient steps.
+
+    Raises:
+        WrongValueError: If the federated method cannot train the local method.
+    """
+    from silohash.local.base import ClosedForm
+
+    if not isinstance(local, ClosedForm) and federated.closed_form != "sums":
+        return []
+    refuse(list(objections_to_closed_form(config, local, federated)))
+    return remarks_on_closed_form(config, federated)
 
 
 def refuse(found: Iterable[Objection]) -> None:
