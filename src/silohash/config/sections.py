@@ -214,8 +214,10 @@ class TrainConfig(Section):
     """Maximum gradient norm, at least 0. At 0 gradients are not clipped."""
     device: str = "auto"
     """Device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` takes a GPU if there is one."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the towers' computations: `float32` or `bfloat16`. Weights are float32 in either case."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Precision of the towers' computations: `float32`, `bfloat16`, or `auto`, which takes `bfloat16` if the device
+    computes in it. Wide towers and large batches gain most. Weights are float32 in any case. With `auto`, figures depend
+    on the machine."""
     workers: int = Field(default=1, ge=1, le=64)
     """Number of silos trained at the same time, each in a worker process, from 1 to 64. The results do not depend on
     it."""

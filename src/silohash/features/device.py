@@ -32,13 +32,20 @@ def choose_device(name: str, setting: str = "train.device") -> torch.device:
     return device
 
 
+def computes_bfloat16(device: torch.device) -> bool:
+    """Return whether a device has instructions for bfloat16, rather than emulating it."""
+    import torch
+
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    capable = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return device.type == "cpu" and any(getattr(torch.cpu, name, bool)() for name in capable)
+
+
 def half_type(device: torch.device) -> torch.dtype | None:
     """Return the 16-bit type that is faster than float32 on a device, or None if there is none."""
     import torch
 
     if device.type == "cuda":
         return torch.float16
-    capable = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-    if device.type == "cpu" and any(getattr(torch.cpu, name, bool)() for name in capable):
-        return torch.bfloat16
-    return None
+    return torch.bfloat16 if device.type == "cpu" and computes_bfloat16(device) else None

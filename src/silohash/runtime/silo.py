@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from silohash import seeds
 from silohash.config.sections import RunConfig, TrainConfig
 from silohash.exchange.message import Message
+from silohash.features.device import computes_bfloat16
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.federated.server_values import with_sums
 from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState
@@ -363,8 +364,13 @@ def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0) -> float:
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Return the context manager for forward passes: autocast to bfloat16, or one that changes nothing for ``float32``."""
-    if precision == "float32":
+    """Return the context manager for forward passes: autocast to bfloat16, or one that changes nothing.
+
+    Args:
+        precision: ``float32``, ``bfloat16``, or ``auto`` for bfloat16 on devices that compute in it.
+        device: Device of the inputs.
+    """
+    if precision == "float32" or (precision == "auto" and not computes_bfloat16(device)):
         return nullcontext()
     return torch.autocast(device_type=device.type, dtype=torch.bfloat16)
 

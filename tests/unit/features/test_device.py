@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from silohash.features.device import choose_device, half_type
+from silohash.features.device import choose_device, computes_bfloat16, half_type
 from silohash.types import UserError
 
 
@@ -39,3 +39,10 @@ def test_only_the_first_line_of_the_reason_is_shown(monkeypatch):
     monkeypatch.setattr(torch, "zeros", fail)
     with pytest.raises(UserError, match=r'^train\.device = "cpu" is not available \(first\)'):
         choose_device("cpu")
+
+
+def test_a_gpu_computes_bfloat16_unless_it_emulates_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for native in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, native=native: native)
+        assert computes_bfloat16(torch.device("cuda")) is native
+    assert not computes_bfloat16(torch.device("mps"))

@@ -204,6 +204,15 @@ def test_bfloat16_runs_and_keeps_weights_in_float32() -> None:
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_the_precision_auto_is_bfloat16_where_the_device_computes_in_it(
+    native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("silohash.runtime.silo.computes_bfloat16", lambda device: native)
+    with autocast("auto", torch.device("cpu")):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if native else torch.float32)
+
+
 def moved(result) -> float:
     start = params_of(context().model)
     return float(np.sqrt(sum(np.square(array - start[name]).sum() for name, array in result.update.params.items())))
