@@ -24,10 +24,20 @@ Target: TypeAlias = Literal["item", "image", "text"]
 Task: TypeAlias = Literal["i2t", "t2i", "i2i", "t2t", "i2item", "t2item"]
 Evaluation: TypeAlias = Literal["GG", "GL", "PL", "PG", "XS"]
 
+Side: TypeAlias = Literal["query", "database"]
+"""The two sides of a search. Some models encode the items of one or both sides with their true labels."""
+
 MODALITIES: tuple[Modality, Modality] = ("image", "text")
+SIDES: tuple[Side, Side] = ("query", "database")
 TARGETS: tuple[Target, ...] = ("item", "image", "text")
 TASKS: tuple[Task, ...] = ("i2t", "t2i", "i2i", "t2t", "i2item", "t2item")
 EVALUATIONS: tuple[Evaluation, ...] = ("GG", "GL", "PL", "PG", "XS")
+
+WITH_LABELS = " and the true labels"
+"""End of `ResultRow.database_code` if database items were encoded with their true labels."""
+
+ORACLE = f"{WITH_LABELS}, also for queries (oracle)"
+"""End of `ResultRow.database_code` if queries were encoded with their true labels too, from which relevance is computed."""
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 """Positions of items in an archive, ``(n,)`` int64."""
@@ -221,7 +231,7 @@ class ResultRow:
         no_hits: How queries without relevant items count: ``zero`` or ``skip``; empty if this was not recorded.
         query_in_database: Whether a query's item is part of the database that is searched.
         database_code: What an item's code is computed from: ``one view``, the modality that is searched, or ``the nearer of
-            both views``.
+            both views``. Ends in `WITH_LABELS` or `ORACLE` if the true labels of items were used.
         round_by: How the round was chosen: by ``validation`` on held-out training items, or the ``last`` round.
     """
 
@@ -251,6 +261,16 @@ class ResultRow:
     query_in_database: bool = False
     database_code: str = ""
     round_by: str = ""
+
+    @property
+    def oracle(self) -> bool:
+        """Whether queries were encoded with their true labels, which no real search has."""
+        return self.database_code.endswith(ORACLE)
+
+    @property
+    def uses_labels(self) -> bool:
+        """Whether items of any side were encoded with their true labels."""
+        return WITH_LABELS in self.database_code
 
 
 Notify: TypeAlias = Callable[[str], None]

@@ -9,7 +9,9 @@ import torch
 
 from silohash.types import (
     MODALITIES,
+    ORACLE,
     TASKS,
+    WITH_LABELS,
     MethodCard,
     Outputs,
     PairBatch,
@@ -21,6 +23,7 @@ from silohash.types import (
     is_across,
     query_modality,
 )
+from tests.reports import row
 
 
 def batch(has_image: list[bool], has_text: list[bool], **inputs: torch.Tensor | None) -> PairBatch:
@@ -87,3 +90,11 @@ def test_the_text_of_an_error_is_harmless() -> None:
         'The caption "a⟨U+001B⟩[2J⟨U+202E⟩" is too long.\nShorten it.'
     )
     assert str(UserError()) == ""
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"), [("", (False, False)), (WITH_LABELS, (False, True)), (ORACLE, (True, True))]
+)
+def test_figures_tell_which_labels_they_used(ending: str, expected: tuple[bool, bool]) -> None:
+    one = row(database_code=f"one view{ending}")
+    assert (one.oracle, one.uses_labels) == expected

@@ -139,7 +139,7 @@ class TrainedRun:
     def encode(
         self, archive: Archive | str | Path | None = None, modality: str | None = None, *, model: str | None = None
     ) -> Codes:
-        """Return the codes of the items of an archive. Labels are not needed.
+        """Return the codes of the items of an archive. Few models need labels for this (`dlffh` with `db-labels`).
 
         Args:
             archive: an archive, its name, or the path of its folder; None for the archive of the run.
@@ -150,9 +150,11 @@ class TrainedRun:
             UserError: if the modality or the model is ambiguous, or an item cannot be encoded.
         """
         from silohash.encode.codes_file import encode_archive, only_modality
+        from silohash.runtime.added_archive import check_labels
 
         items = self._archive_of(archive)
         encoder = self._run.model.encoder(self._run.model.shared_name() if model is None else model)
+        check_labels(self._run, items, encoder)
         chosen = only_modality(items, encoder) if modality is None else modality_named(modality)
         return encode_archive(encoder, items, chosen)
 

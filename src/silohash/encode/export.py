@@ -57,8 +57,8 @@ def export_onnx(
         One entry per file, with its agreement with torch.
 
     Raises:
-        UserError: if a package is missing, the folder holds other files, the run has no such model, or an exported
-            network does not agree with torch. Nothing is written in these cases.
+        UserError: if a package is missing, the folder holds other files, the run has no such model, the model encodes
+            items with their labels, or an exported network does not agree with torch. Nothing is written in these cases.
     """
     for package in ("torch", "onnx"):
         require(package, "Export")
@@ -68,6 +68,7 @@ def export_onnx(
     check_own_folder(folder, RECORD)
     encoder = saved.trained.encoder(saved.shared_name() if name is None else name)
     assert isinstance(encoder.towers, TorchTowers)  # noqa: S101  a model in memory is run by torch
+    encoder.check_without_labels("The model cannot be exported,")
     made: list[tuple[ExportedTower, bytes]] = []
     for modality, featuriser in encoder.featurisers.items():
         rows = compared_rows(archive, modality)

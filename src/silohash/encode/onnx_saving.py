@@ -68,9 +68,10 @@ def _tower(
         traced: the first file of each modality, whose structure the files of further weights share. It is filled here.
 
     Raises:
-        UserError: if the file does not agree with torch.
+        UserError: if the file does not agree with torch, or the model encodes items with their labels.
     """
     encoder = trained.encoder(name)
+    encoder.check_without_labels("There are none,")
     assert isinstance(encoder.towers, TorchTowers)  # noqa: S101  a trained model is run by torch
     about = {"silohash": __version__, "model_digest": encoder.digest, "modality": modality, "bits": str(encoder.bits)}
     content = None

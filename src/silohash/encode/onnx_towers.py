@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from silohash.encode.encoder import Labels
 from silohash.features.onnx_session import open_session, run_session
 from silohash.types import Modality
 
@@ -23,12 +24,17 @@ class OnnxTowers:
         self._content = content
         self._sessions: dict[Modality, Any] = {}
 
-    def outputs(self, values: npt.NDArray[np.generic], modality: Modality) -> npt.NDArray[np.float32]:
+    def outputs(
+        self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
+    ) -> npt.NDArray[np.float32]:
         """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32, for ``(n, *shape)``.
+
+        Labels must be None, because models that use them have no ONNX files.
 
         Raises:
             UserError: if the file of the tower cannot be read.
         """
+        assert labels is None  # noqa: S101  see `Encoder.check_without_labels`
         if modality not in self._sessions:
             self._sessions[modality] = open_session(self._content(modality))
         return run_session(self._sessions[modality], values)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from silohash.encode.encoder import Labels
 from silohash.features.base import Featuriser
 from silohash.features.vectors import pixel_statistics
 from silohash.models.towers import Adapted, batch_of, outputs_over
@@ -31,18 +32,22 @@ class TorchTowers:
         self.device = device
         self.pixels = {n: torch.from_numpy(a).to(device) for n, a in pixel_statistics(featurisers).items()}
 
-    def outputs(self, values: npt.NDArray[np.generic], modality: Modality) -> npt.NDArray[np.float32]:
+    def outputs(
+        self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
+    ) -> npt.NDArray[np.float32]:
         """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32, for ``(n, *shape)``."""
         given = torch.from_numpy(np.array(values)).to(self.device)
-        outputs = outputs_over(self.model, self._batches(given, modality))[modality]
+        known = None if labels is None else torch.from_numpy(labels.astype(np.float32)).to(self.device)
+        outputs = outputs_over(self.model, self._batches(given, modality, known))[modality]
         found: npt.NDArray[np.float32] = outputs.cpu().numpy()
         return found
 
-    def batch(self, values: Tensor, modality: Modality) -> PairBatch:
-        """Return a featurizer's vectors ``(B, *shape)`` as the model takes them."""
-        return batch_of(values, modality, self.pixels)
+    def batch(self, values: Tensor, modality: Modality, labels: Tensor | None = None) -> PairBatch:
+        """Return a featurizer's vectors ``(B, *shape)``, and any labels ``(B, C)``, as the model takes them."""
+        return batch_of(values, modality, self.pixels, labels)
 
-    def _batches(self, values: Tensor, modality: Modality) -> Iterator[PairBatch]:
+    def _batches(self, values: Tensor, modality: Modality, labels: Tensor | None) -> Iterator[PairBatch]:
         for start in range(0, len(values), BATCH_ROWS):
             rows = torch.arange(start, min(start + BATCH_ROWS, len(values)), device=values.device)
-            yield self.batch(values.index_select(0, rows), modality)
+            known = None if labels is None else labels.index_select(0, rows)
+            yield self.batch(values.index_select(0, rows), modality, known)

@@ -97,6 +97,7 @@ class TrainedModel:
         import torch
 
         from silohash.encode.torch_towers import TorchTowers
+        from silohash.local.base import label_sides
         from silohash.models.parameters import install
         from silohash.models.towers import Adapted
 
@@ -118,7 +119,8 @@ class TrainedModel:
             )
         install(network, weights.params)
         towers = TorchTowers(Adapted(network, method, weights.extras), self.featurisers, device)
-        return Encoder(towers, self.featurisers, bits=bits, digest=self.digest(name))
+        sides = label_sides(self.resolved.local)
+        return Encoder(towers, self.featurisers, bits=bits, digest=self.digest(name), label_sides=sides)
 
     def _network(self, name: str) -> nn.Module:
         """Return the towers without their parameters, after comparing the names, shapes and types of the parameters.

@@ -9,6 +9,7 @@ LOCAL_METHODS = Registry(
         "triplet": "silohash.local.supervised.triplet:Triplet",
         "dcmh": "silohash.local.supervised.dcmh:DCMH",
         "shdch": "silohash.local.supervised.shdch:SHDCH",
+        "dlffh": "silohash.local.supervised.dlffh:DLFFH",
         "centerap": "silohash.local.supervised.centerap:CenterAP",
         "dpsh": "silohash.local.image.dpsh:DPSH",
         "dch": "silohash.local.image.dch:DCH",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet, Part, outputs_over, standardized
-from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
+from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, ReadArrays, Side, Step, Terms
 
 
 class MethodParams(BaseModel):
@@ -228,6 +228,16 @@ class ClosedForm(Protocol):
     def remarks(self, spec: ModelSpec, bits: int) -> list[str]:
         """Return what a user should know before the training, as sentences."""
         ...
+
+
+def label_sides(method: LocalMethod) -> tuple[Side, ...]:
+    """Return the sides of a search whose items the method's models encode with their true labels.
+
+    There are none, unless the method has the attribute ``label_sides``. Its models then use the labels of a batch in
+    evaluation mode, if the batch has any, and only the items of these sides are encoded with labels.
+    """
+    sides: tuple[Side, ...] = getattr(method, "label_sides", ())
+    return sides
 
 
 def signs(values: Tensor) -> Tensor:

@@ -70,9 +70,14 @@ class Tower(nn.Module):
         self.backbone = KINDS[spec.kind](spec)
         self.hash = nn.Linear(spec.hidden, bits)
 
+    def features(self, inputs: Tensor) -> Tensor:
+        """Return the outputs of the backbone, ``(B, H)``."""
+        feature: Tensor = self.backbone(inputs * self.scale if self.scale != 1.0 else inputs)
+        return feature
+
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features ``(B, H)`` and the outputs of the hash layer ``(B, K)``."""
-        feature = self.backbone(inputs * self.scale if self.scale != 1.0 else inputs)
+        feature = self.features(inputs)
         return feature, self.hash(feature)
 
 
@@ -106,13 +111,32 @@ class HashNet(nn.Module):
             values = batch.values(modality)
             if values is None or modality not in self.modalities:
                 continue
-            tower = self.get_submodule(modality)
-            hidden, outputs = tower(values)
+            hidden, outputs = self.run_tower(modality, values, batch)
             feature[modality], logit[modality] = hidden.float(), outputs.float()
+            tower = self.tower(modality)
             if hasattr(tower, "classifier"):
                 class_logit[modality] = tower.get_submodule("classifier")(logit[modality]).float()
             code[modality] = torch.tanh(logit[modality]) if self.relaxation == "tanh" else logit[modality]
         return Outputs(feature=feature, logit=logit, code=code, class_logit=class_logit)
+
+    def tower(self, modality: Modality) -> Tower:
+        """Return the tower of one of the model's modalities."""
+        tower = self.get_submodule(modality)
+        assert isinstance(tower, Tower)  # noqa: S101  built above
+        return tower
+
+    def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> tuple[Tensor, Tensor]:
+        """Return the features ``(B, H)`` and the outputs of the hash layer ``(B, K)`` for the inputs of one modality.
+
+        A subclass may compute them in another way.
+
+        Args:
+            modality: The modality.
+            values: Its inputs, those of the batch.
+            batch: The batch.
+        """
+        found: tuple[Tensor, Tensor] = self.tower(modality)(values)
+        return found
 
 
 class OutputAdapter(Protocol):
@@ -176,13 +200,16 @@ def standardized(image: Tensor, mean: Tensor | None, deviation: Tensor | None) -
     return image if mean is None or deviation is None else image.sub_(mean).div_(deviation)
 
 
-def batch_of(values: Tensor, modality: Modality, pixels: Mapping[str, Tensor]) -> PairBatch:
+def batch_of(
+    values: Tensor, modality: Modality, pixels: Mapping[str, Tensor], labels: Tensor | None = None
+) -> PairBatch:
     """Return a featurizer's vectors as a batch of items that have only one modality.
 
     Args:
         values: ``(B, *shape)``.
         modality: the modality of the vectors.
         pixels: ``pixel_mean`` and ``pixel_deviation`` (`silohash.features.vectors`), or empty.
+        labels: ``(B, C)`` multi-hot, or None. Few models use them (`silohash.local.base.label_sides`).
     """
     present = torch.ones(values.shape[0], dtype=torch.bool, device=values.device)
     absent = torch.zeros_like(present)
@@ -191,7 +218,7 @@ def batch_of(values: Tensor, modality: Modality, pixels: Mapping[str, Tensor]) -
         row=torch.arange(values.shape[0], device=values.device),
         image=standardized(values, pixels.get("pixel_mean"), pixels.get("pixel_deviation")) if is_image else None,
         text=None if is_image else values,
-        labels=None,
+        labels=labels,
         has_image=present if is_image else absent,
         has_text=absent if is_image else present,
     )

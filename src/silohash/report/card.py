@@ -17,6 +17,7 @@ from silohash.encode.export import plain_settings
 from silohash.encode.weights import GLOBAL
 from silohash.features.base import SETS, Featuriser
 from silohash.files import write_text
+from silohash.report.content import MethodRun
 from silohash.report.gather import facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS, visible_value
 from silohash.report.tables import choices, markdown
@@ -63,7 +64,7 @@ def card_text(run: Run) -> str:
         summary=summary(run),
         commands=commands(run),
         inputs={modality: input_words(featuriser) for modality, featuriser in saved.featurisers.items()},
-        labels_at_query=labels_at_query(measured.cards),
+        labels_at_query=labels_at_query(measured),
         data=data_facts(run, known),
         cards=measured.cards,
         figures=Markup(markdown(measured.rows, percent=True)) if measured.rows else "",  # noqa: S704  a table
@@ -73,7 +74,7 @@ def card_text(run: Run) -> str:
         round=f"The model is from round {saved.round + 1} of {len(run.rounds())}.",
         left=what_left(run, measured.cards),
         kept=[line for card in measured.cards for line in card.keeps],
-        limits=limits(run, measured.cards),
+        limits=limits(run, measured),
         origin=origin(run, known),
     )
 
@@ -118,9 +119,9 @@ def input_words(featuriser: Featuriser) -> str:
     return f"{what} ({settings})" if settings else what
 
 
-def labels_at_query(cards: Sequence[MethodCard]) -> str:
+def labels_at_query(measured: MethodRun) -> str:
     """Return whether a query needs its own label."""
-    if any(card.needs_label_at_query for card in cards):
+    if measured.needs_label_at_query:
         return "**A query needs its own label, which no real search has.**"
     return "A query needs no label."
 
@@ -158,7 +159,7 @@ def what_left(run: Run, cards: Sequence[MethodCard]) -> list[str]:
     ]
 
 
-def limits(run: Run, cards: Sequence[MethodCard]) -> list[str]:
+def limits(run: Run, measured: MethodRun) -> list[str]:
     """Return the limits of the model: what was not measured, what went wrong, and which inputs it cannot take."""
     featurisers = run.model.featurisers
     lines = [
@@ -173,8 +174,10 @@ def limits(run: Run, cards: Sequence[MethodCard]) -> list[str]:
             "silos merges the results by each silo's own ranks."
         )
     lines += _withheld(run)
-    if any(card.needs_label_at_query for card in cards):
-        lines.append("The figures were computed with the labels of the queries, so they do not apply to a real search.")
+    if measured.needs_label_at_query:
+        lines.append(
+            "The figures were computed with the labels of the queries (oracle), so they do not apply to a real search."
+        )
     return lines + [f"{warning.kind}: {warning.text}" for warning in warnings(run)]
 
 

@@ -137,7 +137,7 @@ class MethodRun:
     @property
     def needs_label_at_query(self) -> bool:
         """Whether the method uses the label of the query, which no real search has."""
-        return any(card.needs_label_at_query for card in self.cards)
+        return any(card.needs_label_at_query for card in self.cards) or any(row.oracle for row in self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -117,12 +117,14 @@ def _averaging(federated: FederatedConfig) -> dict[str, str]:
 
 
 def method_run(run: Run) -> MethodRun:
-    """Return the figures and the curves of one run."""
+    """Return the figures and the curves of one run. Its name says so if they depend on the labels of the queries."""
+    rows, curve = read_results(run.results_path), round_curve(run)
+    name = f"{run.name} (oracle)" if any(row.oracle for row in rows) else run.name
     return MethodRun(
-        name=run.name,
-        rows=tuple(read_results(run.results_path)),
-        curve=round_curve(run),
-        radius_curves=radius_curves(run),
+        name=name,
+        rows=tuple(replace(row, run=name) for row in rows),
+        curve=None if curve is None else replace(curve, name=name),
+        radius_curves=tuple(replace(curve, name=name) for curve in radius_curves(run)),
         cards=cards_of(run.config),
     )
 

@@ -80,6 +80,7 @@ def render(data: ReportData) -> str:
         span=partial(tables.span, percent=True),
         isfinite=math.isfinite,
         picked=_picked,
+        measure_name=tables.measure_name,
         **_drawings(data),
     )
 
@@ -88,6 +89,11 @@ def _headline(data: ReportData) -> Headline:
     """Return the headline of the figures, or the reason why there are none."""
     if data.unmeasured and not data.rows:
         return Headline(sentence="This model was trained without being measured.", explanation=data.unmeasured)
+    if data.rows and not data.fair_rows:
+        return Headline(
+            sentence="These are oracle figures: queries were encoded with their true labels.",
+            explanation="The relevance of results is computed from the same labels, and a real search does not have them.",
+        )
     return headline(data.fair_rows)
 
 

@@ -84,13 +84,18 @@ def cells(row: ResultRow, *, percent: bool = False) -> tuple[str, ...]:
         row.evaluation,
         row.task,
         str(row.bits),
-        row.measure,
+        measure_name(row),
         number(row.value, percent=percent),
         span(row.low, row.high, percent=percent),
         span(row.worst, row.best, percent=percent),
         number(row.prior, percent=percent),
         queries,
     )
+
+
+def measure_name(row: ResultRow) -> str:
+    """Return the measure of a figure as tables show it, with a remark if queries were encoded with their true labels."""
+    return f"{row.measure} (oracle)" if row.oracle else row.measure
 
 
 def choices(row: ResultRow) -> str:
@@ -200,8 +205,8 @@ class Comparison:
 def compare(rows: Sequence[ResultRow]) -> Comparison:
     """Put the results of several runs side by side, in the order of the rows."""
     runs = tuple(dict.fromkeys(row.run for row in rows))
-    keys = tuple(dict.fromkeys((row.evaluation, row.task, row.bits, row.measure) for row in rows))
-    found = {(row.run, row.evaluation, row.task, row.bits, row.measure): row for row in rows}
+    keys = tuple(dict.fromkeys((row.evaluation, row.task, row.bits, measure_name(row)) for row in rows))
+    found = {(row.run, row.evaluation, row.task, row.bits, measure_name(row)): row for row in rows}
     return Comparison(runs, keys, tuple(tuple(found.get((run, *key)) for run in runs) for key in keys))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from silohash.data.archive import Archive
+from silohash.encode.encoder import Encoder
 from silohash.files import read_json, write_json
 from silohash.runtime.run import Run
 from silohash.types import UserError
@@ -43,6 +44,19 @@ def check_added(run: Run, archive: Archive, name: str) -> None:
         f'{run.folder} already has an index with the name "{folder.name}", {of_which}. '
         f"Give this archive another name with --name, or remove {folder} first."
     )
+
+
+def check_labels(run: Run, archive: Archive, encoder: Encoder) -> None:
+    """Check that an archive has the labels of the run's archive, if the model encodes items with their true labels.
+
+    Raises:
+        UserError: if it has others.
+    """
+    if encoder.label_sides and tuple(archive.label_names) != tuple(run.archive.label_names):
+        raise UserError(
+            f'The model encodes items with their true labels, and "{archive.card.name}" has other labels than '
+            f'"{run.archive.card.name}". Train with local.labels = "label-free" to encode other archives.'
+        )
 
 
 def doubled_sentence(run: Run, archive: Archive) -> str:

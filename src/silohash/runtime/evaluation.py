@@ -49,10 +49,13 @@ from silohash.runtime.measurable import counted_items, ignored_labels, labels_of
 from silohash.runtime.run import Run
 from silohash.types import (
     MODALITIES,
+    ORACLE,
+    WITH_LABELS,
     Evaluation,
     Modality,
     ResultRow,
     Rows,
+    Side,
     Task,
     database_modalities,
     is_across,
@@ -68,6 +71,9 @@ OF_PERSONAL_MODELS: tuple[Evaluation, ...] = ("PL", "PG", "XS")
 ONE_VIEW, NEARER_VIEW = "one view", "the nearer of both views"
 """Items are encoded from the searched modality alone, because a code of both modalities would contain the query's modality.
 Searches for items have both codes and take the nearer one."""
+
+LABELS_USED: Mapping[tuple[Side, ...], str] = {(): "", ("database",): WITH_LABELS, ("query", "database"): ORACLE}
+"""What the column ``database_code`` adds for each set of sides whose items are encoded with their true labels."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +268,7 @@ class Evaluator:
             position[database] = np.arange(len(database))
             own = position[queries]
         relevance = Relevance(self.labels[queries], self.labels[database], self.ignore, own)
-        return Part(self.words(name, query_modality(task), queries), codes, relevance)
+        return Part(self.words(name, query_modality(task), queries, "query"), codes, relevance)
 
     def _stored(self, modality: Modality, rows: Rows) -> Words:
         """Return the codes in the silos' indexes: each item is encoded by the model that its silo deploys."""
@@ -273,9 +279,9 @@ class Evaluator:
             words[own] = self.words(name, modality, rows[own])
         return words
 
-    def words(self, name: str, modality: Modality, rows: Rows) -> Words:
-        """Return one model's codes of archive rows, ``(n, W)``."""
-        return self._codes.words(name, modality, rows)
+    def words(self, name: str, modality: Modality, rows: Rows, side: Side = "database") -> Words:
+        """Return one model's codes of archive rows, ``(n, W)``, for items on a side of the search."""
+        return self._codes.words(name, modality, rows, side)
 
     def _per_query(self, task: Task, parts: Sequence[PerQuery]) -> npt.NDArray[np.float64]:
         rows = self.run.archive.split("query")
@@ -318,9 +324,14 @@ class Evaluator:
             population=len(archive),
             no_hits=measure.empty,
             query_in_database=self.ranks_own_item(task),
-            database_code=ONE_VIEW if len(database_modalities(task)) == 1 else NEARER_VIEW,
+            database_code=self._database_code(task),
             round_by="validation" if config.evaluate.validation > 0 else "last",
         )
+
+    def _database_code(self, task: Task) -> str:
+        """Return what the codes of a task's items were computed from, and whether true labels were used."""
+        views = ONE_VIEW if len(database_modalities(task)) == 1 else NEARER_VIEW
+        return views + LABELS_USED[self._codes.label_sides]
 
 
 def measure_of(text: str, settings: EvaluateConfig) -> Measure:

@@ -18,7 +18,7 @@ from silohash.index.listing import note_indexed
 from silohash.index.preview import make_preview
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
-from silohash.runtime.added_archive import check_added, doubled_sentence, note_added
+from silohash.runtime.added_archive import check_added, check_labels, doubled_sentence, note_added
 from silohash.runtime.encodable import cannot_encode, encodable_rows, indexed_rows, left_out
 from silohash.runtime.run import Run
 from silohash.types import Modality, Notify, Rows, UserError
@@ -69,6 +69,7 @@ def index_run(
             encodable = encodable_rows(items, encoder.featurisers, rows)
             counts[silo] = len(indexed_rows(encodable))
             if archive is not None:
+                check_labels(run, archive, encoder)
                 _check_items(run, archive, rows, encodable)
             stored = set((fields or {}).get(silo, FIELDS))
             with folder_beside(run.index_folder / silo) as folder:

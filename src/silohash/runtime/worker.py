@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from silohash.exchange.message import Message
 from silohash.features.device import choose_device
 from silohash.federated.base import SiloContext
 from silohash.index.codes import pack
-from silohash.local.base import SiloData, outputs_of
+from silohash.local.base import SiloData, label_sides, outputs_of
 from silohash.models.backbones import install_published
 from silohash.models.parameters import OptimizerPool, params_of
 from silohash.models.towers import Adapted
@@ -27,7 +28,7 @@ from silohash.runtime.prepared import Prepared
 from silohash.runtime.processes import available_threads, serve
 from silohash.runtime.runner import decode_task, encode_result
 from silohash.runtime.silo import EpochDone, SiloResult, SiloTask, finish_silo, make_context, train_silo
-from silohash.types import Task, UserError, database_modalities, query_modality
+from silohash.types import Side, Task, UserError, database_modalities, query_modality
 
 
 class Worker:
@@ -104,14 +105,16 @@ class Worker:
 
     def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
         model = Adapted(self.model, self.federated, context.payload.extras)
-        return validation_score(model, context.data, validation, self.config.local.bits)
+        return validation_score(model, context.data, validation, self.config.local.bits, label_sides(self.local))
 
 
 def _result(context: SiloContext, message: Message) -> SiloResult:
     return SiloResult(silo=context.silo, update=message, kept={}, loss=float("nan"), terms={}, seconds=0.0)
 
 
-def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloData, bits: int) -> tuple[float, float]:
+def validation_score(
+    model: torch.nn.Module, database: SiloData, queries: SiloData, bits: int, with_labels: Sequence[Side] = ()
+) -> tuple[float, float]:
     """Return the mean of the expected mAP@all over i2t and t2i, and the mAP@all expected of random codes.
 
     With only one modality, the task is i2i or t2t. Both values are NaN if there are no labels or no pairs to rank.
@@ -121,10 +124,12 @@ def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloDa
         database: the items that are searched.
         queries: the items that serve as queries.
         bits: code length.
+        with_labels: the sides whose items are encoded with their true labels.
     """
     if not len(queries) or not len(database) or queries.labels is None or database.labels is None:
         return float("nan"), float("nan")
-    query_codes, database_codes = outputs_of(model, queries), outputs_of(model, database)
+    query_codes = outputs_of(model, _as_encoded(queries, "query", with_labels))
+    database_codes = outputs_of(model, _as_encoded(database, "database", with_labels))
     tasks: tuple[Task, ...] = (
         ("i2t", "t2i") if len(query_codes) == 2 else (("i2i",) if "image" in query_codes else ("t2t",))
     )
@@ -147,6 +152,11 @@ def validation_score(model: torch.nn.Module, database: SiloData, queries: SiloDa
         scores.append(float(average_precision(counts).expected.mean()))
         chances.append(float(counts.relevant_in_all.mean()) / counts.database)
     return (float(np.mean(scores)), float(np.mean(chances))) if scores else (float("nan"), float("nan"))
+
+
+def _as_encoded(items: SiloData, side: Side, with_labels: Sequence[Side]) -> SiloData:
+    """Return the items of a side as they are encoded: without their labels, unless the side is one of ``with_labels``."""
+    return items if side in with_labels else replace(items, labels=None)
 
 
 def set_threads(train: TrainConfig) -> None:

@@ -26,11 +26,12 @@ def annotated(table: ResultTable) -> ResultTable:
     cells = {place: _with_query_label(cell) for place, cell in table.cells.items()}
     letters: dict[str, str] = {}
     for group in _groups(table, cells):
-        differing = sorted({cell.conditions for cell in group.values() if cell.rows})
+        fair = {place: cell for place, cell in group.items() if not cell.uses_labels}
+        differing = sorted({cell.conditions for cell in fair.values() if cell.rows})
         if len(differing) > 1:
-            cells |= _with_footnotes(group, differing, letters)
-        elif table.ranked and _same_queries(group.values()):
-            cells |= _ranked(group)
+            cells |= _with_footnotes(fair, differing, letters)
+        elif table.ranked and _same_queries(fair.values()):
+            cells |= _ranked(fair)
     filled = replace(table, cells=cells)
     return replace(filled, notes=(*table.notes, *_notes(filled, letters)))
 
@@ -111,7 +112,8 @@ def _ranked(group: Mapping[tuple[Key, Key], Cell]) -> dict[tuple[Key, Key], Cell
 
 def _with_query_label(cell: Cell) -> Cell:
     needed = any(
-        _needs_label(LOCAL_METHODS, row.local) or _needs_label(FEDERATED_METHODS, row.federated) for row in cell.rows
+        row.oracle or _needs_label(LOCAL_METHODS, row.local) or _needs_label(FEDERATED_METHODS, row.federated)
+        for row in cell.rows
     )
     return replace(cell, needs_query_label=True) if needed else cell
 
@@ -140,7 +142,11 @@ def _notes(table: ResultTable, letters: Mapping[str, str]) -> list[str]:
 def _gap_notes(cells: Sequence[Cell]) -> list[str]:
     notes = []
     if any(cell.needs_query_label for cell in cells):
-        notes.append("‡: needs the label of the query, which is not known in practice; not compared with the others.")
+        notes.append(
+            "‡ oracle: needs the label of the query, which is not known in practice; not compared with the others."
+        )
+    if any(cell.uses_labels and not cell.needs_query_label for cell in cells):
+        notes.append("§: database items were encoded with their true labels; not compared with the others.")
     empty = sum(1 for cell in cells if cell.empty_because == "no run")
     if empty:
         notes.append(f"{empty} of {len(cells)} cells have no finished run.")

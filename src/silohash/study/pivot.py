@@ -72,6 +72,11 @@ class Cell:
         return float(np.mean(self.values)) if self.values else float("nan")
 
     @property
+    def uses_labels(self) -> bool:
+        """Whether items were encoded with their true labels."""
+        return self.needs_query_label or any(row.uses_labels for row in self.rows)
+
+    @property
     def conditions(self) -> str:
         """What was measured and how, as a phrase; empty without figures."""
         return conditions(self.rows[0]) if self.rows else ""

@@ -36,7 +36,7 @@ _LATEX = {
     **{letter: f"${letter}$" for letter in "<>|"},
     **{letter: f"{{{letter}}}" for letter in "[]*"},
     "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "–": "--", "—": "---", "…": r"\ldots{}",
-    "⟨": r"$\langle$", "⟩": r"$\rangle$", "†": r"$^\dagger$", "‡": r"$^\ddagger$", '"': "''", "’": "'",
+    "⟨": r"$\langle$", "⟩": r"$\rangle$", "†": r"$^\dagger$", "‡": r"$^\ddagger$", "§": r"\S{}", '"': "''", "’": "'",
 }  # fmt: skip
 """Character -> its LaTeX source. Square brackets and asterisks have a meaning at a line's end, hence the braces."""
 
@@ -151,7 +151,8 @@ def value_text(table: ResultTable, cell: Cell) -> tuple[str, str]:
 
 def _symbols(cell: Cell) -> str:
     significant = "†" if cell.p_value is not None and cell.p_value < SIGNIFICANT else ""
-    return significant + ("‡" if cell.needs_query_label else "")
+    labels = "‡ oracle" if cell.needs_query_label else "§" if cell.uses_labels else ""
+    return significant + labels
 
 
 def _seeds_text(cell: Cell) -> str:

@@ -10,7 +10,7 @@ import pytest
 from silohash.encode.weights import Weights
 from silohash.index.codes import unpack
 from silohash.runtime.run import Run
-from silohash.types import MODALITIES, Modality, UserError
+from silohash.types import MODALITIES, Modality, Side, UserError
 from tests.linear import BITS, archive, encoder_of, expected
 from tests.runs import train, write_archive
 
@@ -93,3 +93,36 @@ def test_a_trained_model_of_one_modality(run: Run) -> None:
     only = replace(trained, spec=spec, featurisers=texts, weights={"global": Weights(params, {})}).encoder()
     with pytest.raises(UserError, match="trained without image data and encodes only text"):
         only.encode(np.zeros(16, np.float32), "image")
+
+
+@pytest.mark.parametrize(
+    ("sides", "query", "database"),
+    [((), False, False), (("database",), False, True), (("query", "database"), True, True)],
+)
+def test_labels_are_those_of_the_sides_that_need_them(sides: tuple[Side, ...], query: bool, database: bool) -> None:
+    encoder, toy = encoder_of(), replace(archive(), labels=np.eye(5, 2, dtype=np.uint8), label_names=("a", "b"))
+    encoder.label_sides = sides
+    rows = np.array([3, 0])
+    for side, needed in (("query", query), ("database", database)):
+        found = encoder.labels_for(side, toy, rows)
+        assert (found is not None) == needed
+        if found is not None:
+            assert found.tolist() == [[0, 0], [1, 0]]
+    value = np.zeros(3, np.float32)
+    if query:
+        with pytest.raises(UserError, match=r"queries with their true labels.*label-free"):
+            encoder.encode(value, "image")
+    else:
+        assert encoder.encode(value, "image").bits == BITS
+    if sides:
+        with pytest.raises(UserError, match=rf"This is refused, because .* of the {' and the '.join(sides)} with"):
+            encoder.check_without_labels("This is refused,")
+    else:
+        encoder.check_without_labels("This is refused,")
+
+
+def test_labels_that_are_needed_and_missing() -> None:
+    encoder = encoder_of()
+    encoder.label_sides = ("database",)
+    with pytest.raises(UserError, match=r'"toy" has no labels, with which .*label-free'):
+        encoder.codes(archive(), np.arange(2), "image")

@@ -20,6 +20,7 @@ from silohash.report.content import (
 )
 from silohash.report.page import badges, render, write_report
 from silohash.report.plots import LabelTable
+from silohash.types import ORACLE
 from tests.reports import NAN, card, item, made_up_report, made_up_run, row
 
 
@@ -295,3 +296,10 @@ def test_equal_data_give_equal_pages(tmp_path):
     write_report(made_up_report(), tmp_path / "a.html")
     write_report(made_up_report(), tmp_path / "b.html")
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_oracle_figures_have_no_headline():
+    rows = tuple(row(run="a", database_code=f"one view{ORACLE}", task=task) for task in ("i2t", "t2i"))
+    page = render(made_up_report(runs=(made_up_run("a", rows=rows),)))
+    assert "<h1>These are oracle figures: queries were encoded with their true labels.</h1>" in page
+    assert "mAP@all (oracle)" in page

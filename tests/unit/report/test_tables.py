@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import pytest
 from rich.console import Console
@@ -15,12 +15,13 @@ from silohash.report.tables import (
     compare_markdown,
     console,
     markdown,
+    measure_name,
     number,
     read_results,
     span,
     write_results,
 )
-from silohash.types import UserError
+from silohash.types import ORACLE, WITH_LABELS, UserError
 from tests.reports import NAN, ROW, row
 
 
@@ -268,3 +269,11 @@ def test_queries_without_relevant_items_are_explained_once():
     table = console([row(queries=1200, queries_without_relevant=1034), row(queries=1200, queries_without_relevant=0)])
     assert list(table.columns[-1].cells) == ["1,200 (+1,034)", "1,200"]
     assert table.caption == "Queries: (+n) have no relevant item."
+
+
+def test_figures_of_queries_with_labels_are_marked() -> None:
+    oracle, labeled = row(database_code=f"one view{ORACLE}"), row(database_code=f"one view{WITH_LABELS}")
+    assert [measure_name(one) for one in (oracle, labeled, row())] == ["mAP@all (oracle)", "mAP@all", "mAP@all"]
+    assert "| mAP@all (oracle) |" in markdown([oracle])
+    assert "oracle" in choices(replace(oracle, population=3))
+    assert len(compare([row(run="a"), replace(oracle, run="b")]).keys) == 2

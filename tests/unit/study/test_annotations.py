@@ -11,6 +11,7 @@ from silohash.study import annotations
 from silohash.study.annotations import paired_values
 from silohash.study.pivot import Cell
 from silohash.study.tables import latex, markdown
+from silohash.types import ORACLE, WITH_LABELS
 from tests.reports import card
 from tests.synthetic_studies import (
     BITS,
@@ -237,3 +238,33 @@ def test_cells_without_a_run_are_counted():
     empty = sum(cell.empty_because == "no run" for cell in table.cells.values())
     assert empty > 0
     assert f"{empty} of {len(table.cells)} cells have no finished run." in table.notes
+
+
+def test_figures_of_items_with_their_labels_stand_apart():
+    endings = {"FedCAFE": f"one view{ORACLE}", "FedAvg": f"one view{WITH_LABELS}", "Local": "one view"}
+    study = synthetic_study(
+        METHODS,
+        value=by_method,
+        changed=lambda choices: {"database_code": endings[choices["method"]]},
+        table=ONE_LENGTH,
+    )
+    table = only_table(study)
+    assert {cell.rank for cell in table.cells.values()} == {""}
+    assert {cell.footnote for cell in table.cells.values()} == {""}
+    text = markdown(table)
+    assert "0.660‡ oracle" in text
+    assert "0.610§" in text
+    assert "0.510‡" not in text
+    assert "oracle" in note(table, "‡")
+    assert "database items" in note(table, "§")
+
+
+def test_methods_without_labels_are_ranked_beside_those_with():
+    study = synthetic_study(
+        METHODS,
+        value=by_method,
+        changed=lambda choices: {"database_code": f"one view{ORACLE if choices['method'] == 'FedCAFE' else ''}"},
+        table=ONE_LENGTH,
+    )
+    ranks = {(cell.fields["method"], cell.rank) for cell in only_table(study).cells.values()}
+    assert ranks == {("FedCAFE", ""), ("FedAvg", "best"), ("Local", "")}
