@@ -17,5 +17,8 @@ LOCAL_METHODS = Registry(
         "greedyhash": "silohash.local.image.greedyhash:GreedyHash",
         "csq": "silohash.local.image.csq:CSQ",
         "scm": "silohash.local.closed_form.scm:SCM",
+        "dchmt": "silohash.local.supervised.dchmt:DCHMT",
+        "dsph": "silohash.local.supervised.dsph:DSPH",
+        "dcgh": "silohash.local.supervised.dcgh:DCGH",
     },
 )

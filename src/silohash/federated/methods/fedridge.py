@@ -39,6 +39,7 @@ from silohash.federated.statistics import sum_statistics
 from silohash.local.base import MethodParams, outputs_of
 from silohash.local.class_codes import ClassCodes, class_codes
 from silohash.models.parameters import to_array
+from silohash.models.towers import hash_layers
 from silohash.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays, UserError
 
 CARD = MethodCard(
@@ -121,10 +122,16 @@ class FedRidge(FederatedMethod):
         """Store the seed of the class codes and the last round, and check that the towers can hold the solution.
 
         Raises:
-            UserError: If a tower's hidden layer is too narrow.
+            UserError: If a tower's hidden layer is too narrow, or its hash layer is not linear.
         """
         server = super().init_server(model, info)
         needed = solution_units(info.classes, info.bits)
+        layers = hash_layers(server.params)
+        if any(name.count(".") > 2 for name in layers):
+            raise UserError(
+                f"fedridge: the hash layer ({layers[0]}) is not linear, and the solution is. Choose another local method, "
+                "or for dchmt local.rectified = false."
+            )
         for modality in MODALITIES:
             hidden = server.params.get(f"{modality}.hash.weight", np.zeros((0, needed))).shape[1]
             if takes_vectors(server.params, modality) and hidden < needed:

@@ -27,6 +27,7 @@ from silohash.federated.methods.fedridge import (
 from silohash.federated.second_moments import PENALTIES, second_moments
 from silohash.local.base import outputs_of
 from silohash.local.class_codes import class_codes
+from silohash.local.supervised.dchmt import DCHMT, DCHMTParams
 from silohash.models.parameters import install, params_of
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
@@ -303,6 +304,12 @@ def test_a_narrow_hidden_layer_is_refused() -> None:
     method.init_server(model, FederationInfo(silos=2, classes=8, bits=32, total_rounds=1))
     with pytest.raises(UserError, match=r"image tower has 16 hidden units, .* needs 18 .*model\.hidden = 18 or more"):
         method.init_server(model, FederationInfo(silos=2, classes=9, bits=32, total_rounds=1))
+
+
+def test_a_hash_layer_that_is_not_linear_is_refused() -> None:
+    model = DCHMT(DCHMTParams(rectified=True)).build(model_spec(), BITS)
+    with pytest.raises(UserError, match=r"image\.hash\.units\.weight.* is not linear, .*local\.rectified = false"):
+        FedRidge(FedRidgeParams()).init_server(model, FederationInfo(silos=2, classes=6, bits=BITS, total_rounds=1))
 
 
 @pytest.mark.parametrize("composed", [False, True])

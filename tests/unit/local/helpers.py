@@ -1,0 +1,45 @@
+"""Short trainings of local methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from silohash import seeds
+from silohash.exchange.message import Message
+from silohash.federated.averaging import weighted_average
+from silohash.federated.base import FederatedMethod
+from silohash.local import LOCAL_METHODS
+from silohash.local.base import LocalMethod, SiloData, SiloState
+from silohash.models.parameters import params_of
+from silohash.runtime.silo import SiloResult, SiloTask, make_context, train_silo
+from silohash.testing.inputs import BITS, BOTH, Held, loop_config, model_spec
+from silohash.types import Arrays
+
+
+def trained(name: str, data: SiloData, *, epochs: int = 1, held: Held = BOTH, **params: Any) -> SiloResult:
+    """Train one silo for one round with FedAvg, from the same parameters each time."""
+    kind = LOCAL_METHODS.resolve(name)
+    method = kind(kind.Params(**params))
+    with seeds.torch_globally(0, "weights"):
+        model = method.build(model_spec(held=held), BITS)
+    config = loop_config(epochs=epochs, rounds=1, batch=16, learning_rate=0.01)
+    task = SiloTask("train", 0, Message("broadcast", "server", 0, params=params_of(model)))
+    return train_silo(make_context(task, config, model=model, local=method, data=data), FederatedMethod(None), config)
+
+
+def averaged(results: Sequence[SiloResult]) -> Arrays:
+    """Return the weighted average of the silos' parameters."""
+    return weighted_average(results[0].update.params, [result.update for result in results])
+
+
+def ready(method: LocalMethod, data: SiloData, bits: int = BITS) -> tuple[torch.nn.Module, SiloState]:
+    """Return a model and the state of a silo at the start of a phase."""
+    held = Held(image=data.image is not None, text=data.text is not None)
+    torch.manual_seed(0)
+    model = method.build(model_spec(held=held), bits)
+    state = SiloState()
+    method.init_state(model, data, state)
+    return model, state
