@@ -64,7 +64,7 @@ def _objections_to_sums(config: RunConfig, local: LocalMethod) -> Iterator[Objec
             "federated.name",
             (
                 f'"{method}" solves a local method from sums over items, which local.name = "{name}" does not define. Set '
-                'local.name = "scm", or federated.name = "fedavg".'
+                'local.name = "scm" or "cmfh", or federated.name = "fedavg".'
             ),
         )
         return

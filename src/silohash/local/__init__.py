@@ -16,6 +16,7 @@ LOCAL_METHODS = Registry(
         "hashnet": "silohash.local.image.hashnet:HashNetMethod",
         "greedyhash": "silohash.local.image.greedyhash:GreedyHash",
         "csq": "silohash.local.image.csq:CSQ",
+        "cmfh": "silohash.local.closed_form.cmfh:CMFH",
         "scm": "silohash.local.closed_form.scm:SCM",
         "dchmt": "silohash.local.supervised.dchmt:DCHMT",
         "dsph": "silohash.local.supervised.dsph:DSPH",

@@ -265,9 +265,7 @@ def there(values: Mapping[str, Any]) -> tuple[Modality, ...]:
     return tuple(m for m in MODALITIES if any(name.startswith(f"{m}/") for name in values))
 
 
-def hash_layer(
-    projection: Matrix, scales: ReadArrays, modality: Modality, params: ReadArrays, offset: Matrix | float = 0.0
-) -> Arrays:
+def hash_layer(projection: Matrix, scales: ReadArrays, modality: Modality, params: ReadArrays) -> Arrays:
     """Return the parameters of the hash layer that applies a projection to centered and scaled vectors.
 
     Args:
@@ -275,11 +273,10 @@ def hash_layer(
         scales: ``MODALITY/mean`` and ``MODALITY/factor``.
         modality: The modality.
         params: Current parameters, whose dtypes are kept.
-        offset: ``(K,)`` or a scalar, subtracted from the outputs.
     """
     weight = projection * scales[f"{modality}/factor"][:, np.newaxis]
     named = {
         f"{modality}.hash.weight": weight.T,
-        f"{modality}.hash.bias": -(scales[f"{modality}/mean"] @ weight) - offset,
+        f"{modality}.hash.bias": -(scales[f"{modality}/mean"] @ weight),
     }
     return {name: np.ascontiguousarray(array, params[name].dtype) for name, array in named.items()}

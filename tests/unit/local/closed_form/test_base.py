@@ -165,10 +165,10 @@ def test_the_hash_layer_projects_scaled_vectors() -> None:
     views, params = views_of(model, data), params_of(model)
     found = scales(scale_sums(views), standardize=True)
     projection = np.random.default_rng(1).normal(size=(16, 8))
-    layer = hash_layer(projection, found, "image", params, np.full(8, 0.5))
+    layer = hash_layer(projection, found, "image", params)
     assert {name: array.dtype for name, array in layer.items()} == {"image.hash.weight": "f4", "image.hash.bias": "f4"}
     model.load_state_dict({n: torch.from_numpy(a) for n, a in {**params, **layer}.items()})
-    expected = scaled(views, found, "image") @ projection - 0.5
+    expected = scaled(views, found, "image") @ projection
     np.testing.assert_allclose(outputs_of(model, data)["image"].numpy(), expected, atol=1e-5)
     assert code_length(params) == 8
 
