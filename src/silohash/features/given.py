@@ -1,4 +1,7 @@
-"""Precomputed feature vectors of either modality, standardized to mean zero and standard deviation one."""
+"""Precomputed feature vectors of either modality, standardized to mean zero and standard deviation one.
+
+Optionally, they are whitened: their columns become uncorrelated.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,11 @@ from silohash.features.base import MOMENTS, Value, blocks, known, mean_and_devia
 from silohash.types import Arrays, Modality, Rows, UserError
 
 BLOCK_ROWS = 1_024
+SHRINKAGE = 0.01
+"""Share of the mean variance that whitening adds to the variance of each direction, so that noise is not magnified."""
+
+WHITENING: Mapping[str, Any] = {"whiten": False, "reveal_items": False}
+"""Options of whitening, with their defaults."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,15 +34,18 @@ class GivenFeatures:
     Attributes:
         modality: ``image`` or ``text``.
         width: Number of columns of a vector.
-        summed: The added sums of the silos: ``count``, ``sum``, ``sum_squares``, each ``(width,)`` float64.
+        summed: The added sums of the silos: ``count``, ``sum``, ``sum_squares``, each ``(width,)`` float64. With
+            whitening, also ``whitening (width, width)`` float32, the map of standardized vectors (see `whitening`).
+        whiten: Whether to whiten the vectors.
     """
 
     modality: Modality
     width: int
     summed: Arrays | None = None
+    whiten: bool = False
 
     kind: ClassVar[str] = "given"
-    options: ClassVar[Mapping[str, Any]] = {}
+    options: ClassVar[Mapping[str, Any]] = WHITENING
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> GivenFeatures:  # noqa: ARG003
@@ -44,7 +55,7 @@ class GivenFeatures:
                 f'[features] kind "given" needs feature vectors, and this archive\'s {modality} column does not hold any. '
                 'Set kind = "auto".'
             )
-        return cls(modality, column.shape[1])
+        return cls(modality, column.shape[1], whiten=is_whitened(modality, options))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,9 +63,17 @@ class GivenFeatures:
         return (self.width,)
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Return ``count``, ``sum`` and ``sum_squares`` of the finite numbers per column, each ``(width,)`` float64."""
+        """Return sums over the rows.
+
+        Returns:
+            ``count``, ``sum`` and ``sum_squares`` of the finite numbers per column, each ``(width,)`` float64. With
+            whitening, also sums over the rows whose numbers are all finite: ``rows (1,)``, ``row_sum (width,)`` and
+            ``products``, the upper triangle of the sum of x x^T, ``(width (width + 1) / 2,)``.
+        """
         vectors = self._vectors(column)
         count, total, squares = (np.zeros(self.width) for _ in range(3))
+        number, row_sum = 0, np.zeros(self.width)
+        products = np.zeros((self.width, self.width)) if self.whiten else None
         for _, block in blocks(rows, BLOCK_ROWS):
             values = vectors[block].astype(np.float64)
             there = np.isfinite(values)
@@ -62,14 +81,22 @@ class GivenFeatures:
             count += there.sum(axis=0)
             total += values.sum(axis=0)
             squares += np.square(values).sum(axis=0)
-        return {"count": count, "sum": total, "sum_squares": squares}
+            if products is not None:
+                whole = values[there.all(axis=1)]
+                number, row_sum = number + len(whole), row_sum + whole.sum(axis=0)
+                products += whole.T @ whole
+        sums = {"count": count, "sum": total, "sum_squares": squares}
+        if products is not None:
+            sums |= {"rows": np.array([number]), "row_sum": row_sum, "products": products[np.triu_indices(self.width)]}
+        return sums
 
     def fitted(self, summed: Arrays) -> GivenFeatures:
-        """Return a featurizer with the mean and the standard deviation over all silos."""
-        return replace(self, summed=summed)
+        """Return a featurizer with the mean, the standard deviation and the whitening over all silos."""
+        kept = {name: summed[name] for name in MOMENTS}
+        return replace(self, summed=kept | ({"whitening": whitening(summed)} if self.whiten else {}))
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Return the standardized rows, ``(n, width)`` float32.
+        """Return the standardized rows, whitened if the option is set, ``(n, width)`` float32.
 
         Raises:
             UserError: If the column does not hold vectors, or if they have another width.
@@ -81,7 +108,7 @@ class GivenFeatures:
         for place, block in blocks(rows, BLOCK_ROWS):
             values = vectors[block].astype(np.float64)
             scaled[place] = np.where(np.isfinite(values), (np.nan_to_num(values) - mean) * scale, 0.0)
-        return scaled
+        return scaled @ known(self.summed, self.kind)["whitening"] if self.whiten else scaled
 
     def missing(self, column: Column, rows: Rows) -> npt.NDArray[np.bool_]:
         """Return a mask of the rows without any finite number, ``(n,)`` bool."""
@@ -107,13 +134,20 @@ class GivenFeatures:
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums and the settings."""
-        return dict(self.summed or {}), {"kind": self.kind, "modality": self.modality, "width": self.width}
+        about = {"kind": self.kind, "modality": self.modality, "width": self.width}
+        return dict(self.summed or {}), about | self.whitening_state()
+
+    def whitening_state(self) -> dict[str, bool]:
+        """Return the setting of whitening for `state`; empty without it, as in runs of earlier versions."""
+        return {"whiten": True} if self.whiten else {}
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> GivenFeatures:
         """Return the featurizer with a given state."""
-        width = about["width"]
-        return cls(about["modality"], width, stored_sums(arrays, dict.fromkeys(MOMENTS, (width,))))
+        width, whiten = about["width"], bool(about.get("whiten", False))
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(MOMENTS, (width,))
+        shapes |= {"whitening": (width, width)} if whiten else {}
+        return cls(about["modality"], width, stored_sums(arrays, shapes), whiten)
 
     def _vectors(self, column: Column) -> npt.NDArray[Any]:
         if not isinstance(column, np.ndarray) or not is_features(column) or column.dtype.kind not in "fiub":
@@ -127,3 +161,49 @@ class GivenFeatures:
                 f"{column.shape[1]:,}. Compute them like the features of the run."
             )
         return column
+
+
+def is_whitened(modality: Modality, options: Mapping[str, Any]) -> bool:
+    """Return whether vectors are whitened, which the user must allow.
+
+    Args:
+        modality: ``image`` or ``text``, for messages.
+        options: Options of the featurizer. Those of `WHITENING` have their defaults if they are missing.
+
+    Raises:
+        UserError: If an option is not a truth value, or if the user does not allow what whitening reveals.
+    """
+    chosen = {name: options.get(name, default) for name, default in WHITENING.items()}
+    for name, value in chosen.items():
+        if not isinstance(value, bool):
+            raise UserError(f"[features] {name} is {value!r}; it must be true or false.")
+    if chosen["whiten"] and not chosen["reveal_items"]:
+        raise UserError(
+            f"[features] whiten: each silo sends second moments of its {modality} vectors, from which a server that sees "
+            f"them one silo at a time can compute the vectors of a small silo. Set features.{modality}.reveal_items = true "
+            "if the server may learn them, or remove whiten."
+        )
+    return bool(chosen["whiten"])
+
+
+def whitening(summed: Arrays) -> npt.NDArray[np.float32]:
+    """Return the map from standardized vectors to uncorrelated ones, ``(width, width)`` float32.
+
+    R^(-1/2), where R is the correlation matrix over all silos plus `SHRINKAGE` times the identity. Of all maps that remove
+    the correlations, it is the one that changes the vectors least.
+
+    Args:
+        summed: The sums of `GivenFeatures.statistics` with whitening, added up over the silos.
+
+    Source: Kessy, Lewin and Strimmer, "Optimal Whitening and Decorrelation", The American Statistician 2018, ZCA-cor.
+    """
+    width, rows = len(summed["row_sum"]), max(float(summed["rows"][0]), 1.0)
+    products = np.zeros((width, width))
+    products[np.triu_indices(width)] = summed["products"]
+    mean = summed["row_sum"] / rows
+    covariance = (products + np.triu(products, 1).T) / rows - np.outer(mean, mean)
+    _, deviation = mean_and_deviation(summed)
+    scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+    values, vectors = np.linalg.eigh(covariance * np.outer(scale, scale))
+    roots = 1.0 / np.sqrt(np.maximum(values, 0.0) + SHRINKAGE)
+    return np.asarray((vectors * roots) @ vectors.T, np.float32)

@@ -23,7 +23,7 @@ from silohash.data.archive import Column, Pictures, is_features
 from silohash.data.pictures.reading import PictureContents, decode
 from silohash.features.base import Value
 from silohash.features.device import choose_device
-from silohash.features.given import GivenFeatures
+from silohash.features.given import WHITENING, GivenFeatures, is_whitened
 from silohash.features.image import query_picture
 from silohash.features.loading import loader_threads, prefetched, progress
 from silohash.features.onnx_network import OnnxNetwork, cached_network
@@ -198,12 +198,12 @@ class NetworkFeatures:
     draft: bool
     vectors: NetworkVectors = field(repr=False)
 
-    options: ClassVar[Mapping[str, Any]] = COMMON_OPTIONS
+    options: ClassVar[Mapping[str, Any]] = {**COMMON_OPTIONS, **WHITENING}
 
     @classmethod
     def options_of(cls, kind: str) -> dict[str, Any]:
         """Return the options of a kind, with their defaults."""
-        return {**network_options(kind), **COMMON_OPTIONS}
+        return {**network_options(kind), **COMMON_OPTIONS, **WHITENING}
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> NetworkFeatures:
@@ -219,9 +219,11 @@ class NetworkFeatures:
             if not isinstance(options[name], bool):
                 raise UserError(f"[features] {name} is {options[name]!r}; it must be true or false.")
         choose_device(options["device"], f"features.{modality}.device")
-        source = Source(kind, modality, {n: value for n, value in options.items() if n not in COMMON_OPTIONS})
+        settings = {n: value for n, value in options.items() if n not in cls.options}
+        source = Source(kind, modality, settings)
         network = source.network()
-        return cls._over(source, network.key, GivenFeatures(modality, network.width), options)
+        given = GivenFeatures(modality, network.width, whiten=is_whitened(modality, options))
+        return cls._over(source, network.key, given, options)
 
     @classmethod
     def _over(cls, source: Source, key: str, given: GivenFeatures, options: Mapping[str, Any]) -> NetworkFeatures:
@@ -291,7 +293,7 @@ class NetworkFeatures:
             "half": self.half,
             "draft": self.draft,
         }
-        return dict(self.given.summed or {}), about
+        return dict(self.given.summed or {}), about | self.given.whitening_state()
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> NetworkFeatures:

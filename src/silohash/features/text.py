@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-import sys
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +13,7 @@ import numpy.typing as npt
 
 from silohash.data.archive import Column, is_features
 from silohash.features.base import Value, blocks, known, stored_sums
+from silohash.features.words import WordRule, bucket_of, digest_of
 from silohash.files import read_text
 from silohash.types import Arrays, Modality, Rows, UserError
 
@@ -26,76 +23,6 @@ MOST_NAMED = 10
 """Number of words of a query that a message lists."""
 
 WEIGHTINGS = ("count", "binary", "tfidf")
-
-_COMMON_LINE = (
-    "a an and are as at be been being but by for from has have he her him his in into is it its of on or she some than "
-    "that the their them there these they this those to up was were which while who with"
-)
-COMMON_WORDS = frozenset(_COMMON_LINE.split())
-"""Words that say almost nothing about a picture. They are ignored unless `WordRule.common_words` is set."""
-
-
-@dataclass(frozen=True)
-class WordRule:
-    """The rule that splits a text into words.
-
-    Texts are lowercased, and ``'s`` and apostrophes are removed. A word is a run of letters of any script, with at least
-    two letters if the script has upper and lower case.
-
-    Attributes:
-        numbers: Whether runs of digits are words too.
-        single_letters: Whether single letters and digits are words.
-        common_words: Whether to keep the most common English words.
-    """
-
-    numbers: bool = False
-    single_letters: bool = False
-    common_words: bool = False
-
-    def words(self, text: str) -> list[str]:
-        """Return the words of a text in order.
-
-        Example:
-            >>> WordRule().words("The dog's bowl isn't full: 2 dogs, a Café!")
-            ['dog', 'bowl', 'isnt', 'full', 'dogs', 'café']
-            >>> WordRule(numbers=True, single_letters=True).words("Letter A with 2 hooks")
-            ['letter', 'a', '2', 'hooks']
-        """
-        plain = _APOSTROPHES.sub("", unicodedata.normalize("NFKC", text).lower())
-        found = (_ASCII_WORDS if plain.isascii() else _unicode_words()).findall(plain)
-        return [word for word in found if self._keeps(word)]
-
-    def _keeps(self, word: str) -> bool:
-        if not self.numbers and word[0].isdecimal():
-            return False
-        if len(word) == 1 and (word.isdecimal() or word.upper() != word):
-            return self.single_letters
-        return self.common_words or word not in COMMON_WORDS
-
-
-_APOSTROPHES = re.compile(r"['’]s\b|['’]")
-_ASCII_WORDS = re.compile(r"[a-z]+|[0-9]+")
-
-
-@cache
-def _unicode_words() -> re.Pattern[str]:
-    """Return a pattern of runs of letters with their combining marks (vowel signs, accents), and of runs of digits."""
-    marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
-    return re.compile(rf"(?:[^\W\d_][{re.escape(''.join(marks))}]*)+|\d+")
-
-
-@lru_cache(maxsize=1 << 17)
-def digest_of(word: str) -> int:
-    """Return a 64-bit digest of a word, which is the same on all machines and in all processes.
-
-    Digests do not keep words secret: anyone with a dictionary can invert them.
-    """
-    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
-
-
-def bucket_of(word: str, buckets: int) -> int:
-    """Return the bucket of a word, from 0 to ``buckets - 1``."""
-    return digest_of(word) % buckets
 
 
 @dataclass(frozen=True)
@@ -119,7 +46,8 @@ class BagOfWords:
     ``tfidf`` multiplies each count (or ``1 + log(count)`` with ``log_tf``) by ``log((1 + n) / (1 + df)) + 1`` and
     scales the row to length one. n and df are sums over the texts of all silos. An item without a text is a row of zeros.
 
-    Words that no training text held have no trained weight. `encode_one` leaves them out of a query.
+    Words that no training text held have no trained weight, and neither have the words of columns that are left out because
+    of `min_texts`. `encode_one` leaves such words out of a query.
 
     Attributes:
         buckets: Number of columns V, unless a vocabulary is given.
@@ -127,6 +55,7 @@ class BagOfWords:
         vocabulary: The words in column order, or None for hashed buckets.
         log_tf: Whether to dampen repeated words (``tfidf`` only).
         rule: The rule that splits a text into words.
+        min_texts: Number of texts over all silos below which a column is left out.
         summed: The added sums of the silos: ``texts (1,)`` and ``document_frequency (V,)``, int64 and thus exact. With
             hashed buckets also ``word_digests (n,)`` uint64, the sorted digests of all words of the texts. Runs of
             earlier versions do not have them.
@@ -136,7 +65,8 @@ class BagOfWords:
     weighting: str = "tfidf"
     vocabulary: tuple[str, ...] | None = None
     log_tf: bool = False
-    rule: WordRule = WordRule()
+    rule: WordRule = field(default_factory=WordRule)
+    min_texts: int = 1
     summed: Arrays | None = None
     _column_of: Mapping[str, int] | None = field(default=None, init=False, repr=False)
 
@@ -148,6 +78,7 @@ class BagOfWords:
         "numbers": False,
         "single_letters": False,
         "common_words": False,
+        "min_texts": 1,
     }
 
     def __post_init__(self) -> None:
@@ -164,6 +95,8 @@ class BagOfWords:
             raise UserError(
                 f"[features] buckets is {self.buckets!r}; it must be an integer from 2 to {MOST_BUCKETS:,}."
             )
+        if type(self.min_texts) is not int or self.min_texts < 1:
+            raise UserError(f"[features] min_texts is {self.min_texts!r}; it must be an integer of at least 1.")
         if self.vocabulary is not None:
             if not self.vocabulary or len(set(self.vocabulary)) != len(self.vocabulary):
                 raise UserError("[features] vocabulary is empty or contains a word twice. List each word once.")
@@ -182,7 +115,8 @@ class BagOfWords:
             if not isinstance(options[name], bool):
                 raise UserError(f"[features] {name} is {options[name]!r}; it must be true or false.")
         rule = WordRule(*(options[name] for name in switches[1:]))
-        return cls(options["buckets"], kind, _read_vocabulary(options["vocabulary"]), options["log_tf"], rule)
+        vocabulary = _read_vocabulary(options["vocabulary"])
+        return cls(options["buckets"], kind, vocabulary, options["log_tf"], rule, options["min_texts"])
 
     @property
     def kind(self) -> str:
@@ -264,16 +198,28 @@ class BagOfWords:
         return self.vocabulary is not None or "word_digests" in (self.summed or {})
 
     def knows(self, word: str) -> bool:
-        """Return whether a training text held a word. If words cannot be recognized, each is taken for known."""
+        """Return whether a training text held a word, and whether enough texts did for its column to be kept.
+
+        If words cannot be recognized, each is taken for known.
+        """
         if self._column_of is None:
-            return not self.recognizes_words or digest_of(word) in self._digests
+            held = not self.recognizes_words or digest_of(word) in self._digests
+            return held and bool(self._kept[bucket_of(word, self.buckets)])
         column = self._column_of.get(word)
-        return column is not None and (self.summed is None or bool(self.summed["document_frequency"][column]))
+        frequent = self._kept if self.summed is None else self.summed["document_frequency"] >= self.min_texts
+        return column is not None and bool(frequent[column])
 
     def has_known_word(self, column: Column, rows: Rows) -> npt.NDArray[np.bool_]:
         """Return which rows have a text with at least one known word, ``(n,)`` bool."""
         texts = texts_of(column)[rows].tolist()
         return np.array([any(map(self.knows, self.rule.words(text))) for text in texts], np.bool_)
+
+    @cached_property
+    def _kept(self) -> npt.NDArray[np.bool_]:
+        """Return which columns are kept, ``(V,)`` bool; all of them before the featurizer is fitted."""
+        if self.summed is None or self.min_texts == 1:
+            return np.ones(self.shape, np.bool_)
+        return np.asarray(self.summed["document_frequency"] >= self.min_texts)
 
     @cached_property
     def _digests(self) -> frozenset[int]:
@@ -291,14 +237,15 @@ class BagOfWords:
             "single_letters": self.rule.single_letters,
             "common_words": self.rule.common_words,
         }
-        return dict(self.summed or {}), about
+        return dict(self.summed or {}), about | ({"min_texts": self.min_texts} if self.min_texts > 1 else {})
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> BagOfWords:
         """Return the featurizer with a given state."""
         rule = WordRule(about["numbers"], about["single_letters"], about["common_words"])
         words = None if about["vocabulary"] is None else tuple(about["vocabulary"])
-        unfitted = cls(about["buckets"], about["kind"], words, about["log_tf"], rule)
+        least = about.get("min_texts", 1)
+        unfitted = cls(about["buckets"], about["kind"], words, about["log_tf"], rule, least)
         shapes: dict[str, tuple[int, ...]] = {"texts": (1,), "document_frequency": unfitted.shape}
         return replace(unfitted, summed=stored_sums(arrays, shapes))
 
@@ -321,6 +268,9 @@ class BagOfWords:
             importance: The weight of each column; None for counts or presence.
         """
         row, word, count = self._counts(texts)
+        if self.min_texts > 1:
+            kept = self._kept[word]
+            row, word, count = row[kept], word[kept], count[kept]
         if importance is None:
             dense[row, word] = 1.0 if self.weighting == "binary" else count
             return

@@ -83,7 +83,12 @@ def test_grey_pictures_stay_grey():
             {"bukets": 8},
             r'kind "tfidf" does not have an option "bukets" \(did you mean "buckets"\?\)',
         ),
-        ("image", ARCHIVE.image, {"size": 8}, r'kind "given" does not have an option "size"\. Its options: none'),
+        (
+            "image",
+            ARCHIVE.image,
+            {"size": 8},
+            r'kind "given" does not have an option "size"\. Its options: whiten, reveal_items',
+        ),
         ("image", ARCHIVE.image, {"kind": "pixels"}, "needs pictures"),
         ("text", ARCHIVE.text, {"kind": "given"}, "needs feature vectors"),
         ("image", drawn_pictures(2), {"kind": "tfidf"}, "needs texts"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from silohash.features.base import add_statistics
-from silohash.features.given import GivenFeatures
+from silohash.features.given import SHRINKAGE, GivenFeatures, is_whitened, whitening
 from silohash.types import UserError
 from tests.archives import drawn_pictures
 
@@ -111,3 +111,85 @@ def test_only_vectors_are_taken(column) -> None:
     with pytest.raises(UserError, match=r'kind "given" needs feature vectors'):
         GivenFeatures.make("given", "image", column, {})
     assert GivenFeatures.make("given", "image", vectors(), {}).shape == (6,)
+
+
+def correlated() -> np.ndarray:
+    generator = np.random.default_rng(5)
+    mixed = generator.normal(size=(COUNT, 4)) @ generator.normal(size=(4, 6))
+    return (mixed + generator.normal(size=(COUNT, 6)) + 7.0).astype(np.float32)
+
+
+def whitened(column: np.ndarray, silos: int = 1) -> GivenFeatures:
+    features = GivenFeatures("image", column.shape[1], whiten=True)
+    return features.fitted(add_statistics([features.statistics(column, ALL[start::silos]) for start in range(silos)]))
+
+
+def test_whitened_columns_are_uncorrelated() -> None:
+    column = correlated()
+    plain, found = fitted(column).transform(column, ALL), whitened(column).transform(column, ALL)
+    correlation = np.corrcoef(plain.astype(np.float64), rowvar=False)
+    values, directions = np.linalg.eigh(correlation)
+    expected = plain @ (directions / np.sqrt(values + SHRINKAGE)) @ directions.T
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    after = np.cov(found, rowvar=False, bias=True)
+    np.testing.assert_allclose(after, (directions * (values / (values + SHRINKAGE))) @ directions.T, atol=1e-4)
+    assert np.abs(correlation - np.eye(6)).max() > 0.3
+    assert np.abs(after - np.diag(np.diag(after))).max() < 0.05
+    assert found.dtype == np.float32
+
+
+def test_silos_sums_give_the_pooled_whitening_and_no_products_are_stored() -> None:
+    column = correlated()
+    pooled, federated = whitened(column), whitened(column, silos=7)
+    np.testing.assert_allclose(federated.transform(column, ALL), pooled.transform(column, ALL), atol=1e-5)
+    assert set(federated.summed) == {"count", "sum", "sum_squares", "whitening"}
+
+
+def test_rows_with_missing_numbers_are_left_out_of_the_correlations() -> None:
+    column = correlated()
+    holes = column.copy()
+    holes[::5, 2] = np.nan
+    kept = np.isfinite(holes).all(axis=1)
+    features = GivenFeatures("image", 6, whiten=True)
+    sums = features.statistics(holes, ALL)
+    assert sums["rows"].tolist() == [kept.sum()]
+    np.testing.assert_allclose(sums["row_sum"], column[kept].astype(np.float64).sum(axis=0))
+    products = column[kept].astype(np.float64).T @ column[kept]
+    np.testing.assert_allclose(sums["products"], products[np.triu_indices(6)])
+    assert np.isfinite(features.fitted(sums).transform(holes, ALL)).all()
+
+
+def test_constant_columns_stay_zero_under_whitening() -> None:
+    column = correlated()
+    column[:, 3] = 4.0
+    found = whitened(column).transform(column, ALL)
+    np.testing.assert_allclose(found[:, 3], 0.0, atol=1e-6)
+    assert whitening(GivenFeatures("text", 2, whiten=True).statistics(np.zeros((0, 2)), ALL[:0])).tolist() == [
+        [pytest.approx(10.0), 0.0], [0.0, pytest.approx(10.0)],
+    ]  # fmt: skip
+
+
+def test_a_whitened_featuriser_comes_back_from_its_state() -> None:
+    column = correlated()
+    features = whitened(column)
+    restored = GivenFeatures.from_state(*features.state())
+    np.testing.assert_array_equal(restored.transform(column, ALL), features.transform(column, ALL))
+    assert "whiten" not in GivenFeatures("image", 6).state()[1]
+    arrays, about = features.state()
+    with pytest.raises(ValueError, match="whitening"):
+        GivenFeatures.from_state({**arrays, "whitening": np.zeros((2, 2))}, about)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"whiten": True, "reveal_items": False}, r"Set features\.text\.reveal_items = true"),
+        ({"whiten": 1, "reveal_items": False}, "whiten is 1; it must be true or false"),
+        ({"whiten": False, "reveal_items": "no"}, "reveal_items is 'no'; it must be true or false"),
+    ],
+)
+def test_whitening_must_be_allowed(options: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        is_whitened("text", options)
+    assert is_whitened("text", {"whiten": True, "reveal_items": True})
+    assert not is_whitened("text", {"whiten": False, "reveal_items": True})

@@ -225,7 +225,8 @@ def test_a_long_encoding_is_reported(tmp_path, count, lines):
 
 
 def test_options_of_every_kind():
-    assert NetworkFeatures.options == {"batch": 32, "device": "auto", "half": False, "draft": False}
+    whitening = {"whiten": False, "reveal_items": False}
+    assert NetworkFeatures.options == {"batch": 32, "device": "auto", "half": False, "draft": False, **whitening}
     known = NetworkFeatures.options_of("huggingface")
     assert known.items() >= {"model": "", "batch": 32, "download": False}.items()
 

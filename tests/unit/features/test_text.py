@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import math
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +10,8 @@ import numpy as np
 import pytest
 
 from silohash.features.base import add_statistics
-from silohash.features.text import COMMON_WORDS, BagOfWords, WordRule, bucket_of, digest_of
+from silohash.features.text import BagOfWords
+from silohash.features.words import WordRule, bucket_of, digest_of
 from silohash.types import UserError
 
 TEXTS = np.array(["two red parrots, red!", "", "A parrot's cage", "the harbour by night", "red night red night red"])
@@ -22,46 +20,6 @@ ALL = np.arange(5)
 
 def fitted(bag: BagOfWords, texts: np.ndarray = TEXTS) -> BagOfWords:
     return bag.fitted(bag.statistics(texts, np.arange(len(texts))))
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("The dog's bowl isn't full", ["dog", "bowl", "isnt", "full"]),
-        ("a b cc 4 44 4x4", ["cc"]),
-        ("Ünïted ÉTÉ", ["ünïted", "été"]),
-        ("e\u0301te\u0301", ["été"]),
-        ("日 本語 я да", ["日", "本語", "да"]),
-        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
-        ("snake_case rock’n’roll", ["snake", "case", "rocknroll"]),
-        ("", []),
-    ],
-)
-def test_words(text, words):
-    assert WordRule().words(text) == words
-
-
-def test_what_else_can_be_kept():
-    text = "the letter a has 2 of 44 x2"
-    assert WordRule(numbers=True).words(text) == ["letter", "44"]
-    assert WordRule(single_letters=True).words(text) == ["letter", "a", "x"]
-    everything = WordRule(numbers=True, single_letters=True, common_words=True).words(text)
-    assert everything == ["the", "letter", "a", "has", "2", "of", "44", "x", "2"]
-
-
-def test_one_letter_is_kept_for_its_own_sake():
-    assert "a" in COMMON_WORDS
-    assert WordRule(single_letters=True).words("latin small letter a") == ["latin", "small", "letter", "a"]
-
-
-def test_buckets_are_the_same_in_every_process():
-    code = "from silohash.features.text import bucket_of; print([bucket_of(w, 1000) for w in ('parrot', 'été')])"
-    command = [sys.executable, "-c", code]
-    outputs = {
-        subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": salt}).stdout.strip()
-        for salt in ("1", "2")
-    }
-    assert outputs == {str([bucket_of("parrot", 1000), bucket_of("été", 1000)])}
 
 
 def test_counts_and_presence():
@@ -254,13 +212,20 @@ def test_the_counts_that_come_with_the_real_data(shared_data, name, column, rule
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("least", [0, -1, 1.0, True, "2"])
+def test_the_least_number_of_texts_is_an_integer_of_at_least_1(least):
+    with pytest.raises(UserError, match=r"\[features\] min_texts is .*; it must be an integer of at least 1"):
+        BagOfWords(min_texts=least)
+
+
 def test_defaults():
     bag = BagOfWords()
     assert (bag.buckets, bag.weighting, bag.vocabulary, bag.log_tf) == (2048, "tfidf", None, False)
     assert bag.rule == WordRule(numbers=False, single_letters=False, common_words=False)
     assert bag.shape == (2048,)
     switches = ("log_tf", "numbers", "single_letters", "common_words")
-    assert BagOfWords.options == {"buckets": 2048, "vocabulary": None, **dict.fromkeys(switches, False)}
+    others = {"buckets": 2048, "vocabulary": None, "min_texts": 1}
+    assert BagOfWords.options == others | dict.fromkeys(switches, False)
 
 
 def test_numbers_of_buckets_at_the_bounds():
@@ -269,11 +234,6 @@ def test_numbers_of_buckets_at_the_bounds():
         BagOfWords(buckets=(1 << 20) + 1)
     with pytest.raises(UserError, match="buckets is True"):
         BagOfWords(buckets=True)
-
-
-def test_a_bucket_is_a_digest_of_the_word():
-    digest = hashlib.blake2b(b"parrot", digest_size=8).digest()
-    assert bucket_of("parrot", 1000) == int.from_bytes(digest, "little") % 1000
 
 
 def test_statistics_count_texts_that_are_not_blank():
@@ -355,3 +315,26 @@ def test_words_are_known_by_their_columns_or_digests():
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize("weighting", ["count", "binary", "tfidf"])
+def test_words_of_few_texts_are_left_out(weighting):
+    words = ("red", "parrots", "night", "cage")
+    bag = fitted(BagOfWords(weighting=weighting, vocabulary=words, min_texts=2))
+    assert bag.summed["document_frequency"].tolist() == [2, 1, 2, 1]
+    everything = fitted(BagOfWords(weighting=weighting, vocabulary=("red", "night")))
+    np.testing.assert_array_equal(bag.transform(TEXTS, ALL)[:, [0, 2]], everything.transform(TEXTS, ALL))
+    assert not bag.transform(TEXTS, ALL)[:, [1, 3]].any()
+    assert bag.query_words("red parrots").unknown == ("parrots",)
+    assert bag.has_known_word(TEXTS, ALL).tolist() == [True, False, False, True, True]
+
+
+def test_hashed_words_of_few_texts_are_left_out_by_their_bucket():
+    bag = fitted(BagOfWords(buckets=1 << 16, min_texts=2))
+    assert (bag.knows("red"), bag.knows("night"), bag.knows("cage"), bag.knows("zebra")) == (True, True, False, False)
+    dense = bag.transform(TEXTS, ALL)
+    assert sorted(np.flatnonzero(dense.any(axis=0))) == sorted(bucket_of(w, 1 << 16) for w in ("red", "night"))
+    restored = BagOfWords.from_state(*bag.state())
+    np.testing.assert_array_equal(restored.transform(TEXTS, ALL), dense)
+    assert "min_texts" not in BagOfWords().state()[1]
+    assert BagOfWords(min_texts=3).knows("never read")
