@@ -54,6 +54,7 @@ class FederationInfo:
         bits: Code length in bits.
         total_rounds: Number of rounds.
         seed: Seed of the run, for constants that server and silos derive without data, such as the codes of classes.
+        exclusive: Whether every training item of all silos has at most one label.
     """
 
     silos: int
@@ -61,6 +62,7 @@ class FederationInfo:
     bits: int
     total_rounds: int
     seed: int = 0
+    exclusive: bool = True
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,6 @@ class SecondMoments:
         vector_products: ``(D, D)``, sum of x x^T.
         label_sum: ``(C,)``, number of items per label.
         cross_products: ``(D, C)``, sum of x y^T.
-        several_labels: ``()``, the number of items with more than one label.
     """
 
     count: Matrix
@@ -50,7 +49,6 @@ class SecondMoments:
     vector_products: Matrix
     label_sum: Matrix
     cross_products: Matrix
-    several_labels: Matrix
 
     def to_sums(self, name: str) -> Arrays:
         """Return the sums as arrays under ``NAME/``. Of the symmetric products only the upper triangle is included."""
@@ -61,7 +59,6 @@ class SecondMoments:
             f"{name}/vector_products": self.vector_products[upper],
             f"{name}/label_sum": self.label_sum,
             f"{name}/cross_products": self.cross_products,
-            f"{name}/several_labels": self.several_labels,
         }
 
     @staticmethod
@@ -76,7 +73,6 @@ class SecondMoments:
             vector_products=products + np.triu(products, 1).T,
             label_sum=sums[f"{name}/label_sum"],
             cross_products=sums[f"{name}/cross_products"],
-            several_labels=sums[f"{name}/several_labels"],
         )
 
     def mean(self) -> Matrix:
@@ -120,7 +116,6 @@ def second_moments(vectors: np.ndarray, labels: np.ndarray) -> SecondMoments:
         vector_products=vector_products,
         label_sum=label_sum,
         cross_products=cross_products,
-        several_labels=np.asarray(float((labels.sum(1) > 1).sum())),
     )
 
 

@@ -29,7 +29,6 @@ from silohash.features import featuriser
 from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
 from silohash.features.truncation import truncation_remark
-from silohash.federated.base import FederationInfo
 from silohash.files import explaining_disk_errors
 from silohash.locks import INPUTS
 from silohash.models.parameters import buffers_of
@@ -207,12 +206,8 @@ def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
     config = prepared.config
     if has_checkpoint(run.checkpoint):
         return load_checkpoint(run.checkpoint, config.digest(), config.located_digest())
-    info = FederationInfo(
-        silos=len(prepared.silos), classes=prepared.spec.classes, bits=config.local.bits,
-        total_rounds=config.federated.rounds, seed=config.seed,
-    )  # fmt: skip
     with seeds.torch_globally(config.seed, "server"):
-        return RunState(round=0, server=prepared.resolved.federated.init_server(worker.model, info))
+        return RunState(round=0, server=prepared.resolved.federated.init_server(worker.model, prepared.info()))
 
 
 def deploy(

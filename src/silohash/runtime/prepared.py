@@ -22,6 +22,7 @@ from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
 from silohash.features.tokens import TokenFeatures
 from silohash.features.vectors import pixel_statistics, vectors
+from silohash.federated.base import FederationInfo
 from silohash.files import (
     explaining_disk_errors,
     read_arrays,
@@ -194,6 +195,14 @@ class Prepared:
     def config(self) -> RunConfig:
         """The config of the run."""
         return self.resolved.config
+
+    def info(self) -> FederationInfo:
+        """Return what the server knows before the first round."""
+        several = int(self.arrays["label_items"][1]) if "label_items" in self.arrays else 0
+        return FederationInfo(
+            silos=len(self.silos), classes=self.spec.classes, bits=self.config.local.bits,
+            total_rounds=self.config.federated.rounds, seed=self.config.seed, exclusive=several == 0,
+        )  # fmt: skip
 
     def silo(self, number: int, device: torch.device) -> tuple[SiloData, SiloData]:
         """Return a silo's training items and validation items on the device."""

@@ -8,7 +8,6 @@ import torch
 
 from silohash import seeds
 from silohash.exchange.message import Message
-from silohash.federated.base import FederationInfo
 from silohash.models.parameters import buffers_of
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, RoundRecord
@@ -58,12 +57,8 @@ class Records:
 
 def first_state(inputs: Prepared, worker: Worker) -> RunState:
     """Return the state before the first round."""
-    info = FederationInfo(
-        silos=len(inputs.silos), classes=inputs.spec.classes, bits=inputs.config.local.bits,
-        total_rounds=inputs.config.federated.rounds, seed=inputs.config.seed,
-    )  # fmt: skip
     with seeds.torch_globally(inputs.config.seed, "server"):
-        return RunState(round=0, server=inputs.resolved.federated.init_server(worker.model, info))
+        return RunState(round=0, server=inputs.resolved.federated.init_server(worker.model, inputs.info()))
 
 
 def run_loop(

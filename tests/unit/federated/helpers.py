@@ -22,7 +22,7 @@ from tests.runs import loop_config, model_spec, silo_data
 BITS, CLASSES = 8, 6
 CURRENT = {"image.w": np.zeros(3, np.float32), "text.w": np.ones(2, np.float32), "image.steps": np.asarray(3)}
 """The global parameters to which `update` fits."""
-INFO = FederationInfo(silos=4, classes=CLASSES, bits=BITS, total_rounds=3)
+INFO = FederationInfo(silos=4, classes=CLASSES, bits=BITS, total_rounds=3, exclusive=False)
 
 
 def update(sender: str, image: object, text: object = (1, 1), weight: float = 1.0, steps: int = 4) -> Message:

@@ -34,7 +34,6 @@ def test_sums_by_hand() -> None:
     assert found.vector_products.tolist() == [[10.0, 3.5], [3.5, 5.25]]
     assert found.label_sum.tolist() == [1.0, 1.0, 1.0]
     assert found.cross_products.tolist() == [[1.0, 3.0, 1.0], [2.0, 0.5, 2.0]]
-    assert float(found.several_labels) == 1.0
     assert found.mean().tolist() == [4 / 3, 0.5]
     assert found.label_shares().tolist() == [1 / 3, 1 / 3, 1 / 3]
 
@@ -67,7 +66,6 @@ def test_a_message_holds_the_upper_triangle_only() -> None:
     assert sums["text/vector_products"].shape == (15,)
     assert {name: array.shape for name, array in sums.items() if name != "text/vector_products"} == {
         "text/count": (), "text/vector_sum": (5,), "text/label_sum": (3,), "text/cross_products": (5, 3),
-        "text/several_labels": (),
     }  # fmt: skip
     back = SecondMoments.from_sums({**sums, "image/count": np.asarray(1.0)}, "text")
     assert all(np.array_equal(getattr(back, name), getattr(given, name)) for name in vars(given))

@@ -16,6 +16,7 @@ from silohash.features.given import GivenFeatures
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
 from silohash.features.vectors import pixel_statistics, vectors
+from silohash.federated.base import FederationInfo
 from silohash.local.base import SiloData
 from silohash.partitions.base import SiloRows, partition
 from silohash.runtime.experiment import prepare_run
@@ -385,3 +386,15 @@ def test_bits_of_items_need_bits_of_classes_pairs_and_a_method_that_keeps_them(
         return
     with pytest.raises(UserError, match=re.escape(message)):
         check_methods(archive, silos, fitted, resolved)
+
+
+@pytest.mark.parametrize(("counts", "exclusive"), [([3, 1], False), ([3, 0], True), (None, True)])
+def test_the_server_knows_whether_labels_are_exclusive(counts: list[int] | None, exclusive: bool) -> None:
+    inputs = prepared((6, 4), seed=3, federated={"rounds": 5})
+    arrays = {name: array for name, array in inputs.arrays.items() if name != "label_items"}
+    if counts is not None:
+        arrays["label_items"] = np.asarray(counts)
+    info = replace(inputs, arrays=arrays).info()
+    assert info == FederationInfo(
+        silos=2, classes=inputs.spec.classes, bits=inputs.config.local.bits, total_rounds=5, seed=3, exclusive=exclusive
+    )

@@ -119,7 +119,7 @@ class FedRidge(FederatedMethod):
             )
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Store the seed of the class codes and the last round, and check that the towers can hold the solution.
+        """Store what the solution depends on beside the sums, and check that the towers can hold the solution.
 
         Raises:
             UserError: If a tower's hidden layer is too narrow, or its hash layer is not linear.
@@ -139,7 +139,11 @@ class FedRidge(FederatedMethod):
                     f"fedridge: the {modality} tower has {hidden} hidden units, and the solution needs {needed} (two per "
                     f"label or bit, whichever are fewer). Set model.hidden = {needed} or more."
                 )
-        private = {"class_code_seed": np.asarray(info.seed), "last_round": np.asarray(info.total_rounds - 1)}
+        private = {
+            "class_code_seed": np.asarray(info.seed),
+            "last_round": np.asarray(info.total_rounds - 1),
+            "exclusive": np.asarray(info.exclusive),
+        }
         return replace(server, private=private)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
@@ -176,7 +180,7 @@ class FedRidge(FederatedMethod):
             return super().aggregate(server, updates)
         total = sum_statistics(updates)
         held = {m: SecondMoments.from_sums(total, m) for m in MODALITIES if f"{m}/count" in total}
-        exclusive = not any(moments.several_labels for moments in held.values())
+        exclusive = bool(server.private["exclusive"])
         params = dict(server.params)
         for modality, moments in held.items():
             codes = class_codes(

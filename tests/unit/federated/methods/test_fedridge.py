@@ -174,7 +174,7 @@ def test_the_last_solution_is_deployed_if_labels_are_exclusive() -> None:
         (False, "last", 2, False),
     ):  # fmt: skip
         method = FedRidge(FedRidgeParams(solve=solve))
-        server = method.init_server(HashNet(model_spec(), BITS), replace(INFO, total_rounds=rounds))
+        server = method.init_server(HashNet(model_spec(), BITS), replace(INFO, total_rounds=rounds, exclusive=single))
         assert not method.is_final(server)
         for number in range(rounds):
             context = replace(context_of(server, round=number), data=silo_data(20, single=single), total_rounds=rounds)
@@ -185,8 +185,9 @@ def test_the_last_solution_is_deployed_if_labels_are_exclusive() -> None:
 
 def test_the_codes_are_those_of_the_seed_of_the_run() -> None:
     method = FedRidge(FedRidgeParams())
-    server = method.init_server(HashNet(model_spec(), BITS), replace(INFO, seed=5, total_rounds=4))
-    assert {name: int(array) for name, array in server.private.items()} == {"class_code_seed": 5, "last_round": 3}
+    server = method.init_server(HashNet(model_spec(), BITS), replace(INFO, seed=5, total_rounds=4, exclusive=False))
+    private = {name: int(array) for name, array in server.private.items()}
+    assert private == {"class_code_seed": 5, "last_round": 3, "exclusive": 0}
     first, other = (run_loop(prepared((20,), seed=seed, federated=GIVEN), validate=False).server for seed in (0, 5))
     assert (int(first.private["class_code_seed"]), int(other.private["class_code_seed"])) == (0, 5)
 
@@ -198,7 +199,7 @@ def test_the_first_round_sends_sums_and_no_parameters() -> None:
     assert update.weights == {}
     assert set(update.sums) == {
         f"{modality}/{name}" for modality in ("image", "text")
-        for name in ("count", "vector_sum", "vector_products", "label_sum", "cross_products", "several_labels")
+        for name in ("count", "vector_sum", "vector_products", "label_sum", "cross_products")
     }  # fmt: skip
 
 
