@@ -58,7 +58,7 @@ CARD = MethodCard(
         "Stored outputs are computed by the network at the start of every round. In the paper they start at zero.",
         "Losses are means over pairs and bits, which suits silos of all sizes, except in the preset paper.",
         "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
-        "Similarity is graded by the share of common labels, except in the preset paper.",
+        "Similarity can be graded by the share of common labels.",
     ),
 )
 
@@ -69,7 +69,7 @@ class DPSHParams(MethodParams):
     quantization_weight: float = Field(default=0.1, ge=0)
     """Weight of the quantization loss (eta in the paper), which pulls real-valued outputs towards their signs, at
     least 0."""
-    similarity: Literal["any", "graded"] = "graded"
+    similarity: Literal["any", "graded"] = "any"
     """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
     vectors)."""
     class_balance: bool = True
@@ -89,7 +89,6 @@ class DPSH:
         "recommended": {},
         "paper": {
             "quantization_weight": 10.0,
-            "similarity": "any",
             "class_balance": False,
             "normalization": "paper",
             "anchors": 1_000_000,
