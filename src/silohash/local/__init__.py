@@ -10,6 +10,7 @@ LOCAL_METHODS = Registry(
         "dcmh": "silohash.local.supervised.dcmh:DCMH",
         "shdch": "silohash.local.supervised.shdch:SHDCH",
         "dlffh": "silohash.local.supervised.dlffh:DLFFH",
+        "dscmr": "silohash.local.supervised.dscmr:DSCMR",
         "centerap": "silohash.local.supervised.centerap:CenterAP",
         "dpsh": "silohash.local.image.dpsh:DPSH",
         "dch": "silohash.local.image.dch:DCH",

@@ -68,7 +68,7 @@ class Tower(nn.Module):
         super().__init__()
         self.scale = spec.scale
         self.backbone = KINDS[spec.kind](spec)
-        self.hash = nn.Linear(spec.hidden, bits)
+        self.hash: nn.Module = nn.Linear(spec.hidden, bits)
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return the outputs of the backbone, ``(B, H)``."""
