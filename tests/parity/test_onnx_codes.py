@@ -107,7 +107,7 @@ def check(model: TrainedModel) -> None:
 @pytest.mark.parametrize("tower", TOWERS)
 @pytest.mark.parametrize("local", LOCAL_METHODS.table)
 def test_every_local_method_with_every_tower(local: str, tower: str) -> None:
-    check(model_of(local, {"name": "fedavg"}, TOWERS[tower], 32))
+    check(model_of(local, {"name": "centralized", "rounds": 1}, TOWERS[tower], 32))
 
 
 @pytest.mark.parametrize("tower", ["mlp", "conv 16"])

@@ -18,6 +18,7 @@ LOCAL_METHODS = Registry(
         "greedyhash": "silohash.local.image.greedyhash:GreedyHash",
         "csq": "silohash.local.image.csq:CSQ",
         "cmfh": "silohash.local.closed_form.cmfh:CMFH",
+        "seph": "silohash.local.closed_form.seph:SePH",
         "scm": "silohash.local.closed_form.scm:SCM",
         "dchmt": "silohash.local.supervised.dchmt:DCHMT",
         "dsph": "silohash.local.supervised.dsph:DSPH",

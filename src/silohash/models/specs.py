@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from silohash.types import MODALITIES, Modality
 
-TowerKind = Literal["mlp", "conv", "network", "linear"]
+TowerKind = Literal["mlp", "conv", "network", "linear", "kernel"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class TowerSpec:
 
     Attributes:
         kind: ``mlp`` for vectors, ``conv`` for images of at most 64 pixels, ``network`` for a published network,
-            ``linear`` for a hash layer on the inputs.
+            ``linear`` for a hash layer on the inputs, ``kernel`` for one on similarities to anchors.
         shape: shape of one input: ``(D,)``, ``(c, h, w)``, or ``(L,)`` for word pieces.
         hidden: width of the feature layer, before the hash layer.
         dropout: dropout probability on the feature layer during training.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from silohash.models.backbones import PublishedTower
+from silohash.models.kernel_tower import AnchorKernel
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 from silohash.types import MODALITIES, Modality, Outputs, PairBatch, ReadArrays, UserError
 
@@ -56,7 +57,7 @@ def flat(_: TowerSpec) -> nn.Module:
 
 
 KINDS: Mapping[TowerKind, Callable[[TowerSpec], nn.Module]] = {
-    "mlp": mlp, "conv": conv, "network": PublishedTower, "linear": flat,
+    "mlp": mlp, "conv": conv, "network": PublishedTower, "linear": flat, "kernel": AnchorKernel,
 }  # fmt: skip
 """Kind of a tower -> function that makes its backbone."""
 
