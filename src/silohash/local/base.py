@@ -134,6 +134,35 @@ class SiloState:
     epochs_before: int = 0
 
 
+@dataclass(frozen=True)
+class EpochRules:
+    """How a silo trains for an epoch. By default, an epoch is a pass over the items, and an optimizer lasts for a phase.
+
+    Attributes:
+        fresh_optimizers: Whether the state of the optimizers is reset at the start of each epoch.
+        independent_batches: Whether each batch is a random subset of all items, independent of the other batches of the
+            epoch. An epoch then has as many batches as fit into the silo's items, at least one, and leaves some items out.
+    """
+
+    fresh_optimizers: bool = False
+    independent_batches: bool = False
+
+
+@runtime_checkable
+class RulesEpochs(Protocol):
+    """A local method that changes how a silo trains for an epoch."""
+
+    @property
+    def epoch_rules(self) -> EpochRules:
+        """How a silo trains for an epoch."""
+        ...
+
+
+def epoch_rules(method: LocalMethod) -> EpochRules:
+    """Return how a silo trains for an epoch with a local method."""
+    return method.epoch_rules if isinstance(method, RulesEpochs) else EpochRules()
+
+
 class LocalMethod(Protocol):
     """What a silo optimizes. One paper, one file, one class.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +24,7 @@ from silohash.exchange.message import Message
 from silohash.features.device import computes_bfloat16
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.federated.server_values import with_sums
-from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState
+from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState, epoch_rules
 from silohash.models.parameters import OptimizerPool, install, params_of
 from silohash.models.towers import Adapted
 from silohash.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
@@ -227,16 +227,18 @@ def _run_epochs(
     steps = context.local.steps(model)
     rate = learning_rate(settings, context.round, context.total_rounds)
     make = partial(make_optimizer, settings=settings, rate=rate)
-    optimizers = {step.name: pool.optimizer(model, _moving(model, step), make, rate) for step in steps}
-    auxiliary = [p for network in context.auxiliary.values() for p in network.parameters()]
-    auxiliary_rate = federated.auxiliary_learning_rate or rate
-    auxiliary_optimizer = torch.optim.Adam(auxiliary, lr=auxiliary_rate, fused=True) if auxiliary else None
+    new_optimizers = partial(_optimizers, model, steps, pool, make, rate)
+    optimizers = new_optimizers()
+    auxiliary_optimizer = _auxiliary_optimizer(context, federated.auxiliary_learning_rate or rate)
     adapted = Adapted(model, federated, context.payload.extras)
     data, renumbered = local_view(phase, context.data)
     context.local.init_state(adapted, data, context.state)
     means = _Means()
+    rules = epoch_rules(context.local)
     for epoch in range(phase.epochs):
         means = _Means()
+        if epoch and rules.fresh_optimizers:
+            optimizers = new_optimizers()
         for rows in batches(context, phase, config, epoch):
             batch = context.data.batch(rows)
             for step in steps:
@@ -261,6 +263,23 @@ def _run_epochs(
 def rows_of(phase: Phase, data: SiloData) -> SiloData:
     """Return the pairs that a phase trains on, in ascending order."""
     return data if phase.rows is None else data.take(torch.from_numpy(np.sort(phase.rows)).to(data.has_image.device))
+
+
+def _optimizers(
+    model: nn.Module,
+    steps: Sequence[Step],
+    pool: OptimizerPool,
+    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+    rate: float,
+) -> dict[str, torch.optim.Optimizer]:
+    """Return one optimizer per step, by the step's name, each with the state of a new one."""
+    return {step.name: pool.optimizer(model, _moving(model, step), make, rate) for step in steps}
+
+
+def _auxiliary_optimizer(context: SiloContext, rate: float) -> torch.optim.Optimizer | None:
+    """Return the optimizer of the federated method's networks, or None if it has none."""
+    parameters = [p for network in context.auxiliary.values() for p in network.parameters()]
+    return torch.optim.Adam(parameters, lr=rate, fused=True) if parameters else None
 
 
 def local_view(phase: Phase, data: SiloData) -> tuple[SiloData, Callable[[PairBatch], PairBatch]]:
@@ -292,13 +311,18 @@ def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainConfig,
 def batches(context: SiloContext, phase: Phase, config: RunConfig, epoch: int) -> Iterator[Tensor]:
     """Yield the rows of each batch of one epoch, in random order.
 
-    If at most a quarter of a batch is left over, those rows are added to the last full batch.
+    If at most a quarter of a batch is left over, those rows are added to the last full batch. If the local method wants
+    independent batches, each is a random subset of all rows.
     """
     size = config.train.batch
     generator = seeds.numpy_generator(
         config.seed, f"batches/{phase.name}/{epoch}", silo=context.silo, round=context.round
     )
     rows = np.arange(len(context.data)) if phase.rows is None else np.asarray(phase.rows)
+    if epoch_rules(context.local).independent_batches:
+        for _ in range(max(1, len(rows) // size) if len(rows) else 0):
+            yield torch.from_numpy(generator.permutation(rows)[:size]).to(context.data.has_image.device)
+        return
     order = torch.from_numpy(generator.permutation(rows)).to(context.data.has_image.device)
     whole = max(1, math.ceil(len(order) / size - 0.25)) if len(order) else 0
     for number in range(whole):
@@ -331,7 +355,7 @@ def make_optimizer(parameters: list[nn.Parameter], settings: TrainConfig, rate: 
     return kind(parameters, lr=rate, weight_decay=settings.weight_decay, fused=True)
 
 
-def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0) -> float:
+def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0, restarts: int = 1) -> float:
     """Return how far optimizer steps move a parameter under a constant gradient of 1, in units of the learning rate.
 
     The value is measured by running the optimizer on a single number. Each step of plain SGD counts 1. With momentum,
@@ -343,6 +367,7 @@ def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0) -> float:
         steps: number of steps.
         pull: the learning rate times the weight of a proximal term, which is the share of the distance that each step
             moves back.
+        restarts: number of times that the optimizer starts with a new state, evenly over the steps.
 
     Source: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", the norm
         of a_i.
@@ -356,8 +381,11 @@ def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0) -> float:
     if settings.optimizer != "sgd":
         return float(steps)
     number = nn.Parameter(torch.zeros((), dtype=torch.float64))
-    optimizer = make_optimizer([number], settings.model_copy(update={"weight_decay": 0.0}), 1.0)
-    for _ in range(steps):
+    make = partial(make_optimizer, [number], settings.model_copy(update={"weight_decay": 0.0}), 1.0)
+    optimizer = make()
+    for taken in range(steps):
+        if taken % math.ceil(steps / restarts) == 0:
+            optimizer = make()
         number.grad = 1.0 + pull * number.detach()
         optimizer.step()
     return -number.item()
@@ -408,6 +436,7 @@ def make_context(
     """
     broadcast, total_rounds = task.broadcast, config.federated.rounds
     rate = learning_rate(config.train, broadcast.round, total_rounds)
+    restarts = config.federated.local_epochs if epoch_rules(local).fresh_optimizers else 1
     state = silo_state(task.kept, data.has_image.device)
     state.epochs_before = broadcast.round * config.federated.local_epochs
     return SiloContext(
@@ -421,7 +450,7 @@ def make_context(
         state=state,
         payload=broadcast,
         generator=seeds.torch_generator(config.seed, "method", silo=task.silo, round=broadcast.round),
-        step_norm=lambda steps, weight: step_norm(config.train, steps, pull=rate * weight),
+        step_norm=lambda steps, weight: step_norm(config.train, steps, pull=rate * weight, restarts=restarts),
         initial=params_of(model) if initial is None else initial,
         validation_score=validation_score,
     )

@@ -13,7 +13,7 @@ from silohash.config.sections import RunConfig, TrainConfig
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
-from silohash.models.parameters import params_of
+from silohash.models.parameters import OptimizerPool, params_of
 from silohash.runtime.silo import (
     SiloTask,
     _trained,
@@ -33,8 +33,8 @@ from tests.runs import loop_config, model_spec, same_arrays, silo_data
 BITS = 16
 
 
-def context(data=None, *, round: int = 0, seed: int = 0, dropout: float = 0.0, kept=None, epochs: int = 2):  # noqa: A002
-    local = DCMH(DCMHParams())
+def context(data=None, *, round: int = 0, seed: int = 0, dropout: float = 0.0, kept=None, epochs: int = 2, **params):  # noqa: A002
+    local = DCMH(DCMHParams(**params))
     with seeds.torch_globally(seed, "weights"):
         model = local.build(model_spec(dropout=dropout), BITS)
     broadcast = Message("broadcast", "server", round, params=params_of(model))
@@ -93,6 +93,36 @@ def test_batches_of_a_phase_with_rows_of_its_own() -> None:
     some = Phase("train", here.model, 1, rows=np.array([3, 4, 29]))
     assert sorted(torch.cat(list(batches(here, some, settings, 0))).tolist()) == [3, 4, 29]
     assert list(batches(here, replace(some, rows=np.zeros(0, np.int64)), settings, 0)) == []
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, 0), (5, 1), (16, 1), (31, 1), (32, 2), (100, 6)])
+def test_independent_batches_are_random_subsets(count: int, expected: int) -> None:
+    here = context(silo_data(count), independent_batches=True)
+    drawn = list(batches(here, Phase("train", here.model, 1), loop_config(batch=16), 0))
+    assert len(drawn) == expected
+    assert all(len(rows.unique()) == len(rows) == min(count, 16) for rows in drawn)
+    if count == 100:
+        assert len(torch.cat(drawn).unique()) < 6 * 16
+        assert len({tuple(sorted(rows.tolist())) for rows in drawn}) == 6
+
+
+@pytest.mark.parametrize(("fresh", "rounds"), [(False, 1), (True, 3)])
+def test_fresh_optimizers_start_new_in_each_epoch(fresh: bool, rounds: int) -> None:
+    class Counting(OptimizerPool):
+        """Counts how often optimizers start with the state of a new one."""
+
+        started = 0
+
+        def optimizer(self, *wanted, **more):
+            self.started += 1
+            return super().optimizer(*wanted, **more)
+
+    pool, config = Counting(), loop_config(epochs=3, learning_rate=0.01)
+    first, again = (context(silo_data(20), fresh_optimizers=fresh, epochs=3) for _ in range(2))
+    update = train_silo(first, FederatedMethod(None), config, optimizers=pool).update
+    assert pool.started == 2 * rounds  # the image step and the text step
+    kept = train_silo(again, FederatedMethod(None), config).update.params
+    assert same_arrays(update.params, kept)
 
 
 def test_the_local_method_sees_all_pairs_unless_the_phase_hides_some() -> None:
@@ -278,6 +308,16 @@ def test_the_length_of_three_steps(settings: dict[str, object], pull: float, len
     assert step_norm(TrainConfig(**settings), 3, pull) == pytest.approx(length)
     if not pull:
         assert step_norm(TrainConfig(**settings), 3) == pytest.approx(length)
+
+
+def test_the_length_of_steps_of_an_optimizer_that_restarts() -> None:
+    momentum = TrainConfig(optimizer="sgd", momentum=0.5)
+    assert step_norm(momentum, 4, restarts=2) == pytest.approx(2 * (1 + 1.5))
+    assert step_norm(momentum, 5, restarts=2) == pytest.approx((1 + 1.5 + 1.75) + (1 + 1.5))
+    config = loop_config(optimizer="sgd", momentum=0.5, epochs=3)
+    here = context(fresh_optimizers=True)
+    made = make_context(SiloTask("train", 0, here.payload), config, model=here.model, local=here.local, data=here.data)
+    assert made.step_norm(6, 0.0) == pytest.approx(3 * (1 + 1.5))
 
 
 def test_the_length_in_a_context_is_that_at_the_rounds_learning_rate() -> None:

@@ -31,6 +31,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.local.base import (
+    EpochRules,
     MethodParams,
     SiloData,
     SiloState,
@@ -65,7 +66,11 @@ CARD = MethodCard(
     differs_from_paper=(
         "Image and text steps alternate per batch instead of per epoch.",
         "Stored outputs are computed by the networks at the start of every round. In the paper they start as noise.",
-        "An epoch is a pass over the data. The authors' code draws batches with replacement.",
+        "An epoch is a pass over the data, and the optimizers keep their state for a round, except in the preset paper. "
+        "There, each batch is drawn from all items and the optimizers start with a new state in every epoch, as in the "
+        "authors' code. With Adam and the weights of the paper, codes collapse without both.",
+        "Weights start with PyTorch's defaults. The authors draw those of the hash layers and of the text network with a "
+        "standard deviation of 0.01, from which codes need many more epochs to leave zero.",
         "Losses are means over pairs and bits, which suits silos of all sizes, except in the preset paper.",
         "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
         "Similarity is graded by the share of common labels, except in the preset paper.",
@@ -95,6 +100,10 @@ class DCMHParams(MethodParams):
     paper."""
     pair_temperature: float = Field(default=0.2, gt=0)
     """Temperature of the contrastive loss, positive. Lower values emphasize the closest wrong partners."""
+    fresh_optimizers: bool = False
+    """Reset the state of the optimizers at the start of each epoch, as in the authors' code, instead of each round."""
+    independent_batches: bool = False
+    """Draw each batch from all items, as in the authors' code, instead of passing over the items once per epoch."""
     anchors: int = Field(default=1024, ge=1)
     """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
@@ -115,6 +124,8 @@ class DCMH:
             "class_balance": False,
             "normalization": "paper",
             "pair_weight": 0.0,
+            "fresh_optimizers": True,
+            "independent_batches": True,
             "anchors": 1_000_000,
         },
     }
@@ -122,6 +133,13 @@ class DCMH:
 
     def __init__(self, params: DCMHParams) -> None:
         self.params = params
+
+    @property
+    def epoch_rules(self) -> EpochRules:
+        """How a silo trains for an epoch."""
+        return EpochRules(
+            fresh_optimizers=self.params.fresh_optimizers, independent_batches=self.params.independent_batches
+        )
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers without an activation after the hash layer."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.local.base import SiloState, signs
+from silohash.local.base import EpochRules, SiloState, epoch_rules, signs
 from silohash.local.supervised.dcmh import (
     CARD,
     DCMH,
@@ -135,6 +135,12 @@ def test_presets_differ_as_documented() -> None:
     assert paper().params.normalization == "paper"
     assert not paper().params.class_balance
     assert DCMHParams() == DCMHParams(**DCMH.presets["recommended"])
+
+
+def test_epochs_of_the_paper_preset_are_those_of_the_authors() -> None:
+    assert epoch_rules(DCMH(DCMHParams())) == EpochRules()
+    assert epoch_rules(paper()) == EpochRules(fresh_optimizers=True, independent_batches=True)
+    assert epoch_rules(DCMH(DCMHParams(fresh_optimizers=True))) == EpochRules(fresh_optimizers=True)
 
 
 def test_codes_aim_at_the_sign_of_both_networks_outputs() -> None:
@@ -263,7 +269,8 @@ def test_defaults_and_the_preset_of_the_paper() -> None:
     assert (params.pair_temperature, params.anchors) == (0.2, 1024)
     assert DCMH.presets["paper"] == {
         "quantization_weight": 1.0, "balance_weight": 1.0, "similarity": "any", "class_balance": False,
-        "normalization": "paper", "pair_weight": 0.0, "anchors": 1_000_000,
+        "normalization": "paper", "pair_weight": 0.0, "fresh_optimizers": True, "independent_batches": True,
+        "anchors": 1_000_000,
     }  # fmt: skip
 
 
