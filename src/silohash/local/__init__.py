@@ -8,6 +8,8 @@ LOCAL_METHODS = Registry(
     table={
         "triplet": "silohash.local.supervised.triplet:Triplet",
         "dcmh": "silohash.local.supervised.dcmh:DCMH",
+        "mesdch": "silohash.local.supervised.mesdch:MESDCH",
+        "ssah": "silohash.local.supervised.ssah:SSAH",
         "shdch": "silohash.local.supervised.shdch:SHDCH",
         "dlffh": "silohash.local.supervised.dlffh:DLFFH",
         "dscmr": "silohash.local.supervised.dscmr:DSCMR",

@@ -349,6 +349,18 @@ def joint_codes(state: SiloState) -> Tensor:
     return signs(torch.stack([state.buffers[modality] for modality in stored_modalities(state)]).sum(0))
 
 
+def drawn_rows(count: int, most: int, device: torch.device) -> Tensor:
+    """Return the positions of at most ``most`` random items in ascending order, ``(min(count, most),)`` int64.
+
+    Args:
+        count: Number of items.
+        most: Largest number of positions.
+        device: Device of the positions.
+    """
+    rows = torch.arange(count) if count <= most else torch.randperm(count)[:most].sort().values
+    return rows.to(device)
+
+
 def partner_outputs(state: SiloState, modality: Modality, rows: Tensor) -> Tensor:
     """Return the stored outputs of the other modality, ``(B, K)``.
 

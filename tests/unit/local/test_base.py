@@ -12,6 +12,7 @@ from silohash.local.base import (
     MethodParams,
     SiloState,
     class_group,
+    drawn_rows,
     joint_codes,
     joint_step,
     outputs_of,
@@ -181,3 +182,14 @@ def test_a_missing_partner_is_replaced_by_the_item_itself() -> None:
     assert partner_outputs(state, "text", torch.tensor([2, 1])).tolist() == [[4, 5], [2, 3]]
     alone = SiloState({"image": image, "has_image": torch.ones(3).bool()})
     assert partner_outputs(alone, "image", torch.tensor([1])).tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize(("count", "most"), [(5, 5), (5, 6), (0, 3), (40, 6)])
+def test_drawn_rows_are_different_and_ascending(count: int, most: int) -> None:
+    torch.manual_seed(0)
+    found = drawn_rows(count, most, torch.device("cpu")).tolist()
+    assert len(found) == min(count, most)
+    assert sorted(set(found)) == found
+    assert set(found) <= set(range(count))
+    if most < count:
+        assert drawn_rows(count, most, torch.device("cpu")).tolist() != found

@@ -26,7 +26,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -35,6 +34,7 @@ from silohash.local.base import (
     MethodParams,
     SiloData,
     SiloState,
+    drawn_rows,
     joint_codes,
     partner_outputs,
     store_all,
@@ -200,9 +200,7 @@ class DCMH:
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set ``B = sign(F + G)`` and draw the stored items for the next epoch."""
         state.buffers["code"] = joint_codes(state)
-        count, limit = len(data), self.params.anchors
-        drawn = torch.arange(count) if count <= limit else torch.randperm(count)[:limit].sort().values
-        state.buffers["anchors"] = drawn.to(state.buffers["code"].device)
+        state.buffers["anchors"] = drawn_rows(len(data), self.params.anchors, data.has_image.device)
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
         """Return a warning if the codes collapse: outputs near zero give every pair a likelihood of ln 2."""

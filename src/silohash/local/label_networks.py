@@ -1,0 +1,76 @@
+"""Networks that several local methods train beside the towers: a network of the labels, and layers for sparse vectors.
+
+They are used in training only, unless a method puts such layers into a tower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from torch import Tensor, nn
+
+
+class LocalResponse(nn.Module):
+    """Normalization over neighboring units: ``x / (2 + 1e-4 * sum of x^2 over 5 neighbors) ** 0.75``, ``(B, D)``.
+
+    Units beyond the ends count as 0. torch divides its factor by the number of neighbors, hence the 5e-4 below.
+
+    Source: Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional Neural Networks", NIPS 2012,
+        section 3.3.
+    """
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the normalized values, ``(B, D)``."""
+        return F.local_response_norm(values.unsqueeze(2), 5, alpha=5e-4, beta=0.75, k=2.0).squeeze(2)
+
+
+class MultiScale(nn.Module):
+    """A vector beside its averages over windows of several widths, ``(B, D) -> (B, (1 + S) * D)``.
+
+    Each average is multiplied by a learned number that starts at 1, rectified, and stretched to D values by linear
+    interpolation. It tells which group of neighboring words or labels an item has, if their order carries meaning.
+
+    Args:
+        inputs: Number D of inputs.
+        windows: Width and stride of each window. Those wider than D are left out.
+
+    Source: Li et al., "Self-Supervised Adversarial Hashing Networks for Cross-Modal Retrieval", CVPR 2018, section 3.3.
+    """
+
+    def __init__(self, inputs: int, windows: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        self.windows = tuple((width, stride) for width, stride in windows if width <= inputs)
+        self.outputs = inputs * (1 + len(self.windows))
+        self.factors = nn.Parameter(torch.ones(len(self.windows)))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the vectors of all scales, one after the other."""
+        row, scales = values.unsqueeze(1), [values]
+        for number, (width, stride) in enumerate(self.windows):
+            pooled = F.relu(F.avg_pool1d(row, width, stride) * self.factors[number])
+            scales.append(F.interpolate(pooled, size=values.shape[1], mode="linear").squeeze(1))
+        return torch.cat(scales, dim=1)
+
+
+class LabelNet(nn.Module):
+    """A network from labels to features, codes and labels.
+
+    Args:
+        layers: Network from labels to features, ``(B, C) -> (B, H)``.
+        hidden: Width H of the features.
+        bits: Code length K.
+        classes: Number of labels C.
+    """
+
+    def __init__(self, layers: nn.Module, hidden: int, bits: int, classes: int) -> None:
+        super().__init__()
+        self.layers = layers
+        self.hash = nn.Linear(hidden, bits)
+        self.predictor = nn.Linear(hidden, classes)
+
+    def forward(self, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the features ``(B, H)``, relaxed codes ``(B, K)`` in (-1, 1) and logits of labels ``(B, C)``, float32."""
+        feature = self.layers(labels)
+        return feature.float(), torch.tanh(self.hash(feature)).float(), self.predictor(feature).float()
