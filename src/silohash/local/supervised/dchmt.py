@@ -52,9 +52,11 @@ CARD = MethodCard(
         "test queries.",
         "The paper's head applies self-attention, a normalization and a layer with two units per bit to the one vector of "
         "CLIP. Attention to a single vector is a linear map, which the feature layer of the tower replaces.",
-        "There is no normalization, because the batch statistics of silos with different classes cannot be averaged.",
+        "There is no normalization before the hash layer. The paper's image head uses batch statistics, which cannot be "
+        "averaged over silos with different classes.",
         "The two units of a bit are linear, so that one unit for their difference suffices. In the paper they are rectified "
         "(the preset paper), so that bits whose two units are off are undecided and do not learn.",
+        "Dissimilar items should differ in at least 30 % of their bits, and not in 75 %, except in the preset paper.",
         "Distances are divided by the code length, so that the losses do not depend on it, except in the preset paper.",
         "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
         "Similarity is graded by the share of common labels, except in the preset paper.",
@@ -65,9 +67,9 @@ CARD = MethodCard(
 class DCHMTParams(MethodParams):
     """Parameters of DCHMT."""
 
-    threshold: float = Field(default=0.5, gt=0, le=1)
+    threshold: float = Field(default=0.3, gt=0, le=1)
     """Smallest squared distance of dissimilar items (vartheta in the paper), as a share of the largest possible one,
-    greater than 0 and at most 1. At 0.5 half of their bits should differ."""
+    greater than 0 and at most 1. At 0.5 at least half of their bits should differ."""
     quantization_weight: float = Field(default=0.001, ge=0)
     """Weight of the quantization loss, which pulls probabilities towards 0 and 1, at least 0."""
     similarity: Literal["any", "graded"] = "graded"

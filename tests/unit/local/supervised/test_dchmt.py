@@ -111,7 +111,7 @@ def test_one_modality_is_compared_with_itself_and_absent_items_have_no_terms() -
     terms = method.terms(method.steps(model)[0], outputs := model(batch), batch, state)
     code, alike = outputs.code["text"], similarity(batch.labels, batch.labels, graded=True)
     squared = squared_distances(code, code) / 32
-    expected = balanced_mean(pulls(squared, alike), pushes(squared, alike, math.sqrt(0.5)), alike)
+    expected = balanced_mean(pulls(squared, alike), pushes(squared, alike, math.sqrt(0.3)), alike)
     assert float(terms["similarity"][1]) == pytest.approx(float(expected), rel=1e-4)
     absent = replace(batch, has_text=torch.zeros(8, dtype=torch.bool))
     assert method.terms(method.steps(model)[0], Outputs({}, {}, outputs.code), absent, state) == {}
@@ -146,4 +146,7 @@ def test_card_and_presets() -> None:
         assert (params.threshold, params.quantization_weight) == (threshold, 0.001)
         assert (params.class_balance, params.rectified, params.per_bit) == (False, True, False)
         assert params.similarity == "any"
+    assert DCHMTParams() == DCHMTParams(
+        threshold=0.3, quantization_weight=0.001, similarity="graded", class_balance=True, rectified=False, per_bit=True
+    )
     assert DCHMT(DCHMTParams()).warnings({}) == []
