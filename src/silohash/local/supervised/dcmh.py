@@ -68,9 +68,10 @@ CARD = MethodCard(
         "Stored outputs are computed by the networks at the start of every round. In the paper they start as noise.",
         "An epoch is a pass over the data, and the optimizers keep their state for a round, except in the preset paper. "
         "There, each batch is drawn from all items and the optimizers start with a new state in every epoch, as in the "
-        "authors' code. With Adam and the weights of the paper, codes collapse without both.",
+        "authors' code. With Adam and the weights of the paper, codes otherwise stay near zero, mainly because of the "
+        "optimizers' state. The order of the steps and the start of the stored outputs made no such difference.",
         "Weights start with PyTorch's defaults. The authors draw those of the hash layers and of the text network with a "
-        "standard deviation of 0.01, from which codes need many more epochs to leave zero.",
+        "standard deviation of 0.01, from which codes stay near zero for longer.",
         "Losses are means over pairs and bits, which suits silos of all sizes, except in the preset paper.",
         "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
         "Similarity is graded by the share of common labels, except in the preset paper.",
