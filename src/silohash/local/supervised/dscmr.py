@@ -55,7 +55,8 @@ CARD = MethodCard(
         "The hidden layers have the width of the model's feature layer, instead of 2,048.",
         "Two items are similar if they share a label. The authors' code takes the number of shared labels, which exceeds 1 "
         "for items with several labels.",
-        "The likelihood compares deviations from the means, whose cosines are multiplied by 4, except in the preset paper.",
+        "The likelihood compares deviations from the mean of the batch, and multiplies their cosines by 4, except in the "
+        "preset paper.",
         "Training items are shuffled, and no epoch is chosen on the test items. The authors' code does the opposite.",
     ),
 )
@@ -78,8 +79,8 @@ class DSCMRParams(MethodParams):
     """Factor on the cosines in the likelihood, positive. In the paper it is 0.5, which hardly separates similar pairs from
     others."""
     centered: bool = True
-    """Compare deviations from the mean representation of the modality in the likelihood, whose signs are the codes. If
-    false, representations are compared as they are, as in the paper."""
+    """Compare deviations from the mean representation of the modality in the batch in the likelihood, as the signs of such
+    deviations are the codes. If false, representations are compared as they are, as in the paper."""
 
     without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
         "scale": {"similarity_weight": (0.0,)},
@@ -217,10 +218,9 @@ class DSCMR:
 
     def _likelihood(self, outputs: Outputs, labels: Tensor, held: Mapping[Modality, Tensor]) -> Tensor:
         """Return the sum of the mean likelihoods within each modality and between the two."""
-        values = {
-            m: (outputs.logit[m] if self.params.centered else outputs.extra[f"{m}/{COMMON}"])[rows]
-            for m, rows in held.items()
-        }
+        values = {m: outputs.extra[f"{m}/{COMMON}"][rows] for m, rows in held.items()}
+        if self.params.centered:
+            values = {m: common - common.mean(0) for m, common in values.items()}
         found = []
         for first, second in combinations_with_replacement(held, 2):
             similar = similarity(labels[held[first]], labels[held[second]], graded=False)

@@ -86,7 +86,7 @@ def test_terms_are_those_of_dcmh_and_means_over_labels() -> None:
     terms = made.terms(IMAGE, outputs, batch, state)
     plain = DCMH(DCMHParams()).terms(IMAGE, outputs, batch, state)
     for name, (weight, value) in plain.items():
-        assert (terms[name][0], float(terms[name][1])) == (weight, float(value))
+        assert (terms[name][0], terms[name][1].item()) == (weight, value.item())
     assert set(terms) == {*plain, "labels", "auxiliary"}
     errors, losses = [], []
     for place, row in enumerate(range(3, 9)):
@@ -97,9 +97,9 @@ def test_terms_are_those_of_dcmh_and_means_over_labels() -> None:
             chance = float(torch.sigmoid(outputs.extra["image/auxiliary"][place, c]))
             losses.append(-np.log(chance if true else 1 - chance))
     assert terms["labels"][0] == 0.7
-    assert float(terms["labels"][1]) == pytest.approx(np.mean(errors), rel=1e-5)
+    assert terms["labels"][1].item() == pytest.approx(np.mean(errors), rel=1e-5)
     assert terms["auxiliary"][0] == 0.3
-    assert float(terms["auxiliary"][1]) == pytest.approx(np.mean(losses), rel=1e-5)
+    assert terms["auxiliary"][1].item() == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_items_without_the_modality_have_no_label_terms() -> None:
@@ -111,7 +111,7 @@ def test_items_without_the_modality_have_no_label_terms() -> None:
     outputs = model(batch, ("image",))
     terms = made.terms(IMAGE, outputs, batch, state)
     expected = label_error(outputs.extra["image/labels"][2:], data.labels[4:]).mean()
-    assert float(terms["labels"][1]) == pytest.approx(float(expected))
+    assert terms["labels"][1].item() == pytest.approx(expected.item())
     assert made.terms(IMAGE, outputs, replace(batch, has_image=torch.zeros(6, dtype=torch.bool)), state) == {}
 
 

@@ -75,18 +75,40 @@ def test_terms_are_the_three_of_equation_8() -> None:
     for m in MODALITIES:
         rows = [i for i in held[m] if i != 5]
         error += sum(math.dist(classifier(u[m][i]).tolist(), labels[i].tolist()) for i in rows) / len(rows)
-    assert float(terms["class"][1]) == pytest.approx(error, rel=1e-5)
+    assert terms["class"][1].item() == pytest.approx(error, rel=1e-5)
     loss = 0.0
     for first, second in (("image", "image"), ("image", "text"), ("text", "text")):
         pairs = []
         for i in held[first]:
             for j in held[second]:
-                theta = 0.5 * float(torch.nn.functional.cosine_similarity(u[first][i], u[second][j], dim=0))
+                theta = 0.5 * torch.nn.functional.cosine_similarity(u[first][i], u[second][j], dim=0).item()
                 pairs.append(math.log1p(math.exp(theta)) - theta * float((labels[i] * labels[j]).sum() > 0))
         loss += sum(pairs) / len(pairs)
-    assert float(terms["likelihood"][1]) == pytest.approx(loss, rel=1e-5)
+    assert terms["likelihood"][1].item() == pytest.approx(loss, rel=1e-5)
     apart = [math.dist(u["image"][i].tolist(), u["text"][i].tolist()) for i in held["text"]]
-    assert float(terms["pair"][1]) == pytest.approx(sum(apart) / 8, rel=1e-5)
+    assert terms["pair"][1].item() == pytest.approx(sum(apart) / 8, rel=1e-5)
+
+
+def test_the_recommended_likelihood_compares_deviations_from_the_mean_of_the_batch() -> None:
+    model, data = network(), silo_data(7)
+    batch = replace(data.batch(torch.arange(7)), has_text=torch.arange(7) != 1)
+    held = {m: batch.has(m) for m in MODALITIES}
+    outputs = model(batch)
+    made = method()
+    found = made._likelihood(outputs, batch.labels, held)
+    expected = 0.0
+    deviations = {}
+    for m in MODALITIES:
+        common = outputs.extra[f"{m}/common"][held[m]]
+        deviations[m] = common - sum(common) / len(common)
+    for first, second in (("image", "image"), ("image", "text"), ("text", "text")):
+        similar = ((batch.labels[held[first]] @ batch.labels[held[second]].T) > 0).float()
+        expected += float(cosine_likelihood(deviations[first], deviations[second], similar, 4.0).mean().detach())
+    assert found.item() == pytest.approx(expected, rel=1e-5)
+    moved = {name: values + draw(BITS).float() for name, values in outputs.extra.items() if name.endswith("common")}
+    assert made._likelihood(replace(outputs, extra=moved), batch.labels, held).item() == pytest.approx(
+        found.item(), rel=1e-4
+    )
 
 
 def test_similarity_is_whether_labels_are_shared_not_how_many() -> None:
@@ -99,7 +121,7 @@ def test_similarity_is_whether_labels_are_shared_not_how_many() -> None:
         batch = data.batch(torch.arange(6))
         outputs = model(batch)
         held = {m: batch.has(m) for m in MODALITIES}
-        losses.append(float(made._likelihood(outputs, given.labels, held)))
+        losses.append(made._likelihood(outputs, given.labels, held).item())
     assert losses[0] == losses[1]
 
 
