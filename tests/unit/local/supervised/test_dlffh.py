@@ -92,9 +92,9 @@ def test_terms_are_those_of_dcmh_and_means_over_labels() -> None:
     for place, row in enumerate(range(3, 9)):
         for c in range(6 if row != 4 else 0):
             true = float(labels[row, c])
-            chance = float(torch.sigmoid(outputs.extra["image/labels"][place, c]))
+            chance = torch.sigmoid(outputs.extra["image/labels"][place, c]).item()
             errors.append((chance - true) ** 2)
-            chance = float(torch.sigmoid(outputs.extra["image/auxiliary"][place, c]))
+            chance = torch.sigmoid(outputs.extra["image/auxiliary"][place, c]).item()
             losses.append(-np.log(chance if true else 1 - chance))
     assert terms["labels"][0] == 0.7
     assert terms["labels"][1].item() == pytest.approx(np.mean(errors), rel=1e-5)
