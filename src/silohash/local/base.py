@@ -239,7 +239,8 @@ class ServerSolved(Protocol):
 class ClosedForm(Protocol):
     """A local method that computes the network's parameters without gradient steps.
 
-    The loop calls `fit` in place of the epochs of a phase, and none of the hooks that gradient steps need.
+    The loop calls `fit` in place of the epochs of a phase, and none of the hooks that gradient steps need. A method whose
+    bits mean something else in every silo sets ``codes_comparable = False`` on its class. Its models are not averaged.
     """
 
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:

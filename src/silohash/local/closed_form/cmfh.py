@@ -17,7 +17,7 @@ mu          ``projection_weight``       weight of the projections' errors
 gamma       ``ridge``                   weight of the squared norms of all matrices
 ==========  ==========================  ===================================================================
 
-`objective` is the paper's equation (7), and `factors_of` and `latent_maps` are its updates. The update of V is linear in the
+`objective` is the paper's objective, and `factors_of` and `latent_maps` are its updates. The update of V is linear in the
 vectors of an item. The whole alternation is therefore computed from the joint second moments of the vectors, and the latent
 vectors are never formed.
 """
@@ -220,7 +220,7 @@ def objective(problem: Problem, factors: Factors, latent: Latent) -> float:
     It is the sum of weight |x - U v|^2, mu |v - P x|^2 and gamma |v|^2 over all items and their modalities, and of the
     squared norms of bases and projections times gamma.
 
-    Source: Ding et al., equation (7).
+    Source: Ding et al., the objective.
     """
     value = problem.ridge * latent.squares
     for modality, weight in problem.weights.items():
