@@ -13,12 +13,14 @@ P u        ``Outputs.extra``          predicted labels, ``(B, C)``, under `LABEL
 y          ``batch.labels``           labels, ``(B, C)``
 Gamma      ``scale * cosines``        half the cosines
 S          `similarity`               1 where two items share a label
-J1         `distance` to the labels   classification, equation (5)
-J2         `cosine_likelihood`        discrimination in the common space, equation (6)
-J3         `distance` of u and v      invariance between modalities, equation (7)
-lambda     ``similarity_weight``      weight of J2
-eta        ``pair_weight``            weight of J3
+J1         `distance` to the labels   classification
+J2         `cosine_likelihood`        similarity within each modality and between the two
+J3         `distance` of u and v      equal representations of an item
+alpha      ``similarity_weight``      weight of J2
+beta       ``pair_weight``            weight of J3
 =========  =========================  ==================================================================
+
+The symbols are those of the authors' code, whose objective is J1 + alpha J2 + beta J3.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ CARD = MethodCard(
     authors="Liangli Zhen, Peng Hu, Xu Wang, Dezhong Peng",
     venue="CVPR",
     year=2019,
-    link="https://doi.org/10.1109/CVPR.2019.01064",
+    link="https://github.com/penghu-cs/DSCMR",
     summary="Represent images and texts by shared layers over both towers, supervised by a linear classifier; real-valued.",
     supervised=True,
     differs_from_paper=(
@@ -72,9 +74,9 @@ class DSCMRParams(MethodParams):
     """Parameters of DSCMR."""
 
     similarity_weight: float = Field(default=1.0, ge=0)
-    """Weight of the likelihood of shared labels (lambda in the paper), at least 0."""
+    """Weight of the likelihood of shared labels (alpha in the authors' code), at least 0."""
     pair_weight: float = Field(default=0.1, ge=0)
-    """Weight of the distance between the two representations of an item (eta in the paper), at least 0."""
+    """Weight of the distance between the two representations of an item (beta in the authors' code), at least 0."""
     scale: float = Field(default=4.0, gt=0)
     """Factor on the cosines in the likelihood, positive. In the paper it is 0.5, which hardly separates similar pairs from
     others."""
@@ -95,7 +97,7 @@ def distance(values: Tensor, others: Tensor) -> Tensor:
         values: ``(B, D)``.
         others: ``(B, D)``.
 
-    Source: the authors' code; equations (5) and (7) print a norm of the whole matrix.
+    Source: Zhen et al., authors' code, J1 and J3. The paper prints a norm of the whole matrix.
     """
     return ((values - others).square().sum(1) + SMALLEST).sqrt().sum() / max(len(values), 1)
 
@@ -115,7 +117,7 @@ def cosine_likelihood(values: Tensor, others: Tensor, similar: Tensor, scale: fl
         similar: ``(B, N)``, 0 or 1.
         scale: Factor on the cosine in theta.
 
-    Source: Zhen et al., equation (6), with ``scale=0.5``.
+    Source: Zhen et al., authors' code, J2, with ``scale=0.5``.
     """
     theta = scale * cosines(values, others)
     return F.softplus(theta) - similar * theta
@@ -198,7 +200,7 @@ class DSCMR:
         """Keep nothing between batches."""
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
-        """Return the classification, likelihood and pair terms. Source: equation (8)."""
+        """Return the classification, likelihood and pair terms, J1 to J3."""
         assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         held = {m: batch.has(m) for m in outputs.logit if bool(batch.has(m).any())}
         if not held:

@@ -54,7 +54,7 @@ def test_cosines_and_likelihood_are_those_of_a_loop() -> None:
             assert float(likelihood[i, j]) == pytest.approx(expected)
 
 
-def test_terms_are_the_three_of_equation_8() -> None:
+def test_terms_are_the_three_of_the_objective() -> None:
     model, data = network(), silo_data(9)
     labels = data.labels.clone()
     labels[5] = 0.0
