@@ -54,10 +54,16 @@ def pixels(shape: tuple[int, ...]) -> PixelFeatures:
     )
 
 
-def model_of(local: str, federated: Mapping[str, Any], image: TowerSpec, bits: int) -> TrainedModel:
+def model_of(
+    local: str, federated: Mapping[str, Any], image: TowerSpec, bits: int, preset: str = "recommended"
+) -> TrainedModel:
     """Return a model with the initial parameters of a method, and with random arrays that encoding needs."""
     resolved = load_resolved(
-        {"data": {"name": "glyphs"}, "local": {"name": local, "bits": bits}, "federated": dict(federated)}
+        {
+            "data": {"name": "glyphs"},
+            "local": {"name": local, "bits": bits, "preset": preset},
+            "federated": dict(federated),
+        }
     )
     spec = ModelSpec({"image": image, "text": TOWERS["mlp"]}, CLASSES, class_head=resolved.federated.class_head)
     network = resolved.local.build(spec, bits)
@@ -108,6 +114,13 @@ def check(model: TrainedModel) -> None:
 @pytest.mark.parametrize("local", LOCAL_METHODS.table)
 def test_every_local_method_with_every_tower(local: str, tower: str) -> None:
     check(model_of(local, {"name": "centralized", "rounds": 1}, TOWERS[tower], 32))
+
+
+@pytest.mark.parametrize("local", ["ssah", "mesdch"])
+def test_text_towers_that_average_over_windows_of_words(local: str) -> None:
+    model = model_of(local, {"name": "centralized", "rounds": 1}, TOWERS["mlp"], 32, preset="paper")
+    assert "text.backbone.0.factors" in model.weights[GLOBAL].params
+    check(model)
 
 
 @pytest.mark.parametrize("tower", ["mlp", "conv 16"])
