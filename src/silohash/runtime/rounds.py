@@ -319,18 +319,23 @@ class StatisticsExchange:
                 held.append(self._held(result))
             else:
                 yield result
-        waiting = [result for result in held if result.silo in self.waiting]
-        if waiting:
-            self._merge([result.update for result in waiting], sum(r.update.kind == "statistics" for r in held))
-        if isinstance(self.updates, Folded) and self.tasks.federated.weights_known == "after statistics":
-            self.updates.expect(announced(self.runner, map(self._weigh, waiting)))
-        finished = iter(self.runner.run(self._finish(result) for result in waiting) if waiting else ())
+        finished = self._finished(held)
         for result in held:
             if result.silo in self.waiting:
                 last = next(finished)
                 yield replace(result, update=last.update, kept=last.kept, seconds=result.seconds + last.seconds)
             else:
                 yield result
+
+    def _finished(self, held: Sequence[SiloResult]) -> Iterator[SiloResult]:
+        """Merge the statistics, and return an iterator over the final updates of the silos that wait for them."""
+        waiting = [result for result in held if result.silo in self.waiting]
+        if not waiting:
+            return iter(())
+        self._merge([result.update for result in waiting], sum(r.update.kind == "statistics" for r in held))
+        if isinstance(self.updates, Folded) and self.tasks.federated.weights_known == "after statistics":
+            self.updates.expect(announced(self.runner, map(self._weigh, waiting)))
+        return iter(self.runner.run(map(self._finish, waiting)))
 
     def _held(self, result: SiloResult) -> SiloResult:
         """Store a result until the statistics are merged, and note whether its silo waits for them."""

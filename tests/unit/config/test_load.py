@@ -64,7 +64,7 @@ def test_unknown_key_names_the_nearest(section: str | None, typed: str, meant: s
         ("train", "batch", 1, "greater than or equal to 2 (got 1)"),
         ("train", "learning_rate", 0, "greater than 0 (got 0)"),
         ("train", "optimizer", "adm", "'adam', 'adamw' or 'sgd' (got 'adm')"),
-        ("train", "precision", "float16", "'float32' or 'bfloat16'"),
+        ("train", "precision", "float16", "'float32', 'bfloat16' or 'auto'"),
         ("federated", "rounds", 0, "greater than or equal to 1 (got 0)"),
         ("federated", "fraction", 1.5, "less than or equal to 1 (got 1.5)"),
         ("federated", "weighting", "sizes", "federated.weighting: input should be 'examples' or 'uniform'"),

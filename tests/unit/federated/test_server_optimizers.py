@@ -111,24 +111,14 @@ def test_buffers_take_the_plain_average(name: str) -> None:
     assert {n for n in state.private if "running_var" in n} == set()
 
 
-class WithStatistics(torch.nn.Module):
-    """A tower whose features are normalized by running statistics."""
-
-    def __init__(self, tower: torch.nn.Module) -> None:
-        super().__init__()
-        self.norm, self.tower = torch.nn.BatchNorm1d(WIDTH), tower
-
-    def forward(self, values: torch.Tensor) -> object:
-        return self.tower(self.norm(values))
-
-
 def test_buffers_of_a_training_take_the_plain_average(monkeypatch: pytest.MonkeyPatch) -> None:
     build = HashNet.__init__
 
     def with_statistics(self: HashNet, *args: object, **named: object) -> None:
         build(self, *args, **named)
         for modality in ("image", "text"):
-            setattr(self, modality, WithStatistics(getattr(self, modality)))
+            tower = self.tower(modality)
+            tower.backbone = torch.nn.Sequential(torch.nn.BatchNorm1d(WIDTH), tower.backbone)
 
     monkeypatch.setattr(HashNet, "__init__", with_statistics)
     seen: list[dict[str, np.ndarray]] = []

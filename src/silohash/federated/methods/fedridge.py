@@ -39,7 +39,7 @@ from silohash.federated.statistics import sum_statistics
 from silohash.local.base import MethodParams, outputs_of
 from silohash.local.class_codes import ClassCodes, class_codes
 from silohash.models.parameters import to_array
-from silohash.models.towers import hash_layers
+from silohash.models.towers import group_of, hash_layers
 from silohash.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays, UserError
 
 CARD = MethodCard(
@@ -122,10 +122,9 @@ class FedRidge(FederatedMethod):
         """Store what the solution depends on beside the sums, and check that the towers can hold the solution.
 
         Raises:
-            UserError: If a tower's hidden layer is too narrow, or its hash layer is not linear.
+            UserError: If a tower's hidden layer is too narrow, or its hash layer is not a linear map of the hidden layer.
         """
         server = super().init_server(model, info)
-        needed = solution_units(info.classes, info.bits)
         layers = hash_layers(server.params)
         if any(name.count(".") > 2 for name in layers):
             raise UserError(
@@ -133,12 +132,8 @@ class FedRidge(FederatedMethod):
                 "or for dchmt local.rectified = false."
             )
         for modality in MODALITIES:
-            hidden = server.params.get(f"{modality}.hash.weight", np.zeros((0, needed))).shape[1]
-            if takes_vectors(server.params, modality) and hidden < needed:
-                raise UserError(
-                    f"fedridge: the {modality} tower has {hidden} hidden units, and the solution needs {needed} (two per "
-                    f"label or bit, whichever are fewer). Set model.hidden = {needed} or more."
-                )
+            if any(group_of(name) == modality for name in server.params):
+                check_tower(server.params, modality, needed=solution_units(info.classes, info.bits))
         private = {
             "class_code_seed": np.asarray(info.seed),
             "last_round": np.asarray(info.total_rounds - 1),
@@ -207,6 +202,31 @@ class FedRidge(FederatedMethod):
 def solution_units(classes: int, bits: int) -> int:
     """Return the number of hidden units that pass on the scores of the inputs: two per label or bit, whichever are fewer."""
     return 2 * min(classes, bits)
+
+
+def check_tower(params: ReadArrays, modality: Modality, *, needed: int) -> None:
+    """Check that a tower can hold the solution.
+
+    Args:
+        params: Parameters of the model.
+        modality: The tower.
+        needed: Number of hidden units that the solution takes.
+
+    Raises:
+        UserError: If its hash layer is missing or does not take the hidden layer alone, or if that layer is too narrow.
+    """
+    weight, first = params.get(f"{modality}.hash.weight"), params.get(f"{modality}.backbone.0.weight")
+    vectors = takes_vectors(params, modality)
+    if weight is None or (vectors and first is not None and weight.shape[1] != len(first)):
+        raise UserError(
+            f"fedridge: the codes of the {modality} tower are not a linear map of its hidden layer, and the solution is. "
+            "Choose another local method, such as dcmh or centerap."
+        )
+    if vectors and weight.shape[1] < needed:
+        raise UserError(
+            f"fedridge: the {modality} tower has {weight.shape[1]} hidden units, and the solution needs {needed} (two per "
+            f"label or bit, whichever are fewer). Set model.hidden = {needed} or more."
+        )
 
 
 def takes_vectors(params: ReadArrays, modality: Modality) -> bool:

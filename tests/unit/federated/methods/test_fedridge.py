@@ -28,6 +28,8 @@ from silohash.federated.second_moments import PENALTIES, second_moments
 from silohash.local.base import outputs_of
 from silohash.local.class_codes import class_codes
 from silohash.local.supervised.dchmt import DCHMT, DCHMTParams
+from silohash.local.supervised.dlffh import DLFFH, DLFFHParams
+from silohash.local.supervised.dscmr import DSCMR, DSCMRParams
 from silohash.models.parameters import install, params_of
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
@@ -310,6 +312,13 @@ def test_a_narrow_hidden_layer_is_refused() -> None:
 def test_a_hash_layer_that_is_not_linear_is_refused() -> None:
     model = DCHMT(DCHMTParams(rectified=True)).build(model_spec(), BITS)
     with pytest.raises(UserError, match=r"image\.hash\.units\.weight.* is not linear, .*local\.rectified = false"):
+        FedRidge(FedRidgeParams()).init_server(model, FederationInfo(silos=2, classes=6, bits=BITS, total_rounds=1))
+
+
+@pytest.mark.parametrize("local", [DSCMR(DSCMRParams()), DLFFH(DLFFHParams())])
+def test_codes_that_are_not_a_linear_map_of_the_hidden_layer_are_refused(local: DSCMR | DLFFH) -> None:
+    model = local.build(model_spec(), BITS)
+    with pytest.raises(UserError, match=r"the image tower are not a linear map of its hidden layer"):
         FedRidge(FedRidgeParams()).init_server(model, FederationInfo(silos=2, classes=6, bits=BITS, total_rounds=1))
 
 
