@@ -35,8 +35,8 @@ GENERATOR = np.random.default_rng(0)
 TOWERS: dict[str, TowerSpec] = {
     "mlp": TowerSpec("mlp", (WIDTH,), hidden=24, dropout=0.5),
     "scaled mlp": TowerSpec("mlp", (WIDTH,), hidden=24, scale=3.5),
-    "conv 16": TowerSpec("conv", (1, 16, 16), hidden=16, dropout=0.5),
-    "conv 33": TowerSpec("conv", (3, 33, 33), hidden=16),
+    "conv 16": TowerSpec("conv", (1, 16, 16), hidden=24, dropout=0.5),
+    "conv 33": TowerSpec("conv", (3, 33, 33), hidden=24),
 }
 
 

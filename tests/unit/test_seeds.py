@@ -98,3 +98,14 @@ def test_generators_without_a_silo_or_a_round_are_not_those_of_the_first() -> No
         assert drawn != seeds.numpy_generator(4, "split").random()
         with seeds.torch_globally(4, "split", **{name: 1}):
             assert torch.initial_seed() == first
+
+
+def test_torch_globally_draws_the_same_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    for gpu in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
+        before = torch.get_rng_state()
+        with seeds.torch_globally(5, "weights", silo=1):
+            drawn.append(torch.rand(4))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(*drawn)
