@@ -23,8 +23,9 @@ WHOLE_RUN = re.compile(
     r"subprocess\.(run|Popen)\(|export_onnx\("
     r"|\brun_loop\(|experiment\.(train|resume)\(|(?<![.\w])train\(|runs\.train\("
     r"|\brun_(here|study|jobs)\(|\btuned\(|silohash\(\s*\"(train|demo|study|tune)\""
+    r"|\bimage_precision\(|\bmeasured\(\"label|\bfigures\(outputs_of\("
 )
-"""Calls that train whole runs, conduct studies of many runs, or start other programs."""
+"""Calls that train whole runs or models, conduct studies of many runs, or start other programs."""
 
 
 def _cache_folder() -> Path:
