@@ -59,12 +59,13 @@ def _objections_to_sums(config: RunConfig, local: LocalMethod) -> Iterator[Objec
     from silohash.local.closed_form.base import FromSums
 
     name, method, settings = config.local.name, config.federated.name, config.federated
+    others = '"fedavg"' if _averages(local) else ALONE
     if not isinstance(local, FromSums):
         yield (
             "federated.name",
             (
                 f'"{method}" solves a local method from sums over items, which local.name = "{name}" does not define. Set '
-                'local.name = "scm" or "cmfh", or federated.name = "fedavg".'
+                f'local.name = "scm" or "cmfh", or federated.name = {others}.'
             ),
         )
         return

@@ -350,11 +350,9 @@ def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.f
         UserError: If the archive does not have the column.
     """
     if column not in archive.columns:
-        listed = ", ".join(archive.columns) or "no columns"
-        near = suggestion(column, archive.columns)
-        raise UserError(
-            f'local.coarse_column: archive "{archive.card.name}" has no column "{column}"{near}. Set it to one of: {listed}.'
-        )
+        near, listed = suggestion(column, archive.columns), ", ".join(archive.columns)
+        remedy = f"Set it to one of: {listed}" if listed else "It has no columns, so remove local.coarse_column"
+        raise UserError(f'local.coarse_column: archive "{archive.card.name}" has no column "{column}"{near}. {remedy}.')
     values = archive.columns[column][rows]
     found: npt.NDArray[np.float32] = (values[:, None] == np.unique(values[values != ""])).astype(np.float32)
     return found

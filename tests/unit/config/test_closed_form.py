@@ -70,6 +70,7 @@ def test_sums_need_rounds_and_all_silos(bits: int, variant: str, needed: int) ->
 
 
 def test_sums_need_a_method_that_defines_them() -> None:
+    assert refusal({"name": "seph"}, {"name": "fedsums"}).endswith('federated.name = "centralized", "local".')
     assert refusal({"name": "dcmh"}, {"name": "fedsums"}) == (
         'the config: "fedsums" solves a local method from sums over items, which local.name = "dcmh" does not define. Set '
         'local.name = "scm" or "cmfh", or federated.name = "fedavg".'

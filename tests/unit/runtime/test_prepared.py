@@ -355,6 +355,8 @@ def test_a_coarser_level_of_labels_is_a_column_of_the_archive(tmp_path) -> None:
     assert flat.silo(0, CPU)[0].coarse_labels is None
     with pytest.raises(UserError, match=r'has no column "kinds".*did you mean "kind".*Set it to one of: .*kind'):
         inputs(archive, tmp_path, local={"name": "shdch", "coarse_column": "kinds"})
+    with pytest.raises(UserError, match=r'has no column "kinds"\. It has no columns, so remove local\.coarse_column\.'):
+        inputs(replace(archive, columns={}), tmp_path, local={"name": "shdch", "coarse_column": "kinds"})
 
 
 @pytest.mark.parametrize(

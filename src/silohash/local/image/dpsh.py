@@ -23,7 +23,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -31,6 +30,7 @@ from silohash.local.base import (
     MethodParams,
     SiloData,
     SiloState,
+    drawn_rows,
     signs,
     store_all,
     store_batch,
@@ -151,9 +151,7 @@ class DPSH:
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Draw the stored items for the next epoch."""
-        count, limit = len(data), self.params.anchors
-        drawn = torch.arange(count) if count <= limit else torch.randperm(count)[:limit].sort().values
-        state.buffers["anchors"] = drawn.to(data.has_image.device)
+        state.buffers["anchors"] = drawn_rows(len(data), self.params.anchors, data.has_image.device)
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
         """Return a warning if the codes collapse: outputs near zero give every pair a likelihood of ln 2."""

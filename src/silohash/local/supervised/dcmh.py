@@ -39,6 +39,7 @@ from silohash.local.base import (
     partner_outputs,
     store_all,
     store_batch,
+    tower_steps,
 )
 from silohash.local.losses import (
     balance,
@@ -148,8 +149,7 @@ class DCMH:
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return the image step, then the text step."""
-        assert isinstance(model, HashNet)  # noqa: S101  built above
-        return [Step(name=m, parameters=(f"{m}.",), modalities=(m,)) for m in model.modalities]
+        return tower_steps(model)
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store both networks' outputs of all items, the labels, and the share of similar pairs."""
