@@ -186,7 +186,9 @@ def test_archive_without_labels_or_queries(tmp_path: Path) -> None:
     lines = (own / "metadata.csv").read_text().splitlines()
     rows = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]
     write_metadata(own, [{**row, "labels": ""} for row in rows])
-    assert_refused(train_with(tmp_path, own), "learns from labels", 'Add a column "labels"')
+    assert_refused(
+        train_with(tmp_path, own), "learns from labels", 'Add a column "labels"', "set local.name to one of cmfh"
+    )
     write_metadata(own, [{**row, "split": "query"} for row in rows])
     assert_refused(train_with(tmp_path, own), "archive")
 

@@ -85,6 +85,11 @@ class ResolvedConfig:
         """The cards of the methods, see `cards_of`."""
         return cards_of(self.config)
 
+    @property
+    def needs_labels(self) -> bool:
+        """Whether the local or the federated method learns from labels."""
+        return self.local.needs_labels or self.federated.needs_labels
+
     def value_of(self, key: str) -> Any:  # noqa: ANN401  as the config holds it
         """Return the value of a dotted key, including defaults and presets of the methods; None for an unknown key."""
         value: Any = self.config.to_json()

@@ -16,7 +16,7 @@ from silohash.types import Modality, Rows, Task, UserError, database_modalities,
 def check_settings(archive: Archive, modalities: Sequence[Modality], settings: EvaluateConfig) -> None:
     """Check before training that the configured figures can be computed after it.
 
-    An archive without queries passes, because it is trained without figures (see `unmeasured`).
+    An archive without queries or labels passes, because it is trained without figures (see `unmeasured`).
 
     Raises:
         UserError: if the archive lacks labels, a label in ``ignore_labels``, or database items, if no query or no database
@@ -31,6 +31,11 @@ def check_settings(archive: Archive, modalities: Sequence[Modality], settings: E
 
 def unmeasured(archive: Archive) -> str:
     """Return why a run on the archive has no figures, as a sentence, or an empty string if it has them."""
+    if archive.labels is None:
+        return (
+            f'Archive "{archive.card.name}" has no labels, so it is unknown which items are relevant to a query, and no '
+            'figures can be measured. To measure a model, add a column "labels" to the metadata and train again.'
+        )
     if len(archive.splits.get("query", ())):
         return ""
     return (

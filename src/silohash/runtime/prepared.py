@@ -37,8 +37,9 @@ from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.partitions.base import Partition
 from silohash.registry import suggestion
-from silohash.runtime.ineffective import (
+from silohash.runtime.checks import (
     SiloSizes,
+    check_methods,
     decay_of_absent_words,
     towers_of_few_silos,
     unreleased_classes,
@@ -181,7 +182,8 @@ class Prepared:
         arrays: ``image``, ``text``, ``labels``, ``has_image`` and ``has_text``, each with the training rows of silo 0,
             its validation rows, the training rows of silo 1, and so on; ``coarse_labels`` likewise, if the local method
             names a column for them. If images are given as pixels, also ``pixel_mean`` and ``pixel_deviation``. With
-            labels, also the sums of `label_sums`.
+            labels, also the sums of `label_sums`. If neither method learns from labels, there is nothing of these labels,
+            and ``judged_labels`` holds those of the same rows for the validation score alone.
         published: the initial weights of towers that are published networks, under ``modality/name``.
     """
 
@@ -212,6 +214,22 @@ class Prepared:
             self._data(name, slice(start, start + train), device),
             self._data(name, slice(start + train, start + train + validation), device),
         )
+
+    def judged(self, number: int, pairs: tuple[SiloData, SiloData]) -> tuple[SiloData, SiloData]:
+        """Return a silo's training items and validation items with the labels that the validation score compares.
+
+        Args:
+            number: position of the silo.
+            pairs: the two parts that `silo` returns, which lack labels if neither method learns from them.
+        """
+        if "judged_labels" not in self.arrays:
+            return pairs
+        start = sum(train + validation for _, train, validation in self.silos[:number])
+        train, validation = pairs
+        labels = _tensor(
+            self.arrays["judged_labels"][start : start + len(train) + len(validation)], train.has_image.device
+        )
+        return replace(train, labels=labels[: len(train)]), replace(validation, labels=labels[len(train) :])
 
     def _data(self, name: str, rows: slice, device: torch.device) -> SiloData:
         def tensor(key: str) -> torch.Tensor | None:
@@ -288,7 +306,7 @@ def prepare(
         UserError: if the archive lacks labels or modalities that the methods require, or no silo holds back the
             validation queries that they require.
     """
-    check_methods(archive, silos, featurisers, resolved)
+    check_methods(archive, len(featurisers), sum(len(silo.validation) for silo in silos), resolved)
     rows = np.concatenate([part for silo in silos for part in (silo.train, silo.validation)])
     arrays: Arrays = {}
     for modality in MODALITIES:
@@ -297,14 +315,10 @@ def prepare(
         if modality in featurisers:
             arrays[modality] = vectors(archive, featurisers[modality], rows, arrays[f"has_{modality}"])
     arrays.update(pixel_statistics(featurisers))
-    if archive.labels is not None:
-        arrays["labels"] = archive.labels[rows].astype(np.float32)
-        arrays.update(label_sums([archive.labels[silo.train] for silo in silos]))
-    if column := getattr(resolved.local, "coarse_column", ""):
-        arrays["coarse_labels"] = coarse_labels(archive, rows, column)
+    arrays.update(label_arrays(archive, silos, resolved))
     spec = ModelSpec(
         towers={m: tower_spec(m, featuriser, resolved.config.model) for m, featuriser in featurisers.items()},
-        classes=len(archive.label_names),
+        classes=len(archive.label_names) if resolved.needs_labels else 0,
         class_head=resolved.federated.class_head,
         coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
     )
@@ -318,6 +332,24 @@ def prepare(
         arrays=arrays,
         published=published_weights(spec.towers),
     )
+
+
+def label_arrays(archive: Archive, silos: Sequence[TrainingSilo], resolved: ResolvedConfig) -> Arrays:
+    """Return the arrays of the silos' items that are made from labels; see `Prepared`.
+
+    This is the only place where labels enter the training. If neither method learns from labels, the silos' data does not
+    hold any, and only the validation score can see them.
+    """
+    rows = np.concatenate([part for silo in silos for part in (silo.train, silo.validation)])
+    if not resolved.needs_labels:
+        return {} if archive.labels is None else {"judged_labels": archive.labels[rows].astype(np.float32)}
+    arrays: Arrays = {}
+    if archive.labels is not None:
+        arrays["labels"] = archive.labels[rows].astype(np.float32)
+        arrays.update(label_sums([archive.labels[silo.train] for silo in silos]))
+    if column := getattr(resolved.local, "coarse_column", ""):
+        arrays["coarse_labels"] = coarse_labels(archive, rows, column)
+    return arrays
 
 
 def label_sums(labels: Iterable[np.ndarray]) -> Arrays:
@@ -406,80 +438,4 @@ def _few_photographs(prepared: Prepared, featuriser: Featuriser | None) -> Itera
             f"The image tower is trained from scratch on {count:,} color pictures, which can teach it colors and simple "
             "shapes, but not what photographs show. For photographs, start from a published network: silohash new CONFIG "
             "--data FOLDER --backbone clip"
-        )
-
-
-def check_methods(
-    archive: Archive,
-    silos: Sequence[TrainingSilo],
-    featurisers: Mapping[Modality, Featuriser],
-    resolved: ResolvedConfig,
-) -> None:
-    """Check that the archive and the silos have what the methods require.
-
-    Raises:
-        UserError: if labels, modalities or validation queries are missing, or the user does not allow what silos send.
-    """
-    config, local, federated = resolved.config, resolved.local, resolved.federated
-    labeled = archive.labels is not None and bool(archive.labels.any())
-    if (local.needs_labels or federated.needs_labels) and not labeled:
-        needing = config.local.name if local.needs_labels else config.federated.name
-        raise UserError(
-            f'"{needing}" learns from labels, and archive "{archive.card.name}" has none. Add a column "labels" to its '
-            "metadata, or choose a method that does not need labels."
-        )
-    if len(featurisers) < federated.min_modalities:
-        raise UserError(
-            f'"{config.federated.name}" needs {federated.min_modalities} modalities, and archive '
-            f'"{archive.card.name}" has {len(featurisers)}. Choose another federated method.'
-        )
-    _check_item_bits(resolved, len(featurisers))
-    _check_exchange(resolved)
-    _check_validation(labeled=labeled and any(len(silo.validation) for silo in silos), resolved=resolved)
-
-
-def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
-    """Check that bits of items, if the local method has any, leave bits for the classes and are trained and deployed."""
-    bits, item_bits = resolved.config.local.bits, getattr(resolved.local, "item_bits", 0)
-    if not item_bits:
-        return
-    if item_bits >= bits:
-        raise UserError(
-            f"local.item_bits = {item_bits} leaves no bits for the classes, because codes have {bits} bits. Set "
-            f"local.item_bits to at most {bits - 1}."
-        )
-    if modalities < len(MODALITIES):
-        raise UserError(
-            f"Nothing trains the bits of local.item_bits = {item_bits}, because the archive has one modality. Set "
-            "local.item_bits = 0."
-        )
-    if getattr(resolved.federated, "uses_class_codes", False):
-        raise UserError(
-            f'"{resolved.config.federated.name}" replaces the bits of local.item_bits = {item_bits}, because its codes '
-            "tell only classes apart. Set local.item_bits = 0, or choose another federated method."
-        )
-
-
-def _check_exchange(resolved: ResolvedConfig) -> None:
-    """Check that the user allows what silos send, for every member of a composition."""
-    settings, federated = resolved.config.federated, resolved.federated
-    given = {
-        "federated.robust": settings.robust is not None,
-        "federated.weight_cap": settings.weight_cap < 1,
-        "federated.server": settings.server is not None,
-    }
-    for member in getattr(federated, "members", {settings.name: federated}).values():
-        member.check_exchange(rules=[key for key, used in given.items() if used])
-
-
-def _check_validation(*, labeled: bool, resolved: ResolvedConfig) -> None:
-    """Check that labeled validation queries exist if a method weights silos by their scores."""
-    config, federated = resolved.config, resolved.federated
-    members = getattr(federated, "members", {config.federated.name: federated})
-    scoring = [label for label, member in members.items() if getattr(member, "needs_scores", False)]
-    if scoring and not labeled:
-        raise UserError(
-            f'"{scoring[0]}" weights silos by their scores on labeled validation queries, and no silo has any '
-            f"(evaluate.validation is {config.evaluate.validation:g}). Set evaluate.validation = 0.1, or the method's "
-            'weighting = "examples".'
         )

@@ -105,7 +105,8 @@ class Worker:
 
     def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
         model = Adapted(self.model, self.federated, context.payload.extras)
-        return validation_score(model, context.data, validation, self.config.local.bits, label_sides(self.local))
+        database, queries = self.prepared.judged(context.silo, (context.data, validation))
+        return validation_score(model, database, queries, self.config.local.bits, label_sides(self.local))
 
 
 def _result(context: SiloContext, message: Message) -> SiloResult:

@@ -64,8 +64,14 @@ def test_settings_that_leave_nothing_to_measure_are_refused(archive: Archive) ->
         check_settings(empty, ("image", "text"), EvaluateConfig())
     with pytest.raises(UserError, match="so none of the tasks i2t, t2i can be measured"):
         check_settings(archive, ("text",), EvaluateConfig())
+
+
+def test_an_archive_without_labels_passes_and_states_why_it_has_no_figures(archive: Archive) -> None:
+    bare = replace(archive, labels=None, label_names=())
+    assert unmeasured(bare).startswith('Archive "made-up" has no labels, so it is unknown which items are relevant')
+    check_settings(bare, ("image", "text"), EvaluateConfig())
     with pytest.raises(UserError, match="has no labels, so it is unknown which items are relevant"):
-        check_settings(replace(archive, labels=None, label_names=()), ("image", "text"), EvaluateConfig())
+        labels_of(bare)
 
 
 def test_items_that_are_counted(archive: Archive) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +22,6 @@ from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import (
     Prepared,
     TrainingSilo,
-    check_methods,
     federation_labels,
     fit_featurisers,
     input_scale,
@@ -135,6 +133,25 @@ def test_silos_get_their_own_rows_in_order(tmp_path) -> None:
             assert data.has_text.tolist() == [number > 0] * len(rows)
             assert bool((data.text == 0).all()) == (number == 0)
             assert data.has_image.all()
+
+
+def test_methods_without_labels_do_not_get_any(tmp_path) -> None:
+    archive = made_up_archive(200)
+    prepared, silos = inputs(archive, tmp_path, local={"name": "cmfh"})
+    assert sorted(prepared.arrays) == ["has_image", "has_text", "image", "judged_labels", "text"]
+    assert (prepared.spec.classes, prepared.info().classes) == (0, 0)
+    for number, silo in enumerate(silos):
+        parts = prepared.silo(number, CPU)
+        for data, judged, rows in zip(
+            parts, prepared.judged(number, parts), (silo.train, silo.validation), strict=True
+        ):
+            assert (data.labels, data.federation, data.coarse_labels) == (None, None, None)
+            assert np.array_equal(judged.labels.numpy(), archive.labels[rows].astype(np.float32))
+            assert judged.image is data.image
+            assert judged.text is data.text
+    bare, _ = inputs(replace(archive, labels=None, label_names=()), tmp_path, local={"name": "cmfh"})
+    parts = bare.silo(0, CPU)
+    assert bare.judged(0, parts) is parts
 
 
 def test_round_trip_through_mapped_files(tmp_path) -> None:
@@ -277,19 +294,6 @@ def test_labels_that_nobody_has_are_no_labels(tmp_path) -> None:
         inputs(replace(archive, labels=np.zeros_like(archive.labels)), tmp_path)
 
 
-@pytest.mark.parametrize("validation", [0, 0.2])
-def test_scores_need_labeled_validation_queries(tmp_path, validation: float) -> None:
-    given = {"federated": {"name": "fedbignns"}, "evaluate": {"validation": validation}}
-    archive = made_up_archive(60)
-    silos, _, resolved = silos_of(archive, tmp_path, **given)
-    fitted = {"image": featuriser("image", archive.image, {})}
-    if validation:
-        check_methods(archive, silos, fitted, resolved)
-    else:
-        with pytest.raises(UserError, match=r'"fedbignns" weights silos .*evaluate.validation is 0\)'):
-            check_methods(archive, silos, fitted, resolved)
-
-
 def test_a_class_head_is_built_for_methods_that_need_one(tmp_path) -> None:
     archive = made_up_archive(60)
     assert inputs(archive, tmp_path, federated={"name": "fedcafe"})[0].spec.class_head
@@ -357,37 +361,6 @@ def test_a_coarser_level_of_labels_is_a_column_of_the_archive(tmp_path) -> None:
         inputs(archive, tmp_path, local={"name": "shdch", "coarse_column": "kinds"})
     with pytest.raises(UserError, match=r'has no column "kinds"\. It has no columns, so remove local\.coarse_column\.'):
         inputs(replace(archive, columns={}), tmp_path, local={"name": "shdch", "coarse_column": "kinds"})
-
-
-@pytest.mark.parametrize(
-    ("local", "federated", "modalities", "message"),
-    [
-        ({"item_bits": 16}, {}, 2, "item_bits = 16 leaves no bits for the classes, because codes have 16 bits"),
-        ({"item_bits": 15}, {}, 2, ""),
-        (
-            {"item_bits": 8},
-            {},
-            1,
-            "Nothing trains the bits of local.item_bits = 8, because the archive has one modality",
-        ),
-        ({"item_bits": 8}, {"name": "fedridge", "reveal_items": True}, 2, '"fedridge" replaces the bits of local.item'),
-        ({"item_bits": 0}, {"name": "fedridge", "reveal_items": True}, 1, ""),
-    ],
-)
-def test_bits_of_items_need_bits_of_classes_pairs_and_a_method_that_keeps_them(
-    tmp_path, local, federated, modalities, message
-) -> None:
-    archive = made_up_archive(60)
-    silos, _, resolved = silos_of(
-        archive, tmp_path, local={"name": "centerap", "bits": 16, **local}, federated=federated
-    )
-    fitted = {"image": featuriser("image", archive.image, {}), "text": featuriser("text", archive.text, {})}
-    fitted = dict(list(fitted.items())[:modalities])
-    if not message:
-        check_methods(archive, silos, fitted, resolved)
-        return
-    with pytest.raises(UserError, match=re.escape(message)):
-        check_methods(archive, silos, fitted, resolved)
 
 
 @pytest.mark.parametrize(("counts", "exclusive"), [([3, 1], False), ([3, 0], True), (None, True)])

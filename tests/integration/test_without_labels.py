@@ -1,0 +1,23 @@
+"""Training without labels: models do not depend on labels that their methods do not need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from silohash.local import LOCAL_METHODS
+from silohash.runtime.checks import without_labels
+from tests.runs import same_files, train, write_archive
+
+
+@pytest.mark.parametrize("federated", ["fedavg", "local"])
+@pytest.mark.parametrize("local", without_labels(LOCAL_METHODS))
+def test_models_are_bitwise_equal_without_labels(tmp_path: Path, local: str, federated: str) -> None:
+    settings = {"local": {"name": local}, "federated": {"name": federated, "rounds": 2}, "evaluate": {"validation": 0}}
+    runs = []
+    for name, labelled in (("with", True), ("without", False)):
+        archive = write_archive(tmp_path / "archive", count=60, labelled=labelled)
+        runs.append(train(archive, tmp_path / name, **settings))
+        assert (runs[-1].archive.labels is None) == (not labelled)
+    assert same_files(runs[0].model_folder, runs[1].model_folder)
