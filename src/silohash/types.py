@@ -163,11 +163,14 @@ class Step:
         name: Name of the step in the logs.
         parameters: Prefixes of the names of the parameters that are updated.
         modalities: Modalities whose outputs the loss terms need.
+        regularize: Whether the federated method's loss terms are added to those of the step. A method that trains a tower in
+            several steps per batch sets this for one of them, so that the terms count once.
     """
 
     name: str
     parameters: tuple[str, ...]
     modalities: tuple[Modality, ...]
+    regularize: bool = True
 
 
 @dataclass(frozen=True)

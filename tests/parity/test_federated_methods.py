@@ -17,6 +17,7 @@ from tests.runs import prepared, run_loop
 OFF: Mapping[str, Mapping[str, Any]] = {
     "fedprox": {"proximal_weight": 0.0},
     "moon": {"contrast_weight": 0.0},
+    "feduch": {"contrast_weight": 0.0, "distillation_weight": 0.0},
     "fedproc": {"contrast_weight": 0.0},
     "fedala": {"mixing_rate": 0.0},
     "fedbignns": {"weighting": "examples"},
@@ -31,6 +32,7 @@ OFF: Mapping[str, Mapping[str, Any]] = {
 ON: Mapping[str, Mapping[str, Any]] = {
     "fedprox": {"proximal_weight": 1.0},
     "moon": {},
+    "feduch": {},
     "fedproc": {},
     "fedhap": {"min_count": 1},
     "fedcafe": {"min_count": 1},

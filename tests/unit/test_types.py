@@ -17,6 +17,7 @@ from silohash.types import (
     PairBatch,
     Phase,
     ResultRow,
+    Step,
     UserError,
     database_modalities,
     database_target,
@@ -73,6 +74,7 @@ def test_defaults() -> None:
     assert (outputs.class_logit, outputs.pair_score) == ({}, None)
     phase = Phase("train", torch.nn.Identity(), 2)
     assert (phase.rows, phase.hides_other_rows, phase.regularize, phase.begin) == (None, False, True, None)
+    assert Step("joint", ("image.",), ("image",)).regularize
     card = MethodCard("x", "X", "A", "V", 2020, "", "S", supervised=True)
     assert not card.needs_label_at_query
     assert (card.sends, card.keeps, card.differs_from_paper) == ((), (), ())

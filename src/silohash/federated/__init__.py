@@ -12,6 +12,7 @@ FEDERATED_METHODS = Registry(
         "centralized": "silohash.federated.methods.centralized:Centralized",
         "fedprox": "silohash.federated.methods.fedprox:FedProx",
         "moon": "silohash.federated.methods.moon:MOON",
+        "feduch": "silohash.federated.methods.feduch:FedUCH",
         "fednova": "silohash.federated.methods.fednova:FedNova",
         "fedproto": "silohash.federated.methods.fedproto:FedProto",
         "fedproc": "silohash.federated.methods.fedproc:FedProc",

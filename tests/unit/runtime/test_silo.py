@@ -220,6 +220,29 @@ def test_steps_are_counted() -> None:
     assert here.steps_taken == {"image": 2 * 3, "text": 2 * 3}
 
 
+def test_terms_of_the_federated_method_are_added_to_regularized_steps_only() -> None:
+    class Pull(FederatedMethod):
+        """Adds a term to the steps that have one."""
+
+        def regularizer(self, context, batch, outputs):
+            seen.append(tuple(outputs.code))
+            return {"pull": (1.0, torch.stack([code.square().mean() for code in outputs.code.values()]).sum())}
+
+    class OneStep(DCMH):
+        """Takes the terms of the federated method in the text step only."""
+
+        def steps(self, model):
+            return [replace(step, regularize=step.name == "text") for step in super().steps(model)]
+
+    seen: list[tuple[str, ...]] = []
+    here = context(silo_data(40))
+    here.local = OneStep(DCMHParams())
+    result = train_silo(here, Pull(None), loop_config(batch=16))
+    assert set(seen) == {("text",)}
+    assert len(seen) == here.steps_taken["text"] == here.steps_taken["image"]
+    assert set(result.terms) == {"likelihood", "quantization", "balance", "pull"}
+
+
 def test_bfloat16_runs_and_keeps_weights_in_float32() -> None:
     seen = []
     here = context()
