@@ -24,6 +24,8 @@ LOCAL_METHODS = Registry(
         "hashnet": "silohash.local.image.hashnet:HashNetMethod",
         "greedyhash": "silohash.local.image.greedyhash:GreedyHash",
         "csq": "silohash.local.image.csq:CSQ",
+        # without labels
+        "ucch": "silohash.local.unsupervised.ucch:UCCH",
         # without gradient steps
         "scm": "silohash.local.closed_form.scm:SCM",
         "cmfh": "silohash.local.closed_form.cmfh:CMFH",
