@@ -152,7 +152,8 @@ def hash_centers(classes: int, bits: int, *, seed: int) -> ClassCodes:
     Returns:
         ``(C, K)``, -1 or 1, read-only.
 
-    Source: Yuan et al., "Central Similarity Quantization for Efficient Image and Video Retrieval", CVPR 2020, algorithm 1.
+    Source: Yuan et al., "Central Similarity Quantization for Efficient Image and Video Retrieval", CVPR 2020, generation of
+        hash centers.
     """
     generator = seeds.numpy_generator(seed, "hash centers")
     matrix = hadamard_matrix(bits)

@@ -36,7 +36,8 @@ class MultiScale(nn.Module):
         inputs: Number D of inputs.
         windows: Width and stride of each window. Those wider than D are left out.
 
-    Source: Li et al., "Self-Supervised Adversarial Hashing Networks for Cross-Modal Retrieval", CVPR 2018, section 3.3.
+    Source: Li et al., "Self-Supervised Adversarial Hashing Networks for Cross-Modal Retrieval", CVPR 2018,
+        the text network.
     """
 
     def __init__(self, inputs: int, windows: Sequence[tuple[int, int]]) -> None:

@@ -22,7 +22,7 @@ def similarity(labels: Tensor, others: Tensor, *, graded: bool) -> Tensor:
     Returns:
         ``(B, N)`` in [0, 1].
 
-    Source: Jiang and Li, "Deep Cross-Modal Hashing", CVPR 2017, section 3.1 (``graded=False``).
+    Source: Jiang and Li, "Deep Cross-Modal Hashing", CVPR 2017, section 2.2 (``graded=False``).
     """
     if not graded:
         return ((labels @ others.T) > 0).to(labels.dtype)
@@ -90,8 +90,8 @@ def pair_contrast(codes: Tensor, partners: Tensor, temperature: float) -> Tensor
         temperature: Divides the cosines; positive.
     """
     cosines = F.normalize(codes, dim=1) @ F.normalize(partners, dim=1).T
-    own = torch.arange(len(codes), device=codes.device)
-    return F.cross_entropy(cosines / temperature, own, reduction="none")
+    partner = torch.arange(len(codes), device=codes.device)
+    return F.cross_entropy(cosines / temperature, partner, reduction="none")
 
 
 def mean_where(values: Tensor, counted: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ from silohash.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Ter
 CARD = MethodCard(
     key="fedcafe",
     title="FedCAFE: Federated Cross-Modal Hashing with Adaptive Feature Enhancement",
-    authors="Ting Fu et al.",
+    authors="not stated (anonymous submission)",
     venue="ACM Multimedia",
     year=2024,
     link="https://doi.org/10.1145/3664647.3681319",

@@ -30,7 +30,7 @@ from pydantic import Field
 from torch import nn
 
 from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod, ServerState, SiloContext
+from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
 from silohash.federated.shared_means import SharedMean
 from silohash.local.base import MethodParams
 from silohash.models.parameters import install, params_of
@@ -120,7 +120,7 @@ class FedCMR(FederatedMethod):
         names = list(model.state_dict())
         return hash_layers(names) if self.params.share == "hash" else names
 
-    def init_server(self, model: nn.Module, info: Any) -> ServerState:  # noqa: ANN401  as the base has it
+    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Keep only the shared parameters."""
         params = params_of(model)
         return ServerState(params={name: params[name] for name in self.shared_parameters(model)})

@@ -11,9 +11,9 @@ G           ``context.model``                  hash network
 D           ``context.auxiliary``              discriminator, `PairJudge`
 L_tl^glob   `triplet_loss`                     triplets of an item, a prototype of its class and another
 L_quan      `quantization`                     pulls relaxed codes towards their signs
-L_adv       `FedHAP.regularizer`               makes codes indistinguishable from prototypes
+L_d         `FedHAP.regularizer`               makes codes indistinguishable from prototypes
 mu          ``quantization_weight``            weight of L_quan
-lambda      ``adversarial_weight``             weight of L_adv
+lambda      ``adversarial_weight``             weight of L_d
 ==========  =================================  ======================================================
 
 The paper's L_tl^loc is the local method ``triplet``. Equations (2) and (3) are both `triplet_loss`, (5) and (6) are
@@ -61,13 +61,14 @@ CARD = MethodCard(
     supervised=True,
     sends=("parameters", "parameters of the discriminator", "one mean code per class, and which classes exist"),
     differs_from_paper=(
-        "Losses are means over items instead of sums.",
+        "The triplet losses are means over the triplets that violate the margin, and the quantization loss is a mean over"
+        " items and bits. In the paper they are sums over items.",
         "The discriminator minimizes a cross-entropy, and codes are trained to mislead it. As printed, equation (8) is"
         " unbounded, and (9) trains codes to help the discriminator; the preset paper follows the printed form.",
         "Gradients pass straight through the signs, except in the preset paper.",
         "The discriminator compares codes and prototypes of the same single class, except in the preset paper.",
-        "The paper does not state the margin, the size and learning rate of the discriminator, or the first prototypes."
-        " The preset paper starts from a Hadamard matrix.",
+        "The paper does not state the margin, the width and learning rate of the discriminator, the first prototypes, or"
+        " whether outputs pass through a tanh, as they do here. The preset paper starts from a Hadamard matrix.",
         "Only classes with enough items are released, except in the preset paper.",
     ),
 )

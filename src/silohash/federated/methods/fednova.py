@@ -12,7 +12,7 @@ tau_eff      ``sums["effective/<group>"]``      effective number of steps
 mu           ``proximal_weight``                weight of the proximal term
 ===========  =================================  ==================================================
 
-Equation (9) is `FedNova.aggregate`, with tau_eff as the weighted mean of the lengths.
+The update of the global model is `FedNova.aggregate`, with tau_eff as the weighted mean of the lengths.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class FedNova(FederatedMethod):
         }
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Subtract the mean normalized update times the effective number of steps. Source: equation (9)."""
+        """Subtract the mean normalized update times the effective number of steps."""
         total = sum_statistics(updates)
         params = dict(server.params)
         for name, mean in self.aggregation.average(server.params, updates).items():

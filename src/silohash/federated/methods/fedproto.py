@@ -10,7 +10,7 @@ C^(j)        ``extras["prototypes/..."]``                common prototype of cla
 C_i^(j)      `silohash.federated.prototypes`             a silo's mean of class j
 ===========  ==========================================  ======================================
 
-The regularizer of equation (5) is `prototype_distance`; equation (6), divided once, is `merged_prototypes`.
+The regularizer is `prototype_distance`. Equation (6), divided once, is `merged_prototypes`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def prototype_distance(values: Tensor, labels: Tensor, prototypes: Tensor, mask:
         prototypes: ``(C, K)``.
         mask: ``(C,)`` bool, the existing prototypes.
 
-    Source: FedProto, equation (5), with the mean over an item's labels.
+    Source: FedProto, authors' code, with the mean over an item's labels.
     """
     return (values - class_shares(labels, mask) @ prototypes).square().mean(1)
 
@@ -119,7 +119,7 @@ class FedProto(Local):
         return replace(super().broadcast(server, silo, round=round), extras=server.extras)
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Return the distance to the prototypes, summed over the step's modalities. Source: equation (5)."""
+        """Return the distance to the prototypes, summed over the step's modalities."""
         parts = []
         for modality in outputs.logit if self.params.prototype_weight else ():
             prototypes, mask = received_prototypes(context, modality)

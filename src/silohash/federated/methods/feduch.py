@@ -65,6 +65,7 @@ CARD = MethodCard(
         "A silo continues from the global model alone. The paper's text mentions the existing local model as well, but its"
         " algorithm overwrites it.",
         "Silos are averaged by their number of items of each modality. The paper counts pairs.",
+        "All trained parameters are averaged. The paper leaves out the networks that extract features.",
         "The paper encrypts models on their way to the server, which decrypts them. This does not hide them from the server,"
         " and is not offered as protection.",
         "The paper selects the weights per data set. The preset paper holds those of MIRFlickr-25K and Wikipedia.",

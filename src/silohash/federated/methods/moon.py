@@ -49,6 +49,7 @@ CARD = MethodCard(
         "The loss is summed over the modalities.",
         "The contrast is omitted in a silo's first round, where both reference models are equal.",
         "The outputs of frozen models are computed once per round.",
+        "The paper selects the weight per data set from 0.1, 1, 5 and 10; the preset paper uses 1.",
     ),
 )
 

@@ -81,10 +81,10 @@ class PLFedCMHParams(PrototypeParams):
     """Parameters of PLFedCMH."""
 
     class_code_weight: float = Field(default=0.5, ge=0)
-    """Weight of the loss that makes items agree with the prototypes of their own labels only (beta in the paper), at
-    least 0. At 0 it is off."""
+    """Weight of the loss that makes items agree with the prototypes of their own labels only (beta in the authors'
+    code), at least 0. At 0 it is off."""
     prototype_weight: float = Field(default=1.0, ge=0)
-    """Weight of the distance to the prototypes of an item's labels (eta_p in the paper), at least 0. At 0 it is off."""
+    """Weight of the distance to the prototypes of an item's labels, at least 0. At 0 it is off."""
     prototype_weighting: Literal["examples", "uniform"] = "uniform"
     """`uniform`: a prototype is the mean of the silos' means. `examples`: it is the mean over the items of all
     silos."""

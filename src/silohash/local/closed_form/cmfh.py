@@ -63,6 +63,7 @@ CARD = MethodCard(
         "only.",
         "The mean of the latent vectors, which the paper subtracts, is 0 for centered vectors.",
         "Items that lack a modality are factorized with the other one.",
+        "Each update is an exact minimum. The authors' code does not divide the ridge by the weights of the terms.",
         "The number of iterations is fixed. The authors' code stops when the objective falls by less than 0.01.",
         "The database code of an item is the sign of the projection of one view. The signs of the latent vectors of both "
         "views, which are also in use, are not offered.",
@@ -225,9 +226,9 @@ def objective(problem: Problem, factors: Factors, latent: Latent) -> float:
     value = problem.ridge * latent.squares
     for modality, weight in problem.weights.items():
         basis, projection = factors.bases[modality], factors.projections[modality]
-        own, cross, moments = problem.moments_of(modality), latent.cross[modality], latent.moments[modality]
-        rebuilt = np.trace(own) - 2.0 * np.sum(basis * cross) + np.sum((basis.T @ basis) * moments)
-        projected = np.trace(moments) - 2.0 * np.sum(projection.T * cross) + np.sum((projection @ own) * projection)
+        inputs, cross, moments = problem.moments_of(modality), latent.cross[modality], latent.moments[modality]
+        rebuilt = np.trace(inputs) - 2.0 * np.sum(basis * cross) + np.sum((basis.T @ basis) * moments)
+        projected = np.trace(moments) - 2.0 * np.sum(projection.T * cross) + np.sum((projection @ inputs) * projection)
         norms = np.sum(basis**2) + np.sum(projection**2)
         value += weight * rebuilt + problem.projection_weight * projected + problem.ridge * norms
     return float(value)
@@ -326,8 +327,8 @@ class CMFH(WithoutSteps):
         found = factorized(problem, start, self.params.iterations)
         params = dict(solution.params)
         for modality, projection in found.projections.items():
-            own, count = problem.moments_of(modality), max(float(solution.private[f"{modality}/count"]), 1.0)
-            deviation = np.sqrt(np.einsum("kd,de,ke->k", projection, own, projection, optimize=True) / count)
+            moments, count = problem.moments_of(modality), max(float(solution.private[f"{modality}/count"]), 1.0)
+            deviation = np.sqrt(np.einsum("kd,de,ke->k", projection, moments, projection, optimize=True) / count)
             unit = projection / np.where(deviation > 0, deviation, 1.0)[:, np.newaxis]
             params |= hash_layer(unit.T, solution.sent, modality, params)
         return Solution(params, solution.sent, {**solution.private, "objectives": found.objectives})

@@ -15,7 +15,7 @@ gamma      ``radius * K``           scale of the Cauchy distribution, in bits
 lambda     ``quantization_weight``  weight of the quantization loss
 =========  =======================  ============================================================
 
-Equation (7) is `cauchy_loss`, and equation (8) is `cauchy_quantization`.
+The objective is `cauchy_loss`, weighted by `weights`, + lambda * `cauchy_quantization`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ CARD = MethodCard(
         "The network is that of the run.",
         "Texts, which the paper does not have, train a tower of their own with the same loss. Codes of images and texts "
         "are not compared in training, so a search across modalities does not work.",
-        "The scale gamma is proportional to the code length. The paper's 20 bits are 0.4 of 50 bits.",
+        "The scale gamma is proportional to the code length. The authors' code has 20 bits for all lengths. The presets "
+        "paper and authors_code have 0.4 of the code length, which is about 20 of 48 bits.",
         "A hundredth of the half code length is added to distances, so that the loss of dissimilar items with equal codes "
         "is finite.",
         "Pairs are weighted by the share of similar pairs among the silo's items, not among those of the batch.",
@@ -96,7 +97,7 @@ def distances(codes: Tensor, others: Tensor, kind: Distance) -> Tensor:
         kind: ``cosine`` for K / 2 (1.01 - cosine), which is about the Hamming distance, or ``euclidean`` for the squared
             Euclidean distance + 0.001.
 
-    Source: Cao et al., equation (5).
+    Source: Cao et al., for ``cosine``, and the authors' code, for ``euclidean``.
     """
     if kind == "cosine":
         cosine = F.normalize(codes, dim=1) @ F.normalize(others, dim=1).T
@@ -115,7 +116,7 @@ def cauchy_loss(distance: Tensor, similar: Tensor, scale: float) -> Tensor:
         similar: ``(B, N)`` in [0, 1].
         scale: gamma, positive.
 
-    Source: Cao et al., equation (7), without the weights.
+    Source: Cao et al., the Cauchy cross-entropy loss, without the weights.
     """
     return similar * (distance / scale).log1p() + (1.0 - similar) * (scale / distance).log1p()
 
@@ -127,7 +128,7 @@ def cauchy_quantization(codes: Tensor, scale: float) -> Tensor:
         codes: ``(B, K)`` relaxed codes.
         scale: gamma, positive.
 
-    Source: Cao et al., equation (8).
+    Source: Cao et al., the Cauchy quantization loss.
     """
     bits = codes.shape[1]
     cosine = F.normalize(codes.abs(), dim=1).sum(1) / math.sqrt(bits)
@@ -180,7 +181,7 @@ class DCH:
         state.buffers = {"share": mean_similarity(data.labels, graded=False)}
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
-        """Return the Cauchy and quantization terms of one network. Source: equation (9)."""
+        """Return the Cauchy and quantization terms of one network. Source: the objective."""
         assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         (modality,) = step.modalities
         present = batch.rows_with(modality)

@@ -14,7 +14,7 @@ Theta      ``0.5 * u @ U.T``        half the inner products
 eta        ``quantization_weight``  weight of the quantization loss
 =========  =======================  ==================================================
 
-The paper's objective, equation (5), is `pair_likelihood` + `quantization`.
+The paper's objective is `pair_likelihood` + eta * `quantization`.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ CARD = MethodCard(
         "The network is that of the run.",
         "Texts, which the paper does not have, train a tower of their own with the same loss. Codes of images and texts "
         "are not compared in training, so a search across modalities does not work.",
-        "Stored outputs are computed by the network at the start of every round. In the paper they start at zero.",
+        "Stored outputs are computed by the network at the start of every round. In the authors' code they start at zero.",
         "Losses are means over pairs and bits, which suits silos of all sizes, except in the preset paper.",
         "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
         "Similarity can be graded by the share of common labels.",
+        "The weight of the quantization loss in the preset paper is that of the authors' code for CIFAR-10.",
     ),
 )
 
@@ -116,7 +117,7 @@ class DPSH:
         self.end_epoch(model, data, state)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
-        """Return the likelihood and quantization terms of one network. Source: equation (5)."""
+        """Return the likelihood and quantization terms of one network. Source: the objective."""
         (modality,) = step.modalities
         present = batch.rows_with(modality)
         codes, rows = outputs.code[modality][present], batch.row[present]

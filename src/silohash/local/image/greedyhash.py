@@ -43,6 +43,7 @@ CARD = MethodCard(
     link="https://papers.nips.cc/paper/2018/hash/13f3cf8c531952d72e5847c4183e6910-Abstract.html",
     summary="Classify binary codes by a linear layer, with gradients that pass through the sign unchanged.",
     supervised=True,
+    sends=("number of items per class",),
     differs_from_paper=(
         "The network is that of the run.",
         "Texts, which the paper does not have, train a tower of their own with the same classifier.",
@@ -50,6 +51,7 @@ CARD = MethodCard(
         "the preset authors_code takes an item's first label.",
         "Silos average the classifier's weights of a class by their number of items of it. Silos without the class do not "
         "change them.",
+        "The weight of the penalty is that of the authors' code for CIFAR-10. For ImageNet it is 1 there.",
     ),
 )
 
@@ -66,7 +68,7 @@ class GreedyHashParams(MethodParams):
 def straight_through(values: Tensor) -> Tensor:
     """Return the signs of the values, with the gradient of the identity.
 
-    Source: Su et al., equations (7) and (8).
+    Source: Su et al., the forward and the backward pass of the hash layer.
     """
     return values + (signs(values) - values).detach()
 

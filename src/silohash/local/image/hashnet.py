@@ -14,7 +14,7 @@ w          `pair_weights`      number of pairs over the number of pairs of the s
 alpha      ``scale / K``       factor on inner products in the sigmoid
 =========  ==================  ==================================================================
 
-Equation (4) is `pair_likelihood` with the weights of `pair_weights`, and algorithm 1 is `sharpness`. The class is
+The objective is `pair_likelihood` with the weights of `pair_weights`, and the continuation is `sharpness`. The class is
 `HashNetMethod`, because `silohash.models.towers.HashNet` is the network of all local methods.
 """
 
@@ -53,8 +53,8 @@ CARD = MethodCard(
         "The network is that of the run.",
         "Texts, which the paper does not have, train a tower of their own with the same loss. Codes of images and texts "
         "are not compared in training, so a search across modalities does not work.",
-        "The steepness follows the local epochs of all rounds, so that it is the same in all silos. In the authors' code it "
-        "follows the steps: beta^2 grows by 0.005 per step, which is about 0.2 per epoch for their 10,000 training items.",
+        "The steepness follows the local epochs of all rounds, so that it is the same in all silos. In the authors' code "
+        "beta^2 grows by 0.005 per step, which is about 0.2 per epoch for 10,000 training items in batches of 256.",
         "Pairs are those of one batch without an item and itself. The authors' code takes pairs across two batches.",
         "Pairs are weighted by the share of similar pairs among the silo's items.",
     ),
@@ -118,7 +118,7 @@ class HashNetMethod:
         }
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
-        """Return the likelihood of the pairs of one network. Source: equation (4)."""
+        """Return the likelihood of the pairs of one network. Source: the objective."""
         assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         (modality,) = step.modalities
         present = batch.rows_with(modality)

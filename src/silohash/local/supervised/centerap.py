@@ -132,7 +132,7 @@ def logit_shift(counts: Tensor, items: int, federation: FederationLabels) -> Ten
         items: Number of the silo's items; may be 0.
         federation: Counts over all silos.
 
-    Source: Menon et al., equation (10), with the shares of the silo instead of those of the training set.
+    Source: Menon et al., the logit-adjusted loss, with the shares of the silo instead of those of the training set.
     """
     share, everywhere = counts / max(items, 1), federation.counts / max(federation.items, 1)
     if federation.exclusive:
@@ -212,7 +212,7 @@ def pair_loss(codes: Tensor, partners: Tensor, temperature: float) -> Tensor:
         partners: ``(B, K)`` relaxed codes of the other modality of the same items.
         temperature: Divides the cosines; positive.
 
-    Source: van den Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018, equation (4).
+    Source: van den Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018.
     """
     cosines = F.normalize(codes, dim=1) @ F.normalize(partners, dim=1).T / temperature
     partner = torch.arange(len(cosines), device=cosines.device)

@@ -42,9 +42,10 @@ CARD = MethodCard(
     link="https://arxiv.org/abs/2410.15387",
     summary="DSPH, with codes of items with common labels as close as their labels, and even distances from their proxies.",
     supervised=True,
+    sends=("number of items per class",),
     differs_from_paper=(
-        "The towers are those of the run. The paper fine-tunes a pretrained CLIP with a head of one layer, and reports the "
-        "epoch that is best on the test queries.",
+        "The towers are those of the run. The authors fine-tune a pretrained CLIP with a head of one layer, and their code "
+        "reports the epoch that is best on the test queries.",
         "Proxies and towers share the optimizer of the run. The authors train proxies with SGD (learning rate 0.02, "
         "momentum 0.9, weight decay 5e-4) and towers with an Adam for BERT.",
         "The variance is taken over an item's own classes. The authors' code counts the other classes as 0 (the preset "

@@ -48,8 +48,8 @@ CARD = MethodCard(
     summary="Make each bit a choice between two units, and compare items by the probabilities of these choices.",
     supervised=True,
     differs_from_paper=(
-        "The towers are those of the run. The paper fine-tunes a pretrained CLIP, and reports the epoch that is best on the "
-        "test queries.",
+        "The towers are those of the run. The authors fine-tune a pretrained CLIP, and their code reports the epoch that is "
+        "best on the test queries.",
         "The paper's head applies self-attention, a normalization and a layer with two units per bit to the one vector of "
         "CLIP. Attention to a single vector is a linear map, which the feature layer of the tower replaces.",
         "There is no normalization before the hash layer. The paper's image head uses batch statistics, which cannot be "

@@ -16,8 +16,8 @@ gamma      ``quantization_weight``  weight of the quantization loss
 eta        ``balance_weight``       weight of the bit-balance loss
 =========  =======================  ==================================================
 
-Equation (1) is `pair_likelihood` + `quantization` + `balance`. `pair_contrast` is an optional addition that is not in
-the paper.
+Equation (2), which is equation (1) with one code for both modalities, is `pair_likelihood` + `quantization` + `balance`.
+`pair_contrast` is an optional addition that is not in the paper.
 """
 
 from __future__ import annotations
@@ -66,14 +66,16 @@ CARD = MethodCard(
     keeps=("outputs of both networks for all of its items, within a round",),
     differs_from_paper=(
         "Image and text steps alternate per batch instead of per epoch.",
-        "Stored outputs are computed by the networks at the start of every round. In the paper they start as noise.",
+        "Stored outputs are computed by the networks at the start of every round. In the authors' code they start as noise.",
         "An epoch is a pass over the data, and the optimizers keep their state for a round, except in the preset paper. "
-        "There, each batch is drawn from all items and the optimizers start with a new state in every epoch, as in the "
-        "authors' code. With Adam and the weights of the paper, codes otherwise stay near zero, mainly because of the "
-        "optimizers' state. The order of the steps and the start of the stored outputs made no such difference.",
+        "There, each batch is drawn from all items, as in the paper, and the optimizers start with a new state in every "
+        "epoch. The authors use gradient descent without momentum, which has no state. With Adam and the weights of the "
+        "paper, codes stay near zero if the state is kept. The order of the steps and the start of the stored outputs "
+        "made no such difference.",
         "Weights start with PyTorch's defaults. The authors draw those of the hash layers and of the text network with a "
         "standard deviation of 0.01, from which codes stay near zero for longer.",
         "Losses are means over pairs and bits, which suits silos of all sizes, except in the preset paper.",
+        "Bits are balanced over each batch instead of over all items, except in the preset paper.",
         "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
         "Similarity is graded by the share of common labels, except in the preset paper.",
         "An optional contrastive loss ranks an item's own partner higher, and costs a few points of mAP by labels.",
@@ -103,9 +105,10 @@ class DCMHParams(MethodParams):
     pair_temperature: float = Field(default=0.2, gt=0)
     """Temperature of the contrastive loss, positive. Lower values emphasize the closest wrong partners."""
     fresh_optimizers: bool = False
-    """Reset the state of the optimizers at the start of each epoch, as in the authors' code, instead of each round."""
+    """Reset the state of the optimizers at the start of each epoch instead of each round. The authors' optimizer has no
+    state."""
     independent_batches: bool = False
-    """Draw each batch from all items, as in the authors' code, instead of passing over the items once per epoch."""
+    """Draw each batch from all items, as in the paper, instead of passing over the items once per epoch."""
     anchors: int = Field(default=1024, ge=1)
     """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
@@ -160,7 +163,7 @@ class DCMH:
         self.end_epoch(model, data, state)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
-        """Return the likelihood, quantization and balance terms of one network. Source: equation (1)."""
+        """Return the likelihood, quantization and balance terms of one network. Source: equation (2)."""
         (modality,) = step.modalities
         codes, rows = outputs.code[modality], batch.row
         present = batch.has(modality)

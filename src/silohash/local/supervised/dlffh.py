@@ -25,8 +25,8 @@ eta           ``quantization_weight``,           weight of J_q
               ``balance_weight``
 ============  =================================  ==========================================================
 
-Equation (6) is the sum, with the gradients 2 eta U^T 1 and 2 eta V^T 1 of the balance terms, which equations (7) and (9)
-print without their factor. The predictions, `AUXILIARY`, and their term are not in the paper.
+Equation (6) is the sum. Its gradients are equations (7) to (10), and the update of H is equation (12). The predictions,
+`AUXILIARY`, and their term are not in the paper.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from silohash.types import MethodCard, Modality, Outputs, PairBatch, Side, Step,
 
 CARD = MethodCard(
     key="dlffh",
-    title="Deep Label Feature Fusion Hashing",
+    title="Deep Label Feature Fusion Hashing for Cross-Modal Retrieval",
     authors="Dongxiao Ren, Weihua Xu, Zhonghua Wang, Qinxiu Sun",
     venue="IEEE Access",
     year=2022,
@@ -64,11 +64,14 @@ CARD = MethodCard(
         "An auxiliary head on the features predicts the labels. In training, the label network receives the predictions "
         "for half of the items, and the true labels for the others.",
         "The label losses leave out items without a label.",
-        "All layers of a tower have the width of the model's feature layer. In the paper they are 4,096 wide, and 8,192 in "
-        "the first layer of the text network.",
+        "The feature networks are those of the run, and label networks have the width of their features. In the paper, all "
+        "features are 4,096 wide. The image network is a pretrained CNN-F, and the text network has a layer of 8,192 units "
+        "before its features.",
         "Image and text steps alternate per batch instead of per epoch.",
+        "An epoch is a pass over the items, except in the preset paper, where each batch is drawn from all items.",
         "Stored outputs are computed by the networks at the start of every round.",
         "Losses are means over pairs, bits and labels, except in the preset paper.",
+        "Bits are balanced over each batch instead of over all items, except in the preset paper.",
         "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
         "Similarity is graded by the share of common labels, except in the preset paper.",
     ),
@@ -142,7 +145,7 @@ class FusionNet(HashNet):
     Args:
         spec: The structure of the model.
         bits: Code length K.
-        params: Parameters of the method, which decide which of these parts there are.
+        params: Parameters of the method, which decide which of these parts a tower has.
     """
 
     def __init__(self, spec: ModelSpec, bits: int, params: DLFFHParams) -> None:
@@ -226,6 +229,7 @@ class DLFFH(DCMH):
             "class_balance": False,
             "normalization": "paper",
             "pair_weight": 0.0,
+            "independent_batches": True,
             "anchors": 1_000_000,
         },
     }

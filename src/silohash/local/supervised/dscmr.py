@@ -59,7 +59,8 @@ CARD = MethodCard(
         "for items with several labels.",
         "The likelihood compares deviations from the mean of the batch, and multiplies their cosines by 4, except in the "
         "preset paper.",
-        "Training items are shuffled, and no epoch is chosen on the test items. The authors' code does the opposite.",
+        "Training items are shuffled. The authors' code does not shuffle them.",
+        "No epoch is chosen on the test items. The authors' code keeps the epoch that is best on them.",
     ),
 )
 

@@ -42,9 +42,10 @@ CARD = MethodCard(
     link="https://ieeexplore.ieee.org/document/10149001",
     summary="Pull codes towards the learned proxies of their classes, and push items without a common label apart.",
     supervised=True,
+    sends=("number of items per class",),
     differs_from_paper=(
-        "The towers are those of the run. The paper fine-tunes a pretrained CLIP with a head of one layer, and reports the "
-        "epoch that is best on the test queries.",
+        "The towers are those of the run. The authors fine-tune a pretrained CLIP with a head of one layer, and their code "
+        "reports the epoch that is best on the test queries.",
         "Proxies and towers share the optimizer of the run. The authors train proxies with SGD (learning rate 0.02, "
         "momentum 0.9, weight decay 5e-4) and towers with an Adam for BERT.",
         "The margin follows from Griesmer's bound on linear codes. The authors read it from a table of linear codes, "

@@ -58,8 +58,9 @@ CARD = MethodCard(
         "The losses and weights are those of the authors' public code.",
         "Layers with averages over windows are normalized per item. The authors' code uses statistics of batches, which "
         "silos with different classes cannot average.",
+        "The image network is that of the run. The authors' code has an AlexNet.",
         "Steps of the three networks alternate per batch instead of per epoch.",
-        "Stored outputs are computed by the networks at the start of every round.",
+        "Stored outputs are computed by the networks at the start of every round. In the authors' code they start as noise.",
         "Items without labels are similar to none. Stored items without a modality are not compared in that modality.",
         "Vectors of words and labels are not averaged over windows, except in the preset paper.",
         "Similar items attract each other at negative cosines too (slope), except in the preset paper.",

@@ -59,12 +59,14 @@ CARD = MethodCard(
     differs_from_paper=(
         "Class codes are updated once per round, from the sums of all silos. In the paper they are updated every epoch.",
         "Silos that share no parameters keep the initial class codes.",
-        "Class codes start far apart. In the paper they start as random bits.",
+        "Class codes start far apart.",
         "A bit of a class code for which both values are equally good keeps its value.",
         "Image and text steps alternate per batch instead of per epoch.",
         "Losses are means over items, and inner products are divided by the code length, except in the preset paper.",
-        "Items without labels train the quantization loss only. The paper has none.",
+        "Items without labels train the quantization loss only. The data of the paper have no such items.",
         "Without a coarser level of labels, the terms of that level are left out.",
+        "The weights of the preset paper are those of the authors' code. Because of a mistake, that code sweeps over the "
+        "bits of the class codes only once (the preset authors_code).",
     ),
 )
 
@@ -328,7 +330,7 @@ class SHDCH:
         store_batch(modality, outputs, batch, state)
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Renew the target codes B."""
+        """Update the target codes B."""
         state.buffers["code"] = joint_codes(state)
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:

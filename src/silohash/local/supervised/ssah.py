@@ -63,11 +63,16 @@ CARD = MethodCard(
     keeps=("outputs of the networks for all of its items, within a round",),
     differs_from_paper=(
         "The gradient of the adversarial loss reaches the image and text networks. In the authors' code it does not.",
-        "Steps of all networks alternate per batch. In the paper each network is trained for several epochs in turn.",
+        "Steps of all networks alternate per batch. In the authors' code, one network after the other makes several passes "
+        "over the items.",
         "The label network takes four steps per batch, except in the preset paper.",
         "With the squared error, the output of a discriminator is between 0 and 1, so that its error is bounded.",
         "The discriminators have hidden layers of 512 and 256 units, as in the authors' code.",
         "Layers start as torch initializes them, and the factors of the text scales start at 1.",
+        "The windows of words are those of the authors' code. That code also normalizes the features of texts before the "
+        "code and label layers.",
+        "The weights of the preset paper (1 for the two likelihoods, 1e-4 for the quantization and label losses) are taken "
+        "from memory. The authors' code has 1 for all of them.",
         "Losses are means over pairs, bits and labels, except in the preset paper.",
         "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
         "Similarity is graded by the share of common labels, except in the preset paper.",
@@ -134,7 +139,7 @@ def judge_loss(of_labels: Tensor, of_others: Tensor, kind: Literal["squared", "c
         of_others: ``(B,)`` logits for features of images or texts.
         kind: ``cross_entropy`` or ``squared``.
 
-    Source: Li et al., equation (5).
+    Source: Li et al., the adversarial loss.
     """
     if kind == "squared":
         return 0.5 * ((torch.sigmoid(of_labels) - 1.0).square() + torch.sigmoid(of_others).square())
@@ -150,7 +155,7 @@ def deception_loss(of_others: Tensor, kind: Literal["squared", "cross_entropy"])
         of_others: ``(B,)`` logits for features of images or texts.
         kind: ``cross_entropy`` or ``squared``.
 
-    Source: Li et al., equation (6).
+    Source: Li et al., the objective of the networks, which subtracts the adversarial loss.
     """
     return -torch.sigmoid(of_others).square() if kind == "squared" else F.softplus(-of_others)
 
@@ -158,7 +163,7 @@ def deception_loss(of_others: Tensor, kind: Literal["squared", "cross_entropy"])
 def label_error(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the squared errors of predicted labels, ``(B, C)``.
 
-    Source: Li et al., equation (2), fourth term.
+    Source: Li et al., the objective, fourth term.
     """
     return (torch.sigmoid(logits) - labels).square()
 
@@ -237,9 +242,9 @@ class SSAHNet(HashNet):
         """Return the outputs of the label network, and the judgments of features without gradients of the features."""
         feature, code, predicted = self.get_submodule(LABELS)(labels)
         extra = {"label_feature": feature, "label_code": code, "label_labels": predicted}
-        for modality, own in features.items():
+        for modality, values in features.items():
             judge = self.get_submodule(f"{JUDGES}.{modality}")
-            extra[f"{modality}_judged"] = judge(own.detach())
+            extra[f"{modality}_judged"] = judge(values.detach())
             extra[f"{modality}_judged_labels"] = judge(feature.detach())
         return extra
 
@@ -298,7 +303,7 @@ class SSAH:
         self.end_epoch(model, data, state)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
-        """Return the terms of the network that the step trains. Source: Li et al., equations (2) to (6)."""
+        """Return the terms of the network that the step trains. Source: Li et al., the objectives."""
         if step.name == JUDGES:
             return self._judgment(outputs, batch)
         if not step.modalities:

@@ -10,7 +10,7 @@ a           ``margin``                  margin
 d           `pairwise_distances`        distance between relaxed codes
 ==========  ==========================  =============================================
 
-Equations (2) and (3) of FedHAP are `triplet_loss`.
+Equation (2) of FedHAP is `triplet_loss`. The quantization loss is its equation (7).
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ CARD = MethodCard(
     supervised=True,
     differs_from_paper=(
         "The network is that of the run, and distances are cosine distances, as in FedHAP.",
-        "The loss is the mean over all triplets of a batch that violate the margin. The papers state no selection.",
+        "The loss is the mean over all triplets of a batch that violate the margin. FedHAP states no selection.",
+        "Codes are relaxed by a tanh, and the quantization loss is a mean over items and bits. In FedHAP it is a sum.",
         "With two modalities, the loss is averaged over pairs of modalities.",
-        "The papers do not state the margin. The default of 0.5 is our choice.",
+        "FedHAP does not state the margin. The default of 0.5 is our choice.",
     ),
 )
 
@@ -84,7 +85,7 @@ def triplet_loss(distances: Tensor, positive: Tensor, negative: Tensor, margin: 
         negative: ``(B, N)`` bool, the others that should be far.
         margin: How much closer the positive must be.
 
-    Source: FedHAP, equations (2) and (3).
+    Source: FedHAP, equation (2), and equation (3) with prototypes as the others.
     """
     gaps = F.relu(distances.unsqueeze(2) - distances.unsqueeze(1) + margin)
     gaps = gaps * (positive.unsqueeze(2) & negative.unsqueeze(1))
@@ -115,7 +116,7 @@ class Triplet:
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the triplet loss, averaged over pairs of modalities, and the quantization loss.
 
-        Source: FedHAP, equations (2) and (3).
+        Source: FedHAP, equations (2) and (7).
         """
         held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
         if not held:

@@ -152,7 +152,7 @@ def test_defaults_and_presets() -> None:
     assert CSQ.presets == {
         "recommended": {},
         "paper": {"quantization_weight": 0.05, "quantization": "log-cosh"},
-        "authors_code": {"quantization_weight": 1e-4},
+        "authors_code": {"quantization_weight": 0.05},
     }
     assert CSQParams.without_effect == {"quantization": {"quantization_weight": (0.0,)}}
     assert (CARD.key, CARD.year, CARD.supervised, CSQ.needs_labels) == ("csq", 2020, True, True)

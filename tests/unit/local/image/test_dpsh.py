@@ -23,7 +23,7 @@ def paper(**more: object) -> DPSH:
 
 
 def paper_loss(state: SiloState, codes: torch.Tensor, rows: torch.Tensor, eta: float) -> float:
-    """Return equation (5) for a batch, with loops, divided by N and B."""
+    """Return the objective for a batch, with loops, divided by N and B."""
     stored, known = state.buffers["image"], state.buffers["labels"]
     loss = 0.0
     for place, i in enumerate(rows.tolist()):
@@ -38,7 +38,7 @@ def paper_loss(state: SiloState, codes: torch.Tensor, rows: torch.Tensor, eta: f
 
 
 @pytest.mark.parametrize("eta", [10.0, 0.3])
-def test_paper_preset_is_equation_5_divided_by_items_and_batch(eta: float) -> None:
+def test_paper_preset_is_the_objective_divided_by_items_and_batch(eta: float) -> None:
     method, data = paper(quantization_weight=eta), silo_data(12)
     _, state = ready(method, data)
     double(state)

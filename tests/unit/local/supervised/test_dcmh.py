@@ -52,7 +52,7 @@ def ready(method: DCMH, data, bits: int = 8) -> tuple[torch.nn.Module, SiloState
 
 
 def paper_loss(state: SiloState, codes: torch.Tensor, rows: torch.Tensor, gamma: float, eta: float) -> float:
-    """Return equation (1) for a batch of the image network, with loops, divided by N and B."""
+    """Return equation (2) for a batch of the image network, with loops, divided by N and B."""
     count, bits = state.buffers["image"].shape
     known = state.buffers["labels"]
     total = 0.0
@@ -77,7 +77,7 @@ def test_pair_term_is_there_only_if_asked_for(weight: float, there: bool) -> Non
 
 
 @pytest.mark.parametrize(("gamma", "eta"), [(1.0, 1.0), (0.3, 0.7)])
-def test_paper_preset_is_equation_1_divided_by_items_and_batch(gamma: float, eta: float) -> None:
+def test_paper_preset_is_equation_2_divided_by_items_and_batch(gamma: float, eta: float) -> None:
     method = paper(quantization_weight=gamma, balance_weight=eta)
     data = silo_data(12)
     _, state = ready(method, data)

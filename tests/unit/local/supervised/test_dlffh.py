@@ -12,7 +12,7 @@ import torch
 from silohash import seeds
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod
-from silohash.local.base import SiloState, label_sides, outputs_of
+from silohash.local.base import EpochRules, SiloState, epoch_rules, label_sides, outputs_of
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.local.supervised.dlffh import CARD, DLFFH, DLFFHParams, label_error
 from silohash.models.parameters import params_of
@@ -55,7 +55,7 @@ def test_label_error_is_the_squared_difference() -> None:
 
 
 def test_gradients_of_the_paper_preset_are_the_analytic_ones() -> None:
-    """Equations (7) and (8) for all items in one batch, with the factor of the balance term: 2 eta U'1."""
+    """Equations (7) and (8) for all items in one batch."""
     gamma, eta = 0.6, 0.2
     made, data = paper(label_weight=gamma, quantization_weight=eta, balance_weight=eta), silo_data(15)
     _, state = ready(made, data)
@@ -264,10 +264,18 @@ def test_presets_and_card() -> None:
     assert DLFFHParams(**DLFFH.presets["recommended"]) == params
     assert DLFFH.presets["paper"] == {
         "labels": "oracle-labels", "label_weight": 1.0, "quantization_weight": 0.1, "balance_weight": 0.1,
-        "similarity": "any", "class_balance": False, "normalization": "paper", "pair_weight": 0.0, "anchors": 1_000_000,
+        "similarity": "any", "class_balance": False, "normalization": "paper", "pair_weight": 0.0,
+        "independent_batches": True, "anchors": 1_000_000,
     }  # fmt: skip
     assert (CARD.year, CARD.supervised, CARD.needs_label_at_query) == (2022, True, False)
     assert "oracle" in CARD.differs_from_paper[0]
+    assert CARD.title == "Deep Label Feature Fusion Hashing for Cross-Modal Retrieval"
+
+
+def test_batches_of_the_paper_preset_are_drawn_from_all_items() -> None:
+    """Algorithm 1 selects the items of each batch at random."""
+    assert epoch_rules(paper()) == EpochRules(independent_batches=True)
+    assert epoch_rules(method()) == EpochRules()
 
 
 @pytest.mark.parametrize(
