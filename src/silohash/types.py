@@ -21,7 +21,7 @@ Modality: TypeAlias = Literal["image", "text"]
 Target: TypeAlias = Literal["item", "image", "text"]
 """What a search finds: pictures, texts, or items by the nearer of their two codes."""
 
-Task: TypeAlias = Literal["i2t", "t2i", "i2i", "t2t", "i2item", "t2item"]
+Task: TypeAlias = Literal["i2t", "t2i", "i2i", "t2t", "i2item", "t2item", "i2unified", "t2unified"]
 Evaluation: TypeAlias = Literal["GG", "GL", "PL", "PG", "XS"]
 
 Side: TypeAlias = Literal["query", "database"]
@@ -30,7 +30,7 @@ Side: TypeAlias = Literal["query", "database"]
 MODALITIES: tuple[Modality, Modality] = ("image", "text")
 SIDES: tuple[Side, Side] = ("query", "database")
 TARGETS: tuple[Target, ...] = ("item", "image", "text")
-TASKS: tuple[Task, ...] = ("i2t", "t2i", "i2i", "t2t", "i2item", "t2item")
+TASKS: tuple[Task, ...] = ("i2t", "t2i", "i2i", "t2t", "i2item", "t2item", "i2unified", "t2unified")
 EVALUATIONS: tuple[Evaluation, ...] = ("GG", "GL", "PL", "PG", "XS")
 
 WITH_LABELS = " and the true labels"
@@ -79,14 +79,19 @@ def query_modality(task: Task) -> Modality:
 
 
 def database_target(task: Task) -> Target:
-    """Return what a task finds, for example ``text`` for ``i2t`` and ``item`` for ``i2item``."""
-    targets: dict[str, Target] = {"i": "image", "t": "text", "item": "item"}
+    """Return what a task finds, for example ``text`` for ``i2t`` and ``item`` for ``i2item`` and ``i2unified``."""
+    targets: dict[str, Target] = {"i": "image", "t": "text", "item": "item", "unified": "item"}
     return targets[task.partition("2")[2]]
 
 
 def database_modalities(task: Task) -> tuple[Modality, ...]:
     """Return the modalities whose codes a task searches, for example ``("text",)`` for ``i2t``."""
     return sides_of(database_target(task))
+
+
+def is_unified(task: Task) -> bool:
+    """Return whether an item has one code in the database, computed from its picture and its text together."""
+    return task.endswith("2unified")
 
 
 def is_across(task: Task) -> bool:
@@ -233,8 +238,8 @@ class ResultRow:
         population: Number of items that the archive's protocol uses; 0 if the file was written without this column.
         no_hits: How queries without relevant items count: ``zero`` or ``skip``; empty if this was not recorded.
         query_in_database: Whether a query's item is part of the database that is searched.
-        database_code: What an item's code is computed from: ``one view``, the modality that is searched, or ``the nearer of
-            both views``. Ends in `WITH_LABELS` or `ORACLE` if the true labels of items were used.
+        database_code: What an item's code is computed from: ``one view``, the modality that is searched, ``the nearer of
+            both views``, or ``both views``. Ends in `WITH_LABELS` or `ORACLE` if the true labels of items were used.
         round_by: How the round was chosen: by ``validation`` on held-out training items, or the ``last`` round.
     """
 

@@ -22,6 +22,7 @@ from silohash.types import (
     database_modalities,
     database_target,
     is_across,
+    is_unified,
     query_modality,
 )
 from tests.reports import row
@@ -44,12 +45,15 @@ def batch(has_image: list[bool], has_text: list[bool], **inputs: torch.Tensor | 
         ("t2t", "text", "text"),
         ("i2item", "image", "item"),
         ("t2item", "text", "item"),
+        ("i2unified", "image", "item"),
+        ("t2unified", "text", "item"),
     ],
 )
 def test_modalities_of_a_task(task, query, database) -> None:
     assert (query_modality(task), database_target(task)) == (query, database)
     assert database_modalities(task) == (MODALITIES if database == "item" else (database,))
     assert is_across(task) == (task in ("i2t", "t2i"))
+    assert is_unified(task) == (task in ("i2unified", "t2unified"))
     assert task in TASKS
 
 

@@ -290,7 +290,7 @@ class TrainedRun:
         Args:
             measures: names of measures, such as ``mAP@all``; None for those of the config.
             evaluations: whose model encodes whose items, such as "GG" or "XS"; None for those of the config.
-            tasks: "i2t", "t2i", "i2i", "t2t", "i2item" or "t2item"; None for those of the config.
+            tasks: such as "i2t" or "t2item" (`silohash.types.TASKS`); None for those of the config.
 
         Returns:
             One row per evaluation, task and measure.

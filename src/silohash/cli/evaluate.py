@@ -10,7 +10,7 @@ import typer
 
 from silohash.cli.console import print_json, print_result, print_table, spinner
 from silohash.cli.help import TRAIN, add_command
-from silohash.types import UserError
+from silohash.types import TASKS, UserError
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +35,7 @@ def evaluate(
     task: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TASK", help="i2t, t2i, i2i, t2t, i2item or t2item, in place of the config's. Can be repeated."
+            metavar="TASK", help=f"{', '.join(TASKS[:-1])} or {TASKS[-1]}, in place of the config's. Can be repeated."
         ),
     ] = None,
     ignore_label: Annotated[

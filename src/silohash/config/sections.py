@@ -235,7 +235,8 @@ class EvaluateConfig(Section):
     """Evaluations: GG and GL use the global model, PL and PG the silos' personal models, XS searches across silos."""
     tasks: tuple[Task, ...] = ("i2t", "t2i")
     """Retrieval tasks: i2t, t2i, i2i, t2t, from the modality of the query to the modality of the database. i2item and
-    t2item find items by the nearer of their picture code and their text code, as a search does."""
+    t2item find items by the nearer of their picture code and their text code, as a search does. i2unified and t2unified
+    find items by one code, the signs of the sum of the outputs for their picture and for their text."""
     ignore_labels: tuple[str, ...] = ()
     """Labels that do not make two items relevant to each other. Items without any other label are left out."""
     validation: float = Field(default=0.1, ge=0, lt=1)
@@ -246,7 +247,7 @@ class EvaluateConfig(Section):
     precedence."""
     own_item: Literal["exclude", "count"] = "exclude"
     """If the protocol's database contains the queries: `exclude` removes a query's own item from its
-    rankings in i2i, t2t, i2item and t2item, `count` keeps it."""
+    rankings in all tasks but i2t and t2i, `count` keeps it."""
 
     @field_validator("evaluations", "tasks", mode="before")
     @classmethod

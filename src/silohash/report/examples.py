@@ -43,6 +43,7 @@ from silohash.types import (
     database_modalities,
     database_target,
     is_across,
+    is_unified,
     query_modality,
 )
 
@@ -86,7 +87,7 @@ def draw_examples(evaluator: Evaluator) -> Examples:
 def _tasks(evaluator: Evaluator) -> list[Task]:
     """Return at most `MOST_TASKS` of the measured tasks: searches for items, or else searches across modalities."""
     tasks = measurable_tasks(evaluator.settings.tasks, evaluator.modalities)
-    items = [task for task in tasks if database_target(task) == "item"]
+    items = [task for task in tasks if database_target(task) == "item" and not is_unified(task)]
     across = [task for task in tasks if is_across(task)]
     return sorted(items or across or tasks, reverse=True)[:MOST_TASKS]
 
@@ -97,7 +98,7 @@ def _search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
     place = {str(archive.ids[item]): int(item) for item in evaluator.database}
     hits = merged_hits(evaluator, row, task)
     ranks = hits.ranks or (None,) * len(hits)
-    owner = evaluator.owner[query_modality(task)][row]
+    owner = evaluator.holdings.owner[query_modality(task)][row]
     numbers = {silo.name: number for number, silo in enumerate(run.partition.silos)}
     return ExampleSearch(
         task=task,
@@ -126,7 +127,7 @@ def merged_hits(evaluator: Evaluator, row: int, task: Task, k: int = HITS_PER_SE
     parts = []
     for number, rows in _searched(evaluator, row, task):
         name = run.partition.silos[number].name
-        distances = distances_to(codes[name], evaluator.silo_codes(number, task, rows), evaluator.bits)
+        distances = distances_to(codes[name], evaluator.database_codes.of_silo(task, number, rows), evaluator.bits)
         parts.append(nearest(distances, [str(item) for item in run.archive.ids[rows]], name, k, key))
     return merge(parts, k=k, key=key, by_rank=by_rank)
 
@@ -134,7 +135,7 @@ def merged_hits(evaluator: Evaluator, row: int, task: Task, k: int = HITS_PER_SE
 def _searched(evaluator: Evaluator, row: int, task: Task) -> Iterator[tuple[int, Rows]]:
     """Yield the position and the database rows of every silo that holds a searched modality."""
     for number in range(len(evaluator.run.partition.silos)):
-        rows = np.intersect1d(evaluator.items_of(number, task), evaluator.database)
+        rows = np.intersect1d(evaluator.holdings.items_of(number, database_modalities(task)), evaluator.database)
         if not evaluator.ranks_own_item(task):
             rows = rows[rows != row]
         if len(rows):
@@ -190,7 +191,7 @@ def _one_line(text: str) -> str:
 
 def _pictured(evaluator: Evaluator, number: int, row: int, task: Task) -> bool:
     """Return whether a result of a silo is shown with its picture: a task that searches pictures can find it by that."""
-    return "image" in database_modalities(task) and row in evaluator.rows_of(number, "image")
+    return "image" in database_modalities(task) and row in evaluator.holdings.rows_of(number, "image")
 
 
 def _item(archive: Archive, row: int, silo: str, *, pictured: bool) -> ExampleItem:

@@ -29,6 +29,8 @@ TASK_WORDS: Mapping[str, str] = {
     "t2t": "A text finds texts",
     "i2item": "A picture finds items",
     "t2item": "A text finds items",
+    "i2unified": "A picture finds items by one code of both views",
+    "t2unified": "A text finds items by one code of both views",
 }
 
 

@@ -16,11 +16,13 @@ model, XS equals GG and measures a search across silos. With personal models, XS
 understands the codes of the others. (An actual search encodes the query with each silo's own model and merges by rank.)
 In XS an item that several silos hold is included once, with the code of the first of these silos.
 
-The tasks i2item and t2item search for items by the nearer of their picture code and their text code.
+The tasks i2item and t2item search for items by the nearer of their picture code and their text code. The tasks i2unified and
+t2unified search for items by one code, which is computed from both modalities. That of an item whose modalities are divided
+among silos is computed from those that one silo holds, the first silo that holds the most.
 
 Some protocols include the queries in the database, so that a query can retrieve its own item. Between modalities
 (i2t, t2i) the own item stays in the ranking, as the protocol specifies. Within one modality (i2i, t2t), and among
-items (i2item, t2item), it would always have distance 0, so it is removed unless ``own_item = "count"``. The column
+items, it would be found by its own modality, so it is removed unless ``own_item = "count"``. The column
 ``query_in_database`` of a result states whether the own item was ranked.
 """
 
@@ -44,11 +46,10 @@ from silohash.evaluate.relevance import Relevance
 from silohash.evaluate.significance import bootstrap_interval
 from silohash.files import digest_json
 from silohash.index.codes import Words
-from silohash.runtime.codes import RunCodes
+from silohash.runtime.codes import DatabaseCodes, RunCodes
 from silohash.runtime.measurable import counted_items, ignored_labels, labels_of, measurable_tasks
 from silohash.runtime.run import Run
 from silohash.types import (
-    MODALITIES,
     ORACLE,
     WITH_LABELS,
     Evaluation,
@@ -59,6 +60,7 @@ from silohash.types import (
     Task,
     database_modalities,
     is_across,
+    is_unified,
     query_modality,
 )
 
@@ -68,9 +70,9 @@ SAME_QUERIES: tuple[Evaluation, ...] = ("GG", "PG", "XS")
 OF_GLOBAL_MODEL: tuple[Evaluation, ...] = ("GG", "GL", "XS")
 OF_PERSONAL_MODELS: tuple[Evaluation, ...] = ("PL", "PG", "XS")
 
-ONE_VIEW, NEARER_VIEW = "one view", "the nearer of both views"
-"""Items are encoded from the searched modality alone, because a code of both modalities would contain the query's modality.
-Searches for items have both codes and take the nearer one."""
+ONE_VIEW, NEARER_VIEW, BOTH_VIEWS = "one view", "the nearer of both views", "both views"
+"""Across modalities, items are encoded from the searched modality alone, because a code of both modalities would contain the
+query's modality. Searches for items have both codes and take the nearer one, or have one code of both modalities."""
 
 LABELS_USED: Mapping[tuple[Side, ...], str] = {(): "", ("database",): WITH_LABELS, ("query", "database"): ORACLE}
 """What the column ``database_code`` adds for each set of sides whose items are encoded with their true labels."""
@@ -151,11 +153,8 @@ class Evaluator:
         self.ignore = ignored_labels(archive, settings)
         self.queries, self.database = counted_items(archive, self.labels, self.ignore)
         self._codes = RunCodes(run, np.union1d(self.queries, self.database))
-        # The first silo that holds a row's modality; -1 if no silo holds it.
-        self.owner = {modality: np.full(len(archive), -1) for modality in MODALITIES}
-        for number in reversed(range(len(run.partition.silos))):
-            for modality in MODALITIES:
-                self.owner[modality][self.rows_of(number, modality)] = number
+        self.database_codes = DatabaseCodes(run, self._codes)
+        self.holdings = self.database_codes.holdings
 
     def figures(self) -> Figures:
         """Return every configured figure for which the method has a model."""
@@ -199,22 +198,16 @@ class Evaluator:
         """The silos that deploy a personal model."""
         return [name for name in self.run.model.names if name != GLOBAL]
 
-    def rows_of(self, number: int, modality: Modality) -> Rows:
-        """Return the archive rows of a silo's items that have the modality."""
-        silo = self.run.partition.silos[number]
-        held = silo.has_image if modality == "image" else silo.has_text
-        return silo.rows[self.run.archive.has(modality)[silo.rows] & held]
-
     def held_queries(self, modality: Modality) -> Rows:
         """Return the archive rows of the queries for which some silo holds the modality."""
-        return np.asarray(self.queries[self.owner[modality][self.queries] >= 0])
+        return np.asarray(self.queries[self.holdings.owner[modality][self.queries] >= 0])
 
     def parts(self, evaluation: Evaluation, task: Task) -> Iterator[Part]:
         """Yield the parts of an evaluation. There are none if the method does not have the model that it requires."""
         if evaluation not in (OF_PERSONAL_MODELS if self.personal else OF_GLOBAL_MODEL):
             return
         queries = self.held_queries(query_modality(task))
-        database = self.database[np.any(self._held(task, self.database), axis=0)]
+        database = self.database[np.any(self.database_codes.held(task, self.database), axis=0)]
         if evaluation in SAME_QUERIES:
             yield from self._parts_per_model(evaluation, queries, database, task)
         else:
@@ -222,40 +215,20 @@ class Evaluator:
 
     def _parts_per_model(self, evaluation: Evaluation, queries: Rows, database: Rows, task: Task) -> Iterator[Part]:
         """Yield one part per model, with the queries and items of all silos."""
-        modalities, held = database_modalities(task), self._held(task, database)
-        stored = [self._stored(modality, database) for modality in modalities] if evaluation == "XS" else []
+        stored = self.database_codes.stored(task, database) if evaluation == "XS" else None
         for name in self.personal or [GLOBAL]:
-            words = stored or [self.words(name, modality, database) for modality in modalities]
-            yield self._part(name, queries, _joined(words, held), database, task)
+            codes = self.database_codes.of_model(task, name, database) if stored is None else stored
+            yield self._part(name, queries, codes, database, task)
 
     def _parts_per_silo(self, queries: Rows, database: Rows, task: Task) -> Iterator[Part]:
         """Yield one part per silo that has both queries and items, with only its own."""
         for number, silo in enumerate(self.run.partition.silos):
-            silo_queries = np.intersect1d(queries, self.rows_of(number, query_modality(task)))
-            silo_items = np.intersect1d(database, self.items_of(number, task))
+            silo_queries = np.intersect1d(queries, self.holdings.rows_of(number, query_modality(task)))
+            silo_items = np.intersect1d(database, self.holdings.items_of(number, database_modalities(task)))
             if len(silo_queries) and len(silo_items):
                 name = self.run.model.deployed_by(silo.name)
-                yield self._part(name, silo_queries, self.silo_codes(number, task, silo_items), silo_items, task)
-
-    def items_of(self, number: int, task: Task) -> Rows:
-        """Return the archive rows of a silo's items that have a modality which the task searches."""
-        return np.unique(np.concatenate([self.rows_of(number, modality) for modality in database_modalities(task)]))
-
-    def silo_codes(self, number: int, task: Task, rows: Rows) -> Words | ItemCodes:
-        """Return the codes that a search finds items of a silo by, with the model that the silo deploys.
-
-        Args:
-            number: position of the silo in the partition.
-            task: the task, which says what modalities are searched.
-            rows: archive rows among `items_of` the silo.
-        """
-        name, modalities = self.run.model.deployed_by(self.run.partition.silos[number].name), database_modalities(task)
-        held = [np.isin(rows, self.rows_of(number, modality)) for modality in modalities]
-        return _joined([self.words(name, modality, rows) for modality in modalities], held)
-
-    def _held(self, task: Task, rows: Rows) -> list[npt.NDArray[np.bool_]]:
-        """Return for each modality that the task searches, whether some silo holds it of archive rows, ``(n,)``."""
-        return [self.owner[modality][rows] >= 0 for modality in database_modalities(task)]
+                codes = self.database_codes.of_silo(task, number, silo_items)
+                yield self._part(name, silo_queries, codes, silo_items, task)
 
     def ranks_own_item(self, task: Task) -> bool:
         """Return whether the ranking of a query includes its own item."""
@@ -269,15 +242,6 @@ class Evaluator:
             own = position[queries]
         relevance = Relevance(self.labels[queries], self.labels[database], self.ignore, own)
         return Part(self.words(name, query_modality(task), queries, "query"), codes, relevance)
-
-    def _stored(self, modality: Modality, rows: Rows) -> Words:
-        """Return the codes in the silos' indexes: each item is encoded by the model that its silo deploys."""
-        names = [self.run.model.deployed_by(silo.name) for silo in self.run.partition.silos]
-        words = self.words(names[0], modality, rows).copy()
-        for number, name in enumerate(names):
-            own = self.owner[modality][rows] == number
-            words[own] = self.words(name, modality, rows[own])
-        return words
 
     def words(self, name: str, modality: Modality, rows: Rows, side: Side = "database") -> Words:
         """Return one model's codes of archive rows, ``(n, W)``, for items on a side of the search."""
@@ -330,7 +294,8 @@ class Evaluator:
 
     def _database_code(self, task: Task) -> str:
         """Return what the codes of a task's items were computed from, and whether true labels were used."""
-        views = ONE_VIEW if len(database_modalities(task)) == 1 else NEARER_VIEW
+        several = BOTH_VIEWS if is_unified(task) else NEARER_VIEW
+        views = ONE_VIEW if len(database_modalities(task)) == 1 else several
         return views + LABELS_USED[self._codes.label_sides]
 
 
@@ -338,11 +303,6 @@ def measure_of(text: str, settings: EvaluateConfig) -> Measure:
     """Return the measure that a text names, with ``no_hits`` of the settings unless the text sets ``empty``."""
     measure = Measure.parse(text)
     return measure if "empty=" in text.replace(" ", "") else replace(measure, empty=settings.no_hits)
-
-
-def _joined(words: Sequence[Words], held: Sequence[npt.NDArray[np.bool_]]) -> Words | ItemCodes:
-    """Return the codes of one modality as they are, and those of several as the codes of items."""
-    return words[0] if len(words) == 1 else ItemCodes(tuple(words), tuple(held))
 
 
 def _arguments(part: Part) -> tuple[Words, Words | ItemCodes, Relevance]:

@@ -109,6 +109,16 @@ def test_searches_for_items_are_shown_in_place_of_others(archive: Path, tmp_path
     assert [search.task for search in draw_examples(evaluator(run)).searches] == ["t2item"] * 3 + ["i2item"] * 3
 
 
+def test_searches_by_unified_codes_are_shown_if_there_are_no_others(archive: Path, tmp_path: Path) -> None:
+    run = runs.train(archive, tmp_path / "run", federated={"rounds": 1}, evaluate={"tasks": ["t2unified", "t2i"]})
+    searched = Evaluator(run, run.config.evaluate)
+    assert {search.task for search in draw_examples(searched).searches} == {"t2i"}
+    only = Evaluator(run, run.config.evaluate.model_copy(update={"tasks": ("t2unified",)}))
+    found = draw_examples(only).searches
+    assert [search.task for search in found] == ["t2unified"] * 3
+    assert all(len(search.hits) == 5 for search in found)
+
+
 def test_nearest_items_are_ordered_by_distance_then_keyed_hash() -> None:
     outputs = np.ones((6, 16))
     for item, wrong in enumerate((2, 0, 1, 1, 1, 3)):

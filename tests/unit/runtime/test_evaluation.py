@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from silohash.evaluate.measures import Measure, PerQuery
+from silohash.features.vectors import vectors
 from silohash.index.codes import unpack
 from silohash.partitions.base import SiloRows
 from silohash.runtime import evaluation
@@ -138,6 +139,53 @@ def test_an_item_of_one_modality_is_ranked_by_its_code(shared: Run) -> None:
     (local,) = evaluate_run(run, evaluations=["GL"], tasks=["i2item"], measures=["mAP@all"]).rows
     assert local.queries == len(queries)
     assert local.database_code == "the nearer of both views"
+
+
+def summed(run: Run, name: str, rows) -> np.ndarray:
+    """The signs of the sum of both towers' outputs."""
+    encoder = run.model.encoder(name)
+    outputs = [encoder.outputs(vectors(run.archive, encoder.featurisers[m], rows), m) for m in ("image", "text")]
+    return np.where(outputs[0] + outputs[1] >= 0, 1, -1)
+
+
+@pytest.mark.parametrize("task", ["i2unified", "t2unified"])
+def test_items_are_ranked_by_one_code_of_both_views(shared: Run, alone: Run, task) -> None:
+    queries, items = shared.archive.split("query"), shared.archive.split("database")
+    asking = signs(shared, "global", query_modality(task), queries)
+    found = value(shared, "GG", task)
+    expected = mean_precision(shared, queries, items, asking, summed(shared, "global", items))
+    assert found == pytest.approx(expected, abs=1e-9)
+    assert value(shared, "XS", task) == found
+    scores, stored = [], np.zeros((len(alone.archive), BITS), int)
+    for silo in alone.partition.silos:
+        own_queries, own = silo.split(alone.archive, "query"), silo.split(alone.archive, "database")
+        stored[own] = summed(alone, silo.name, own)
+        codes = signs(alone, silo.name, query_modality(task), own_queries)
+        scores.append(mean_precision(alone, own_queries, own, codes, stored[own]))
+    assert value(alone, "PL", task) == pytest.approx(np.mean(scores), abs=1e-9)
+    scores = [
+        mean_precision(alone, queries, items, signs(alone, silo.name, query_modality(task), queries), stored[items])
+        for silo in alone.partition.silos
+    ]
+    assert value(alone, "XS", task) == pytest.approx(np.mean(scores), abs=1e-9)
+
+
+def test_a_unified_code_holds_what_one_silo_holds(shared: Run) -> None:
+    first, second, *rest = shared.partition.silos
+    pictures = SiloRows(first.name, first.rows, has_text=False)
+    texts = SiloRows(second.name, np.union1d(first.rows, second.rows), has_image=False)
+    run = Run(shared.folder)
+    run.__dict__.update(partition=replace(shared.partition, silos=(pictures, texts, *rest)), archive=shared.archive)
+    queries, items = shared.archive.split("query"), shared.archive.split("database")
+    codes = summed(shared, "global", items)
+    for silo, modality in ((first, "image"), (second, "text")):
+        own = np.isin(items, silo.rows)
+        codes[own] = signs(shared, "global", modality, items)[own]
+    queries = queries[~np.isin(queries, second.rows)]  # no silo has their pictures
+    expected = mean_precision(shared, queries, items, signs(shared, "global", "image", queries), codes)
+    (row,) = evaluate_run(run, evaluations=["GG"], tasks=["i2unified"], measures=["mAP@all"]).rows
+    assert row.value == pytest.approx(expected, abs=1e-9)
+    assert row.database_code == "both views"
 
 
 def test_measures_with_the_order_of_the_database_rank_items(shared: Run) -> None:

@@ -65,8 +65,9 @@ CARD = MethodCard(
         "Items that lack a modality are factorized with the other one.",
         "Each update is an exact minimum. The authors' code does not divide the ridge by the weights of the terms.",
         "The number of iterations is fixed. The authors' code stops when the objective falls by less than 0.01.",
-        "The database code of an item is the sign of the projection of one view. The signs of the latent vectors of both "
-        "views, which are also in use, are not offered.",
+        "The code of both views of an item (the tasks i2unified and t2unified) is the sign of the sum of both projections, "
+        "each divided by its deviation. The signs of the latent vectors of both views, which are also in use, follow the "
+        "view with more variance and find fewer relevant items.",
     ),
 )
 

@@ -52,8 +52,9 @@ CARD = MethodCard(
     differs_from_paper=(
         "The divergence is minimized as in the authors' code, which follows t-SNE. The objective is computed in every tenth "
         "iteration, and the codes with its lowest value are kept.",
-        "The database code of an item is that of one of its views. The paper merges the predictions of both views of a "
-        "database item, which is not offered.",
+        "The tasks i2t and t2i search for codes of one view. The paper merges the predictions of both views of a database "
+        "item. The tasks i2unified and t2unified do that: the product of the probabilities of both views exceeds that of "
+        "their complements if the sum of both outputs is positive.",
         "The anchors are random items. The paper also tries the centers of clusters.",
         "Codes are learned on a sample of the items.",
     ),
