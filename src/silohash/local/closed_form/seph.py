@@ -56,7 +56,7 @@ CARD = MethodCard(
         "item. The tasks i2unified and t2unified do that: the product of the probabilities of both views exceeds that of "
         "their complements if the sum of both outputs is positive.",
         "The anchors are random items. The paper also tries the centers of clusters.",
-        "Codes are learned on a sample of the items.",
+        "Codes are learned on a sample of 2,000 items (5,000 in the preset paper).",
     ),
 )
 

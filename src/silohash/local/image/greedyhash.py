@@ -47,8 +47,8 @@ CARD = MethodCard(
     differs_from_paper=(
         "The network is that of the run.",
         "Texts, which the paper does not have, train a tower of their own with the same classifier.",
-        "An item with several labels has all of them as targets, with equal shares. The paper has one label per item, and "
-        "the preset authors_code takes an item's first label.",
+        "An item with several labels has all of them as targets, with equal shares. In the paper's data, each item has one "
+        "label.",
         "Silos average the classifier's weights of a class by their number of items of it. Silos without the class do not "
         "change them.",
         "The weight of the penalty is that of the authors' code for CIFAR-10. For ImageNet it is 1 there.",
@@ -128,11 +128,7 @@ class GreedyHash:
     """Greedy hashing, for one or two modalities with one classifier."""
 
     Params: ClassVar[type[MethodParams]] = GreedyHashParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "recommended": {},
-        "paper": {},
-        "authors_code": {"targets": "first"},
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
     needs_labels: ClassVar[bool] = True
 
     def __init__(self, params: GreedyHashParams) -> None:

@@ -55,7 +55,8 @@ CARD = MethodCard(
         "are not compared in training, so a search across modalities does not work.",
         "The steepness follows the local epochs of all rounds, so that it is the same in all silos. In the authors' code "
         "beta^2 grows by 0.005 per step, which is about 0.2 per epoch for 10,000 training items in batches of 256.",
-        "Pairs are those of one batch without an item and itself. The authors' code takes pairs across two batches.",
+        "Pairs are those of one batch, without those of an item with itself. The authors' code takes pairs across two "
+        "batches.",
         "Pairs are weighted by the share of similar pairs among the silo's items.",
     ),
 )

@@ -50,12 +50,12 @@ CARD = MethodCard(
     differs_from_paper=(
         "The towers are those of the run. The authors fine-tune a pretrained CLIP, and their code reports the epoch that is "
         "best on the test queries.",
-        "The paper's head applies self-attention, a normalization and a layer with two units per bit to the one vector of "
+        "The authors' head applies self-attention, a normalization and a layer with two units per bit to the one vector of "
         "CLIP. Attention to a single vector is a linear map, which the feature layer of the tower replaces.",
-        "There is no normalization before the hash layer. The paper's image head uses batch statistics, which cannot be "
+        "There is no normalization before the hash layer. Theirs uses batch statistics for images, which cannot be "
         "averaged over silos with different classes.",
-        "The two units of a bit are linear, so that one unit for their difference suffices. In the paper they are rectified "
-        "(the preset paper), so that bits whose two units are off are undecided and do not learn.",
+        "The two units of a bit are linear, so that one unit for their difference suffices. The authors rectify them (the "
+        "preset paper), so that bits whose two units are off are undecided and do not learn.",
         "Dissimilar items should differ in at least 30 % of their bits, and not in 75 %, except in the preset paper.",
         "Distances are divided by the code length, so that the losses do not depend on it, except in the preset paper.",
         "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
@@ -78,8 +78,8 @@ class DCHMTParams(MethodParams):
     class_balance: bool = True
     """Give similar and dissimilar pairs of a batch the same total weight, regardless of how many there are of each."""
     rectified: bool = False
-    """Compute two rectified units per bit, as in the paper, instead of their difference. The model is then twice as wide at
-    the hash layer."""
+    """Compute two rectified units per bit, as the authors do, instead of their difference. The model is then twice as wide
+    at the hash layer."""
     per_bit: bool = True
     """Divide squared distances by their largest value 2K, so that the losses do not depend on the code length K."""
 

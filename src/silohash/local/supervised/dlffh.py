@@ -61,8 +61,8 @@ CARD = MethodCard(
         "and with the preset paper, both are hashed with their true labels (oracle-labels). The relevance of results is "
         "computed from the same labels, so even a query whose picture or text is noise finds the right items. Such figures "
         "do not apply to real searches, and they are marked as oracle figures.",
-        "An auxiliary head on the features predicts the labels. In training, the label network receives the predictions "
-        "for half of the items, and the true labels for the others.",
+        "The labels are predicted by an auxiliary head on the features, except in the preset paper. In training, the label "
+        "network receives the predictions for half of the items, and the true labels for the others.",
         "The label losses leave out items without a label.",
         "The feature networks are those of the run, and label networks have the width of their features. In the paper, all "
         "features are 4,096 wide. The image network is a pretrained CNN-F, and the text network has a layer of 8,192 units "

@@ -57,7 +57,8 @@ CARD = MethodCard(
     ),
     keeps=("outputs of both networks for all of its items, within a round",),
     differs_from_paper=(
-        "Class codes are updated once per round, from the sums of all silos. In the paper they are updated every epoch.",
+        "Class codes are updated once per round, from the sums of all silos. In the authors' code they are updated "
+        "every epoch.",
         "Silos that share no parameters keep the initial class codes.",
         "Class codes start far apart.",
         "A bit of a class code for which both values are equally good keeps its value.",
