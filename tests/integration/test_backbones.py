@@ -21,7 +21,7 @@ from silohash.runtime.run import Run, archive_of
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
 from tests import backbones
-from tests.runs import labels_of, tiny_config, train, write_metadata
+from tests.runs import labels_of, silohash, tiny_config, train, write_metadata
 
 COUNT = 36
 
@@ -123,6 +123,31 @@ def test_a_second_run_encodes_nothing_again(archive, tmp_path, capsys, monkeypat
     shutil.rmtree(tmp_path / "cache" / "onnx")
     with pytest.raises(UserError, match=r"the folder .* does not exist"):
         Run(first.folder).model.encoder().encode("two red parrots", "text")
+
+
+def test_tokens_of_clip_from_training_to_a_search(archive, tmp_path, capsys):
+    clip = {"kind": "huggingface", "model": str(backbones.clip(tmp_path / "clip")), "pooling": "tokens"}
+    settings = {**sections(tmp_path), "features": {"image": clip, "text": {**clip, "length": 8}}, "model": {}}
+    run = train(archive, tmp_path / "run", **{**settings, "local": {"name": "mith", "layers": 1}})
+    assert "ONNX" not in capsys.readouterr().err
+    spec = run.model.trained.spec.towers
+    assert {m: (tower.kind, tower.shape) for m, tower in spec.items()} == {
+        "image": ("tokens", (17, 10)), "text": ("tokens", (9, 10))
+    }  # fmt: skip
+    assert evaluate_run(run).rows
+    assert silohash("index", run.folder).code == 0
+    row = int(run.archive.split("database")[3])
+    text, picture = str(run.archive.text[row]), archive / run.archive.image.names[row]
+    for query, found in (([text], "text"), (["--image", picture], "image")):
+        done = silohash("search", run.folder, *query, "--find", found, "-k", COUNT, "--json")
+        assert done.code == 0, done.err
+        hits = {hit["id"]: hit["distance_bits"] for hit in done.document()["hits"]}
+        assert hits[str(run.archive.ids[row])] == 0
+    encoder = run.model.trained.encoder()
+    for modality in ("image", "text"):
+        rows = np.arange(COUNT)
+        stored, again = (model.codes(run.archive, rows, modality).words for model in (run.model.encoder(), encoder))
+        np.testing.assert_array_equal(stored, again)
 
 
 def test_tokens_need_a_tower_for_them(archive, tmp_path):

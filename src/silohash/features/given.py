@@ -135,9 +135,9 @@ class GivenFeatures:
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums and the settings."""
         about = {"kind": self.kind, "modality": self.modality, "width": self.width}
-        return dict(self.summed or {}), about | self.whitening_state()
+        return dict(self.summed or {}), about | self.settings()
 
-    def whitening_state(self) -> dict[str, bool]:
+    def settings(self) -> dict[str, Any]:
         """Return the setting of whitening for `state`; empty without it, as in runs of earlier versions."""
         return {"whiten": True} if self.whiten else {}
 

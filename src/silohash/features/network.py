@@ -28,6 +28,7 @@ from silohash.features.image import query_picture
 from silohash.features.loading import loader_threads, prefetched, progress
 from silohash.features.onnx_network import OnnxNetwork, cached_network
 from silohash.features.text import query_text, texts_of
+from silohash.features.token_vectors import TokenVectors
 from silohash.features.vector_cache import NetworkVectors, VectorCache
 from silohash.files import digest_bytes, digest_json
 from silohash.optional import require
@@ -176,12 +177,12 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class NetworkFeatures:
-    """Vectors of a pretrained network for pictures or texts, standardized per column.
+    """Vectors of a pretrained network for pictures or texts, standardized per column. Tokens may have vectors of their own.
 
     Attributes:
         source: The source of the network.
         key: The key of the network. Vectors of networks with different keys are not comparable.
-        given: The featurizer that standardizes the vectors.
+        given: What standardizes the vectors.
         batch: Number of items per forward pass.
         device: Name of the device, for example ``auto`` or ``cpu``.
         half: Whether to compute in 16 bits if that is faster, and to store vectors in 16 bits.
@@ -191,7 +192,7 @@ class NetworkFeatures:
 
     source: Source
     key: str
-    given: GivenFeatures
+    given: GivenFeatures | TokenVectors
     batch: int
     device: str
     half: bool
@@ -222,11 +223,13 @@ class NetworkFeatures:
         settings = {n: value for n, value in options.items() if n not in cls.options}
         source = Source(kind, modality, settings)
         network = source.network()
-        given = GivenFeatures(modality, network.width, whiten=is_whitened(modality, options))
+        given = _standardizer(network, whiten=is_whitened(modality, options))
         return cls._over(source, network.key, given, options)
 
     @classmethod
-    def _over(cls, source: Source, key: str, given: GivenFeatures, options: Mapping[str, Any]) -> NetworkFeatures:
+    def _over(
+        cls, source: Source, key: str, given: GivenFeatures | TokenVectors, options: Mapping[str, Any]
+    ) -> NetworkFeatures:
         settings = {name: options[name] for name in ("half", "draft")}
         if given.modality == "image":
             settings["pillow"] = pillow_version
@@ -245,7 +248,7 @@ class NetworkFeatures:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one vector, ``(width,)``."""
+        """The shape of one item: ``(width,)``, or ``(1 + T, D)`` for the vectors of an item and of its tokens."""
         return self.given.shape
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
@@ -257,7 +260,7 @@ class NetworkFeatures:
         return replace(self, given=self.given.fitted(summed))
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Return the standardized vectors of the rows, ``(n, width)`` float32.
+        """Return the standardized vectors of the rows, ``(n, *shape)`` float32.
 
         Raises:
             UserError: If a picture cannot be decoded, if the column is of another kind, or if the network no longer
@@ -266,7 +269,7 @@ class NetworkFeatures:
         return self.given.transform(self.network_vectors(column, rows), np.arange(len(rows)))
 
     def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
-        """Return one picture or text as ``(1, width)`` float32.
+        """Return one picture or text as ``(1, *shape)`` float32.
 
         Raises:
             UserError: If the query is of the other modality, or if the cache does not hold the network and it no longer
@@ -293,13 +296,13 @@ class NetworkFeatures:
             "half": self.half,
             "draft": self.draft,
         }
-        return dict(self.given.summed or {}), about | self.given.whitening_state()
+        return dict(self.given.summed or {}), about | self.given.settings()
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> NetworkFeatures:
         """Return the featurizer with a given state. The network is loaded when something must be encoded."""
         source = Source(about["kind"], about["modality"], about["options"], about["key"])
-        given = GivenFeatures.from_state(arrays, about)
+        given = (TokenVectors if about.get("tokens") else GivenFeatures).from_state(arrays, about)
         options = {**COMMON_OPTIONS, "half": about["half"], "draft": about["draft"]}
         return cls._over(source, about["key"], given, options)
 
@@ -350,6 +353,16 @@ class NetworkFeatures:
             return pinned(batch) if device.startswith("cuda") else batch
 
         return prepare
+
+
+def _standardizer(network: Network, *, whiten: bool) -> GivenFeatures | TokenVectors:
+    """Return what standardizes the vectors of a network, or those of an item and of its tokens, before fitting."""
+    tokens = getattr(network, "tokens", 0)
+    if not tokens:
+        return GivenFeatures(network.modality, network.width, whiten=whiten)
+    if whiten:
+        raise UserError('[features] whiten does not apply to the vectors of tokens. Remove it, or pooling = "tokens".')
+    return TokenVectors.make(network.modality, network.width, tokens)
 
 
 def pinned(batch: Arrays) -> Arrays:

@@ -17,6 +17,7 @@ LOCAL_METHODS = Registry(
         "dsph": "silohash.local.supervised.dsph:DSPH",
         "dcgh": "silohash.local.supervised.dcgh:DCGH",
         "dchmt": "silohash.local.supervised.dchmt:DCHMT",
+        "mith": "silohash.local.supervised.mith:MITH",
         "triplet": "silohash.local.supervised.triplet:Triplet",
         # images
         "dpsh": "silohash.local.image.dpsh:DPSH",

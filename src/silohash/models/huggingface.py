@@ -1,4 +1,4 @@
-"""Hugging Face backbones that give one vector per item, frozen or fine-tuned.
+"""Hugging Face backbones that give one vector per item, frozen or fine-tuned; or those of its tokens as well, frozen.
 
 A backbone is built from its stored config alone, so that workers and finished runs do not need the model's folder. The
 published weights are read once, when a run starts.
@@ -19,13 +19,16 @@ from silohash.features.model_folder import needs_transformers
 from silohash.features.word_pieces import PADDING
 from silohash.types import Modality, UserError
 
-Pooling = Literal["auto", "projection", "pooler", "cls", "mean"]
+Pooling = Literal["auto", "projection", "pooler", "cls", "mean", "tokens"]
 
 OTHER_HALF: dict[Modality, tuple[str, ...]] = {
     "image": ("text_model", "text_projection", "logit_scale", "logit_bias"),
     "text": ("vision_model", "visual_projection", "logit_scale", "logit_bias"),
 }
 """Parts that a model of both modalities does not need for one modality."""
+
+PROJECTIONS = ("visual_projection", "text_projection")
+"""Parts of a CLIP model that project its vectors."""
 
 UNMASKED = ("siglip", "siglip2")
 """Models whose texts are padded to a fixed length without an attention mask."""
@@ -38,12 +41,12 @@ CHUNK_ITEMS = 64
 
 
 class Backbone(nn.Module):
-    """A published network that gives one vector per item.
+    """A published network that gives one vector per item, or the vectors of an item and of its tokens one after the other.
 
     Args:
         config: The published config as a JSON value.
         modality: The modality.
-        pooling: How the vector is computed, see `pooled`. It must not be ``auto``.
+        pooling: How the vector is computed, see `pooled` and `with_tokens`. It must not be ``auto``.
         unit_length: Whether vectors are scaled to length one.
         padding: The id with which the model pads texts.
         network: The network, or None to build it from the config with random weights.
@@ -68,7 +71,7 @@ class Backbone(nn.Module):
         self.network = _stripped(_built(config) if network is None else network, modality, pooling)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return one vector per item, ``(B, width)`` float.
+        """Return one row per item, ``(B, width)`` float.
 
         Args:
             inputs: ``(B, 3, h, w)`` pictures on the model's input scale, or ``(B, L)`` ids of word pieces, padded with
@@ -80,6 +83,7 @@ class Backbone(nn.Module):
 
     def _vectors(self, inputs: Tensor) -> Tensor:
         network: Any = self.network
+        vectors: Tensor
         mask: Tensor | None = None
         if self.modality == "image":
             arguments = {"pixel_values": inputs}
@@ -88,9 +92,11 @@ class Backbone(nn.Module):
             arguments = {"input_ids": torch.where(inputs == PADDING, self.padding, inputs).long()}
             if self.config["model_type"] not in UNMASKED:
                 arguments["attention_mask"] = mask
-        if self.pooling == "projection":
+        if self.pooling == "tokens":
+            vectors = with_tokens(network, arguments, mask)
+        elif self.pooling == "projection":
             made = getattr(network, f"get_{self.modality}_features")(**arguments)
-            vectors: Tensor = getattr(made, "pooler_output", made)
+            vectors = getattr(made, "pooler_output", made)
         else:
             vectors = pooled(network(**arguments), self.pooling, mask)
         return nn.functional.normalize(vectors, dim=1) if self.unit_length else vectors
@@ -126,17 +132,38 @@ def pooled(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:
     return (hidden * weight).sum(dim=1) / weight.sum(dim=1).clamp_min(1.0)
 
 
+def with_tokens(network: Any, arguments: Mapping[str, Any], mask: Tensor | None) -> Tensor:  # noqa: ANN401
+    """Return the projected vectors of each item and of its tokens, ``(B, (1 + T) * width)``.
+
+    The tokens of a picture are its patches. Those of a text are its word pieces without the last one, which represents the
+    whole text. The tokens that an item lacks are zero.
+
+    Args:
+        network: A CLIP model.
+        arguments: Its inputs.
+        mask: ``(B, T)``, 0 for padding; None for pictures.
+    """
+    if mask is None:
+        hidden = network.vision_model.post_layernorm(network.vision_model(**arguments).last_hidden_state)
+        projected: Tensor = network.visual_projection(hidden)
+        return projected.flatten(1)
+    projected = network.text_projection(network.text_model(**arguments).last_hidden_state)
+    last = torch.arange(mask.shape[1], device=mask.device) == mask.sum(1, keepdim=True) - 1
+    item = (projected * last.unsqueeze(2)).sum(1, keepdim=True)
+    return torch.cat([item, projected * (mask.bool() & ~last).unsqueeze(2)], dim=1).flatten(1)
+
+
 def read_backbone(
     folder: Path, sample: Tensor, modality: Modality, pooling: Pooling, *, unit_length: bool = False, padding: int = 0
 ) -> tuple[Backbone, int]:
-    """Return a folder's network with its published weights, in evaluation mode and float32, and the length of its vectors.
+    """Return a folder's network with its published weights, in evaluation mode and float32, and the length of its rows.
 
     Args:
         folder: The folder.
-        sample: Any one input of `Backbone.forward`.
+        sample: Any one input of `Backbone.forward`. With tokens, it has the length of all inputs.
         modality: The modality.
-        pooling: See `pooled`. ``auto`` selects the projection for models of both modalities, the mean over word pieces for
-            other text models, and the usual pooling of the architecture for other image models.
+        pooling: See `pooled` and `with_tokens`. ``auto`` selects the projection for models of both modalities, the mean
+            over word pieces for other text models, and the usual pooling of the architecture for other image models.
         unit_length: Whether vectors are scaled to length one.
         padding: The id with which the model pads texts.
 
@@ -147,17 +174,9 @@ def read_backbone(
     if pooling not in get_args(Pooling):
         raise UserError(f'pooling is "{pooling}"; it must be one of: {", ".join(get_args(Pooling))}.')
     config, network, missing = _published(folder)
-    dual = hasattr(network, f"get_{modality}_features")
-    if pooling == "projection" and not dual:
-        raise UserError(
-            f'{folder} is not a model of both pictures and texts, so it does not have a projection. Set pooling = "auto".'
-        )
-    if dual and pooling not in {"auto", "projection"}:
-        raise UserError(
-            f"{folder} is a model of both pictures and texts, for which only the projection is supported. Remove pooling."
-        )
+    dual = _is_dual(folder, network, modality, pooling)
     with torch.inference_mode(), _explaining(folder, sample):
-        chosen: Pooling = "projection" if dual else pooling
+        chosen: Pooling = "projection" if dual and pooling != "tokens" else pooling
         if chosen == "auto":
             chosen = "mean" if modality == "text" else _natural(network, sample)
         backbone = Backbone(config, modality, chosen, unit_length=unit_length, padding=padding, network=network).eval()
@@ -169,6 +188,27 @@ def read_backbone(
             "Choose another pooling, or use the complete model."
         )
     return backbone, width
+
+
+def _is_dual(folder: Path, network: nn.Module, modality: Modality, pooling: Pooling) -> bool:
+    """Return whether a network is of both pictures and texts, after checking that it supports the pooling.
+
+    Raises:
+        UserError: If it does not.
+    """
+    dual = hasattr(network, f"get_{modality}_features")
+    if pooling == "projection" and not dual:
+        raise UserError(
+            f'{folder} is not a model of both pictures and texts, so it does not have a projection. Set pooling = "auto".'
+        )
+    if pooling == "tokens" and not all(hasattr(network, name) for name in PROJECTIONS):
+        raise UserError(f'{folder} is not a CLIP model, so it does not project tokens. Set pooling = "auto".')
+    if dual and pooling not in {"auto", "projection", "tokens"}:
+        raise UserError(
+            f"{folder} is a model of both pictures and texts, for which only the projection is supported, or the "
+            "tokens of CLIP. Remove pooling."
+        )
+    return dual
 
 
 def _natural(network: Any, sample: Tensor) -> Pooling:  # noqa: ANN401  a class of transformers
@@ -230,7 +270,7 @@ def _built(config: Mapping[str, Any]) -> nn.Module:
 
 def _stripped(network: nn.Module, modality: Modality, pooling: Pooling) -> nn.Module:
     """Remove the parts that a modality and a pooling do not need, which would otherwise be sent to the silos."""
-    if pooling == "projection":
+    if pooling in {"projection", "tokens"}:
         for name in OTHER_HALF[modality]:
             if hasattr(network, name):
                 delattr(network, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -19,37 +20,61 @@ from silohash.files import digest_json
 from silohash.models.huggingface import UNMASKED, Backbone, Pooling, read_backbone
 from silohash.types import Arrays, Modality, UserError
 
+TOKENS = 32
+"""Number of word pieces per text with the pooling ``tokens``, by default."""
+
 
 def huggingface(
-    modality: Modality, *, model: str = "", pooling: Pooling = "auto", download: bool = False
+    modality: Modality, *, model: str = "", pooling: Pooling = "auto", length: int = 0, download: bool = False
 ) -> FrozenBackbone:
     """Return a frozen published backbone.
 
     Args:
         modality: The modality.
         model: A downloaded or saved model folder, or the name of a model in the local cache of Hugging Face.
-        pooling: ``auto``, ``projection``, ``pooler``, ``cls`` or ``mean``.
+        pooling: ``auto``, ``projection``, ``pooler``, ``cls``, ``mean`` or ``tokens``.
+        length: Number of word pieces after which a text is truncated. At 0, it is `TOKENS` with tokens, and otherwise the
+            number that the model reads.
         download: Whether a model that is not in the cache may be downloaded.
 
     Raises:
-        UserError: If the model does not exist or cannot be read.
+        UserError: If the model does not exist or cannot be read, or if the length is out of range.
     """
+    _check_length(length, modality)
     folder = find_model(model, f"features.{modality}", download=download)
     digest = folder_digest(folder, modality)
-    key = digest_json(["huggingface", digest, modality, pooling])
+    length = length or (TOKENS if pooling == "tokens" and modality == "text" else 0)
+    key = digest_json(["huggingface", digest, modality, pooling, *([length] if length else ())])
     if modality == "image":
         preparation = read_preparation(folder)
         sample = torch.zeros(1, 3, *preparation.shape)
         backbone, width = read_backbone(folder, sample, modality, pooling)
-        return FrozenBackbone(model, key, width, backbone, preparation, None)
+        return FrozenBackbone(model, key, width, backbone, preparation, None, _tokens(backbone, width))
+    return _of_texts(model, folder, key, pooling, length)
+
+
+def _of_texts(model: str, folder: Path, key: str, pooling: Pooling, length: int) -> FrozenBackbone:
+    """Return a folder's backbone of texts. A length of 0 is the number of word pieces that the model reads."""
     rule = sentence_rule(folder) if pooling == "auto" else None
-    pieces = read_word_pieces(folder, (rule.most_pieces if rule else 0) or LONGEST)
+    pieces = read_word_pieces(folder, min(length or LONGEST, (rule.most_pieces if rule else 0) or LONGEST))
     how = rule.pooling if rule else pooling
     backbone, width = read_backbone(
-        folder, torch.zeros(1, 3, dtype=torch.int32), modality, how,
+        folder, torch.zeros(1, pieces.most if how == "tokens" else 3, dtype=torch.int32), "text", how,
         unit_length=rule is not None and rule.unit_length, padding=pieces.padding,
     )  # fmt: skip
-    return FrozenBackbone(model, key, width, backbone, None, pieces)
+    return FrozenBackbone(model, key, width, backbone, None, pieces, _tokens(backbone, width))
+
+
+def _tokens(backbone: Backbone, width: int) -> int:
+    """Return the number of tokens in a row of ``width`` numbers, which follow the vector of the item."""
+    return width // int(backbone.config["projection_dim"]) - 1 if backbone.pooling == "tokens" else 0
+
+
+def _check_length(length: int, modality: Modality) -> None:
+    if type(length) is not int or length < 0 or length in {1, 2}:
+        raise UserError(f"[features] length is {length!r}; it must be an integer of at least 3, or 0 for the default.")
+    if length and modality == "image":
+        raise UserError(f"[features] length is {length}, and pictures have no length. Remove it from features.image.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +84,11 @@ class FrozenBackbone:
     Attributes:
         name: The folder or name that the user gave.
         key: A digest of everything that affects the vectors.
-        width: The length of a vector.
+        width: The length of a row.
         backbone: The network.
         preparation: The preprocessing of pictures, or None for texts.
         pieces: The tokenizer, or None for pictures.
+        tokens: Number of tokens per item, whose vectors follow that of the item in a row; 0 for one vector per item.
     """
 
     name: str
@@ -71,6 +97,7 @@ class FrozenBackbone:
     backbone: Backbone
     preparation: PicturePreparation | None
     pieces: WordPieces | None
+    tokens: int = 0
 
     @property
     def modality(self) -> Modality:
@@ -92,7 +119,7 @@ class FrozenBackbone:
             drawn = [self.preparation.draw(_picture(value)) for value in values]
             return {"pixels": np.stack(drawn)}
         assert self.pieces is not None  # noqa: S101  exactly one of them is set
-        padded = self.backbone.config["model_type"] in UNMASKED
+        padded = self.tokens or self.backbone.config["model_type"] in UNMASKED
         return {"ids": self.pieces.ids([str(value) for value in values], width=self.pieces.most if padded else None)}
 
     def parts(self) -> tuple[Backbone, PicturePreparation | None, WordPieces | None]:

@@ -33,6 +33,10 @@ def settings(
     Raises:
         UserError: If the model does not exist, or does not support the featurizer's output.
     """
+    if pooling == "tokens":
+        raise UserError(
+            f'[model.{modality}] pooling = "tokens" is for frozen features ([features.{modality}]). Remove it.'
+        )
     folder = find_model(model, f"model.{modality}", download=download)
     made: dict[str, Any] = {"source": str(folder.resolve()), "digest": folder_digest(folder, modality)}
     if modality == "image":

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from silohash.types import MODALITIES, Modality
 
-TowerKind = Literal["mlp", "conv", "network", "linear", "kernel"]
+TowerKind = Literal["mlp", "conv", "network", "linear", "kernel", "tokens"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,10 @@ class TowerSpec:
 
     Attributes:
         kind: ``mlp`` for vectors, ``conv`` for images of at most 64 pixels, ``network`` for a published network,
-            ``linear`` for a hash layer on the inputs, ``kernel`` for one on similarities to anchors.
-        shape: shape of one input: ``(D,)``, ``(c, h, w)``, or ``(L,)`` for word pieces.
+            ``linear`` for a hash layer on the inputs, ``kernel`` for one on similarities to anchors, ``tokens`` for the
+            vectors of an item and of its tokens.
+        shape: shape of one input: ``(D,)``, ``(c, h, w)``, ``(L,)`` for word pieces, or ``(1 + T, D)`` for an item and its
+            tokens.
         hidden: width of the feature layer, before the hash layer.
         dropout: dropout probability on the feature layer during training.
         scale: factor on the inputs, so that sparse unit-length texts and standardized features start with the same

@@ -56,8 +56,18 @@ def flat(_: TowerSpec) -> nn.Module:
     return nn.Flatten()
 
 
+def tokens(spec: TowerSpec) -> nn.Module:
+    """Return a network that maps each vector of an item alike, ``(B, 1 + T, D) -> (B, 1 + T, hidden)``.
+
+    Vectors that already have this width are passed on. Only local methods that take tokens have such towers.
+    """
+    width = spec.shape[-1]
+    return nn.Sequential(*(() if width == spec.hidden else (nn.Linear(width, spec.hidden),)), nn.Dropout(spec.dropout))
+
+
 KINDS: Mapping[TowerKind, Callable[[TowerSpec], nn.Module]] = {
     "mlp": mlp, "conv": conv, "network": PublishedTower, "linear": flat, "kernel": AnchorKernel,
+    "tokens": tokens,
 }  # fmt: skip
 """Kind of a tower -> function that makes its backbone."""
 

@@ -134,8 +134,23 @@ def prepare_run(
             unfitted[modality] = featuriser(modality, column, options[modality])
     if not unfitted:
         raise UserError(f'Archive "{archive.card.name}" has neither images nor texts. Add a column of either.')
+    check_tokens(unfitted, resolved)
     fitted = fit_featurisers(archive, silos, unfitted)
     return prepare(archive, silos, fitted, resolved), fitted
+
+
+def check_tokens(featurisers: Mapping[Modality, Featuriser], resolved: ResolvedConfig) -> None:
+    """Check that the local method takes the vectors of tokens, if featurizers give such vectors.
+
+    Raises:
+        UserError: if it takes one vector per item.
+    """
+    for modality, found in featurisers.items():
+        if len(found.shape) == 2 and not getattr(resolved.local, "takes_tokens", False):
+            raise UserError(
+                f'[features.{modality}] pooling = "tokens" gives a vector per token, and the local method '
+                f'"{resolved.config.local.name}" takes one per item. Remove pooling, or set local.name = "mith".'
+            )
 
 
 def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = None) -> RoundSettings:

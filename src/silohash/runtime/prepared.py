@@ -34,7 +34,7 @@ from silohash.files import (
 )
 from silohash.local.base import ClosedForm, FederationLabels, SiloData
 from silohash.models.backbones import network_settings, published_weights
-from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 from silohash.partitions.base import Partition
 from silohash.registry import suggestion
 from silohash.runtime.checks import (
@@ -147,6 +147,10 @@ def input_scale(featuriser: Featuriser) -> float:
     return math.sqrt(featuriser.shape[0]) / 4 if isinstance(featuriser, BagOfWords) else 1.0
 
 
+KIND_BY_DIMENSIONS: Mapping[int, TowerKind] = {1: "mlp", 2: "tokens", 3: "conv"}
+"""Number of dimensions of an item's array -> kind of the tower."""
+
+
 def tower_spec(modality: Modality, featuriser: Featuriser, model: ModelConfig) -> TowerSpec:
     """Return the specification of the tower for a modality's vectors.
 
@@ -161,7 +165,7 @@ def tower_spec(modality: Modality, featuriser: Featuriser, model: ModelConfig) -
             'model.text = { backbone = "huggingface", model = ... }, or another kind of features.'
         )
     return TowerSpec(
-        kind="network" if backbone else "conv" if len(shape) == 3 else "mlp",
+        kind="network" if backbone else KIND_BY_DIMENSIONS[len(shape)],
         shape=shape,
         hidden=model.hidden,
         dropout=model.dropout,

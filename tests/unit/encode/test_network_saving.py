@@ -34,26 +34,29 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "onnx"
 
 
-def fitted(modality: Modality, folder: Path, pictures: Path) -> Featuriser:
+def fitted(modality: Modality, folder: Path, pictures: Path, **options: str) -> Featuriser:
     column = backbones.jpegs(pictures, 3) if modality == "image" else backbones.sentences(3)
-    made = featuriser(modality, column, {"kind": "huggingface", "model": str(folder), "device": "cpu"})
+    made = featuriser(modality, column, {"kind": "huggingface", "model": str(folder), "device": "cpu", **options})
     return made.fitted(add_statistics([made.statistics(column, np.arange(3))]))
 
 
 @pytest.mark.parametrize(
-    ("make", "modality"),
+    ("make", "modality", "pooling"),
     [
-        (backbones.clip, "image"),
-        (backbones.clip, "text"),
-        (backbones.bert, "text"),
-        (backbones.sentence_encoder, "text"),
-        (backbones.resnet, "image"),
+        (backbones.clip, "image", "auto"),
+        (backbones.clip, "text", "auto"),
+        (backbones.clip, "image", "tokens"),
+        (backbones.clip, "text", "tokens"),
+        (backbones.bert, "text", "auto"),
+        (backbones.sentence_encoder, "text", "auto"),
+        (backbones.resnet, "image", "auto"),
     ],
 )
 def test_a_query_is_encoded_without_torch(
-    make: Callable[[Path], Path], modality: Modality, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    features = fitted(modality, make(tmp_path / "model"), tmp_path)
+    make: Callable[[Path], Path], modality: Modality, pooling: str, tmp_path: Path, cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    features = fitted(modality, make(tmp_path / "model"), tmp_path, pooling=pooling)
     assert isinstance(features, NetworkFeatures)
     expected = features.encode_one(QUERIES[modality])  # type: ignore[arg-type]
     heard: list[str] = []

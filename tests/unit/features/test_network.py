@@ -78,6 +78,33 @@ def test_round_of_texts(tmp_path, name):
         features.encode_one(np.zeros(3))
 
 
+@pytest.mark.parametrize("modality", ["image", "text"])
+def test_round_of_tokens(tmp_path, modality):
+    column = backbones.jpegs(tmp_path / "pictures", COUNT) if modality == "image" else backbones.sentences(COUNT)
+    features = made(backbones.clip(tmp_path / "clip"), column, modality, pooling="tokens", batch=7)
+    parts = [features.statistics(column, ROWS[start::3]) for start in range(3)]
+    federated = features.fitted(add_statistics(parts))
+    found = federated.transform(column, ROWS)
+    assert found.shape == (COUNT, *federated.shape) == (COUNT, 17 if modality == "image" else 13, 10)
+    np.testing.assert_allclose(found[:, 0].mean(0), 0, atol=1e-4)
+    present = found[:, 1:].any(2)
+    assert present.all() == (modality == "image")
+    np.testing.assert_allclose(found[:, 1:][present].mean(0), 0, atol=1e-4)
+    np.testing.assert_allclose(found[:, 1:][present].std(0), 1, atol=1e-3)
+    save(federated, tmp_path / "state.safetensors")
+    restored = load(tmp_path / "state.safetensors")
+    np.testing.assert_array_equal(restored.transform(column, ROWS), found)
+    query = column.picture(3) if modality == "image" else str(column[3])
+    np.testing.assert_allclose(restored.encode_one(query)[0], found[3], atol=2e-3)
+    assert restored.state()[1] == federated.state()[1]
+
+
+def test_tokens_are_not_whitened(tmp_path):
+    whitened = {"whiten": True, "reveal_items": True, "pooling": "tokens"}
+    with pytest.raises(UserError, match="whiten does not apply to the vectors of tokens"):
+        made(backbones.clip(tmp_path / "clip"), backbones.sentences(3), "text", **whitened)
+
+
 def test_an_item_is_encoded_once_wherever_it_stands(tmp_path, encoded):
     folder, column = backbones.vit(tmp_path / "vit"), backbones.jpegs(tmp_path / "pictures", COUNT)
     features = made(folder, column, batch=8)

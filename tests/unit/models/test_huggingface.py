@@ -59,6 +59,50 @@ def test_clip_gives_its_projections(tmp_path, pictures):
     assert image.key != text.key
 
 
+@torch.no_grad()
+def test_clip_gives_the_projections_of_its_patches(tmp_path, pictures):
+    folder = backbones.clip(tmp_path / "clip")
+    model = published(folder)
+    network = make_network("huggingface", "image", {"model": str(folder), "pooling": "tokens"})
+    assert (network.tokens, network.width) == (16, 170)
+    found = embedded(network, pictures).reshape(3, 17, 10)
+    expected = model.get_image_features(pixel_values=seen(folder, pictures)).pooler_output
+    np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
+    vision = model.vision_model
+    hidden = vision(pixel_values=seen(folder, pictures)).last_hidden_state
+    for patch in range(1, 17):
+        projected = model.visual_projection(vision.post_layernorm(hidden[:, patch]))
+        np.testing.assert_allclose(found[:, patch], projected, atol=1e-5)
+
+
+@torch.no_grad()
+def test_clip_gives_the_projections_of_its_word_pieces(tmp_path):
+    folder = backbones.clip(tmp_path / "clip")
+    model = published(folder)
+    network = make_network("huggingface", "text", {"model": str(folder), "pooling": "tokens", "length": 10})
+    assert (network.tokens, network.width) == (10, 110)
+    found = embedded(network, TEXTS).reshape(3, 11, 10)
+    for text, rows in zip(TEXTS, found, strict=True):
+        pieces = network.prepare([text])["ids"]
+        assert pieces.shape == (1, 10)
+        count = int((pieces >= 0).sum())
+        ids = torch.from_numpy(pieces[:, :count]).long()
+        np.testing.assert_allclose(rows[0], model.get_text_features(input_ids=ids).pooler_output[0], atol=1e-5)
+        hidden = model.text_model(input_ids=ids).last_hidden_state[0]
+        np.testing.assert_allclose(rows[1:count], model.text_projection(hidden[:-1]), atol=1e-5)
+        assert not rows[count:].any()
+
+
+def test_the_length_of_texts_is_part_of_the_key(tmp_path):
+    folder = str(backbones.clip(tmp_path / "clip"))
+    options = ({}, {"length": 5}, {"pooling": "tokens"}, {"pooling": "tokens", "length": 5})
+    networks = [make_network("huggingface", "text", {"model": folder, **given}) for given in options]
+    assert [network.pieces.most for network in networks] == [12, 5, 12, 5]  # the model reads 12
+    assert len({network.key for network in networks}) == 4
+    assert networks[0].key == make_network("huggingface", "text", {"model": folder, "length": 0}).key
+    assert [network.tokens for network in networks] == [0, 0, 12, 5]
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -149,7 +193,12 @@ def test_weights_that_are_not_there_are_never_random(tmp_path):
     [
         ("vit", "image", {"pooling": "projection"}, "not a model of both pictures and texts"),
         ("vit", "image", {"pooling": "sum"}, 'pooling is "sum"'),
-        ("clip", "image", {"pooling": "cls"}, "only the projection is supported"),
+        ("clip", "image", {"pooling": "cls"}, "only the projection is supported, or tokens of CLIP"),
+        ("vit", "image", {"pooling": "tokens"}, "is not a CLIP model, so it does not project tokens"),
+        ("clip", "image", {"length": 5}, "length is 5, and pictures have no length"),
+        ("clip", "text", {"length": 2}, "length is 2; it must be an integer of at least 3, or 0"),
+        ("clip", "text", {"length": -1}, "length is -1"),
+        ("clip", "text", {"length": "5"}, "length is '5'"),
         ("resnet", "image", {"pooling": "cls"}, "do not have a first token"),
         ("bert", "image", {}, r"preprocessor_config\.json is missing"),
         ("vit", "text", {}, "does not have a readable tokenizer"),

@@ -74,6 +74,11 @@ def test_texts_that_do_not_fit(tmp_path: Path) -> None:
             huggingface_tower.settings("text", given, model=str(bert))
 
 
+def test_tokens_are_for_frozen_features(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'\[model\.image\] pooling = "tokens" is for frozen features'):
+        huggingface_tower.settings("image", pixels(tmp_path), model=str(tmp_path / "clip"), pooling="tokens")
+
+
 def test_weights_that_changed_are_refused(tmp_path: Path) -> None:
     folder = backbones.vit(tmp_path / "vit")
     about = huggingface_tower.settings("image", pixels(tmp_path), model=str(folder))

@@ -11,11 +11,31 @@ import torch
 from torch import nn
 
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.models.towers import Adapted, HashNet, batch_of, conv, group_of, hash_layers, outputs_over, standardized
+from silohash.models.towers import (
+    Adapted,
+    HashNet,
+    batch_of,
+    conv,
+    group_of,
+    hash_layers,
+    outputs_over,
+    standardized,
+    tokens,
+)
 from silohash.types import Outputs, PairBatch, UserError
 from tests.runs import model_spec, silo_data
 
 MEAN, DEVIATION = torch.tensor([100.0]).reshape(1, 1, 1), torch.tensor([4.0]).reshape(1, 1, 1)
+
+
+@pytest.mark.parametrize("hidden", [6, 8])
+def test_vectors_of_items_and_tokens_are_mapped_alike_unless_they_have_the_width(hidden: int) -> None:
+    torch.manual_seed(0)
+    network, values = tokens(TowerSpec("tokens", (5, 6), hidden=hidden, dropout=0.5)).eval(), torch.randn(2, 5, 6)
+    expected = values if hidden == 6 else network[0](values.reshape(10, 6)).reshape(2, 5, 8)
+    torch.testing.assert_close(network(values), expected)
+    assert isinstance(network[-1], nn.Dropout)
+    assert network[-1].p == 0.5
 
 
 @pytest.mark.parametrize("shape", [(1, 32, 32), (3, 64, 48), (1, 16, 16), (3, 33, 17)])

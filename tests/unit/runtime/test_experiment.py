@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,19 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Run:
     return train(archive, tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.mark.parametrize(("local", "refused"), [("dcmh", True), ("mith", False)])
+def test_tokens_need_a_local_method_that_takes_them(tmp_path: Path, local: str, refused: bool) -> None:
+    resolved = resolve(tiny_config(tmp_path, local={"name": local}))
+    vectors, tokens = SimpleNamespace(shape=(10,)), SimpleNamespace(shape=(4, 10))
+    experiment.check_tokens({"image": vectors, "text": vectors}, resolved)
+    if not refused:
+        experiment.check_tokens({"image": vectors, "text": tokens}, resolved)
+        return
+    message = r'\[features\.text\] pooling = "tokens" gives .* the local method "dcmh" takes one per item'
+    with pytest.raises(UserError, match=message):
+        experiment.check_tokens({"image": vectors, "text": tokens}, resolved)
 
 
 def test_folder_of_a_run(run: Run, archive: Path) -> None:
