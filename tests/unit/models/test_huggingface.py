@@ -193,7 +193,7 @@ def test_weights_that_are_not_there_are_never_random(tmp_path):
     [
         ("vit", "image", {"pooling": "projection"}, "not a model of both pictures and texts"),
         ("vit", "image", {"pooling": "sum"}, 'pooling is "sum"'),
-        ("clip", "image", {"pooling": "cls"}, "only the projection is supported, or tokens of CLIP"),
+        ("clip", "image", {"pooling": "cls"}, "only the projection is supported, or the tokens of CLIP"),
         ("vit", "image", {"pooling": "tokens"}, "is not a CLIP model, so it does not project tokens"),
         ("clip", "image", {"length": 5}, "length is 5, and pictures have no length"),
         ("clip", "text", {"length": 2}, "length is 2; it must be an integer of at least 3, or 0"),

@@ -92,17 +92,17 @@ def test_terms_of_a_batch_against_loops(graded: bool, balanced: bool, per_bit: b
                     similar = similarity(batch.labels[place : place + 1], data.labels[[anchor]], graded=graded).double()
                     loss = pair_likelihood(code[None], stored[None], similar)
                     losses.append(loss * pair_weights(similar, float(state.buffers["share"])) if balanced else loss)
-            expected[name] += float(torch.stack(losses).mean())
+            expected[name] += torch.stack(losses).mean().item()
         held = {m: batch.has(m) for m in ("image", "text")}
         targets = target_codes({m: v.double() for m, v in with_branch_codes(outputs).code.items()}, held, 0.6)
-        expected["quantization"] += float((0.5 * (whole + part) - targets[rows]).square().mean())
+        expected["quantization"] += (0.5 * (whole + part) - targets[rows]).square().mean().item()
         distances = 1.2 * (whole - part).square()
-        expected["distillation"] += float(distances.mean() if per_bit else distances.sum(1).mean())
+        expected["distillation"] += (distances.mean() if per_bit else distances.sum(1).mean()).item()
     both = batch.has_image & batch.has_text
     assert 1 < int(both.sum()) < 8
     for name, part_name in (("contrast", VECTOR), ("concept_contrast", CONCEPTS)):
         image, text = (outputs.extra[f"{m}/{part_name}"][both].double() for m in ("image", "text"))
-        expected[name] = float(alignment(image, text, 0.3))
+        expected[name] = alignment(image, text, 0.3).item()
     for name, (_, value) in terms.items():
         assert float(value) == pytest.approx(expected[name], rel=1e-4), name
 
