@@ -18,6 +18,7 @@ OFF: Mapping[str, Mapping[str, Any]] = {
     "fedprox": {"proximal_weight": 0.0},
     "moon": {"contrast_weight": 0.0},
     "feduch": {"contrast_weight": 0.0, "distillation_weight": 0.0},
+    "ptfuch": {"global_weight": 0.0, "local_weight": 0.0},
     "fedproc": {"contrast_weight": 0.0},
     "fedala": {"mixing_rate": 0.0},
     "fedbignns": {"weighting": "examples"},

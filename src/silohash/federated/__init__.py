@@ -13,6 +13,7 @@ FEDERATED_METHODS = Registry(
         "fedprox": "silohash.federated.methods.fedprox:FedProx",
         "moon": "silohash.federated.methods.moon:MOON",
         "feduch": "silohash.federated.methods.feduch:FedUCH",
+        "ptfuch": "silohash.federated.methods.ptfuch:PTFUCH",
         "fednova": "silohash.federated.methods.fednova:FedNova",
         "fedproto": "silohash.federated.methods.fedproto:FedProto",
         "fedproc": "silohash.federated.methods.fedproc:FedProc",
