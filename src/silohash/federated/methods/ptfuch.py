@@ -75,6 +75,9 @@ CARD = MethodCard(
         "The relation loss is divided by the cluster loss, as in the authors' code, but without a gradient through the"
         " divisor, which is at least 0.1. With a single cluster there is no cluster loss, and nothing is divided.",
         "The common target of the two assignments has no gradient.",
+        "The target is sharper than the assignments, and the two agreement terms have a weight of 0.1, except in the preset"
+        " paper. With the authors' values the target is softer than the assignments. The agreement then makes the"
+        " assignments even, which works against the loss of the local method.",
         "The prototypes of the silo are computed once, between the two phases, over all of its items. The authors' code"
         " clusters each batch again.",
         "Both models train for the same number of epochs. The authors' code then trains the text network for further epochs"
@@ -108,15 +111,16 @@ class PTFUCHParams(MethodParams):
     relation_weight: float = Field(default=1.0, ge=0)
     """Weight of the distance between the similarities of the private and the global model's codes, at least 0. It is
     divided by the loss of the clusters."""
-    global_weight: float = Field(default=1.0, ge=0)
+    global_weight: float = Field(default=0.1, ge=0)
     """Weight of the agreement of assignments to the common prototypes, at least 0. At 0, and with a local weight of 0, no
     private model is trained and none is shared, and the method is FedAvg."""
-    local_weight: float = Field(default=1.0, ge=0)
+    local_weight: float = Field(default=0.1, ge=0)
     """Weight of the agreement of assignments to the silo's prototypes, at least 0. It starts with the second round."""
     temperature: float = Field(default=0.26, gt=0)
     """Temperature of the assignments (t), positive. Lower values make them sharper."""
-    target_temperature: float = Field(default=0.81, gt=0)
-    """Temperature of the assignments in their common target (t2), positive."""
+    target_temperature: float = Field(default=0.1, gt=0)
+    """Temperature of the assignments in their common target (t2), positive. Above the other temperature, items are pulled
+    towards all prototypes alike, and below it, towards the nearest ones."""
     weighting: Literal["uniform", "examples"] = "examples"
     """Weights of silos in the average of parameters: `uniform` (equal), or `examples` (by number of items)."""
 
@@ -224,8 +228,11 @@ class PTFUCH(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = PTFUCHParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "recommended": {},
-        "paper": {"min_count": 1, "weighting": "uniform"},
-    }
+        "paper": {
+            "min_count": 1, "global_weight": 1.0, "local_weight": 1.0, "target_temperature": 0.81,
+            "weighting": "uniform",
+        },
+    }  # fmt: skip
     uplink: ClassVar[Literal["sum", "records"]] = "records"
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "weight": {"weighting": "examples"},

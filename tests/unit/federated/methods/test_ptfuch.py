@@ -256,7 +256,7 @@ def test_prototypes_of_the_silo_are_those_of_the_private_model() -> None:
 
 
 def test_terms_of_the_shared_model_need_common_prototypes() -> None:
-    method = PTFUCH(PTFUCHParams(global_weight=0.7, local_weight=0.3))
+    method = PTFUCH(PTFUCHParams(global_weight=0.7, local_weight=0.3, target_temperature=0.81))
     for exist in (True, False):
         context = started(method) if exist else context_of(fresh_server(method))
         _, shared = phases_of(method, context)
@@ -353,16 +353,23 @@ def test_terms_start_in_the_second_round_and_silos_keep_private_models_only(loca
 
 def test_card_presets_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2023, False)
-    assert PTFUCH.presets == {"recommended": {}, "paper": {"min_count": 1, "weighting": "uniform"}}
+    paper = {
+        "min_count": 1,
+        "global_weight": 1.0,
+        "local_weight": 1.0,
+        "target_temperature": 0.81,
+        "weighting": "uniform",
+    }
+    assert PTFUCH.presets == {"recommended": {}, "paper": paper}
     assert traits_of(PTFUCH) == {
         "uplink": "records",
         "adds": {"weight": {"weighting": "examples"}, "silo_update": {}, "aggregate": {}},
     }
     params = PTFUCHParams()
     assert (params.prototypes, params.min_count, params.queue, params.weighting) == (24, 5, 256, "examples")
-    assert (params.temperature, params.target_temperature) == (0.26, 0.81)
+    assert (params.temperature, params.target_temperature) == (0.26, 0.1)
     weights = (params.cluster_weight, params.relation_weight, params.global_weight, params.local_weight)
-    assert weights == (1.0, 1.0, 1.0, 1.0)
+    assert weights == (1.0, 1.0, 0.1, 0.1)
 
 
 @pytest.mark.parametrize(
