@@ -287,7 +287,8 @@ class PTFUCH(FederatedMethod):
 
     def _clusters(self, items: int) -> int:
         """Return the number of clusters among some items; 0 if there are none."""
-        return min(items, max(1, min(self.params.prototypes, items // self.params.min_count)))
+        most: int = max(1, min(self.params.prototypes, items // self.params.min_count))
+        return min(items, most)
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the terms of the private or of the shared model, depending on the phase."""
