@@ -1,6 +1,6 @@
 """Precomputed feature vectors of either modality, standardized to mean zero and standard deviation one.
 
-Optionally, they are whitened: their columns become uncorrelated.
+Optionally, they are whitened: their columns become uncorrelated. Or they are left as they are.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ WHITENING: Mapping[str, Any] = {"whiten": False, "reveal_items": False}
 
 @dataclass(frozen=True, eq=False)
 class GivenFeatures:
-    """Precomputed vectors, standardized per column.
+    """Precomputed vectors, by default standardized per column.
 
     Missing (NaN) and infinite numbers are left out of the sums and become zero, which is the mean. A row without any
-    finite number is an item that lacks the modality (see `missing`). A constant column becomes zero.
+    finite number is an item that lacks the modality (see `missing`). Standardized, a constant column becomes zero.
 
     Attributes:
         modality: ``image`` or ``text``.
@@ -37,15 +37,17 @@ class GivenFeatures:
         summed: The added sums of the silos: ``count``, ``sum``, ``sum_squares``, each ``(width,)`` float64. With
             whitening, also ``whitening (width, width)`` float32, the map of standardized vectors (see `whitening`).
         whiten: Whether to whiten the vectors.
+        standardize: Whether to standardize the vectors. If not, only missing numbers are replaced, by zero.
     """
 
     modality: Modality
     width: int
     summed: Arrays | None = None
     whiten: bool = False
+    standardize: bool = True
 
     kind: ClassVar[str] = "given"
-    options: ClassVar[Mapping[str, Any]] = WHITENING
+    options: ClassVar[Mapping[str, Any]] = {**WHITENING, "standardize": True}
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> GivenFeatures:  # noqa: ARG003
@@ -55,7 +57,15 @@ class GivenFeatures:
                 f'[features] kind "given" needs feature vectors, and this archive\'s {modality} column does not hold any. '
                 'Set kind = "auto".'
             )
-        return cls(modality, column.shape[1], whiten=is_whitened(modality, options))
+        standardize, whiten = options.get("standardize", True), is_whitened(modality, options)
+        if not isinstance(standardize, bool):
+            raise UserError(f"[features] standardize is {standardize!r}; it must be true or false.")
+        if whiten and not standardize:
+            raise UserError(
+                f"[features] whiten applies to standardized vectors, but features.{modality}.standardize is false. Remove "
+                "one of the two."
+            )
+        return cls(modality, column.shape[1], whiten=whiten, standardize=standardize)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -96,19 +106,25 @@ class GivenFeatures:
         return replace(self, summed=kept | ({"whitening": whitening(summed)} if self.whiten else {}))
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Return the standardized rows, whitened if the option is set, ``(n, width)`` float32.
+        """Return the rows, standardized and whitened as the options say, ``(n, width)`` float32.
 
         Raises:
             UserError: If the column does not hold vectors, or if they have another width.
         """
         vectors = self._vectors(column)
-        mean, deviation = mean_and_deviation(known(self.summed, self.kind))
-        scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+        mean, scale = self._center_and_scale()
         scaled = np.empty((len(rows), self.width), np.float32)
         for place, block in blocks(rows, BLOCK_ROWS):
             values = vectors[block].astype(np.float64)
             scaled[place] = np.where(np.isfinite(values), (np.nan_to_num(values) - mean) * scale, 0.0)
         return scaled @ known(self.summed, self.kind)["whitening"] if self.whiten else scaled
+
+    def _center_and_scale(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return what is subtracted from each column, and the factor on the difference, both ``(width,)``."""
+        mean, deviation = mean_and_deviation(known(self.summed, self.kind))
+        if not self.standardize:
+            return np.zeros_like(mean), np.ones_like(mean)
+        return mean, np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
 
     def missing(self, column: Column, rows: Rows) -> npt.NDArray[np.bool_]:
         """Return a mask of the rows without any finite number, ``(n,)`` bool."""
@@ -135,6 +151,7 @@ class GivenFeatures:
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums and the settings."""
         about = {"kind": self.kind, "modality": self.modality, "width": self.width}
+        about |= {} if self.standardize else {"standardize": False}
         return dict(self.summed or {}), about | self.settings()
 
     def settings(self) -> dict[str, Any]:
@@ -147,7 +164,7 @@ class GivenFeatures:
         width, whiten = about["width"], bool(about.get("whiten", False))
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(MOMENTS, (width,))
         shapes |= {"whitening": (width, width)} if whiten else {}
-        return cls(about["modality"], width, stored_sums(arrays, shapes), whiten)
+        return cls(about["modality"], width, stored_sums(arrays, shapes), whiten, bool(about.get("standardize", True)))
 
     def _vectors(self, column: Column) -> npt.NDArray[Any]:
         if not isinstance(column, np.ndarray) or not is_features(column) or column.dtype.kind not in "fiub":

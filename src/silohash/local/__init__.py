@@ -26,6 +26,7 @@ LOCAL_METHODS = Registry(
         "greedyhash": "silohash.local.image.greedyhash:GreedyHash",
         "csq": "silohash.local.image.csq:CSQ",
         # without labels
+        "dgcpn": "silohash.local.unsupervised.dgcpn:DGCPN",
         "ucch": "silohash.local.unsupervised.ucch:UCCH",
         # without gradient steps
         "scm": "silohash.local.closed_form.scm:SCM",

@@ -272,8 +272,15 @@ def _optimizers(
     make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
     rate: float,
 ) -> dict[str, torch.optim.Optimizer]:
-    """Return one optimizer per step, by the step's name, each with the state of a new one."""
-    return {step.name: pool.optimizer(model, _moving(model, step), make, rate) for step in steps}
+    """Return the optimizer of each step, by the step's name, with the state of a new one.
+
+    Steps that train the same parameters share their optimizer.
+    """
+    made: dict[tuple[str, ...], torch.optim.Optimizer] = {}
+    for step in steps:
+        if step.parameters not in made:
+            made[step.parameters] = pool.optimizer(model, _moving(model, step), make, rate)
+    return {step.name: made[step.parameters] for step in steps}
 
 
 def _auxiliary_optimizer(context: SiloContext, rate: float) -> torch.optim.Optimizer | None:

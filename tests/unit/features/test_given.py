@@ -193,3 +193,31 @@ def test_whitening_must_be_allowed(options: dict, message: str) -> None:
         is_whitened("text", options)
     assert is_whitened("text", {"whiten": True, "reveal_items": True})
     assert not is_whitened("text", {"whiten": False, "reveal_items": True})
+
+
+def test_vectors_can_stay_as_they_are() -> None:
+    column = vectors()
+    column[2, 1], column[3, 2] = np.nan, np.inf
+    features = GivenFeatures.make("given", "image", column, {"standardize": False})
+    features = features.fitted(features.statistics(column, ALL))
+    found = features.transform(column, ALL)
+    assert (found[2, 1], found[3, 2]) == (0.0, 0.0)
+    finite = np.isfinite(column)
+    np.testing.assert_array_equal(found[finite], column[finite])
+    assert found.dtype == np.float32
+    arrays, about = features.state()
+    assert np.array_equal(GivenFeatures.from_state(arrays, about).transform(column, ALL), found)
+    assert "standardize" not in fitted(vectors()).state()[1]
+    assert GivenFeatures.make("given", "image", column, {}).standardize
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"standardize": 0}, "standardize is 0; it must be true or false"),
+        ({"standardize": False, "whiten": True, "reveal_items": True}, r"features\.image\.standardize is false"),
+    ],
+)
+def test_standardize_is_checked(options: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        GivenFeatures.make("given", "image", vectors(), options)

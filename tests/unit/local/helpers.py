@@ -30,6 +30,11 @@ def trained(name: str, data: SiloData, *, epochs: int = 1, held: Held = BOTH, **
     return train_silo(make_context(task, config, model=model, local=method, data=data), FederatedMethod(None), config)
 
 
+def cosine(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Return the cosine of two vectors."""
+    return (one @ other / (one.norm() * other.norm())).item()
+
+
 def averaged(results: Sequence[SiloResult]) -> Arrays:
     """Return the weighted average of the silos' parameters."""
     return weighted_average(results[0].update.params, [result.update for result in results])

@@ -16,6 +16,7 @@ from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import OptimizerPool, params_of
 from silohash.runtime.silo import (
     SiloTask,
+    _optimizers,
     _trained,
     autocast,
     batches,
@@ -27,7 +28,7 @@ from silohash.runtime.silo import (
     step_norm,
     train_silo,
 )
-from silohash.types import Phase
+from silohash.types import Phase, Step
 from tests.runs import loop_config, model_spec, same_arrays, silo_data
 
 BITS = 16
@@ -123,6 +124,17 @@ def test_fresh_optimizers_start_new_in_each_epoch(fresh: bool, rounds: int) -> N
     assert pool.started == 2 * rounds  # the image step and the text step
     kept = train_silo(again, FederatedMethod(None), config).update.params
     assert same_arrays(update.params, kept)
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_steps_that_train_the_same_parameters_share_their_optimizer(name: str) -> None:
+    model = context().model
+    towers: dict[str, tuple[str, ...]] = {"a": ("image.", "text."), "b": ("image.", "text."), "c": ("image.",)}
+    steps = [Step(step, parameters, ()) for step, parameters in towers.items()]
+    settings = TrainConfig(optimizer=name)
+    made = _optimizers(model, steps, OptimizerPool(), lambda moving: make_optimizer(moving, settings, 0.1), 0.1)
+    assert made["a"] is made["b"] is not made["c"]
+    assert len(made["c"].param_groups[0]["params"]) * 2 == len(made["a"].param_groups[0]["params"])
 
 
 def test_the_local_method_sees_all_pairs_unless_the_phase_hides_some() -> None:

@@ -1,0 +1,255 @@
+"""DGCPN: the similarity and each loss against explicit loops in float64, and the two steps of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from silohash.local.base import SiloData, signs
+from silohash.local.unsupervised.base import with_inputs
+from silohash.local.unsupervised.dgcpn import (
+    CARD,
+    DGCPN,
+    DGCPNParams,
+    batch_similarity,
+    candidate_rows,
+    losses,
+    neighbor_count,
+    neighbor_graph,
+    neighbor_weights,
+)
+from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.testing.inputs import lacking, silo_data
+from silohash.types import Outputs, UserError
+from tests.unit.federated.helpers import draw
+from tests.unit.local.helpers import cosine, ready, trained
+
+WEIGHT, GRAPH, SHARE = 0.2, 0.3, 0.4
+
+
+def dense(data: SiloData, share: float = SHARE) -> np.ndarray[Any, Any]:
+    """Return the similarity S of all items of a complete silo, entry by entry in float64."""
+    assert data.image is not None
+    assert data.text is not None
+    image, text, count = data.image.double(), data.text.double(), len(data)
+    similar = np.array(
+        [
+            [(1 - WEIGHT) * cosine(image[i], image[j]) + WEIGHT * cosine(text[i], text[j]) for j in range(count)]
+            for i in range(count)
+        ]
+    )
+    near = max(1, min(round(share * count), count - 1))
+    weights = np.zeros((count, count))
+    for i in range(count):
+        others = sorted((j for j in range(count) if j != i), key=lambda j: -similar[i, j])[:near]
+        for j in others:
+            weights[i, j] = max(similar[i, j], 0.0)
+        if weights[i].sum() > 0:
+            weights[i] /= weights[i].sum()
+    shared = np.array([[sum(weights[i] * weights[j]) for j in range(count)] for i in range(count)])
+    return 2.0 * ((1 - GRAPH) * similar + GRAPH * 2 * near * shared) - 1.0
+
+
+def method(**params: Any) -> DGCPN:
+    return DGCPN(DGCPNParams(text_weight=WEIGHT, graph_weight=GRAPH, neighbors=SHARE, **params))
+
+
+def similarities(chosen: DGCPN, data: SiloData, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the similarity of some items and the pairs that count."""
+    _, state = ready(chosen, data)
+    return chosen._similarity(data.batch(rows), state)
+
+
+@pytest.mark.parametrize("items", [2, 3, 11, 40])
+def test_the_similarity_of_a_batch_is_that_of_the_dense_form(items: int) -> None:
+    data, rows = silo_data(items), torch.randperm(items, generator=torch.Generator().manual_seed(0))[:7]
+    found, counted = similarities(method(), data, rows)
+    assert found.numpy() == pytest.approx(dense(data)[np.ix_(rows, rows)], abs=2e-5)
+    assert torch.equal(counted, 1 - torch.eye(len(rows)))
+    assert torch.allclose(found, found.T, atol=1e-6)
+
+
+def test_numbers_of_neighbors() -> None:
+    assert [neighbor_count(items, 0.4) for items in (1, 2, 3, 4, 500, 5000)] == [1, 1, 1, 2, 200, 2000]
+    assert neighbor_count(4, 0.99) == 3
+
+
+@pytest.mark.parametrize("items", [1, 2, 9])
+def test_duplicates_and_single_items_are_safe(items: int) -> None:
+    data = silo_data(9).take(torch.zeros(items, dtype=torch.long))
+    graph = neighbor_graph(data, 100, SHARE, WEIGHT)
+    assert not graph.diagonal().any()
+    assert graph.sum(1).tolist() == pytest.approx([float(items > 1)] * items)
+    found, _ = similarities(method(), data, torch.arange(items))
+    assert bool(found.isfinite().all())
+
+
+def test_only_items_with_a_positive_similarity_are_neighbors() -> None:
+    similar = torch.tensor([[1.0, 0.3, 0.1, -0.2], [0.5, 1.0, -0.1, -0.2]])
+    found = neighbor_weights(similar, torch.tensor([[True, False, False, False], [False, True, False, False]]), 3)
+    assert found.flatten().tolist() == pytest.approx([0.0, 0.75, 0.25, 0.0, 1.0, 0.0, 0.0, 0.0])
+    alone = neighbor_weights(torch.tensor([[1.0, -0.5]]), torch.tensor([[True, False]]), 1)
+    assert alone.tolist() == [[0.0, 0.0]]
+
+
+def test_blocks_do_not_change_the_graph() -> None:
+    data = lacking("no pairs")
+    whole = neighbor_graph(data, 100, SHARE, WEIGHT)
+    assert torch.allclose(whole, neighbor_graph(data, 100, SHARE, WEIGHT, block=3), atol=1e-6)
+    assert bool((whole > 0).any(1).all())
+
+
+def test_a_large_silo_has_neighbors_among_a_fixed_sample() -> None:
+    data, chosen = silo_data(30), candidate_rows(30, 12)
+    assert len(set(chosen.tolist())) == 12
+    assert chosen.tolist() == sorted(chosen.tolist())
+    assert torch.equal(chosen, candidate_rows(30, 12))
+    assert candidate_rows(5, 12).tolist() == [0, 1, 2, 3, 4]
+    graph = neighbor_graph(data, 12, SHARE, WEIGHT, block=7)
+    assert graph.shape == (30, 12)
+    assert not graph[chosen].diagonal().any()
+    assert int((graph > 0).sum(1).max()) == 5
+    assert torch.allclose(graph[chosen], neighbor_graph(data.take(chosen), 100, SHARE, WEIGHT), atol=1e-6)
+    _, state = ready(method(candidates=12), data)
+    assert torch.allclose(state.buffers["graph"], graph, atol=1e-6)
+
+
+def loops(
+    image: Tensor, text: Tensor, similarity: Tensor, counted: Tensor, target: float
+) -> tuple[float, float, float]:
+    """Return the three losses, pair by pair."""
+    count = len(image)
+    pairs = [(i, j) for i in range(count) for j in range(count)]
+    within_images = {(i, j): cosine(image[i], image[j]) for i, j in pairs}
+    within_texts = {(i, j): cosine(text[i], text[j]) for i, j in pairs}
+    between = {(i, j): cosine(image[i], text[j]) for i, j in pairs}
+    coexistence = np.mean([(between[i, i] - target) ** 2 for i in range(count)])
+    alike = sum(
+        np.mean([float(counted[p]) * (values[p] - float(similarity[p])) ** 2 for p in pairs])
+        for values in (within_images, within_texts, between)
+    )
+    consistency = np.mean(
+        [
+            (between[i, j] - within_images[i, j]) ** 2
+            + (between[i, j] - within_texts[i, j]) ** 2
+            + (within_images[i, j] - within_texts[i, j]) ** 2
+            + (between[i, j] - between[j, i]) ** 2
+            for i, j in pairs
+        ]
+    )
+    return float(coexistence), float(alike), float(consistency)
+
+
+def test_losses_against_loops() -> None:
+    image, text, similarity = draw(6, 5), draw(6, 5, seed=1), draw(6, 6, seed=2)
+    counted = 1.0 - torch.eye(6, dtype=torch.float64)
+    counted[1, 4] = 0.0
+    found = losses(image, text, similarity, counted, 1.5)
+    expected = loops(image, text, similarity, counted, 1.5)
+    assert [float(value) for value in found] == pytest.approx(expected)
+    both = losses(torch.stack([image, text]), torch.stack([text, text]), similarity, counted, 1.5)
+    more = loops(text, text, similarity, counted, 1.5)
+    assert [float(value) for value in both] == pytest.approx([a + b for a, b in zip(expected, more, strict=True)])
+
+
+def test_the_similarity_mixes_inputs_and_neighbors() -> None:
+    found = batch_similarity(torch.tensor([[1.0, 0.5]]), torch.tensor([[2.0, 0.8]]), 0.25)
+    assert found.flatten().tolist() == pytest.approx([1.5, 0.15])
+
+
+def test_steps_of_a_batch() -> None:
+    model, _ = ready(method(), silo_data(12))
+    joint, half = method().steps(model)
+    assert [joint.name, half.name] == ["joint", "half_binary"]
+    assert half == replace(joint, name="half_binary", regularize=False)
+    assert joint.regularize
+    assert [step.name for step in method(half_binary=False).steps(model)] == ["joint"]
+
+
+def test_terms_of_both_steps() -> None:
+    data, chosen = silo_data(12), method(similarity_weight=0.5, consistency_weight=0.25)
+    model, state = ready(chosen, data)
+    batch = data.batch(torch.arange(12))
+    joint, half = chosen.steps(model)
+    codes = {"image": draw(12, 8).requires_grad_(), "text": draw(12, 8, seed=1).requires_grad_()}
+    outputs = Outputs(feature={}, logit={}, code=codes)
+    similarity, counted = (values.double() for values in similarities(chosen, data, batch.row))
+    terms = chosen.terms(joint, outputs, batch, state)
+    expected = losses(codes["image"], codes["text"], similarity, counted, 1.5)
+    assert {name: weight for name, (weight, _) in terms.items()} == {
+        "coexistence": 1.0, "similarity": 0.5, "consistency": 0.25
+    }  # fmt: skip
+    assert [value.item() for _, value in terms.values()] == pytest.approx([value.item() for value in expected])
+
+    binary = {name: value for name, (_, value) in chosen.terms(half, outputs, batch, state).items()}
+    image = losses(codes["image"], signs(codes["text"]), similarity, counted, 1.5)
+    text = losses(signs(codes["image"]), codes["text"], similarity, counted, 1.5)
+    for name in ("coexistence", "similarity", "consistency"):
+        value = binary[f"binary_{name}"]
+        assert value.item() == pytest.approx((getattr(image, name) + getattr(text, name)).item())
+        # Each tower is trained by the loss in which the codes of the other one are binary.
+        for modality, loss in (("image", image), ("text", text)):
+            (found,) = torch.autograd.grad(value, codes[modality], retain_graph=True)
+            (wanted,) = torch.autograd.grad(getattr(loss, name), codes[modality], retain_graph=True)
+            assert torch.allclose(found, wanted)
+
+
+def test_the_similarity_of_a_batch_is_computed_again_for_other_rows() -> None:
+    data, chosen = silo_data(12), method()
+    _, state = ready(chosen, data)
+    first, _ = chosen._similarity(data.batch(torch.arange(6)), state)
+    again, _ = chosen._similarity(data.batch(torch.arange(6)), state)
+    other, _ = chosen._similarity(data.batch(torch.arange(6, 12)), state)
+    assert again is first
+    assert torch.equal(other, similarities(method(), data, torch.arange(6, 12))[0])
+
+
+def test_items_without_a_common_modality_are_not_compared() -> None:
+    data = lacking("no pairs")
+    _, counted = similarities(method(), data, torch.arange(20))
+    together = data.has_image.unsqueeze(1) == data.has_image
+    assert torch.equal(counted, (together & ~torch.eye(20, dtype=torch.bool)).float())
+    rest, codes = with_inputs(data.batch(torch.arange(20)), {"image": draw(20, 4)})
+    assert rest.row.tolist() == data.has_image.nonzero().squeeze(1).tolist()
+    assert len(codes["image"]) == len(rest.row)
+
+
+def test_a_batch_without_the_models_modality_has_no_terms() -> None:
+    data, chosen = lacking("no texts"), method()
+    model, state = ready(chosen, data)
+    outputs = Outputs(feature={}, logit={}, code={"text": draw(20, 4)})
+    assert chosen.terms(chosen.steps(model)[0], outputs, data.batch(torch.arange(20)), state) == {}
+
+
+def test_the_graph_is_computed_once_per_silo_and_not_without_weight() -> None:
+    data, chosen = silo_data(12), method()
+    graphs = [ready(chosen, data)[1].buffers["graph"] for _ in range(2)]
+    assert graphs[0] is graphs[1]
+    plain = DGCPN(DGCPNParams(text_weight=WEIGHT, graph_weight=0.0))
+    _, state = ready(plain, data)
+    assert state.buffers == {}
+    found, _ = plain._similarity(data.batch(torch.arange(12)), state)
+    assert torch.allclose(found, batch_similarity((found + 1.0) / 2.0, torch.zeros(12, 12), 0.0))
+
+
+def test_labels_do_not_matter() -> None:
+    data = silo_data(40)
+    given, removed = (trained("dgcpn", part, epochs=2) for part in (data, replace(data, labels=None, federation=None)))
+    assert given.terms == removed.terms
+    assert all(np.array_equal(array, removed.update.params[name]) for name, array in given.update.params.items())
+
+
+def test_published_networks_are_refused() -> None:
+    spec = ModelSpec({"image": TowerSpec("network", (3, 8, 8))}, classes=0)
+    with pytest.raises(UserError, match="dgcpn"):
+        method().build(spec, 16)
+
+
+def test_the_card_names_the_paper() -> None:
+    assert (CARD.key, CARD.year, CARD.supervised) == ("dgcpn", 2021, False)
+    assert not DGCPN.needs_labels
