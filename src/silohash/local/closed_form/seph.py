@@ -17,7 +17,8 @@ phi(x)        `AnchorKernel`              similarities to the anchors, (m,)
 ============  ==========================  ==================================================================
 
 `divergence` is the objective, `divergence_gradient` its gradient, and `fit_bits` learns the hash functions. Because of the
-(n, n) matrices, codes are learned for a sample of at most some thousand items.
+(n, n) pairs, codes are learned for a sample of at most some thousand items. Pairs are computed in blocks, each pair once, so
+that most intermediate results stay in the cache of the processor.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ CARD = MethodCard(
         "their complements if the sum of both outputs is positive.",
         "The anchors are random items. The paper also tries the centers of clusters.",
         "Codes are learned on a sample of 2,000 items (5,000 in the preset paper).",
+        "The similarities of pairs are computed in single precision, and their sums in double precision.",
     ),
 )
 
@@ -76,8 +78,11 @@ class SePHParams(MethodParams):
     """Ridge of the logistic regressions, greater than 0."""
 
 
-FLOOR = float(np.finfo(np.float64).tiny)
-"""Smallest probability of a pair, so that its logarithm is finite. It needs float64."""
+FLOOR = float(np.finfo(np.float32).tiny)
+"""Smallest value by which is divided."""
+
+BLOCK_ROWS = 128
+"""Number of items whose pairs are computed at a time, so that they stay in the cache of the processor."""
 
 RATE = 100.0
 EARLY, LATE, SWITCH = 0.5, 0.8, 250
@@ -92,28 +97,47 @@ START = 1e-4
 
 
 def label_distribution(labels: Tensor) -> Tensor:
-    """Return the cosines of the labels of different items as a distribution over pairs, ``(n, n)`` float64.
+    """Return the cosines of the labels of different items as a distribution over pairs, ``(n, n)``.
 
     Args:
-        labels: ``(n, C)`` multi-hot. If no two items share a label, all pairs are equally probable.
+        labels: ``(n, C)`` multi-hot, of the dtype of the result. If no two items share a label, all pairs are equally
+            probable.
     """
-    unit = nn.functional.normalize(labels.double(), dim=1)
+    unit = nn.functional.normalize(labels, dim=1)
     cosines = (unit @ unit.T).fill_diagonal_(0.0)
-    whole = cosines.sum()
+    whole = float(cosines.sum(dtype=torch.float64))
     if whole <= 0:
         cosines = torch.ones_like(cosines).fill_diagonal_(0.0)
-        whole = cosines.sum().clamp(min=1.0)
-    return (cosines / whole).clamp(min=FLOOR)
+        whole = max(1.0, float(cosines.sum(dtype=torch.float64)))
+    return cosines.div_(whole)
 
 
-def code_similarities(codes: Tensor) -> Tensor:
-    """Return 1 / (1 + d), where d is a quarter of the squared distance, ``(n, n)``; 0 for an item with itself.
+def code_similarities(codes: Tensor) -> list[Tensor]:
+    """Return 1 / (1 + d) of all pairs, where d is a quarter of the squared distance; 0 for an item with itself.
 
     Between codes of -1 and 1, d is the Hamming distance.
+
+    Args:
+        codes: ``(n, K)``.
+
+    Returns:
+        One matrix per block of `BLOCK_ROWS` items, with one row per item of the block, and one column per item of this
+        and all later blocks. Each pair of items of different blocks is therefore computed once.
     """
-    squares = codes.square().sum(1)
-    quarter = (squares[:, None] + squares - 2.0 * codes @ codes.T).div_(4.0).clamp_(min=0.0)
-    return quarter.add_(1.0).reciprocal_().fill_diagonal_(0.0)
+    quarter = codes.square().sum(1, keepdim=True) / 4.0
+    one = torch.ones_like(quarter)
+    rows, columns = torch.cat([codes, quarter + 1.0, one], dim=1), torch.cat([-codes / 2.0, one, quarter], dim=1)
+    blocks = []
+    for start in range(0, len(codes), BLOCK_ROWS):
+        block = (rows[start : start + BLOCK_ROWS] @ columns[start:].T).clamp_(min=1.0).reciprocal_()
+        block[:, : len(block)].fill_diagonal_(0.0)
+        blocks.append(block)
+    return blocks
+
+
+def sum_over_pairs(block: Tensor) -> float:
+    """Return the sum of a block of `code_similarities`, in which pairs with items of later blocks count in both orders."""
+    return 2.0 * float(block.sum(dtype=torch.float64)) - float(block[:, : len(block)].sum(dtype=torch.float64))
 
 
 def quantization(codes: Tensor) -> Tensor:
@@ -125,23 +149,41 @@ def divergence(target: Tensor, codes: Tensor, weight: float) -> float:
     """Return the divergence of the codes' distribution from the labels', and the weighted quantization loss.
 
     Args:
-        target: ``(n, n)``, see `label_distribution`.
+        target: ``(n, n)``, see `label_distribution`. Pairs are computed in its dtype.
         codes: ``(n, K)``.
         weight: Weight of the quantization loss, of which the mean counts.
 
     Source: Lin et al., the objective.
     """
-    similarities = code_similarities(codes)
-    shares = (similarities / similarities.sum().clamp(min=FLOOR)).clamp(min=FLOOR)
-    return float((target * (target / shares).log()).sum() + weight * quantization(codes) / codes.numel())
+    blocks = code_similarities(codes.to(target.dtype))
+    whole = max(FLOOR, sum(map(sum_over_pairs, blocks)))
+    value = weight * float(quantization(codes)) / codes.numel()
+    for start, block in zip(range(0, len(codes), BLOCK_ROWS), blocks, strict=True):
+        wanted = target[start : start + len(block), start:]
+        value += sum_over_pairs(torch.xlogy(wanted, wanted) - torch.xlogy(wanted, block / whole))
+    return value
 
 
-def divergence_gradient(target: Tensor, codes: Tensor, weight: float) -> Tensor:
-    """Return the gradient of `divergence`, ``(n, K)``. The arguments are the same."""
-    similarities = code_similarities(codes)
-    pulls = (target - similarities / similarities.sum().clamp(min=FLOOR)).mul_(similarities)
-    gradient = pulls.sum(1, keepdim=True) * codes - pulls @ codes
-    return gradient + 2.0 * weight / codes.numel() * (codes.abs() - 1.0) * codes.sign()
+def divergence_gradient(target: Tensor, codes: Tensor, weight: float, exaggeration: float = 1.0) -> Tensor:
+    """Return the gradient of `divergence`, ``(n, K)``.
+
+    Args:
+        target: See `divergence`.
+        codes: See `divergence`.
+        weight: See `divergence`.
+        exaggeration: Factor on the target.
+    """
+    values = codes.to(target.dtype)
+    blocks = code_similarities(values)
+    whole = max(FLOOR, sum(map(sum_over_pairs, blocks)))
+    gradient = torch.zeros_like(values)
+    for start, block in zip(range(0, len(codes), BLOCK_ROWS), blocks, strict=True):
+        end = start + len(block)
+        pulls = torch.sub(exaggeration * target[start:end, start:], block, alpha=1.0 / whole).mul_(block)
+        gradient[start:end] += pulls.sum(1, keepdim=True) * values[start:end] - pulls @ values[start:]
+        later = pulls[:, len(block) :]
+        gradient[end:] += later.sum(0).unsqueeze(1) * values[end:] - later.T @ values[start:end]
+    return gradient.to(codes.dtype) + 2.0 * weight / codes.numel() * (codes.abs() - 1.0) * codes.sign()
 
 
 def learn_codes(target: Tensor, bits: int, *, weight: float, iterations: int) -> tuple[Tensor, float]:
@@ -150,21 +192,21 @@ def learn_codes(target: Tensor, bits: int, *, weight: float, iterations: int) ->
     The first codes are random numbers of torch's global generator.
 
     Args:
-        target: ``(n, n)``.
+        target: ``(n, n)``, see `divergence`.
         bits: Code length K.
         weight: Weight of the quantization loss.
         iterations: Number of iterations.
 
     Returns:
-        The codes ``(n, K)`` with the lowest value, and that value. Codes of the first iterations, in which the target is
-        exaggerated, are not compared unless there are no others.
+        The codes ``(n, K)`` float64 with the lowest value, and that value. Codes of the first iterations, in which the
+        target is exaggerated, are not compared unless there are no others.
     """
     codes = START * torch.randn(len(target), bits, dtype=torch.float64, device=target.device)
     moves, gains = torch.zeros_like(codes), torch.ones_like(codes)
     best, lowest = codes, float("inf")
     for iteration in range(iterations):
         exaggerated = iteration < EXAGGERATED
-        gradient = divergence_gradient(target * EXAGGERATION if exaggerated else target, codes, weight)
+        gradient = divergence_gradient(target, codes, weight, EXAGGERATION if exaggerated else 1.0)
         gains = torch.where(gradient.sign() == moves.sign(), gains * 0.8, gains + 0.2).clamp(min=0.01)
         moves = (EARLY if iteration < SWITCH else LATE) * moves - RATE * gains * gradient
         codes = codes + moves

@@ -124,7 +124,9 @@ class SSAHParams(MethodParams):
     first."""
     text_scales: bool = False
     """Give the text network the averages over windows of 5 to 50 neighboring words beside the words. This makes its
-    first layer six times as large, and needs texts as vectors."""
+    first layer six times as large, and needs texts as vectors. With 2,048 words and the preset paper, that layer has 50
+    million weights. A batch of 64 items then takes about a second on one core, almost all of it in the text network, and 32
+    epochs over 10,000 items take more than half an hour on two cores."""
 
     without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
         "adversary": {"adversarial_weight": (0.0,)},

@@ -10,8 +10,8 @@ import torch
 
 from silohash import seeds
 from silohash.local.base import outputs_of
+from silohash.local.closed_form import seph
 from silohash.local.closed_form.seph import (
-    FLOOR,
     SePH,
     SePHParams,
     code_similarities,
@@ -20,6 +20,7 @@ from silohash.local.closed_form.seph import (
     fit_bits,
     label_distribution,
     learn_codes,
+    sum_over_pairs,
 )
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.types import UserError
@@ -33,16 +34,21 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).normal(size=shape))
 
 
-def test_labels_are_a_distribution_over_pairs_in_float64() -> None:
-    found = label_distribution(LABELS.float())
-    assert found.dtype == torch.float64
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of two items, so that five items fill three of them."""
+    monkeypatch.setattr(seph, "BLOCK_ROWS", 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_labels_are_a_distribution_over_pairs(dtype: torch.dtype) -> None:
+    found = label_distribution(LABELS.to(dtype))
+    assert found.dtype == dtype
     root = math.sqrt(0.5)
-    expected = torch.zeros(5, 5, dtype=torch.float64)
+    expected = torch.zeros(5, 5, dtype=dtype)
     expected[0, 1] = expected[1, 0] = expected[1, 2] = expected[2, 1] = root / (4 * root)
-    torch.testing.assert_close(found, expected.clamp(min=FLOOR))
+    torch.testing.assert_close(found, expected)
     assert found.sum().item() == pytest.approx(1.0)
-    assert (found > 0).all()
-    assert torch.isfinite(found.log()).all(), "the floor has a logarithm"
 
 
 @pytest.mark.parametrize("labels", [torch.eye(4), torch.zeros(4, 2)])
@@ -50,30 +56,46 @@ def test_without_common_labels_all_pairs_are_equally_probable(labels: torch.Tens
     found = label_distribution(labels)
     assert found[0, 1].item() == pytest.approx(1 / 12)
     assert found.sum().item() == pytest.approx(1.0)
-    assert label_distribution(torch.ones(1, 2)).tolist() == [[FLOOR]]
+    assert label_distribution(torch.ones(1, 2)).tolist() == [[0.0]]
 
 
 def test_code_similarities_fall_with_the_hamming_distance() -> None:
     codes = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, -1.0], [-1.0, -1.0, -1.0]], dtype=torch.float64)
     expected = [[0.0, 1 / 2, 1 / 4], [1 / 2, 0.0, 1 / 3], [1 / 4, 1 / 3, 0.0]]
-    torch.testing.assert_close(code_similarities(codes), torch.tensor(expected, dtype=torch.float64))
+    (found,) = code_similarities(codes)
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_blocks_of_similarities_hold_each_pair_once() -> None:
+    codes = drawn(5, 3)
+    whole = torch.zeros(5, 5, dtype=torch.float64)
+    for i in range(5):
+        for j in range(5):
+            whole[i, j] = 1 / (1 + (codes[i] - codes[j]).square().sum() / 4) if i != j else 0.0
+    found = code_similarities(codes)
+    for start, block in zip((0, 2, 4), found, strict=True):
+        torch.testing.assert_close(block, whole[start : start + 2, start:])
+    assert sum(map(sum_over_pairs, found)) == pytest.approx(whole.sum().item())
+
+
+@pytest.mark.usefixtures("small_blocks")
 def test_the_divergence_is_that_of_a_loop() -> None:
-    target, codes, weight = label_distribution(LABELS.float()), drawn(5, 3), 0.7
+    target, codes, weight = label_distribution(LABELS.double()), drawn(5, 3), 0.7
     whole = sum(float(1 / (1 + (codes[i] - codes[j]).square().sum() / 4)) for i in range(5) for j in range(5) if i != j)
     expected = weight * sum((abs(float(v)) - 1.0) ** 2 for v in codes.flatten()) / 15
     for i in range(5):
         for j in range(5):
             if i != j:
                 p, q = float(target[i, j]), float(1 / (1 + (codes[i] - codes[j]).square().sum() / 4)) / whole
-                expected += p * math.log(p / q)
+                expected += p * math.log(p / q) if p else 0.0
     assert divergence(target, codes, weight) == pytest.approx(expected)
 
 
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("weight", [0.0, 0.7])
 def test_the_gradient_is_that_of_finite_differences(weight: float) -> None:
-    target, codes = label_distribution(LABELS.float()), drawn(5, 3, seed=1)
+    target, codes = label_distribution(LABELS.double()), drawn(5, 3, seed=1)
     found = divergence_gradient(target, codes, weight)
     for i in range(5):
         for k in range(3):
@@ -83,6 +105,23 @@ def test_the_gradient_is_that_of_finite_differences(weight: float) -> None:
                 moved[i, k] += step
                 values.append(divergence(target, moved, weight))
             assert found[i, k].item() == pytest.approx((values[0] - values[1]) / 2e-5, abs=1e-8)
+
+
+def test_pairs_are_computed_in_the_precision_of_the_target() -> None:
+    labels, codes = (drawn(300, 6, seed=2) > 1.0), drawn(300, 8)
+    exact, single = label_distribution(labels.double()), label_distribution(labels.float())
+    assert divergence(single, codes, 0.3) == pytest.approx(divergence(exact, codes, 0.3), rel=1e-5)
+    for factor in (1.0, 4.0):
+        wanted = divergence_gradient(exact * factor, codes, 0.3)
+        found = divergence_gradient(single, codes, 0.3, factor)
+        assert found.dtype == torch.float64
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-8)
+
+
+def test_a_single_item_has_no_divergence() -> None:
+    target, codes = label_distribution(torch.ones(1, 2)), drawn(1, 4)
+    assert divergence(target, codes, 0.0) == 0.0
+    assert divergence_gradient(target, codes, 0.0).tolist() == [[0.0] * 4]
 
 
 def test_codes_of_equal_labels_come_together() -> None:
@@ -95,7 +134,7 @@ def test_codes_of_equal_labels_come_together() -> None:
     assert value < 0.5 * first
     assert codes.mean(0).abs().max() < 1e-9
     distances = 4 - (torch.sign(codes) @ torch.sign(codes).T) / 2
-    same = target > FLOOR
+    same = target > 0
     different = ~same & ~torch.eye(40, dtype=torch.bool)
     assert distances[same].mean() < 0.5
     assert distances[different].mean() > 3.0
