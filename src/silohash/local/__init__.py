@@ -27,6 +27,8 @@ LOCAL_METHODS = Registry(
         "csq": "silohash.local.image.csq:CSQ",
         # without labels
         "dgcpn": "silohash.local.unsupervised.dgcpn:DGCPN",
+        "djsrh": "silohash.local.unsupervised.djsrh:DJSRH",
+        "jdsh": "silohash.local.unsupervised.jdsh:JDSH",
         "ucch": "silohash.local.unsupervised.ucch:UCCH",
         # without gradient steps
         "scm": "silohash.local.closed_form.scm:SCM",
