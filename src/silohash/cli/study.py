@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +18,7 @@ from silohash.optional import require
 from silohash.types import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from silohash.study.config import StudyConfig
     from silohash.study.execution import StudyOutcome
@@ -42,6 +44,7 @@ Hours = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 OUT = "Folder of the study. Default: studies/NAME."
+OUT_OF_STUDIES = "Folder of the study; of several studies, the folder of their folders. Default: studies/NAME."
 PROCESSES = "Number of runs at the same time. They share the cores equally."
 
 
@@ -52,8 +55,10 @@ def register(app: typer.Typer) -> None:
 
 
 def study(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML file of the study; see docs/how-to/studies.md.")],
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help=OUT)] = None,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="TOML files of studies; see docs/how-to/studies.md.")
+    ],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help=OUT_OF_STUDIES)] = None,
     set_: Set = None,
     only: Only = None,
     processes: Annotated[int | None, typer.Option(metavar="N", min=1, max=64, help=PROCESSES)] = None,
@@ -67,23 +72,51 @@ def study(
 ) -> None:
     """Run every combination of a study's choices and seeds.
 
-    The command writes tables and plots. An interrupted study is resumed.
+    The command writes tables and plots. An interrupted study is resumed. Several studies run one after the other.
     """
     with spinner("Reading the study"):
         from silohash.study.config import load_study
 
-    config = load_study(file, [*(set_ or []), *(SMOKE if smoke else ())])
-    if smoke and config.tune:
-        config = config.model_copy(update={"tune": config.tune.model_copy(update={"trials": 1})})
-    if processes is not None:
-        config = config.model_copy(update={"processes": processes})
+    overrides = [*(set_ or []), *(SMOKE if smoke else ())]
+    configs = [_adapted(load_study(file, overrides), smoke=smoke, processes=processes) for file in files]
+    until, outcomes = _until(hours), []
+    for file, config, folder in zip(files, configs, _folders(files, out), strict=True):
+        with _naming(file):
+            outcomes.append(
+                _run(config, folder, only=only or [], smoke=smoke, fresh=fresh, tables_only=tables_only, until=until)
+            )
+    _print_outcomes(outcomes, _folders(files, out), as_json=as_json)
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Add the name of a study's file to the errors of a block."""
     try:
-        _run(
-            config, out or Path("studies") / file.stem, only=only or [], smoke=smoke, fresh=fresh,
-            tables_only=tables_only, hours=hours, as_json=as_json,
-        )  # fmt: skip
+        yield
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
+
+
+def _adapted(config: StudyConfig, *, smoke: bool, processes: int | None) -> StudyConfig:
+    """Return a study with a single trial per search if it is cut short, and with the given number of processes."""
+    if smoke and config.tune:
+        config = config.model_copy(update={"tune": config.tune.model_copy(update={"trials": 1})})
+    return config if processes is None else config.model_copy(update={"processes": processes})
+
+
+def _folders(files: Sequence[Path], out: Path | None) -> list[Path]:
+    """Return the folder of each study.
+
+    Raises:
+        UserError: if two studies would share a folder.
+    """
+    if out is not None and len(files) == 1:
+        return [out]
+    folders = [(out or Path("studies")) / file.stem for file in files]
+    twice = next((folder for number, folder in enumerate(folders) if folder in folders[:number]), None)
+    if twice is not None:
+        raise UserError(f'Two of the studies would share the folder "{twice}". Run them one by one, with --out.')
+    return folders
 
 
 def sweep(
@@ -123,11 +156,12 @@ def sweep(
     config = make_study(value, where="sweep", overrides=[*(set_ or []), *(SMOKE if smoke else ())])
     folder = out or Path("studies") / f"{recipe.stem}-sweep"
     try:
-        _run(config, folder, only=[], smoke=smoke, fresh=fresh, tables_only=False, hours=hours, as_json=as_json)
+        outcome = _run(config, folder, only=[], smoke=smoke, fresh=fresh, tables_only=False, until=_until(hours))
     except OverrideError as error:
         key, _, setting = error.override.partition("=")
         option = "--set" if key in config.set else "--over"
         raise UserError(f'{option} "{key}={_unquoted(setting)}": {error.reason}') from error
+    _print_outcomes([outcome], [folder], as_json=as_json)
 
 
 def _unquoted(setting: str) -> str:
@@ -149,18 +183,15 @@ def _axis(text: str) -> dict[str, Any]:
     return {"name": key.strip(), "key": key.strip(), "values": listed}
 
 
+def _until(hours: float | None) -> float:
+    """Return when the time limit is reached, as given by `time.monotonic`; never without a limit."""
+    return math.inf if hours is None else time.monotonic() + 3600 * hours
+
+
 def _run(
-    config: StudyConfig,
-    out: Path,
-    *,
-    only: list[str],
-    smoke: bool,
-    fresh: bool,
-    tables_only: bool,
-    hours: float | None,
-    as_json: bool,
-) -> None:
-    """Run a study and write its tables and plots. Exit with 1 or 2 if a run failed."""
+    config: StudyConfig, out: Path, *, only: list[str], smoke: bool, fresh: bool, tables_only: bool, until: float
+) -> StudyOutcome:
+    """Run a study, and write its tables and plots."""
     require("torch", "A study")
     from silohash.study.execution import StudyOutcome, run_study
     from silohash.study.plots import write_plots
@@ -171,18 +202,26 @@ def _run(
         outcome = StudyOutcome(collect(config, out))
         write_summary(outcome.results, out)
     else:
-        seconds = math.inf if hours is None else 3600 * hours
+        seconds = max(0.0, until - time.monotonic())
         outcome = run_study(config, out, console(), only=only, smoke=smoke, fresh=fresh, seconds=seconds)
     if outcome.results.runs:
         with spinner("Writing tables and plots"):
             write_tables(outcome.results, out)
             write_plots(outcome.results, out)
+    return outcome
+
+
+def _print_outcomes(outcomes: Sequence[StudyOutcome], folders: Sequence[Path], *, as_json: bool) -> None:
+    """Print how studies ended. Exit with 2 if runs failed by user's errors only, and with 1 if they failed otherwise."""
     if as_json:
-        print_json(_document(outcome, out))
+        documents = list(map(_document, outcomes, folders))
+        print_json(documents[0] if len(documents) == 1 else {"studies": documents})
     else:
-        _print_summary(outcome, out)
-    if outcome.code:
-        raise typer.Exit(outcome.code)
+        for outcome, folder in zip(outcomes, folders, strict=True):
+            _print_summary(outcome, folder)
+    codes = {outcome.code for outcome in outcomes if outcome.code}
+    if codes:
+        raise typer.Exit(min(codes))
 
 
 def _document(outcome: StudyOutcome, out: Path) -> dict[str, Any]:

@@ -35,8 +35,8 @@ class Run:
     Attributes:
         folder: the folder with ``config.toml``, ``environment.json``, ``partition.json``, ``archive.safetensors`` (the
             digests of the archive), ``rounds.jsonl``, ``results.csv``, ``per_query.safetensors``, ``curves.json``,
-            ``examples.json``, ``checkpoint/``, ``model/``, ``index/<silo>/``, ``onnx/`` and ``report.html``, each from
-            the moment that it is written.
+            ``examples.json``, ``memory.json``, ``checkpoint/``, ``model/``, ``index/<silo>/``, ``onnx/`` and
+            ``report.html``, each from the moment that it is written.
         given: the resolved config; None to read it from the folder.
     """
 
@@ -142,6 +142,11 @@ class Run:
     def curves_path(self) -> Path:
         """Precision and recall by Hamming radius, one curve per task."""
         return self.folder / "curves.json"
+
+    @property
+    def memory_path(self) -> Path:
+        """The peak memory of the process that trained and measured the run, if a study ran it on Linux."""
+        return self.folder / "memory.json"
 
     @property
     def examples_path(self) -> Path:

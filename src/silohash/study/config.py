@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -18,6 +18,9 @@ from silohash.files import read_toml
 from silohash.registry import suggestion
 from silohash.study.config_errors import explain
 from silohash.types import Evaluation, UserError
+
+CurveName: TypeAlias = Literal["loss", "relative loss", "validation"]
+Over: TypeAlias = Literal["rounds", "seconds"]
 
 RESULT_FIELDS = ("task", "evaluation", "measure")
 """Fields that a table's rows and columns may show besides axes."""
@@ -118,6 +121,18 @@ class Table(Section):
             raise ValueError(str(error)) from error
 
 
+class Plots(Section):
+    """``[plots]``: what is drawn over the rounds, and whether precision is drawn over recall."""
+
+    curves: tuple[CurveName, ...] = Field(default=("loss", "validation"), min_length=1)
+    """Curves of every run, one panel each: `loss`, `relative loss` (divided by that of the first round) or
+    `validation`."""
+    over: tuple[Over, ...] = Field(default=("rounds",), min_length=1)
+    """What the curves are drawn over, one plot each: `rounds`, or `seconds` of local training."""
+    precision_recall: bool = False
+    """Draw precision over recall within each Hamming radius."""
+
+
 class Parameter(Section):
     """A parameter to tune: a range from ``low`` to ``high``, or a list of ``values``."""
 
@@ -191,6 +206,7 @@ class StudyConfig(Section):
     axes: tuple[Axis, ...] = Field(alias="axis", min_length=1)
     where: tuple[Where, ...] = ()
     table: Table = Table()
+    plots: Plots = Plots()
     tune: Tune | None = None
     set: dict[str, Any] = Field(default_factory=dict)
     """Settings of every run, by dotted key. They override all others."""
@@ -266,7 +282,8 @@ class StudyConfig(Section):
 
 
 MODELS: Mapping[object, type[BaseModel]] = {
-    "base": Base, "axis": Axis, "choice": Choice, "where": Where, "table": Table, "tune": Tune, "parameters": Parameter,
+    "base": Base, "axis": Axis, "choice": Choice, "where": Where, "table": Table, "plots": Plots, "tune": Tune,
+    "parameters": Parameter,
 }  # fmt: skip
 """Name of a table in the file -> its model."""
 

@@ -1,7 +1,8 @@
-"""The costs of a study's runs: transferred data and time per round, from the records of the rounds."""
+"""The costs of a study's runs: transferred data, time and memory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,27 +24,35 @@ from silohash.study.pivot import (
 from silohash.study.results import RunResult, StudyResults
 
 BYTES_PER_MEGABYTE = 1_000_000
+MEMORY = "peak memory (MB)"
 
-COSTS: Mapping[str, Callable[[RoundRecord], float]] = {
-    "sent per round (MB)": lambda record: record.uplink_bytes / BYTES_PER_MEGABYTE,
-    "received per round (MB)": lambda record: record.downlink_bytes / BYTES_PER_MEGABYTE,
-    "time per round (s)": lambda record: record.seconds,
+COSTS: Mapping[str, Callable[[RunResult], float]] = {
+    "sent per round (MB)": lambda run: _per_round(run, lambda record: record.uplink_bytes) / BYTES_PER_MEGABYTE,
+    "received per round (MB)": lambda run: _per_round(run, lambda record: record.downlink_bytes) / BYTES_PER_MEGABYTE,
+    "time per round (s)": lambda run: _per_round(run, lambda record: record.seconds),
+    "time of all rounds (s)": lambda run: sum(record.seconds for record in run.rounds) if run.rounds else math.nan,
+    MEMORY: lambda run: math.nan if run.peak_bytes is None else run.peak_bytes / BYTES_PER_MEGABYTE,
 }
-"""Name -> cost of one round, for all silos together."""
+"""Name -> cost of a run, for all silos together; NaN if it is not known."""
 
 NOTES = (
-    "Means over the rounds of a run. Sent: by all silos together to the server. Received: by all silos together.",
-    "Times are wall time. Runs at the same time on one machine share its cores.",
+    "Per round: means over the rounds of a run. Sent: by all silos together to the server. Received: by all silos together.",
+    "Times are wall time, with the validation. Runs at the same time on one machine share its cores.",
+)
+MEMORY_NOTE = (
+    "Peak memory is that of the process that trains and measures a run, with the program itself and the archive. Worker "
+    "processes of a run (train.workers) are not counted."
 )
 
 
 def cost_table(study: StudyResults) -> ResultTable:
-    """Return the table of costs, with the axes of the tables of figures and one column per cost."""
+    """Return the table of costs, with the axes of the tables of figures and one column per cost that is known."""
     config = study.config
     shown = table_layout(config)
     rows, columns = ([name for name in fields if name not in RESULT_FIELDS] for fields in (shown.rows, shown.columns))
     rows += [name for name in config.axis_names if name not in shown.fields]
-    values = {**field_values(study, ()), "measure": list(COSTS)}
+    costs = known_costs(study)
+    values = {**field_values(study, ()), "measure": costs}
     by_choices = runs_by_choices(study)
 
     def make_cell(fields: Mapping[str, str]) -> Cell:
@@ -52,7 +61,14 @@ def cost_table(study: StudyResults) -> ResultTable:
 
     table = make_table(config, Layout(tuple(rows), (*columns, "measure")), values, make_cell)
     title = f"{config.title or 'Study'}, costs"
-    return replace(table, title=title, name="costs", ranked=False, notes=NOTES, format_value=format_cost)
+    notes = (*NOTES, MEMORY_NOTE) if MEMORY in costs else NOTES
+    return replace(table, title=title, name="costs", ranked=False, notes=notes, format_value=format_cost)
+
+
+def known_costs(study: StudyResults) -> list[str]:
+    """Return the names of the costs, without the memory if it was not measured in any run."""
+    measured = any(run.peak_bytes is not None for run in study.runs)
+    return [name for name in COSTS if measured or name != MEMORY]
 
 
 def format_cost(value: float) -> str:
@@ -68,11 +84,16 @@ def format_cost(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
+def _per_round(run: RunResult, cost: Callable[[RoundRecord], float]) -> float:
+    """Return the mean cost of a run's rounds; NaN without rounds."""
+    return float(np.mean([cost(record) for record in run.rounds])) if run.rounds else math.nan
+
+
 def _cost_cell(fields: Mapping[str, str], runs: Sequence[RunResult], seeds: int) -> Cell:
-    cost = COSTS[fields["measure"]]
-    values = [float(np.mean([cost(record) for record in run.rounds])) for run in runs if run.rounds]
+    values = [COSTS[fields["measure"]](run) for run in runs]
     return with_interval(
         Cell(
-            fields=fields, seeds=tuple(run.seed for run in runs), missing=seeds - len(runs), values=tuple(values),
+            fields=fields, seeds=tuple(run.seed for run in runs), missing=seeds - len(runs),
+            values=tuple(value for value in values if math.isfinite(value)),
         )
     )  # fmt: skip

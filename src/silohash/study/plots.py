@@ -1,4 +1,4 @@
-"""The plots of a study: curves over the rounds, figures over a numeric axis, and methods side by side."""
+"""The plots of a study: curves over the rounds, precision over recall, figures over an axis, and methods side by side."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from silohash.files import note_written
-from silohash.report.plots import TASK_WORDS
+from silohash.report.gather import radius_curves
+from silohash.report.plots import TASK_WORDS, RadiusCurve
 from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure, series, short
-from silohash.runtime.events import RoundRecord
+from silohash.runtime.run import Run
+from silohash.study.config import Over
+from silohash.study.curves import CURVES, PLACES, Curve, draw_band, draw_precision
 from silohash.study.pivot import METHOD_AXIS, Cell, field_values, figure_cell, file_name, runs_by_choices, runs_with
 from silohash.study.results import RunResult, StudyResults
 from silohash.visible import visible
@@ -61,9 +64,9 @@ def write_plots(study: StudyResults, out: Path) -> list[Path]:
 
     Args:
         study: the results.
-        out: the study's folder. Its ``plots/`` gets, as ``.svg`` and ``.png``: ``rounds…``, the loss and validation
-            score over the rounds; ``over-AXIS…``, the table's measure over each numeric axis; and, if there is no such
-            axis, ``figures…``, the methods side by side.
+        out: the study's folder. Its ``plots/`` gets, as ``.svg`` and ``.png``: ``rounds…`` and ``seconds…``, the curves of
+            ``[plots]`` over the rounds and the training time; ``precision-recall…``; ``over-AXIS…``, the table's measure
+            over each numeric axis; and, if there is no such axis, ``figures…``, the methods side by side.
 
     Returns:
         The paths of the files.
@@ -90,7 +93,8 @@ def plots_of(study: StudyResults) -> list[Plot]:
         return []
     plotter = StudyPlotter(study)
     over = [plot for axis in plotter.numeric_axes for plot in plotter.over_axis(axis)]
-    return [*plotter.over_rounds(), *(over or plotter.side_by_side())]
+    curves = [plot for name in study.config.plots.over for plot in plotter.over_rounds(name)]
+    return [*curves, *plotter.precision_recall(), *(over or plotter.side_by_side())]
 
 
 class StudyPlotter:
@@ -101,6 +105,7 @@ class StudyPlotter:
         self.config = study.config
         self.values = field_values(study, ())
         self.by_choices = runs_by_choices(study)
+        self._radius_curves: dict[Path, tuple[RadiusCurve, ...]] = {}
 
     @cached_property
     def numeric_axes(self) -> list[str]:
@@ -146,22 +151,44 @@ class StudyPlotter:
         """Return the figure for the given choices."""
         return figure_cell(fields, self.runs(fields), len(self.config.seeds))
 
+    def radius_curves(self, run: RunResult) -> tuple[RadiusCurve, ...]:
+        """Return a run's precision and recall by radius, one curve per task, which are read once."""
+        if run.folder not in self._radius_curves:
+            self._radius_curves[run.folder] = radius_curves(Run(run.folder))
+        return self._radius_curves[run.folder]
+
     def on_line(self, line: str) -> Fields:
         """Return the choice that a line stands for."""
         return {self.line_axis: line} if self.line_axis else {}
 
-    def over_rounds(self) -> list[Plot]:
-        """Return the plots of loss and validation score over the rounds, one per combination of the other choices."""
-        plots, panels = self.split()
-        return [self._rounds_plot(fixed, panels) for fixed in plots if self._any(fixed, panels)]
+    def over_rounds(self, over: Over = "rounds") -> list[Plot]:
+        """Return the plots of the curves over rounds or seconds, one per combination of the other choices."""
+        return self._panel_plots(over, lambda figure, fixed, panels: self._draw_rounds(figure, fixed, panels, over))
 
-    def _rounds_plot(self, fixed: Fields, panels: Sequence[Fields]) -> Plot:
+    def precision_recall(self) -> list[Plot]:
+        """Return the plots of precision over recall, if the study has them, one per combination of the other choices."""
+        if not self.config.plots.precision_recall:
+            return []
+        return self._panel_plots("precision-recall", self._draw_precision_recall)
+
+    def _panel_plots(self, name: str, draw: Callable[[Figure, Fields, Sequence[Fields]], None]) -> list[Plot]:
+        """Return one plot per combination of the choices that are neither lines nor rows of panels."""
+        plots, panels = self.split()
+        return [self._panel_plot(name, fixed, panels, draw) for fixed in plots if self._any(fixed, panels)]
+
+    def _panel_plot(
+        self,
+        name: str,
+        fixed: Fields,
+        panels: Sequence[Fields],
+        draw: Callable[[Figure, Fields, Sequence[Fields]], None],
+    ) -> Plot:
         varied = self._varied(fixed)
         return Plot(
-            name=file_name("-".join(["rounds", *varied])),
+            name=file_name("-".join([name, *varied])),
             title=", ".join(part for part in (self.config.title, *varied) if part),
             height_inches=PANEL_INCHES * len(panels) + TITLE_INCHES,
-            draw=lambda figure: self._draw_rounds(figure, fixed, panels),
+            draw=lambda figure: draw(figure, fixed, panels),
         )
 
     def over_axis(self, axis: str) -> list[Plot]:
@@ -202,23 +229,41 @@ class StudyPlotter:
             draw=lambda figure: draw(figure, {**fixed, "evaluation": evaluation, "measure": measure}),
         )
 
-    def _draw_rounds(self, figure: Figure, fixed: Fields, panels: Sequence[Fields]) -> None:
-        curves: list[tuple[str, Callable[[RoundRecord], float]]] = [("Training loss", _loss)]
-        if any(record.validation is not None for run in self.study.runs for record in run.rounds):
-            curves.append(("Validation score", _validation))
+    @cached_property
+    def curves(self) -> list[Curve]:
+        """The title and the values of each curve that is drawn over the rounds."""
+        names = self.config.plots.curves
+        scored = any(record.validation is not None for run in self.study.runs for record in run.rounds)
+        return [CURVES[name] for name in names if scored or name != "validation"] or [CURVES["loss"]]
+
+    def _draw_rounds(self, figure: Figure, fixed: Fields, panels: Sequence[Fields], over: Over) -> None:
+        across, places = PLACES[over]
         drawn = set()
-        grid = figure.subplots(len(panels), len(curves), squeeze=False)
+        grid = figure.subplots(len(panels), len(self.curves), squeeze=False)
         for row, chosen in zip(grid, panels, strict=True):
-            for axes, (name, _) in zip(row, curves, strict=True):
-                name_panel(axes, name + _suffix(chosen), "round", "")
-                axes.xaxis.get_major_locator().set_params(integer=True)
+            for axes, (title, _) in zip(row, self.curves, strict=True):
+                name_panel(axes, title + _suffix(chosen), across, "")
+                axes.xaxis.get_major_locator().set_params(integer=over == "rounds")
             for number, line in enumerate(self.lines):
-                runs = self.runs({**fixed, **chosen, **self.on_line(line)})
-                drawn |= {line} if runs else set()
-                for axes, (_, value) in zip(row, curves, strict=True):
-                    draw_band(axes, [[value(record) for record in run.rounds] for run in runs], number)
+                records = [run.rounds for run in self.runs({**fixed, **chosen, **self.on_line(line)})]
+                drawn |= {line} if records else set()
+                for axes, (_, values) in zip(row, self.curves, strict=True):
+                    draw_band(axes, list(map(places, records)), list(map(values, records)), number)
         legend(figure, self.lines, drawn)
         self._explain(figure, "Band: minimum to maximum over the seeds.")
+
+    def _draw_precision_recall(self, figure: Figure, fixed: Fields, panels: Sequence[Fields]) -> None:
+        drawn = set()
+        tasks = self.values["task"]
+        grid = figure.subplots(len(panels), len(tasks), squeeze=False, sharey=True)
+        for (row, chosen), (column, task) in product(zip(grid, panels, strict=True), enumerate(tasks)):
+            name_panel(row[column], TASK_WORDS[task] + _suffix(chosen), "recall", "" if column else "precision")
+            for number, line in enumerate(self.lines):
+                runs = self.runs({**fixed, **chosen, **self.on_line(line)})
+                curves = [curve for run in runs for curve in self.radius_curves(run) if curve.task == task]
+                drawn |= {line} if draw_precision(row[column], curves, number) else set()
+        legend(figure, self.lines, drawn)
+        self._explain(figure, "Means over the seeds, per radius.")
 
     def _draw_over(self, figure: Figure, axis: str, fixed: Fields, panels: Sequence[Fields]) -> None:
         drawn = set()
@@ -276,26 +321,6 @@ class StudyPlotter:
         return [f"{name} {value}" if is_number(value) else value for name, value in varied.items()]
 
 
-def draw_band(axes: Axes, curves: Sequence[Sequence[float]], number: int) -> None:
-    """Draw the mean of several curves, and a band from the minimum to the maximum.
-
-    Args:
-        axes: where to draw.
-        curves: one curve per seed with one value per round, NaN where there is none. Only the rounds that all seeds
-            have are drawn.
-        number: number of the line, which determines its color.
-    """
-    count = min((len(curve) for curve in curves), default=0)
-    values = np.array([curve[:count] for curve in curves], np.float64).reshape(len(curves), count)
-    if not np.isfinite(values).any():
-        return
-    rounds = np.arange(1, count + 1)
-    look = series(number, count)
-    axes.plot(rounds, values.mean(axis=0), **look)
-    if len(values) > 1:
-        axes.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=look["color"], alpha=0.15, lw=0)
-
-
 def draw_line(axes: Axes, places: npt.NDArray[np.float64], cells: Sequence[Cell], number: int) -> None:
     """Draw figures with their intervals over the values of an axis. Values without a figure are left out."""
     there = [place for place, cell in enumerate(cells) if math.isfinite(cell.mean)]
@@ -334,11 +359,3 @@ def is_number(text: str) -> bool:
 def _suffix(chosen: Fields) -> str:
     """Return choices as the end of a panel's title."""
     return "".join(f", {name} {value}" for name, value in chosen.items())
-
-
-def _loss(record: RoundRecord) -> float:
-    return math.nan if record.loss is None else record.loss
-
-
-def _validation(record: RoundRecord) -> float:
-    return math.nan if record.validation is None else record.validation

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from silohash.files import read_toml
 from silohash.forms import of_value, reading
+from silohash.memory import read_peak
 from silohash.report.tables import read_results, write_results
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.per_query import Key, read_per_query
@@ -37,6 +38,7 @@ class RunResult:
             XS.
         rounds: one record per round.
         queries: digest of the query ids. The values of two runs may be paired if their digests are equal.
+        peak_bytes: peak memory of the process that trained and measured the run; None if it was not measured.
     """
 
     choices: Choices
@@ -46,6 +48,7 @@ class RunResult:
     per_query: Mapping[Key, npt.NDArray[np.float64]]
     rounds: tuple[RoundRecord, ...]
     queries: str = ""
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ def _read_run(run: Run, planned: PlannedRun) -> RunResult:
     return RunResult(
         choices=planned.choices, seed=planned.seed, folder=run.folder, rows=tuple(read_results(run.results_path)),
         per_query=values, rounds=tuple(run.rounds()), queries=queries,
+        peak_bytes=read_peak(run.memory_path),
     )  # fmt: skip
 
 

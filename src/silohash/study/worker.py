@@ -67,7 +67,7 @@ def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool) -> int:
 
 
 def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -> None:
-    """Train a run, or resume it if it was started before.
+    """Train a run, or resume it if it was started before. Its peak memory is noted where the system measures it.
 
     Args:
         folder: the run's folder.
@@ -83,11 +83,13 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
         from rich.console import Console
 
         from silohash.config.load import load_resolved
+        from silohash.memory import peak_bytes, start_measuring, write_peak
         from silohash.runtime import experiment
         from silohash.runtime.events import ConsoleProgress
         from silohash.runtime.run import Run
 
         run = Run(folder)
+        is_measured = start_measuring()
         observers = [ConsoleProgress(Console(stderr=True, highlight=False, width=160))]
         if run.config_path.exists():
             run = experiment.resume(run, observers=observers)
@@ -97,6 +99,8 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
             from silohash.report.finish import finish_run
 
             finish_run(run)
+        if is_measured and (peak := peak_bytes()) is not None:
+            write_peak(run.memory_path, peak)
 
 
 def _print(text: str) -> None:

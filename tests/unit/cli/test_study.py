@@ -110,7 +110,7 @@ def test_study_passes_its_options_on(calls: list[dict[str, Any]], tmp_path: Path
     (call,) = calls
     assert call["only"] == ["method=Local", "bits=16"]
     assert (call["fresh"], call["config"].processes, call["config"].tune.trials) == (True, 3, 1)
-    assert call["seconds"] == 5400.0
+    assert call["seconds"] == pytest.approx(5400.0, abs=60)
 
 
 def test_time_limit(calls: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +123,51 @@ def test_time_limit(calls: list[dict[str, Any]], tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("silohash.study.execution.run_study", lambda *given, **options: stopped)
     said = silohash("study", file, "--out", tmp_path / "out", "--hours", "0.5")
     assert (said.code, "The time limit of --hours was reached. The same command continues." in said.err) == (0, True)
+
+
+def test_several_studies_share_the_time_and_a_folder(calls: list[dict[str, Any]], tmp_path: Path) -> None:
+    files = [tmp_path / "one.toml", tmp_path / "two.toml"]
+    for file in files:
+        file.write_text(study_of(tiny_study(tmp_path / "archive")).to_toml(), encoding="utf-8")
+    said = silohash("study", *files, "--out", tmp_path / "out", "--hours", "0", "--json")
+    assert said.code == 1
+    assert [call["out"] for call in calls] == [tmp_path / "out" / "one", tmp_path / "out" / "two"]
+    assert [call["seconds"] for call in calls] == [0.0, 0.0]
+    assert [study["study"] for study in said.document()["studies"]] == [str(call["out"]) for call in calls]
+    said = silohash("study", *files, "--out", tmp_path / "out")
+    assert said.out == "".join(f"Figures: {tmp_path / 'out' / name / 'results.csv'}\n" for name in ("one", "two"))
+
+
+def test_studies_are_read_before_the_first_one_runs(calls: list[dict[str, Any]], tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text(study_of(tiny_study(tmp_path / "archive")).to_toml(), encoding="utf-8")
+    said = silohash("study", file, tmp_path / "none.toml")
+    assert (said.code, calls) == (2, [])
+    assert 'no study file "' in said.err
+    other = tmp_path / "other" / "one.toml"
+    other.parent.mkdir()
+    other.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+    said = silohash("study", file, other, "--out", tmp_path / "out")
+    assert (said.code, calls) == (2, [])
+    assert f'Two of the studies would share the folder "{tmp_path / "out" / "one"}".' in said.err
+
+
+@pytest.mark.parametrize(("codes", "code"), [((0, 0), 0), ((0, 2), 2), ((2, 1), 1)])
+def test_exit_status_of_several_studies(
+    codes: tuple[int, ...], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, left = study_of(tiny_study(tmp_path)), list(codes)
+
+    def run_study(*given: Any, **options: Any) -> StudyOutcome:
+        ended = left.pop(0)
+        failed = [Outcome(Job("a", tmp_path, None), ended)] if ended else []  # type: ignore[arg-type]
+        return StudyOutcome(StudyResults(config, ()), failed)
+
+    monkeypatch.setattr("silohash.study.execution.run_study", run_study)
+    files = [tmp_path / "one.toml", tmp_path / "two.toml"]
+    for file in files:
+        file.write_text(config.to_toml(), encoding="utf-8")
+    assert silohash("study", *files, "--out", tmp_path / "out").code == code
 
 
 def test_document_of_a_study(calls: list[dict[str, Any]], tmp_path: Path) -> None:

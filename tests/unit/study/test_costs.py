@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from silohash.study.annotations import annotated
-from silohash.study.costs import COSTS, cost_table, format_cost
+from silohash.study.costs import COSTS, MEMORY, cost_table, format_cost
 from silohash.study.tables import markdown
-from tests.synthetic_studies import BITS, METHODS, TABLE, cell_of, records, synthetic_study
+from tests.synthetic_studies import BITS, MEANS, METHODS, ONE_LENGTH, TABLE, cell_of, records, synthetic_study
 
 
 def test_costs_are_means_over_rounds_and_are_not_ranked():
@@ -23,7 +24,7 @@ def test_costs_are_means_over_rounds_and_are_not_ranked():
         for cell in study.runs
     ]
     table = annotated(cost_table(type(study)(study.config, tuple(dear))))
-    assert table.columns == tuple((bits, cost) for bits in ("16", "32") for cost in COSTS)
+    assert table.columns == tuple((bits, cost) for bits in ("16", "32") for cost in COSTS if cost != MEMORY)
     found = cell_of(table, "FedCAFE", "16", "sent per round (MB)")
     assert found.mean == pytest.approx(9e-6)
     assert {s.rank for s in table.cells.values()} == {""}
@@ -31,9 +32,29 @@ def test_costs_are_means_over_rounds_and_are_not_ranked():
     assert cell_of(table, "FedAvg", "16", "time per round (s)").mean == 1.5
 
 
-def test_costs_of_one_round_in_their_units():
-    record = replace(records(1)[0], uplink_bytes=3_000_000, downlink_bytes=500_000, seconds=1.25)
-    assert [cost(record) for cost in COSTS.values()] == [3.0, 0.5, 1.25]
+def test_costs_of_a_run_in_their_units():
+    (run, *_) = synthetic_study(METHODS, table=ONE_LENGTH).runs
+    first, second = records(2)
+    rounds = (
+        replace(first, uplink_bytes=3_000_000, downlink_bytes=500_000, seconds=1.25),
+        replace(second, uplink_bytes=5_000_000, downlink_bytes=1_500_000, seconds=1.75),
+    )
+    measured = replace(run, rounds=rounds, peak_bytes=350_500_000)
+    assert [cost(measured) for cost in COSTS.values()] == [4.0, 1.0, 1.5, 3.0, 350.5]
+    unknown = replace(run, rounds=(), peak_bytes=None)
+    assert [cost(unknown) for cost in COSTS.values()] == pytest.approx([math.nan] * 5, nan_ok=True)
+
+
+def test_memory_is_shown_where_it_was_measured():
+    study = synthetic_study(METHODS, table=ONE_LENGTH)
+    assert "Peak memory" not in markdown(cost_table(study))
+    assert (MEMORY,) not in cost_table(study).columns
+    runs = [replace(run, peak_bytes=(400 + 100 * run.seed) * 1_000_000) for run in study.runs[:-1]]
+    table = cost_table(replace(study, runs=(*runs, study.runs[-1])))
+    found = [cell_of(table, method, MEMORY).values for method in MEANS]
+    assert found == [(400.0, 500.0), (400.0, 500.0), (400.0,)]
+    assert "| 450 ± " in markdown(table)
+    assert "Peak memory is that of the process" in markdown(table)
 
 
 def test_costs_stand_under_every_axis_that_the_tables_show():

@@ -171,11 +171,12 @@ def test_baselines_are_the_runs_that_they_should_be() -> None:
 
 def test_study_of_the_documents_is_one() -> None:
     page = (REPOSITORY / "docs" / "how-to" / "studies.md").read_text(encoding="utf-8")
-    first, tuning = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    value = tomllib.loads(first) | tomllib.loads(tuning)
+    first, tuning, plots = map(tomllib.loads, re.findall(r"```toml\n(.*?)```", page, re.DOTALL))
+    value = first | tuning | plots
     value["base"]["set"] = {"evaluate.validation": 0.1}
     config = make_study(value, where="studies.md", folder=REPOSITORY / "recipes")
     assert len(planned_runs(config)) == 2 * 3 * 3
+    assert config.plots.over == ("rounds", "seconds")
     assert config.tune is not None
     assert [search.name for search in searches(config, config.tune)] == ["Local", "FedAvg"]
 

@@ -8,7 +8,10 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from silohash.files import write_json
 from silohash.report.style import drawing
+from silohash.runtime.run import Run
+from silohash.study.config import Plots
 from silohash.study.plots import PLOTS, plots_of, write_plots
 from tests.synthetic_studies import axis, records, synthetic_study
 
@@ -90,6 +93,41 @@ def test_no_validation_no_panel_for_it():
     study = replace(study, runs=tuple(replace(run, rounds=bare) for run in study.runs))
     assert [len(lines) for lines in panels(study, "rounds", curves)] == [2]
     assert panels(study, "rounds", lambda axes: len(axes.collections)) == [0]
+
+
+def test_relative_loss_over_seconds():
+    study = synthetic_study(METHODS, value=value, evaluations=("GG",), seeds=(0,))
+    chosen = Plots(curves=("validation", "relative loss"), over=("seconds", "rounds"))
+    study = replace(study, config=study.config.model_copy(update={"plots": chosen}))
+    assert [plot.name for plot in plots_of(study)] == ["seconds", "rounds", "figures-GG_PG"]
+    titles = panels(study, "seconds", lambda axes: (axes.get_title(loc="left"), axes.get_xlabel()))
+    assert titles == [
+        ("Validation score", "seconds of training"), ("Loss relative to round 1", "seconds of training"),
+    ]  # fmt: skip
+    assert panels(study, "seconds", curves)[1][0] == pytest.approx([1.0, 1 / 2, 1 / 3, 1 / 4])
+    across = panels(study, "seconds", lambda axes: list(axes.lines[0].get_xdata()))
+    assert across == [[1.0, 2.0, 3.0, 4.0]] * 2
+
+
+def test_loss_is_drawn_where_no_other_curve_is_known():
+    study = synthetic_study(METHODS, value=value, evaluations=("GG",), seeds=(0,))
+    bare = tuple(replace(record, validation=None) for record in records(3))
+    config = study.config.model_copy(update={"plots": Plots(curves=("validation",))})
+    study = replace(study, config=config, runs=tuple(replace(run, rounds=bare) for run in study.runs))
+    assert panels(study, "rounds", lambda axes: axes.get_title(loc="left")) == ["Training loss"]
+
+
+def test_precision_over_recall_of_the_stored_curves(tmp_path):
+    study = synthetic_study(METHODS, value=value, evaluations=("GG",), missing=lambda choices, seed: seed == 1)
+    assert [plot.name for plot in plots_of(study)] == ["rounds", "figures-GG_PG"]
+    runs = [replace(run, folder=tmp_path / run.choices["method"]) for run in study.runs]
+    stored = [{"task": "i2t", "precision": [None, 0.75, 0.5], "recall": [0.0, 0.25, 1.0], "prior": 0.5}]
+    write_json(Run(runs[1].folder).curves_path, stored)
+    config = study.config.model_copy(update={"plots": Plots(precision_recall=True)})
+    study = replace(study, config=config, runs=tuple(runs))
+    assert [plot.name for plot in plots_of(study)] == ["rounds", "precision-recall", "figures-GG_PG"]
+    lines = panels(study, "precision-recall", lambda axes: [line.get_xydata().tolist() for line in axes.lines])
+    assert lines == [[[[0.25, 0.75], [1.0, 0.5]]], []]
 
 
 def test_numbers_give_panels_and_names_give_plots():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from silohash.files import write_arrays
+from silohash.memory import write_peak
 from silohash.report.tables import read_results, write_results
 from silohash.runtime.run import Run
 from silohash.study.plan import PlannedRun, planned_runs
@@ -36,6 +37,9 @@ def test_finished_runs_come_in_the_order_of_the_plan(tmp_path: Path) -> None:
     found = collect(config, tmp_path)
     assert [run.folder.name for run in found.runs] == [planned[1].name, planned[6].name]
     assert found.missing == tuple(run.name for number, run in enumerate(planned) if number not in (1, 6))
+    assert found.runs[0].peak_bytes is None
+    write_peak(found.runs[1].folder / "memory.json", 9)
+    assert [run.peak_bytes for run in collect(config, tmp_path).runs] == [None, 9]
     assert (found.runs[0].choices, found.runs[0].seed, found.runs[0].queries) == (planned[1].choices, 1, "digest")
     path = write_summary(found, tmp_path)
     assert [line.run for line in read_results(path)] == [planned[1].name, planned[6].name]

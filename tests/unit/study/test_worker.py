@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from silohash.memory import read_peak
+from silohash.runtime.run import Run
 from silohash.study import worker
 from silohash.types import UserError
 from tests.studies import held_by_another_thread
@@ -89,6 +91,18 @@ def test_wrong_config_leaves_no_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"\[data\] is missing"):
         worker.train_or_resume(tmp_path / "run", {}, figures=True)
     assert not (tmp_path / "run" / "config.toml").exists()
+
+
+@pytest.mark.parametrize(("is_measured", "kept"), [(True, 7), (False, None)])
+def test_peak_memory_of_a_run_is_kept(
+    is_measured: bool, kept: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("silohash.config.load.load_resolved", lambda config: config)
+    monkeypatch.setattr("silohash.runtime.experiment.train", lambda config, folder, **options: Run(folder))
+    monkeypatch.setattr("silohash.memory.start_measuring", lambda: is_measured)
+    monkeypatch.setattr("silohash.memory.peak_bytes", lambda: 7)
+    worker.train_or_resume(tmp_path, {}, figures=False)
+    assert read_peak(Run(tmp_path).memory_path) == kept
 
 
 def test_process_ends_with_its_input() -> None:
