@@ -54,7 +54,8 @@ def difference_table(table: ResultTable, axis: str, reference: str) -> ResultTab
 def paired_difference(cell: Cell, reference: Cell) -> Cell:
     """Return the differences of two cells for the seeds that both have, with Student's interval of their mean.
 
-    A single seed gives a difference without an interval.
+    A single seed gives a difference without an interval. A difference from figures that use the true labels of items is
+    marked as such figures are.
     """
     subtracted = dict(zip(reference.seeds, reference.values, strict=False))
     pairs = [
@@ -64,9 +65,10 @@ def paired_difference(cell: Cell, reference: Cell) -> Cell:
     ]
     values = tuple(value for _, value in pairs)
     low, high = seed_interval(values)
+    rows = (*cell.rows, *(row for row in reference.rows if row.uses_labels)) if pairs else ()
     return Cell(
         fields=cell.fields, seeds=tuple(seed for seed, _ in pairs),
-        missing=len(cell.seeds) + cell.missing - len(pairs), rows=cell.rows if pairs else (), values=values, low=low,
+        missing=len(cell.seeds) + cell.missing - len(pairs), rows=rows, values=values, low=low,
         high=high, interval="seeds" if len(values) > 1 else "",
     )  # fmt: skip
 

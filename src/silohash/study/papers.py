@@ -40,6 +40,13 @@ _FEDHAP_DIFFERENCES = (
     "The paper does not give the widths of the hash head, the margin of the triplets and the cutoff of mAP; we use the "
     "presets of the methods, and mAP over the whole ranking.",
 )
+_DLFFH_DIFFERENCES = (
+    "DLFFH and DLFFH-2 encode queries and database items with their true labels, from which the relevance of the results is "
+    "computed too, so their figures do not apply to real searches.",
+    "The image features come from a fixed CNN-F; the paper also trains CNN-F.",
+    "The paper does not say which items are the queries; they are drawn at random.",
+    "All layers of a tower are 4,096 wide; in the paper the first layer of the text network is 8,192 wide.",
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ class PaperTable:
 PAPER_TABLES: Mapping[str, PaperTable] = {
     table.key: table
     for table in (
+        PaperTable("dlffh/table1", "DLFFH, table 1: three data sets, pooled", _DLFFH_DIFFERENCES),
+        PaperTable("dlffh/table3", "DLFFH, table 3: variants of DLFFH on MIRFlickr-25K", _DLFFH_DIFFERENCES),
         PaperTable("fedcafe/table2", "FedCAFE, table 2: MIRFlickr-25K and NUS-WIDE, IID silos", _FEDCAFE_DIFFERENCES),
         PaperTable("fedcafe/table3", "FedCAFE, table 3: FashionVC, non-IID silos", _FEDCAFE_DIFFERENCES),
         PaperTable("fedcafe/table4", "FedCAFE, table 4: Ssense, non-IID silos", _FEDCAFE_DIFFERENCES),

@@ -11,6 +11,7 @@ from silohash.study.annotations import annotated
 from silohash.study.differences import difference_tables, paired_difference
 from silohash.study.pivot import Cell, result_tables
 from silohash.study.tables import markdown, write_tables
+from silohash.types import ORACLE
 from tests import synthetic_studies as made_up
 
 FIGURES = {"Local": (0.40, 0.44, 0.45), "FedAvg": (0.60, 0.61, 0.64), "FedCAFE": (0.65, 0.63, 0.70)}
@@ -51,6 +52,16 @@ def test_table_has_all_other_choices_and_no_ranks() -> None:
     assert "| Local | -0.187 ± 0.038 | -0.187 ± 0.038 |" in text
     assert made_up.note(table, "with the same seed").startswith("Each figure minus that of FedAvg with the same seed")
     assert made_up.note(table, "over 3 seeds (Student's t)")
+
+
+def test_difference_from_figures_with_true_labels_is_marked() -> None:
+    oracle = f"one view, {ORACLE}"
+    table = differences(changed=lambda choices: {"database_code": oracle} if choices["method"] == "FedAvg" else {})
+    assert {cell.needs_query_label for cell in table.cells.values()} == {True}
+    assert made_up.note(table, "‡ oracle")
+    table = differences(changed=lambda choices: {"database_code": oracle} if choices["method"] == "Local" else {})
+    marked = {row[0]: {cell.needs_query_label for cell in cells} for row, cells in table.lines()}
+    assert marked == {"Local": {True}, "FedCAFE": {False}}
 
 
 def test_only_seeds_that_both_have_are_paired() -> None:

@@ -60,6 +60,10 @@ def test_some_figures_as_they_are_printed(recipes):
         (line,) = [line for line in lines if wanted.items() <= line.items()]
         return line[PUBLISHED]
 
+    assert of("dlffh/table1", data="MIRFlickr-25K", method="MMACH", bits="32", task="i2t") == "0.8107"
+    assert of("dlffh/table1", data="IAPR TC-12", method="DLFFH", bits="64", task="t2i") == "0.6329"
+    assert of("dlffh/table1", data="NUS-WIDE", method="SCM", bits="16", task="i2t") == "0.4807"
+    assert of("dlffh/table3", method="DLFFH-1", bits="64", task="i2t") == "0.7064"
     assert of("fedcafe/table2", data="MIRFlickr-25K", method="FedAvg", bits="64", task="t2i") == "0.7143"
     assert of("fedcafe/table2", data="NUS-WIDE", method="FedCAFE", bits="16", task="i2t") == "0.5987"
     assert of("fedcafe/table3", beta="0.2", method="MOON", bits="32", task="t2i") == "0.6419"
@@ -80,6 +84,11 @@ def test_methods_and_data_that_are_not_there_are_named(recipes, monkeypatch, tmp
     assert ("method", "FedAvg") not in said
     assert said["data", "NUS-WIDE"] == "NUS-WIDE needs the files of nus-wide"
     assert "nus-wide-tc21-iall.mat" in next(lack.remedy for lack in found if lack.choice == "NUS-WIDE")
+
+
+def test_methods_of_a_table_that_cannot_be_built_are_named(recipes):
+    found = missing_requirements(paper_table("dlffh/table1").study(recipes))
+    assert {lack.choice for lack in found if lack.axis == "method"} == {"MSDH", "MMACH"}
 
 
 def test_what_lacks_something_is_left_out(recipes):
