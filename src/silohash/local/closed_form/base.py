@@ -17,6 +17,7 @@ import numpy.typing as npt
 from torch import nn
 
 from silohash.local.base import SiloData, SiloState, outputs_of
+from silohash.local.default_hooks import DefaultHooks
 from silohash.models.parameters import install, params_of, to_array
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
@@ -95,7 +96,7 @@ def _linear_tower(tower: TowerSpec) -> TowerSpec:
     return TowerSpec("linear", tower.shape, hidden=math.prod(tower.shape))
 
 
-class WithoutSteps:
+class WithoutSteps(DefaultHooks):
     """A local method that takes no gradient steps. The hooks of the training loop do nothing."""
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
@@ -113,22 +114,9 @@ class WithoutSteps:
         """Return no steps."""
         return []
 
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing."""
-
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return no terms."""
         return {}
-
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []
 
 
 @dataclass(frozen=True)

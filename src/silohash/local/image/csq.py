@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from silohash.local.base import MethodParams, SiloData, SiloState, signs, tower_steps
 from silohash.local.class_codes import hash_centers, random_code
+from silohash.local.default_hooks import DefaultHooks
 from silohash.local.losses import mean_where
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet
@@ -113,7 +114,7 @@ def gaps(codes: Tensor, kind: Literal["squared", "log-cosh"]) -> Tensor:
     return distance.square() if kind == "squared" else distance + F.softplus(-2.0 * distance) - LOG_2
 
 
-class CSQ:
+class CSQ(DefaultHooks):
     """Central similarity quantization, for each modality separately, with the same centers."""
 
     Params: ClassVar[type[MethodParams]] = CSQParams
@@ -169,13 +170,3 @@ class CSQ:
                 self.params.quantization_weight, mean_where(gaps(codes, self.params.quantization).mean(1), labeled),
             ),
         }  # fmt: skip
-
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []

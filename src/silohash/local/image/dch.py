@@ -30,6 +30,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.local.base import MethodParams, SiloData, SiloState, tower_steps
+from silohash.local.default_hooks import DefaultHooks
 from silohash.local.losses import different_items, mean_similarity, mean_where, pair_weights, similarity
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -147,7 +148,7 @@ def weights(similar: Tensor, share: float, kind: Weighting) -> Tensor:
     return both if kind == "both" else torch.where(similar > 0, both, 1.0)
 
 
-class DCH:
+class DCH(DefaultHooks):
     """Deep Cauchy hashing, for each modality separately."""
 
     Params: ClassVar[type[MethodParams]] = DCHParams
@@ -198,13 +199,3 @@ class DCH:
             drift = (codes.abs() - 1.0).square() if squared else cauchy_quantization(codes, scale)
             terms["quantization"] = (params.quantization_weight, drift.mean())
         return terms
-
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []

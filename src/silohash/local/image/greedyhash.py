@@ -28,7 +28,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.local.base import MethodParams, SiloData, SiloState, class_group, joint_step, signs
+from silohash.local.base import MethodParams, SiloState, class_group, joint_step, signs
+from silohash.local.default_hooks import DefaultHooks
 from silohash.local.losses import mean_where
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -124,7 +125,7 @@ class GreedyNet(HashNet):
         return replace(outputs, extra={**outputs.extra, "classifier": torch.stack(rows)})
 
 
-class GreedyHash:
+class GreedyHash(DefaultHooks):
     """Greedy hashing, for one or two modalities with one classifier."""
 
     Params: ClassVar[type[MethodParams]] = GreedyHashParams
@@ -142,9 +143,6 @@ class GreedyHash:
         """Return one step for all towers and the classifier."""
         return [joint_step(model)]
 
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing; the loss uses only the batch."""
-
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the classification and quantization terms, averaged over the modalities."""
         assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
@@ -161,13 +159,3 @@ class GreedyHash:
             "classification": (1.0, torch.stack(losses).mean()),
             "quantization": (self.params.quantization_weight, torch.stack(gaps).mean()),
         }
-
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []

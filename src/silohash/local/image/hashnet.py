@@ -28,6 +28,7 @@ from pydantic import Field
 from torch import nn
 
 from silohash.local.base import MethodParams, SiloData, SiloState, tower_steps
+from silohash.local.default_hooks import DefaultHooks
 from silohash.local.losses import (
     different_items,
     mean_similarity,
@@ -92,7 +93,7 @@ def sharpness(epochs: int, *, growth: float, stage: int) -> float:
     return float((1.0 + growth * (epochs - epochs % stage)) ** 0.5)
 
 
-class HashNetMethod:
+class HashNetMethod(DefaultHooks):
     """Hashing by continuation, for each modality separately."""
 
     Params: ClassVar[type[MethodParams]] = HashNetParams
@@ -134,13 +135,6 @@ class HashNetMethod:
             likelihood = likelihood * 2.0 * pair_weights(similar, float(state.buffers["share"]))
         return {"likelihood": (1.0, mean_where(likelihood, different_items(codes)))}
 
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keep nothing."""
-
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Count the epoch."""
         state.buffers["epochs"] = state.buffers["epochs"] + 1
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []

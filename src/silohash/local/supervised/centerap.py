@@ -37,6 +37,7 @@ from torch import Tensor, nn
 
 from silohash.local.base import FederationLabels, MethodParams, SiloData, SiloState, joint_step
 from silohash.local.class_codes import class_codes
+from silohash.local.default_hooks import DefaultHooks
 from silohash.local.losses import similarity
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet
@@ -219,7 +220,7 @@ def pair_loss(codes: Tensor, partners: Tensor, temperature: float) -> Tensor:
     return 0.5 * (F.cross_entropy(cosines, partner) + F.cross_entropy(cosines.T, partner))
 
 
-class CenterAP:
+class CenterAP(DefaultHooks):
     """Hash centers and average precision, for one or two modalities.
 
     Items of a batch rank those of the other modality. If a batch has one modality only, items rank the other items of it.
@@ -304,12 +305,6 @@ class CenterAP:
             for m in codes
         ]
         return torch.stack(losses).mean()
-
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing."""
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
         """Return a warning if nearly all items have the same code although they do not share a label."""

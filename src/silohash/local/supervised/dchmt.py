@@ -32,7 +32,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.local.base import MethodParams, SiloData, SiloState, joint_step
+from silohash.local.base import MethodParams, SiloState, joint_step
+from silohash.local.default_hooks import DefaultHooks
 from silohash.local.losses import similarity
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -163,7 +164,7 @@ def indecision(codes: Tensor) -> Tensor:
     return 1.0 - codes.square().mean()
 
 
-class DCHMT:
+class DCHMT(DefaultHooks):
     """Hashing as a choice, for one or two modalities."""
 
     Params: ClassVar[type[MethodParams]] = DCHMTParams
@@ -194,9 +195,6 @@ class DCHMT:
         """Return one step for all towers."""
         return [joint_step(model)]
 
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing; the loss uses only the batch."""
-
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the similarity loss, summed over the pairs of modalities, and the quantization loss."""
         held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
@@ -223,13 +221,3 @@ class DCHMT:
         squared = squared_distances(codes, others) * (largest / (2.0 * codes.shape[1]))
         pulled, pushed = pulls(squared, similar), pushes(squared, similar, math.sqrt(largest * self.params.threshold))
         return balanced_mean(pulled, pushed, similar) if self.params.class_balance else (pulled + pushed).mean()
-
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []

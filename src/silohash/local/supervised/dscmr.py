@@ -36,6 +36,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.local.base import MethodParams, SiloData, SiloState, joint_step, outputs_of
+from silohash.local.default_hooks import DefaultHooks
 from silohash.local.losses import similarity
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet
@@ -176,7 +177,7 @@ class CommonNet(HashNet):
         return replace(outputs, extra={**outputs.extra, **extra})
 
 
-class DSCMR:
+class DSCMR(DefaultHooks):
     """Deep supervised cross-modal retrieval, for one or two modalities."""
 
     Params: ClassVar[type[MethodParams]] = DSCMRParams
@@ -196,9 +197,6 @@ class DSCMR:
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return one step for the towers and the shared layers."""
         return [joint_step(model)]
-
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing between batches."""
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the classification, likelihood and pair terms, J1 to J3."""
@@ -230,19 +228,12 @@ class DSCMR:
             found.append(cosine_likelihood(values[first], values[second], similar, self.params.scale).mean())
         return torch.stack(found).sum()
 
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keep nothing."""
-
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set the means to those of the silo's items; a modality that the silo does not have keeps its mean."""
         network = model.model if isinstance(model, Adapted) else model
         assert isinstance(network, CommonNet)  # noqa: S101  built above
         for modality, deviations in outputs_of(model, data, part="logit").items():
             network.mean(modality).add_(deviations.sum(0) / max(data.count(modality), 1))
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []
 
 
 def _class_term(outputs: Outputs, labels: Tensor, modality: Modality, rows: Tensor) -> Tensor:

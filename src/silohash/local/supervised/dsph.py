@@ -28,7 +28,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.local.base import MethodParams, SiloData, SiloState, joint_step
+from silohash.local.base import MethodParams, SiloState, joint_step
+from silohash.local.default_hooks import DefaultHooks
 from silohash.local.proxies import PROXIES, ProxyNet, separation_margin
 from silohash.models.specs import ModelSpec
 from silohash.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
@@ -121,7 +122,7 @@ def unrelated_pairs(alike: Tensor, labels: Tensor, others: Tensor, margin: float
     return masked_mean(F.relu(alike - margin), (several & (labels @ others.T == 0)).to(alike.dtype))
 
 
-class DSPH:
+class DSPH(DefaultHooks):
     """Proxies of classes, for one or two modalities."""
 
     Params: ClassVar[type[MethodParams]] = DSPHParams
@@ -138,9 +139,6 @@ class DSPH:
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return one step for all towers and the proxies."""
         return [joint_step(model)]
-
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing; the loss uses only the batch and the proxies."""
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the attraction and repulsion of the proxies, and the loss on pairs without a common label."""
@@ -187,16 +185,6 @@ class DSPH:
             for one, other in modality_pairs(codes)
         ]
         return {"unrelated": (self.params.pair_weight, torch.stack(pairs).sum())}
-
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []
 
 
 def modality_pairs(codes: Mapping[Modality, Tensor]) -> list[tuple[Modality, Modality]]:

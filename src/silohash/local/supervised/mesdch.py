@@ -38,6 +38,7 @@ from silohash.local.base import (
     store_batch,
     stored_modalities,
 )
+from silohash.local.default_hooks import DefaultHooks
 from silohash.local.label_networks import MultiScale
 from silohash.local.losses import quantization, similarity
 from silohash.models.specs import ModelSpec
@@ -166,7 +167,7 @@ class MESDCHNet(HashNet):
         return codes.float()
 
 
-class MESDCH:
+class MESDCH(DefaultHooks):
     """Three networks that learn the cosines of labels, for one or two modalities."""
 
     Params: ClassVar[type[MethodParams]] = MESDCHParams
@@ -254,7 +255,3 @@ class MESDCH:
         codes = [state.buffers[LABELS], *(state.buffers[modality] for modality in stored_modalities(state))]
         state.buffers["code"] = signs(torch.stack(codes).sum(0))
         state.buffers["anchors"] = drawn_rows(len(data), self.params.anchors, data.has_image.device)
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []

@@ -45,6 +45,7 @@ from silohash.local.base import (
     store_batch,
     stored_modalities,
 )
+from silohash.local.default_hooks import DefaultHooks
 from silohash.local.label_networks import LabelNet, LocalResponse, MultiScale
 from silohash.local.losses import mean_similarity, pair_likelihood, pair_weights, quantization, similarity
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -251,7 +252,7 @@ class SSAHNet(HashNet):
         return extra
 
 
-class SSAH:
+class SSAH(DefaultHooks):
     """Self-supervised adversarial hashing, for one or two modalities."""
 
     Params: ClassVar[type[MethodParams]] = SSAHParams
@@ -383,7 +384,3 @@ class SSAH:
         codes = [state.buffers["label_code"], *(state.buffers[modality] for modality in stored_modalities(state))]
         state.buffers["code"] = signs(torch.stack(codes).sum(0))
         state.buffers["anchors"] = drawn_rows(len(data), self.params.anchors, data.has_image.device)
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []

@@ -24,7 +24,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.local.base import MethodParams, SiloData, SiloState, joint_step, signs
+from silohash.local.base import MethodParams, SiloState, joint_step, signs
+from silohash.local.default_hooks import DefaultHooks
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 from silohash.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
@@ -92,7 +93,7 @@ def triplet_loss(distances: Tensor, positive: Tensor, negative: Tensor, margin: 
     return gaps.sum() / (gaps > 0).sum().clamp(min=1)
 
 
-class Triplet:
+class Triplet(DefaultHooks):
     """All triplets of a batch, for one or two modalities."""
 
     Params: ClassVar[type[MethodParams]] = TripletParams
@@ -109,9 +110,6 @@ class Triplet:
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return one step for all towers."""
         return [joint_step(model)]
-
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing; the loss uses only the batch."""
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the triplet loss, averaged over pairs of modalities, and the quantization loss.
@@ -139,12 +137,6 @@ class Triplet:
         if anchor == other:
             positive = similar & ~torch.eye(len(similar), dtype=torch.bool, device=similar.device)
         return triplet_loss(distances, positive, ~similar, self.params.margin)
-
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing."""
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
         """Return a warning if the codes collapse: identical codes put every triplet at the margin."""
