@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -195,6 +196,7 @@ class Tuning:
                 self._study(search).tell(number, state=_optuna().trial.TrialState.FAIL)
             else:
                 self._study(search).tell(number, score)
+                _forget_model(Run(job.folder))
 
     def left(self, chosen: Sequence[Search]) -> list[RunConfig]:
         """Return one config per unfinished trial of the chosen searches, with the parameters still untuned."""
@@ -240,6 +242,12 @@ class Tuning:
         """Return a trial as a row of ``trials.csv``."""
         values = [trial.params.get(key, "") for key in self.tune.parameters]
         return [search.name, trial.number, trial.state.name.lower(), trial.value, *values]
+
+
+def _forget_model(trial: Run) -> None:
+    """Delete the parameters of a trial that has its score, which take most of the space of a study."""
+    for folder in (trial.checkpoint, trial.model_folder):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_allowed(parameter: Parameter, value: object) -> bool:

@@ -153,6 +153,18 @@ def test_more_trials_go_on_from_those_that_are_there(tmp_path: Path) -> None:
     assert [row for row in trials_of(tmp_path / "out") if int(row["trial"]) < 2] == first
 
 
+def test_scored_trials_keep_neither_checkpoint_nor_model(tmp_path: Path) -> None:
+    def with_files(job: Job) -> float | None:
+        for name in ("checkpoint", "model"):
+            (job.folder / name).mkdir(parents=True)
+            (job.folder / name / "values").write_bytes(b"1")
+        return None if job.name.endswith("trial 1") else near(job)
+
+    tuned(study(tmp_path, trials=2), tmp_path / "out", pretending(with_files))
+    kept = sorted(str(path.relative_to(tmp_path / "out" / "tuning")) for path in tmp_path.rglob("values"))
+    assert kept == [f"{name}/trial-1/{part}/values" for name in ("FedAvg", "Local") for part in ("checkpoint", "model")]
+
+
 def test_failed_trial_counts_and_is_never_the_best(tmp_path: Path) -> None:
     def some(job: Job) -> float | None:
         return None if job.name in {"FedAvg, trial 0", "FedAvg, trial 2"} else near(job)
