@@ -108,6 +108,9 @@ class DGCPNParams(MethodParams):
     """Weight of the distance between the similarities of codes and of inputs (lambda 1), at least 0."""
     consistency_weight: float = Field(default=1.0, ge=0)
     """Weight of the distance between the similarities of codes within and between modalities (lambda 2), at least 0."""
+    initial_deviation: float = Field(default=0.3, gt=0)
+    """Standard deviation of the initial weights of the text tower's hash layer, greater than 0. The value of the authors'
+    code spreads the codes of texts from the start. Much smaller ones make the first epochs slow."""
     half_binary: bool = True
     """Take a second step per batch, in which the codes of one modality are binary."""
 
@@ -237,13 +240,17 @@ class DGCPN:
         self._graphs = SiloCache()
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers whose outputs are in (-1, 1).
+        """Build towers whose outputs are in (-1, 1). The hash layer of texts starts with larger weights.
 
         Raises:
             UserError: If a tower is a published network, whose inputs cannot be compared.
         """
         refuse_networks(spec, CARD.key)
-        return HashNet(spec, bits, relaxation="tanh")
+        model = HashNet(spec, bits, relaxation="tanh")
+        if "text" in model.modalities:
+            weights = model.get_parameter("text.hash.weight")
+            nn.init.normal_(weights, std=self.params.initial_deviation)
+        return model
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return a step on real-valued codes, and one on codes of which half are binary. Both train all towers."""

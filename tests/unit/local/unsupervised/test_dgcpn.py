@@ -25,7 +25,7 @@ from silohash.local.unsupervised.dgcpn import (
 )
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.testing.inputs import lacking, silo_data
-from silohash.types import Outputs, UserError
+from silohash.types import MODALITIES, Outputs, UserError
 from tests.unit.federated.helpers import draw
 from tests.unit.local.helpers import cosine, ready, trained
 
@@ -242,6 +242,17 @@ def test_labels_do_not_matter() -> None:
     given, removed = (trained("dgcpn", part, epochs=2) for part in (data, replace(data, labels=None, federation=None)))
     assert given.terms == removed.terms
     assert all(np.array_equal(array, removed.update.params[name]) for name, array in given.update.params.items())
+
+
+def test_the_hash_layer_of_texts_starts_with_larger_weights() -> None:
+    spec = ModelSpec(dict.fromkeys(MODALITIES, TowerSpec("mlp", (5,), hidden=400)), classes=0)
+    torch.manual_seed(0)
+    model = method(initial_deviation=0.7).build(spec, 16)
+    image, text = (model.get_parameter(f"{modality}.hash.weight") for modality in MODALITIES)
+    assert float(text.std()) == pytest.approx(0.7, rel=0.05)
+    assert float(image.abs().max()) <= 400**-0.5
+    images = method().build(ModelSpec({"image": TowerSpec("mlp", (5,))}, classes=0), 16)
+    assert not any(name.startswith("text") for name, _ in images.named_parameters())
 
 
 def test_published_networks_are_refused() -> None:
