@@ -249,8 +249,8 @@ def test_the_hash_layer_of_texts_starts_with_larger_weights() -> None:
     torch.manual_seed(0)
     model = method(initial_deviation=0.7).build(spec, 16)
     image, text = (model.get_parameter(f"{modality}.hash.weight") for modality in MODALITIES)
-    assert float(text.std()) == pytest.approx(0.7, rel=0.05)
-    assert float(image.abs().max()) <= 400**-0.5
+    assert text.std().item() == pytest.approx(0.7, rel=0.05)
+    assert image.abs().max().item() <= 400**-0.5
     images = method().build(ModelSpec({"image": TowerSpec("mlp", (5,))}, classes=0), 16)
     assert not any(name.startswith("text") for name, _ in images.named_parameters())
 
