@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,7 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
         from silohash.runtime.run import Run
 
         run = Run(folder)
+        load_optimizers()
         is_measured = start_measuring()
         observers = [ConsoleProgress(Console(stderr=True, highlight=False, width=160))]
         if run.config_path.exists():
@@ -101,6 +103,16 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
             finish_run(run)
         if is_measured and (peak := peak_bytes()) is not None:
             write_peak(run.memory_path, peak)
+
+
+@cache
+def load_optimizers() -> None:
+    """Load what the first step of an optimizer loads, so that the first run of a process is not charged with its time."""
+    import torch
+
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    torch.optim.AdamW([parameter]).step()
 
 
 def _print(text: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from silohash.memory import read_peak
 from silohash.runtime.run import Run
@@ -103,6 +104,25 @@ def test_peak_memory_of_a_run_is_kept(
     monkeypatch.setattr("silohash.memory.peak_bytes", lambda: 7)
     worker.train_or_resume(tmp_path, {}, figures=False)
     assert read_peak(Run(tmp_path).memory_path) == kept
+
+
+def test_optimizers_are_loaded_before_the_training_and_draw_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_rng_state()
+    worker.load_optimizers.__wrapped__()
+    assert torch.equal(torch.get_rng_state(), before)
+    calls: list[str] = []
+    monkeypatch.setattr(worker, "load_optimizers", lambda: calls.append("load"))
+    monkeypatch.setattr("silohash.config.load.load_resolved", lambda config: config)
+
+    def train(config: Mapping[str, Any], folder: Path, **options: Any) -> Run:
+        calls.append("train")
+        return Run(folder)
+
+    monkeypatch.setattr("silohash.runtime.experiment.train", train)
+    worker.train_or_resume(tmp_path, {}, figures=False)
+    assert calls == ["load", "train"]
 
 
 def test_process_ends_with_its_input() -> None:
