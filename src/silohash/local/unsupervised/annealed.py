@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor, nn
 
 from silohash.local.base import SiloData, SiloState, joint_step
+from silohash.local.default_hooks import DefaultHooks
 from silohash.local.unsupervised.base import CodePair, code_pair, refuse_networks, with_inputs
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -56,7 +57,7 @@ def steepness(epochs: int) -> float:
     return math.sqrt(1.0 + epochs)
 
 
-class AnnealedMethod:
+class AnnealedMethod(DefaultHooks):
     """A method whose loss compares the codes of a batch with the similarity of its inputs.
 
     A subclass sets ``card``, ``Params`` and ``presets``, and implements `losses`. Its parameters have the switch ``anneal``.
@@ -104,13 +105,6 @@ class AnnealedMethod:
         relaxed = {modality: torch.tanh(factor * code) for modality, code in codes.items()}
         return self.losses(code_pair(relaxed, batch), batch, state.buffers)
 
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keep nothing."""
-
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Count the epoch."""
         state.buffers["epochs"] = state.buffers["epochs"] + 1
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []

@@ -13,7 +13,7 @@ W               ``graph``, `neighbor_graph` weights of an item's nearest neighbo
 G               W W^T                       graph-neighbor coherence: the neighbors that two items share, ``(B, B)``
 S               `batch_similarity`          similarity that the codes reproduce, ``(B, B)``
 H_V, H_T        ``outputs.code``            relaxed codes in (-1, 1), ``(B, K)``
-B_V, B_T        `cosine_matrices`           the same, scaled to length 1
+B_V, B_T        `losses`                    the same, scaled to length 1
 a_1             ``text_weight``             weight of texts in P
 a_2             ``graph_weight``            weight of G in S
 k               `neighbor_count`            number of neighbors
@@ -39,6 +39,7 @@ from torch import Tensor, nn
 
 from silohash import seeds
 from silohash.local.base import MethodParams, SiloData, SiloState, joint_step, signs
+from silohash.local.default_hooks import DefaultHooks
 from silohash.local.unsupervised.base import (
     SiloCache,
     affinity,
@@ -228,7 +229,7 @@ def losses(images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, p
     )
 
 
-class DGCPN:
+class DGCPN(DefaultHooks):
     """Graph-neighbor coherence preserving hashing, for one or two modalities."""
 
     Params: ClassVar[type[MethodParams]] = DGCPNParams
@@ -248,8 +249,7 @@ class DGCPN:
         refuse_networks(spec, CARD.key)
         model = HashNet(spec, bits, relaxation="tanh")
         if "text" in model.modalities:
-            weights = model.get_parameter("text.hash.weight")
-            nn.init.normal_(weights, std=self.params.initial_deviation)
+            nn.init.normal_(model.get_parameter("text.hash.weight"), std=self.params.initial_deviation)
         return model
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
@@ -307,13 +307,3 @@ class DGCPN:
         graph = state.buffers["graph"].index_select(0, batch.row)
         scale = self.params.graph_scale * neighbor_count(graph.shape[1], self.params.neighbors)
         return scale * (graph @ graph.T)
-
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Keep nothing."""
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []
