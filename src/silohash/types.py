@@ -24,6 +24,9 @@ Target: TypeAlias = Literal["item", "image", "text"]
 Task: TypeAlias = Literal["i2t", "t2i", "i2i", "t2t", "i2item", "t2item", "i2unified", "t2unified"]
 Evaluation: TypeAlias = Literal["GG", "GL", "PL", "PG", "XS"]
 
+ValidationBy: TypeAlias = Literal["labels", "pairs"]
+"""What makes an item a right answer to a held-back query: a shared label, or being its partner in a pair."""
+
 Side: TypeAlias = Literal["query", "database"]
 """The two sides of a search. Some models encode the items of one or both sides with their true labels."""
 
@@ -31,6 +34,9 @@ MODALITIES: tuple[Modality, Modality] = ("image", "text")
 SIDES: tuple[Side, Side] = ("query", "database")
 TARGETS: tuple[Target, ...] = ("item", "image", "text")
 TASKS: tuple[Task, ...] = ("i2t", "t2i", "i2i", "t2t", "i2item", "t2item", "i2unified", "t2unified")
+PAIR_TASKS: tuple[Task, Task] = ("i2t", "t2i")
+"""The tasks in which a query has a partner of the other modality."""
+
 EVALUATIONS: tuple[Evaluation, ...] = ("GG", "GL", "PL", "PG", "XS")
 
 WITH_LABELS = " and the true labels"
@@ -240,7 +246,8 @@ class ResultRow:
         query_in_database: Whether a query's item is part of the database that is searched.
         database_code: What an item's code is computed from: ``one view``, the modality that is searched, ``the nearer of
             both views``, or ``both views``. Ends in `WITH_LABELS` or `ORACLE` if the true labels of items were used.
-        round_by: How the round was chosen: by ``validation`` on held-out training items, or the ``last`` round.
+        round_by: How the round was chosen: by ``validation`` on held-out training items, with shared labels, by
+            ``validation on pairs``, or the ``last`` round.
     """
 
     run: str

@@ -37,9 +37,14 @@ def tutorial() -> str:
     return section(PAGE.read_text(encoding="utf-8"), "## A first archive")
 
 
+@pytest.fixture(scope="module")
+def unlabeled() -> str:
+    return section(PAGE.read_text(encoding="utf-8"), "## An archive without labels")
+
+
 def follow(words: list[str], model: Path, source: str) -> Said | None:
     """Run one command of the tutorial: with fewer rounds, a tiny network in place of CLIP, and the page's own script."""
-    if words == ["python", "make_archive.py"]:
+    if words[0] == "python":
         exec(source, {})  # noqa: S102  the page's own lines
         return None
     assert words[0] == "silohash"
@@ -76,6 +81,32 @@ def test_tutorial_is_followed_to_its_answers(
     assert searches == 3
     assert load_config(tmp_path / "mine.toml").features.image["model"] == str(model)
     assert load_config(tmp_path / "small.toml").features.image == {}
+
+
+@pytest.mark.whole_run
+def test_tutorial_without_labels_is_followed_to_its_answers(
+    unlabeled: str, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not (shared_data / "flickr8k-1k").is_dir():
+        pytest.skip("flickr8k-1k is missing")
+    monkeypatch.setenv("SILOHASH_DATA", str(shared_data))
+    monkeypatch.chdir(tmp_path)
+    model = clip(tmp_path / "clip")
+    (source,) = (body for language, body in BLOCK.findall(unlabeled) if language == "python")
+    (checked,) = (body for language, body in BLOCK.findall(unlabeled) if not language)
+    outputs = {}
+    for words in commands(unlabeled):
+        said = follow(words, model, source)
+        if said is not None:
+            assert said.code == 0, (words, said.err)
+            outputs.setdefault(words[1], []).append(said.out)
+    assert [name for name, found in outputs.items() for _ in found] == ["data", "new", "train", "search", "search"]
+    assert checked in outputs["data"][0]
+    assert "MedR[by=pairs]" in outputs["train"][0]
+    assert all(str(tmp_path / "my-unlabeled") in found for found in outputs["search"])
+    page = (tmp_path / "runs" / "unlabeled" / "report.html").read_text(encoding="utf-8")
+    assert "reciprocal rank of held-back pairs" in page
+    assert "mAP@all" not in page
 
 
 def test_names_and_sizes_of_networks_are_those_of_the_code(tutorial: str) -> None:

@@ -100,7 +100,11 @@ def evaluate_codes(
     _check_length("query ids", query_ids, len(query_words))
     _check_length("database ids", database_ids, len(database_words))
     relevance = Relevance(*_multi_hot(query_labels, database_labels), left_out=_own_items(query_ids, database_ids))
-    found = evaluate_all([Measure.parse(name) for name in measures], query_words, database_words, relevance, bits)
+    wanted = [Measure.parse(name) for name in measures]
+    for measure in wanted:
+        if measure.by == "pairs":
+            raise UserError(f'"{measure}" judges by pairs, and evaluate_codes judges by labels. Remove by=pairs.')
+    found = evaluate_all(wanted, query_words, database_words, relevance, bits)
     return {
         str(measure): Score(
             measure=str(measure),

@@ -26,7 +26,7 @@ from silohash.files import read_toml
 from silohash.forms import detail
 from silohash.local import LOCAL_METHODS
 from silohash.registry import Registry, current_preset, suggestion
-from silohash.types import MODALITIES, MethodCard, UserError
+from silohash.types import MODALITIES, MethodCard, UserError, ValidationBy
 from silohash.visible import visible
 
 if TYPE_CHECKING:
@@ -89,6 +89,14 @@ class ResolvedConfig:
     def needs_labels(self) -> bool:
         """Whether the local or the federated method learns from labels."""
         return self.local.needs_labels or self.federated.needs_labels
+
+    @property
+    def validation_by(self) -> ValidationBy:
+        """How held-back items choose the round; see the key ``evaluate.validation_by``."""
+        chosen = self.config.evaluate.validation_by
+        if chosen != "auto":
+            return chosen
+        return "labels" if self.needs_labels else "pairs"
 
     def value_of(self, key: str) -> Any:  # noqa: ANN401  as the config holds it
         """Return the value of a dotted key, including defaults and presets of the methods; None for an unknown key."""

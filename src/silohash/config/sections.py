@@ -242,6 +242,10 @@ class EvaluateConfig(Section):
     validation: float = Field(default=0.1, ge=0, lt=1)
     """Share of each silo's training items held back to choose the best round, at least 0 and less than 1. At 0 the last
     round is used."""
+    validation_by: Literal["auto", "labels", "pairs"] = "auto"
+    """How held-back items choose the round: `labels` searches the training items and takes the mAP of shared labels,
+    `pairs` searches the held-back items and takes the mean reciprocal rank of a picture's own text and of a text's own
+    picture. `auto` takes `labels` if a method of the run learns from labels, and otherwise `pairs`."""
     no_hits: Literal["zero", "skip"] = "zero"
     """Queries without a relevant item: `zero` counts them as 0, `skip` leaves them out. [empty=...] in a measure takes
     precedence."""
@@ -317,4 +321,6 @@ class RunConfig(Section):
             value["train"].pop(name)
         if not self.data.follow_links:
             value["data"].pop("follow_links")
+        if self.evaluate.validation_by == "auto":  # the key is younger than the digests of earlier runs
+            value["evaluate"].pop("validation_by")
         return value

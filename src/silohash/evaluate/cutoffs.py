@@ -40,6 +40,9 @@ def hits(counts: Histogram, cutoff: int) -> TieValues:
 
 def success(counts: Histogram, cutoff: int) -> TieValues:
     """Return the probability that a relevant item is among the first ``cutoff``; at best and at worst, 0 or 1."""
+    found, best, worst = hits(counts, cutoff)
+    if counts.relevant_in_all.max(initial=0) <= 1:  # the expected number of hits is their probability
+        return TieValues(found, best, worst)
     none_found = np.ones(len(counts.counts))
     groups = counts.groups(cutoff)
     for column in range(counts.bits + 1):
@@ -49,8 +52,22 @@ def success(counts: Histogram, cutoff: int) -> TieValues:
             few, many = sorted((within, relevant))
             drawn = np.arange(few)
             none_found[row] *= np.prod(np.maximum(items - many - drawn, 0) / (items - drawn))
-    _, best, worst = hits(counts, cutoff)
     return TieValues(1 - none_found, (best > 0).astype(np.float64), (worst > 0).astype(np.float64))
+
+
+def first_rank(counts: Histogram) -> TieValues:
+    """Return the rank of the first relevant item, from 1; the rank after the last item for a query without relevant items.
+
+    In a tie of n items of which r are relevant, after b others, the first relevant one is expected at rank
+    ``b + (n + 1) / (r + 1)``.
+    """
+    groups = counts.groups(None)
+    there = groups.relevant > 0
+    first = np.arange(len(there)), there.argmax(1)
+    before, items, relevant = (part[first] for part in (groups.before, groups.items, groups.relevant))
+    last = np.where(there.any(1), 0, groups.items.sum(1) + 1)
+    ranks = (before + (items + 1) / (relevant + 1), before + 1.0, before + items - relevant + 1.0)
+    return TieValues(*(np.where(last > 0, last, rank) for rank in ranks))
 
 
 def average_precision_at(counts: Histogram, cutoff: int, denominator: Denominator) -> TieValues:

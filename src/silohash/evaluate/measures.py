@@ -18,8 +18,9 @@ from silohash.evaluate.ties import Histogram, TieValues, Values
 from silohash.registry import suggestion
 from silohash.types import Rows, UserError
 
-Name: TypeAlias = Literal["mAP", "P", "R", "nDCG", "Success"]
-Ties: TypeAlias = Literal["expected", "index"]
+Name: TypeAlias = Literal["mAP", "P", "R", "nDCG", "Success", "MedR"]
+By: TypeAlias = Literal["labels", "pairs"]
+Ties: TypeAlias = Literal["expected", "index", "worst"]
 Empty: TypeAlias = Literal["zero", "skip"]
 
 RANKED_BYTES = 1 << 26
@@ -35,7 +36,17 @@ class Description(NamedTuple):
     options: tuple[str, ...]
 
 
-_TIES = "ties=expected (mean over all orders of items at equal distance) | index (order of the database)"
+PAIR_MEASURES = ("R@1[by=pairs]", "R@5[by=pairs]", "R@10[by=pairs]", "MedR[by=pairs]")
+"""The measures of a run whose archive does not have labels."""
+
+_BY = (
+    "by=labels (items that share a label are relevant) | pairs (only a picture's own texts and a text's own picture are, in "
+    "i2t and t2i; the items of the split query are searched)"
+)
+_TIES = (
+    "ties=expected (mean over all orders of items at equal distance) | index (order of the database) | "
+    "worst (relevant items come last)"
+)
 _EMPTY = "empty=zero (a query without relevant items counts as 0) | skip (the mean leaves it out)"
 
 DESCRIPTIONS: tuple[Description, ...] = (
@@ -47,6 +58,7 @@ DESCRIPTIONS: tuple[Description, ...] = (
             "denominator=retrieved (relevant items among the first k) | min (of k and all relevant items) | "
             "all (relevant items in the database) | first-k-relevant (legacy: the first k of these at any position); "
             "only with a cutoff",
+            _BY,
             _TIES,
             _EMPTY,
         ),
@@ -55,35 +67,48 @@ DESCRIPTIONS: tuple[Description, ...] = (
         "P",
         ("P@10", "P@radius2"),
         "precision: the share of relevant items among the first k, or among those within a radius in bits (0 without any)",
-        (_TIES, _EMPTY),
+        (_BY, _TIES, _EMPTY),
     ),
     Description(
         "R",
         ("R@10", "R@radius2"),
-        "recall: the share of all relevant items that are among the first k, or within a radius in bits",
-        (_TIES, _EMPTY),
+        "recall: the share of all relevant items that are among the first k, or within a radius in bits; by pairs, the "
+        "share of queries with a partner among them, as is usual for captions",
+        (_BY, _TIES, _EMPTY),
     ),
     Description(
         "nDCG",
         ("nDCG@all", "nDCG@100"),
         "normalized discounted cumulative gain, graded by the number s of shared labels",
-        ("gain=linear (s) | exponential (2^s - 1)", _TIES, _EMPTY),
+        ("gain=linear (s) | exponential (2^s - 1)", _BY, _TIES, _EMPTY),
     ),
     Description(
         "Success",
         ("Success@10",),
         "the share of queries with a relevant item among the first k, which is Recall@K of captions and pictures",
-        (_TIES, _EMPTY),
+        (_BY, _TIES, _EMPTY),
+    ),
+    Description(
+        "MedR",
+        ("MedR",),
+        "the median over queries of the rank of the first relevant item, from 1; lower is better",
+        (
+            _BY,
+            _TIES,
+            "empty=zero (a query without relevant items has the rank after the last item) | skip (it is left out)",
+        ),
     ),
 )
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "denominator": get_args(Denominator),
     "gain": get_args(Gain),
+    "by": get_args(By),
     "ties": get_args(Ties),
     "empty": get_args(Empty),
 }
-_FORM = re.compile(r"(?P<name>\w+)@(?P<cutoff>\w+)(\[(?P<options>[^\[\]]*)\])?")
+_FORM = re.compile(r"(?P<name>\w+)(@(?P<cutoff>\w+))?(\[(?P<options>[^\[\]]*)\])?")
+_WITHOUT_CUTOFF = "MedR"
 
 
 def describe() -> list[dict[str, Any]]:
@@ -96,11 +121,12 @@ class Measure:
     """A retrieval measure with its conventions. `str` gives the name that a user types.
 
     Attributes:
-        name: ``mAP``, ``P``, ``R``, ``nDCG`` or ``Success``.
+        name: ``mAP``, ``P``, ``R``, ``nDCG``, ``Success`` or ``MedR``.
         cutoff: number of items that count; None for all, or if there is a radius.
         radius_bits: largest distance of items that count, in place of a cutoff; only for P and R.
         denominator: divisor of mAP with a cutoff.
         gain: gain of an item in nDCG.
+        by: what makes an item relevant.
         ties: order of items at equal distance.
         empty: treatment of queries without relevant items.
 
@@ -109,6 +135,8 @@ class Measure:
         'mAP@50[denominator=retrieved,ties=index]'
         >>> str(Measure.parse("map@all"))
         'mAP@all'
+        >>> str(Measure.parse("R@1[by=pairs, ties=worst]"))
+        'R@1[by=pairs,ties=worst]'
     """
 
     name: Name
@@ -116,6 +144,7 @@ class Measure:
     radius_bits: int | None = None
     denominator: Denominator = "retrieved"
     gain: Gain = "linear"
+    by: By = "labels"
     ties: Ties = "expected"
     empty: Empty = "zero"
 
@@ -125,7 +154,9 @@ class Measure:
             raise UserError(f'The cutoff of "{text}" is {self.cutoff}; it must be at least 1.')
         if self.radius_bits is not None and (self.name not in {"P", "R"} or self.cutoff is not None):
             raise UserError(f'"{text}" cannot have a radius. Only P and R can, as "P@radius2".')
-        if self.cutoff is None and self.radius_bits is None and self.name not in {"mAP", "nDCG"}:
+        if self.name == _WITHOUT_CUTOFF and self.cutoff is not None:
+            raise UserError(f'"{self.name}" has no cutoff, because it is a rank. Write "{self.name}".')
+        if self.cutoff is None and self.radius_bits is None and self.name not in {"mAP", "nDCG", _WITHOUT_CUTOFF}:
             raise UserError(f'"{text}" does not depend on the ranking. Give a cutoff, as "{self.name}@10".')
         for option in self._options_without_use():
             raise UserError(f'"{text.split("[")[0]}" has no option "{option}"{self._options_in_words()}.')
@@ -133,7 +164,7 @@ class Measure:
     def _options(self) -> list[str]:
         """Return the options that this measure has."""
         special = {"mAP": ["denominator"] if self.cutoff is not None else [], "nDCG": ["gain"]}.get(self.name, [])
-        return [*special, *([] if self.radius_bits is not None else ["ties"]), "empty"]
+        return [*special, "by", *([] if self.radius_bits is not None else ["ties"]), "empty"]
 
     def _options_without_use(self) -> list[str]:
         defaults = {field.name: field.default for field in fields(self)}
@@ -146,10 +177,16 @@ class Measure:
     def __str__(self) -> str:
         where = "all" if self.cutoff is None else str(self.cutoff)
         where = where if self.radius_bits is None else f"radius{self.radius_bits}"
+        name = self.name if self.name == _WITHOUT_CUTOFF and self.cutoff is None else f"{self.name}@{where}"
         defaults = {field.name: field.default for field in fields(self) if field.name != "denominator"}
         shown = [n for n in self._options() if getattr(self, n) != defaults.get(n)]
         options = ",".join(f"{option}={getattr(self, option)}" for option in shown)
-        return f"{self.name}@{where}" + (f"[{options}]" if options else "")
+        return name + (f"[{options}]" if options else "")
+
+    @property
+    def is_rank(self) -> bool:
+        """Whether the values are ranks, of which lower ones are better, and not shares from 0 to 1."""
+        return self.name == _WITHOUT_CUTOFF
 
     @staticmethod
     def parse(text: str) -> Measure:
@@ -159,12 +196,12 @@ class Measure:
             UserError: if the measure, the cutoff or an option does not exist; suggests the nearest.
         """
         match = _FORM.fullmatch(text.strip())
-        if match is None:
+        if match is None or (match["cutoff"] is None and match["name"].lower() != _WITHOUT_CUTOFF.lower()):
             raise UserError(
                 f'"{text}" is not a measure. Write one such as "mAP@all", "mAP@50[denominator=min,ties=index]" or "P@10".'
             )
         options = _parsed_options(text, match["options"] or "")
-        where = _where(text, match["cutoff"])
+        where = _where(text, match["cutoff"] or "all")
         values: dict[str, Any] = {"name": _name(match["name"]), **where, **options}
         measure = Measure(**values)
         for option in options:
@@ -219,7 +256,9 @@ class PerQuery:
         worst: ``(Q,)`` lowest value over all orders of ties.
         counted: ``(Q,)`` bool, which queries enter the mean.
         queries_without_relevant: number of queries without a relevant item.
-        prior: share of relevant items over the counted queries, which is the mAP of random codes.
+        prior: share of relevant items over the counted queries, which is the mAP of random codes. By pairs, the value of
+            the measure for random codes.
+        are_ranks: whether the values are ranks, which have a median in place of a mean.
     """
 
     value: Values
@@ -228,22 +267,46 @@ class PerQuery:
     counted: npt.NDArray[np.bool_]
     queries_without_relevant: int
     prior: float
+    are_ranks: bool = False
 
     def mean(self) -> float:
-        """Return the mean over the counted queries; NaN if there are none."""
-        return _mean(self.value[self.counted])
+        """Return the mean over the counted queries, or the median of ranks; NaN if there are none."""
+        return mean_of(self.value[self.counted], are_ranks=self.are_ranks)
 
     def mean_best(self) -> float:
-        """Return the mean of the best values."""
-        return _mean(self.best[self.counted])
+        """Return the same of the best values."""
+        return mean_of(self.best[self.counted], are_ranks=self.are_ranks)
 
     def mean_worst(self) -> float:
-        """Return the mean of the worst values."""
-        return _mean(self.worst[self.counted])
+        """Return the same of the worst values."""
+        return mean_of(self.worst[self.counted], are_ranks=self.are_ranks)
 
 
-def _mean(values: Values) -> float:
-    return float(values.mean()) if len(values) else float("nan")
+def mean_of(values: Values, *, are_ranks: bool = False) -> float:
+    """Return the mean of values of queries, or the median of ranks; NaN if there are none."""
+    if not len(values):
+        return float("nan")
+    return float(np.median(values) if are_ranks else values.mean())
+
+
+def is_rank(measure: str) -> bool:
+    """Return whether the measure of this name has ranks as values, of which lower ones are better.
+
+    Example:
+        >>> is_rank("MedR[by=pairs]"), is_rank("R@10")
+        (True, False)
+    """
+    return measure.startswith(_WITHOUT_CUTOFF)
+
+
+def by_pairs(measure: str) -> bool:
+    """Return whether only a query's partners are relevant in the measure of this name.
+
+    Example:
+        >>> by_pairs("R@1[by=pairs,ties=worst]"), by_pairs("R@1")
+        (True, False)
+    """
+    return "by=pairs" in measure
 
 
 def evaluate_all(
@@ -275,15 +338,23 @@ def evaluate_all(
     if in_order:
         by_index = _by_index(in_order, gains_by_distance(query_words, database, relevance, bits), relevance)
         values |= {m: TieValues(by_index[m], values[m].best, values[m].worst) for m in in_order}
+    values |= {m: TieValues(of.worst, of.best, of.worst) for m, of in values.items() if m.ties == "worst"}
     return {measure: _per_query(measure, counts, of_ties) for measure, of_ties in values.items()}
 
 
 def _per_query(measure: Measure, counts: Histogram, values: TieValues) -> PerQuery:
     has_relevant = counts.relevant_in_all > 0
     counted = has_relevant if measure.empty == "skip" else np.ones_like(has_relevant)
+    prior = _prior(measure, counts, counted)
+    return PerQuery(*values, counted, int((~has_relevant).sum()), prior, are_ranks=measure.is_rank)
+
+
+def _prior(measure: Measure, counts: Histogram, counted: npt.NDArray[np.bool_]) -> float:
+    """Return what random codes reach: the share of relevant items or, by pairs, the measure with all items tied."""
+    if measure.by == "pairs" and measure.radius_bits is None:
+        return mean_of(_tie_values(measure, counts.all_tied()).expected[counted], are_ranks=measure.is_rank)
     pairs = int(counts.items[counted].sum())
-    prior = int(counts.relevant_in_all[counted].sum()) / pairs if pairs else float("nan")
-    return PerQuery(*values, counted, int((~has_relevant).sum()), prior)
+    return int(counts.relevant_in_all[counted].sum()) / pairs if pairs else float("nan")
 
 
 def _tie_values(measure: Measure, counts: Histogram) -> TieValues:
@@ -291,14 +362,21 @@ def _tie_values(measure: Measure, counts: Histogram) -> TieValues:
         return _within_radius(measure, counts, measure.radius_bits)
     if measure.name == "nDCG":
         return cutoffs.ndcg(counts, measure.cutoff, measure.gain)
+    if measure.is_rank:
+        return cutoffs.first_rank(counts)
     if measure.cutoff is None:
         return ties.average_precision(counts)
     if measure.name == "mAP":
         return cutoffs.average_precision_at(counts, measure.cutoff, measure.denominator)
-    if measure.name == "Success":
+    if _is_success(measure):
         return cutoffs.success(counts, measure.cutoff)
     divisor = _divisor(measure, counts.relevant_in_all)
     return TieValues(*(ties.divided(found, divisor) for found in cutoffs.hits(counts, measure.cutoff)))
+
+
+def _is_success(measure: Measure) -> bool:
+    """Return whether a query counts as 1 as soon as one relevant item is found."""
+    return measure.name == "Success" or (measure.name == "R" and measure.by == "pairs")
 
 
 def _divisor(measure: Measure, relevant_in_all: ties.Counts) -> ties.Counts:
@@ -313,7 +391,8 @@ def _within_radius(measure: Measure, counts: Histogram, radius_bits: int) -> Tie
     found = counts.relevant[:, : radius_bits + 1].sum(1)
     divisor = counts.items[:, : radius_bits + 1].sum(1) if measure.name == "P" else counts.relevant_in_all
     untouched = np.full(len(found), np.nan)
-    return TieValues(ties.divided(found, divisor), untouched, untouched)
+    values = (found > 0).astype(np.float64) if _is_success(measure) else ties.divided(found, divisor)
+    return TieValues(values, untouched, untouched)
 
 
 def _by_index(
@@ -330,7 +409,7 @@ def _by_index(
         for measure in measures:
             values[measure][rows] = _in_known_order(measure, gains)
     for measure in measures:
-        if measure.name in {"P", "R"}:
+        if measure.name in {"P", "R"} and not _is_success(measure):
             values[measure] = ties.divided(values[measure], _divisor(measure, relevant_in_all))
     return values
 
@@ -340,5 +419,7 @@ def _in_known_order(measure: Measure, gains: ranked.Gains) -> Values:
         return ranked.average_precision(gains, measure.cutoff, measure.denominator)
     if measure.name == "nDCG":
         return ranked.ndcg(gains, measure.cutoff, measure.gain)
+    if measure.is_rank:
+        return ranked.first_rank(gains)
     found = ranked.hits(gains, measure.cutoff)
-    return np.minimum(found, 1.0) if measure.name == "Success" else found
+    return np.minimum(found, 1.0) if _is_success(measure) else found

@@ -41,6 +41,12 @@ def hits(gains: Gains, cutoff: int | None) -> Values:
     return np.asarray((gains[:, :cutoff] > 0).sum(1), np.float64)
 
 
+def first_rank(gains: Gains) -> Values:
+    """Return the rank of the first relevant item, ``(Q,)`` float64; see `cutoffs.first_rank`."""
+    relevant = gains > 0
+    return np.asarray(np.where(relevant.any(1), relevant.argmax(1) + 1.0, gains.shape[1] + 1.0), np.float64)
+
+
 def ndcg(gains: Gains, cutoff: int | None, gain: Gain) -> Values:
     """Return the normalized discounted cumulative gain, ``(Q,)`` float64; see `cutoffs.ndcg`."""
     worth = gains_of(int(gains.max(initial=0)) + 1, gain)

@@ -6,6 +6,7 @@ Source: B. Efron, R. Tibshirani, "An introduction to the bootstrap", 1993, chapt
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ DRAWS_AT_ONCE = 1 << 22
 
 
 def bootstrap_interval(
-    values: npt.ArrayLike, seed: int, *, level: float = 0.95, resamples: int = RESAMPLES
+    values: npt.ArrayLike, seed: int, *, level: float = 0.95, resamples: int = RESAMPLES, median: bool = False
 ) -> tuple[float, float]:
     """Return the percentile interval of the mean over queries.
 
@@ -28,6 +29,7 @@ def bootstrap_interval(
         seed: seed of the run; equal seeds and values give equal intervals.
         level: share of resampled means within the interval.
         resamples: number of resamples of the queries.
+        median: return the interval of the median in place of the mean.
 
     Returns:
         (low, high); NaN if there are no queries.
@@ -40,7 +42,7 @@ def bootstrap_interval(
     of_queries = np.asarray(values, np.float64)
     if not len(of_queries):
         return float("nan"), float("nan")
-    means = _resampled_means(of_queries, seed, "bootstrap interval", resamples)
+    means = _resampled(of_queries, seed, "bootstrap interval", resamples, np.median if median else np.mean)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
@@ -67,7 +69,7 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
         )
     difference = one - other
     found = abs(difference.mean())
-    means = _resampled_means(difference - difference.mean(), seed, "paired bootstrap", resamples)
+    means = _resampled(difference - difference.mean(), seed, "paired bootstrap", resamples, np.mean)
     slack = 1e-12 * max(1.0, found)
     return float((1 + np.count_nonzero(np.abs(means) >= found - slack)) / (1 + resamples))
 
@@ -103,11 +105,12 @@ def student_quantile(level: float, degrees: int) -> float:
     return float(stdtrit(degrees, 0.5 + level / 2))
 
 
-def _resampled_means(values: Values, seed: int, purpose: str, resamples: int) -> Values:
+def _resampled(values: Values, seed: int, purpose: str, resamples: int, statistic: Callable[..., Values]) -> Values:
+    """Return a statistic of each resample of the values, ``(resamples,)``."""
     generator = numpy_generator(seed, purpose)
     at_once = max(1, DRAWS_AT_ONCE // len(values))
     means = [
-        values[generator.integers(0, len(values), (min(at_once, resamples - start), len(values)))].mean(1)
+        statistic(values[generator.integers(0, len(values), (min(at_once, resamples - start), len(values)))], axis=1)
         for start in range(0, resamples, at_once)
     ]
     return np.concatenate(means)

@@ -122,6 +122,10 @@ class Histogram:
         """Harmonic numbers from 0 to the number of items, in extended precision, because their differences lose digits."""
         return np.concatenate([[0], np.cumsum(1 / np.arange(1, self.database + 1, dtype=np.longdouble))])
 
+    def all_tied(self) -> Histogram:
+        """Return the histogram with all items at one distance, whose expected values are those of random codes."""
+        return Histogram(self.counts.sum(1, keepdims=True))
+
     def groups(self, cutoff: int | None) -> Groups:
         """Return the tie groups, cut after ``cutoff`` items (None: not cut)."""
         before = np.cumsum(self.items, 1) - self.items

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from silohash.exchange.message import Message
 from silohash.models.towers import group_of
-from silohash.types import ReadArrays
+from silohash.types import ReadArrays, ValidationBy
 
 LARGE_UPDATE = 5.0
 """An update longer than this multiple of the median length is reported in the round's record."""
@@ -114,7 +114,7 @@ def has_weight(update: Message) -> bool:
     return any(weight > 0 for weight in update.weights.values())
 
 
-def mislabeled_silos(scores: Sequence[Message]) -> dict[str, str]:
+def mislabeled_silos(scores: Sequence[Message], by: ValidationBy = "labels") -> dict[str, str]:
     """Return the silos on which the common model is hardly better than chance although it serves the others.
 
     This detects wrong labels, which the updates do not show: an honest silo with few classes differs from the others as
@@ -125,6 +125,7 @@ def mislabeled_silos(scores: Sequence[Message]) -> dict[str, str]:
     Args:
         scores: One message per silo with its ``score`` of the common model on its held-back ``queries``, and the
             ``chance`` level of that score.
+        by: What the score compares: labels, or pairs of a picture and a text.
 
     Returns:
         Reason by silo; empty if fewer than three silos can be judged.
@@ -138,7 +139,8 @@ def mislabeled_silos(scores: Sequence[Message]) -> dict[str, str]:
         return {}
     skills = [(m.scalars["score"] - m.scalars["chance"]) / (1.0 - m.scalars["chance"]) for m in judged]
     typical = float(np.median(skills))
-    reason = "its labels do not match the others: on its held-back items the model is hardly better than chance"
+    what = "its labels" if by == "labels" else "its pairs of pictures and texts"
+    reason = f"{what} do not match the others: on its held-back items the model is hardly better than chance"
     return {
         message.sender: reason
         for message, skill in zip(judged, skills, strict=True)

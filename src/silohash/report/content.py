@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from silohash.evaluate.measures import by_pairs
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.types import MethodCard, ResultRow, Task
+
+SHARES_A_LABEL = "A result is relevant if it shares a label with the query."
+OWN_PARTNER = (
+    "The items of the split query were searched. A result is relevant if it is the query's own partner: a text of the "
+    "picture, or the picture of the text."
+)
 
 WarningKind: TypeAlias = Literal["training", "rejected update", "skipped rows", "archive"]
 
@@ -47,7 +54,7 @@ class ExampleHit:
         item: the item that was found.
         distance_bits: Hamming distance between its code and the query's code.
         rank: rank within its own silo, where silos deploy different models; None where distances give the order.
-        relevant: whether the item shares a label with the query; None for a query without labels.
+        relevant: whether the item is relevant to the query (`Examples.relevant`); None if this is unknown.
     """
 
     item: ExampleItem
@@ -79,10 +86,12 @@ class Examples:
 
     Attributes:
         drawn: how the queries were chosen, as one sentence.
+        relevant: what is searched and which results are relevant, as sentences.
         searches: the searches, grouped by task.
     """
 
     drawn: str = ""
+    relevant: str = SHARES_A_LABEL
     searches: tuple[ExampleSearch, ...] = ()
 
     @property
@@ -172,6 +181,11 @@ class ReportData:
     def rows(self) -> list[ResultRow]:
         """The figures of all runs."""
         return [row for run in self.runs for row in run.rows]
+
+    @property
+    def pairs(self) -> bool:
+        """Whether some figures judge by pairs."""
+        return any(by_pairs(row.measure) for row in self.rows)
 
     @property
     def fair_rows(self) -> list[ResultRow]:

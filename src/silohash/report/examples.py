@@ -26,11 +26,10 @@ from silohash.evaluate.items import ItemCodes
 from silohash.files import read_json, write_json
 from silohash.forms import damaged
 from silohash.index.codes import Words
-from silohash.report.content import ExampleHit, ExampleItem, Examples, ExampleSearch
+from silohash.report.content import OWN_PARTNER, SHARES_A_LABEL, ExampleHit, ExampleItem, Examples, ExampleSearch
 from silohash.report.style import short
 from silohash.runtime.evaluation import Evaluator
 from silohash.runtime.indexing import display_text
-from silohash.runtime.measurable import measurable_tasks
 from silohash.search.hits import Hits
 from silohash.search.merge import merge
 from silohash.search.order import question_key, tie_order
@@ -72,21 +71,22 @@ def draw_examples(evaluator: Evaluator) -> Examples:
         The searches, `SEARCHES_PER_TASK` per task. Equal runs give equal searches.
     """
     searches: list[ExampleSearch] = []
-    tasks = _tasks(evaluator)
-    for task in tasks:
-        queries = evaluator.held_queries(query_modality(task))
+    rule = evaluator.rules[0]
+    for task in _tasks(evaluator):
+        queries = evaluator.asked(rule, task)
         order = seeds.numpy_generator(evaluator.run.config.seed, f"examples/{task}").permutation(queries)
         searches += [_search(evaluator, int(row), task) for row in order[:SEARCHES_PER_TASK]]
     drawn = (
-        f"The queries were drawn at random from all {len(evaluator.queries):,} queries with the run's seed "
+        f"The queries were drawn at random from all {len(rule.queries):,} queries with the run's seed "
         f"({evaluator.run.config.seed}). They were not selected by their results."
     )
-    return Examples(drawn=drawn, searches=tuple(searches))
+    relevant = SHARES_A_LABEL if rule.by == "labels" else OWN_PARTNER
+    return Examples(drawn=drawn, relevant=relevant, searches=tuple(searches))
 
 
 def _tasks(evaluator: Evaluator) -> list[Task]:
     """Return at most `MOST_TASKS` of the measured tasks: searches for items, or else searches across modalities."""
-    tasks = measurable_tasks(evaluator.settings.tasks, evaluator.modalities)
+    tasks = evaluator.rules[0].tasks(evaluator.modalities)
     items = [task for task in tasks if database_target(task) == "item" and not is_unified(task)]
     across = [task for task in tasks if is_across(task)]
     return sorted(items or across or tasks, reverse=True)[:MOST_TASKS]
@@ -95,7 +95,7 @@ def _tasks(evaluator: Evaluator) -> list[Task]:
 def _search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
     """Search all silos with one item of the archive."""
     archive, run = evaluator.run.archive, evaluator.run
-    place = {str(archive.ids[item]): int(item) for item in evaluator.database}
+    place = {str(archive.ids[item]): int(item) for item in evaluator.rules[0].database}
     hits = merged_hits(evaluator, row, task)
     ranks = hits.ranks or (None,) * len(hits)
     owner = evaluator.holdings.owner[query_modality(task)][row]
@@ -108,7 +108,7 @@ def _search(evaluator: Evaluator, row: int, task: Task) -> ExampleSearch:
                 item=_item(archive, place[item], silo, pictured=_pictured(evaluator, numbers[silo], place[item], task)),
                 distance_bits=distance,
                 rank=rank,
-                relevant=_relevant(evaluator, row, place[item]),
+                relevant=evaluator.rules[0].is_relevant(row, place[item]),
             )
             for item, silo, distance, rank in zip(hits.ids, hits.silos, hits.distances, ranks, strict=True)
         ),
@@ -134,9 +134,11 @@ def merged_hits(evaluator: Evaluator, row: int, task: Task, k: int = HITS_PER_SE
 
 def _searched(evaluator: Evaluator, row: int, task: Task) -> Iterator[tuple[int, Rows]]:
     """Yield the position and the database rows of every silo that holds a searched modality."""
+    rule = evaluator.rules[0]
+    searched = evaluator.searched(rule, task)
     for number in range(len(evaluator.run.partition.silos)):
-        rows = np.intersect1d(evaluator.holdings.items_of(number, database_modalities(task)), evaluator.database)
-        if not evaluator.ranks_own_item(task):
+        rows = np.intersect1d(evaluator.holdings.items_of(number, database_modalities(task)), searched)
+        if not rule.ranks_own_item(task):
             rows = rows[rows != row]
         if len(rows):
             yield number, rows
@@ -171,12 +173,6 @@ def nearest(distances: npt.NDArray[np.integer[Any]], ids: Sequence[str], silo: s
         payloads=({},) * len(order),
         left_out={int(distances[order[-1]]): left_out} if left_out else {},
     )
-
-
-def _relevant(evaluator: Evaluator, query: int, item: int) -> bool | None:
-    """Return whether two items share a label that counts; None if the query has no such label."""
-    counted = np.delete(evaluator.labels, evaluator.ignore, axis=1) > 0
-    return bool((counted[query] & counted[item]).any()) if counted[query].any() else None
 
 
 def _query(archive: Archive, row: int, silo: str, modality: Modality) -> ExampleItem:
@@ -276,6 +272,7 @@ class _StoredExamples:
     format_version: int
     drawn: str
     searches: tuple[ExampleSearch, ...]
+    relevant: str = SHARES_A_LABEL
 
 
 def read_examples(path: Path) -> Examples | None:
@@ -289,7 +286,7 @@ def read_examples(path: Path) -> Examples | None:
     stored = read_json(path, _StoredExamples, remedy=MEASURE_AGAIN)
     if stored.format_version > FORMAT_VERSION:
         raise UserError(f"{path} was written by a newer silohash. Upgrade silohash to read it.")
-    examples = Examples(drawn=stored.drawn, searches=stored.searches)
+    examples = Examples(drawn=stored.drawn, relevant=stored.relevant, searches=stored.searches)
     for search in examples.searches:
         for item in (search.query, *(hit.item for hit in search.hits)):
             if item.picture and not _DATA_URI.fullmatch(item.picture):

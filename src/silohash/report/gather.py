@@ -47,7 +47,7 @@ def report_data(runs: Sequence[Run], *, title: str = "", examples: bool = True) 
         facts=facts(first),
         runs=tuple(method_run(run) for run in runs),
         digest=config.digest(),
-        validation="mAP@all of held-back queries",
+        validation=validation_name(runs),
         label_table=label_table(first),
         examples=_examples(first) if examples else None,
         silos=silo_summaries(first),
@@ -60,6 +60,14 @@ def _examples(run: Run) -> Examples | None:
     """Return the example searches of a run, as far as the policies of its silos release them."""
     stored = read_examples(run.examples_path)
     return None if stored is None else released(stored, run.folder / POLICIES)
+
+
+def validation_name(runs: Sequence[Run]) -> str:
+    """Return the name of the score that chose the rounds of some runs."""
+    kinds = {record.validation_by for run in runs for record in run.rounds() if record.validation is not None}
+    if kinds == {"pairs"}:
+        return "reciprocal rank of held-back pairs"
+    return "score of held-back items" if len(kinds) > 1 else "mAP@all of held-back queries"
 
 
 def facts(run: Run) -> dict[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal, TypeAlias
 
+from silohash.evaluate.measures import by_pairs, is_rank
 from silohash.report.plots import TASK_WORDS
 from silohash.types import Evaluation, ResultRow, Task, is_across
 
@@ -30,6 +31,9 @@ CHANCE = "Random codes"
 
 SCOPES: tuple[tuple[Evaluation, Evaluation], ...] = (("XS", "GG"), ("PG", "GG"), ("PL", "GL"))
 """Evaluations that rank the same items, in order of preference. The first scope that all runs have is used."""
+
+OF_PAIRS = "R@10[by=pairs]"
+"""The preferred measure by pairs."""
 
 MOST_NAMED = 3
 """Up to this number of runs, the sentence names each."""
@@ -93,10 +97,11 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
     Args:
         rows: the figures of all runs that may be compared.
     """
-    usable = [row for row in rows if math.isfinite(row.value)]
+    finite = [row for row in rows if math.isfinite(row.value)]
+    usable = [row for row in finite if not is_rank(row.measure)]
     runs = list(dict.fromkeys(row.run for row in usable))
     if not runs:
-        return Headline(sentence="There are no figures yet.")
+        return Headline(sentence="All figures are ranks." if finite else "There are no figures yet.")
     standings = _standings(usable, runs)
     if not standings:
         return Headline(
@@ -131,9 +136,15 @@ def _standing(run: str, rows: Mapping[Task, ResultRow], tasks: Sequence[Task]) -
 
 
 def _measures(rows: Sequence[ResultRow]) -> list[str]:
-    """Return the measures in order of preference: ``mAP@all``, other forms of mAP, then the rest as listed."""
+    """Return the measures in order of preference.
+
+    First come those by labels: ``mAP@all``, other forms of mAP, then the rest as listed. Those by pairs follow: R@10, then
+    the rest as listed.
+    """
     names = dict.fromkeys(row.measure for row in rows)
-    return sorted(names, key=lambda name: (name != "mAP@all", not name.startswith("mAP")))
+    return sorted(
+        names, key=lambda name: (by_pairs(name), name not in {"mAP@all", OF_PAIRS}, not name.startswith("mAP"))
+    )
 
 
 def _in_scope(rows: Iterable[ResultRow], scope: Sequence[Evaluation]) -> dict[Task, ResultRow]:
@@ -206,21 +217,38 @@ def _is_map(measure: str) -> bool:
     return measure.startswith("mAP")
 
 
+def _is_recall_of_pairs(measure: str) -> bool:
+    return by_pairs(measure) and measure.startswith(("R@", "Success@")) and "radius" not in measure
+
+
 def _with(measure: str) -> str:
+    if _is_recall_of_pairs(measure):
+        return "in "
     return "with " if _is_map(measure) else ""
 
 
 def _shows_chance(standings: Sequence[Standing]) -> bool:
-    """Return whether the share of relevant items is the level of random codes. It is for mAP only."""
-    return _is_map(_measure(standings)) and math.isfinite(_chance(standings))
+    """Return whether the rows hold the level of random codes: for mAP the share of relevant items, and by pairs always."""
+    measure = _measure(standings)
+    return (_is_map(measure) or by_pairs(measure)) and math.isfinite(_chance(standings))
 
 
 def _reaches(measure: str, value: str, *, several: bool = False) -> str:
     """Return the verb of the sentence, with the value and the name of the measure."""
     name = "mAP" if measure == "mAP@all" else measure
+    if _is_recall_of_pairs(measure):
+        verb = "find" if several else "finds"
+        return (
+            f"{verb} the right partner among the first {_cutoff(measure)} results in {value} of the searches ({name})"
+        )
     if _is_map(measure):
         return f"{'find' if several else 'finds'} relevant items with {value} average precision ({name})"
     return f"{'reach' if several else 'reaches'} {value} ({name})"
+
+
+def _cutoff(measure: str) -> str:
+    """Return the number of results that a measure looks at."""
+    return measure.partition("@")[2].partition("[")[0]
 
 
 def explanation(measure: str, standings: Sequence[Standing]) -> str:
@@ -232,6 +260,11 @@ def explanation(measure: str, standings: Sequence[Standing]) -> str:
         "nDCG": "Normalized discounted cumulative gain: relevant items count more the earlier they come",
         "Success": "Success: the share of queries with a relevant item among the results that the measure looks at",
     }.get(measure.partition("@")[0], measure)
+    if _is_recall_of_pairs(measure):
+        meaning = (
+            f"Recall of pairs: how often a picture's own text, or a text's own picture, is among the first "
+            f"{_cutoff(measure)} results"
+        )
     over = " The sentence gives the mean over both search directions." if len(standings[0].rows) == 2 else ""
     random = f" Random codes reach {_percent(_chance(standings), standings)}." if _shows_chance(standings) else ""
     return f"{meaning}; 100 % is perfect.{random if len(standings) > 1 else ''}{over}"

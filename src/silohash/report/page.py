@@ -15,6 +15,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
+from silohash.evaluate.measures import is_rank
 from silohash.files import write_text
 from silohash.report import plots, tables
 from silohash.report.content import ReportData
@@ -78,6 +79,8 @@ def render(data: ReportData) -> str:
         mark=_mark,
         number=partial(tables.number, percent=True),
         span=partial(tables.span, percent=True),
+        figure=partial(tables.figure, percent=True),
+        interval=partial(tables.interval, percent=True),
         isfinite=math.isfinite,
         picked=_picked,
         measure_name=tables.measure_name,
@@ -135,6 +138,8 @@ def _shading(table: LabelTable, silo: int, label: int) -> int:
 
 
 def _mark(row: ResultRow) -> Markup:
+    if is_rank(row.measure):
+        return Markup()
     drawn = plots.interval_mark(row.value, low=row.low, high=row.high, worst=row.worst, best=row.best, prior=row.prior)
     return Markup(drawn)  # noqa: S704  our own drawing
 

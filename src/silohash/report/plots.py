@@ -101,12 +101,12 @@ def round_curves(curves: Sequence[RoundCurve], *, measure: str = "validation", n
         names: all runs of the page, so that a run looks the same in every plot; the curves' own names if empty.
 
     Returns:
-        One SVG per panel; none without curves. The second panel is left out if no curve has a validation score.
+        One SVG per panel. A panel is left out if no curve has a loss, or a validation score.
     """
-    if not curves:
-        return []
     names = names or [curve.name for curve in curves]
-    panels = [_panel("Training loss", curves, names, [curve.losses for curve in curves], kept=False)]
+    panels = []
+    if any(np.isfinite(curve.losses).any() for curve in curves):
+        panels.append(_panel("Training loss", curves, names, [curve.losses for curve in curves], kept=False))
     if any(np.isfinite(curve.validations).any() for curve in curves):
         scores = [curve.validations for curve in curves]
         panels.append(_panel(f"Validation: {measure}", curves, names, scores, kept=True))

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from rich.table import Table
 
+from silohash.evaluate.measures import is_rank
 from silohash.files import write_text
 from silohash.forms import reading
 from silohash.types import Evaluation, ResultRow, Task, UserError
@@ -63,6 +64,19 @@ def number(value: float, *, percent: bool = False, digits: int = 3) -> str:
     return f"{100 * value:.{max(digits - 2, 0)}f}" if percent else f"{value:.{digits}f}"
 
 
+def figure(row: ResultRow, value: float, *, percent: bool = False) -> str:
+    """Return a value in the unit of a row's measure as text: a rank with one decimal, otherwise as `number`."""
+    return number(value, digits=1) if is_rank(row.measure) else number(value, percent=percent)
+
+
+def interval(row: ResultRow, low: float, high: float, *, percent: bool = False) -> str:
+    """Return an interval in the unit of a row's measure as text, or an en dash for NaN."""
+    if not is_rank(row.measure):
+        return span(low, high, percent=percent)
+    low, high = min(low, high), max(low, high)
+    return f"{number(low, digits=1)}–{number(high, digits=1)}" if math.isfinite(high - low) else "–"
+
+
 def span(low: float, high: float, *, percent: bool = False) -> str:
     """Return an interval as text, or an en dash for NaN.
 
@@ -85,10 +99,10 @@ def cells(row: ResultRow, *, percent: bool = False) -> tuple[str, ...]:
         row.task,
         str(row.bits),
         measure_name(row),
-        number(row.value, percent=percent),
-        span(row.low, row.high, percent=percent),
-        span(row.worst, row.best, percent=percent),
-        number(row.prior, percent=percent),
+        figure(row, row.value, percent=percent),
+        interval(row, row.low, row.high, percent=percent),
+        interval(row, row.worst, row.best, percent=percent),
+        figure(row, row.prior, percent=percent),
         queries,
     )
 
@@ -185,21 +199,33 @@ class Comparison:
     rows: tuple[tuple[ResultRow | None, ...], ...]
 
     def leader(self, line: int) -> int | None:
-        """Return the column with the highest value of a line; None without two values, or if the top two are equal."""
-        values = {j: r.value for j, r in enumerate(self.rows[line]) if r is not None and math.isfinite(r.value)}
+        """Return the column with the best value of a line; None without two values, or if the best two are equal.
+
+        The best value is the highest or, of ranks, the lowest.
+        """
+        sign = self._sign(line)
+        values = {j: sign * r.value for j, r in enumerate(self.rows[line]) if r is not None and math.isfinite(r.value)}
         ranked = sorted(values, key=lambda j: -values[j])
         if len(ranked) < 2 or values[ranked[0]] == values[ranked[1]]:
             return None
         return ranked[0]
 
     def settled(self, line: int) -> bool:
-        """Return whether the interval of the leader lies above the intervals of all others."""
+        """Return whether the interval of the leader lies on the better side of the intervals of all others."""
         first = self.leader(line)
         if first is None:
             return False
         best = self.rows[line][first]
         others = [r for j, r in enumerate(self.rows[line]) if j != first and r is not None and math.isfinite(r.value)]
-        return best is not None and all(best.low > other.high for other in others)
+        if best is None:
+            return False
+        if self._sign(line) < 0:
+            return all(best.high < other.low for other in others)
+        return all(best.low > other.high for other in others)
+
+    def _sign(self, line: int) -> int:
+        """Return -1 for a line of ranks, of which lower ones are better, and 1 for others."""
+        return -1 if is_rank(self.keys[line][3]) else 1
 
 
 def compare(rows: Sequence[ResultRow]) -> Comparison:
@@ -211,17 +237,18 @@ def compare(rows: Sequence[ResultRow]) -> Comparison:
 
 
 def compare_markdown(rows: Sequence[ResultRow], *, percent: bool = False) -> str:
-    """Return several runs side by side as a Markdown table. The highest figure of each line is bold."""
+    """Return several runs side by side as a Markdown table. The best figure of each line is bold."""
     table = compare(rows)
     lines = []
     for i, (evaluation, task, bits, measure) in enumerate(table.keys):
         line = [evaluation, task, str(bits), measure]
         for j, row in enumerate(table.rows[i]):
-            text = "–" if row is None else number(row.value, percent=percent)
-            interval = (
-                "" if row is None or not math.isfinite(row.low) else f" ({span(row.low, row.high, percent=percent)})"
-            )
-            line.append((f"**{text}**" if j == table.leader(i) else text) + interval)
+            text = "–" if row is None else figure(row, row.value, percent=percent)
+            if row is None or not math.isfinite(row.low):
+                around = ""
+            else:
+                around = f" ({interval(row, row.low, row.high, percent=percent)})"
+            line.append((f"**{text}**" if j == table.leader(i) else text) + around)
         lines.append(line)
     headings = ("evaluation", "task", "bits", "measure", *map(markdown_of, table.runs))
     return markdown_table(headings, lines, numbers_from=4)

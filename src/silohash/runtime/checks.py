@@ -118,7 +118,8 @@ def check_methods(archive: Archive, modalities: int, validation: int, resolved: 
         )
     _check_item_bits(resolved, modalities)
     _check_exchange(resolved)
-    _check_validation(labeled=labeled and validation > 0, resolved=resolved)
+    _check_validation(archive, modalities, resolved)
+    _check_scores(judged=validation > 0 and (labeled or resolved.validation_by == "pairs"), resolved=resolved)
 
 
 def _needs_labels(archive: Archive, resolved: ResolvedConfig) -> str:
@@ -141,8 +142,8 @@ def _needs_labels(archive: Archive, resolved: ResolvedConfig) -> str:
 
 
 def without_labels(registry: Registry) -> list[str]:
-    """Return the names of a family's built-in methods that do not learn from labels."""
-    return [name for name in registry.table if not registry.card(name).supervised]
+    """Return the names of a family's built-in methods that do not learn from labels, in alphabetical order."""
+    return sorted(name for name in registry.table if not registry.card(name).supervised)
 
 
 def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
@@ -179,14 +180,31 @@ def _check_exchange(resolved: ResolvedConfig) -> None:
         member.check_exchange(rules=[key for key, used in given.items() if used])
 
 
-def _check_validation(*, labeled: bool, resolved: ResolvedConfig) -> None:
-    """Check that labeled validation queries exist if a method weights silos by their scores."""
+def _check_validation(archive: Archive, modalities: int, resolved: ResolvedConfig) -> None:
+    """Check that the archive has what the config wants to choose the round by."""
+    settings = resolved.config.evaluate
+    if not settings.validation:
+        return
+    if settings.validation_by == "labels" and archive.labels is None:
+        raise UserError(
+            f'evaluate.validation_by = "labels" chooses the round by labels, and archive "{archive.card.name}" has none. '
+            'Set it to "pairs", or set evaluate.validation = 0 to take the last round.'
+        )
+    if settings.validation_by == "pairs" and modalities < len(MODALITIES):
+        raise UserError(
+            'evaluate.validation_by = "pairs" chooses the round by pairs of a picture and a text, and the archive '
+            f'"{archive.card.name}" has one modality. Set evaluate.validation = 0 to take the last round.'
+        )
+
+
+def _check_scores(*, judged: bool, resolved: ResolvedConfig) -> None:
+    """Check that validation queries with known answers exist if a method weights silos by their scores."""
     config, federated = resolved.config, resolved.federated
     members = getattr(federated, "members", {config.federated.name: federated})
     scoring = [label for label, member in members.items() if getattr(member, "needs_scores", False)]
-    if scoring and not labeled:
+    if scoring and not judged:
         raise UserError(
-            f'"{scoring[0]}" weights silos by their scores on labeled validation queries, and no silo has any '
+            f'"{scoring[0]}" weights silos by their scores on validation queries, and no silo has any with known answers '
             f"(evaluate.validation is {config.evaluate.validation:g}). Set evaluate.validation = 0.1, or the method's "
             'weighting = "examples".'
         )

@@ -24,12 +24,16 @@ Some protocols include the queries in the database, so that a query can retrieve
 (i2t, t2i) the own item stays in the ranking, as the protocol specifies. Within one modality (i2i, t2t), and among
 items, it would be found by its own modality, so it is removed unless ``own_item = "count"``. The column
 ``query_in_database`` of a result states whether the own item was ranked.
+
+Measures by pairs are about the partners of a query alone. The items of the split ``query`` search each other in i2t and
+t2i, as in tests of captions, because most protocols leave these items out of the database. A picture with several texts is
+one query, and one item of the database.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,13 +45,13 @@ from silohash.config.sections import EvaluateConfig
 from silohash.encode.weights import GLOBAL
 from silohash.evaluate.curves import precision_recall
 from silohash.evaluate.items import ItemCodes, counts_by_distance
-from silohash.evaluate.measures import Measure, PerQuery, evaluate_all
-from silohash.evaluate.relevance import Relevance
+from silohash.evaluate.measures import Measure, PerQuery, evaluate_all, mean_of
+from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.significance import bootstrap_interval
 from silohash.files import digest_json
 from silohash.index.codes import Words
 from silohash.runtime.codes import DatabaseCodes, RunCodes
-from silohash.runtime.measurable import counted_items, ignored_labels, labels_of, measurable_tasks
+from silohash.runtime.measurable import Rule, check_measures, measures_of, rules_of
 from silohash.runtime.run import Run
 from silohash.types import (
     ORACLE,
@@ -59,7 +63,6 @@ from silohash.types import (
     Side,
     Task,
     database_modalities,
-    is_across,
     is_unified,
     query_modality,
 )
@@ -73,6 +76,9 @@ OF_PERSONAL_MODELS: tuple[Evaluation, ...] = ("PL", "PG", "XS")
 ONE_VIEW, NEARER_VIEW, BOTH_VIEWS = "one view", "the nearer of both views", "both views"
 """Across modalities, items are encoded from the searched modality alone, because a code of both modalities would contain the
 query's modality. Searches for items have both codes and take the nearer one, or have one code of both modalities."""
+
+OF_QUERIES = " of the items of the split query"
+"""End of the same where queries and their partners search each other."""
 
 LABELS_USED: Mapping[tuple[Side, ...], str] = {(): "", ("database",): WITH_LABELS, ("query", "database"): ORACLE}
 """What the column ``database_code`` adds for each set of sides whose items are encoded with their true labels."""
@@ -124,7 +130,7 @@ class Part:
 
     query_words: Words
     database: Words | ItemCodes
-    relevance: Relevance
+    relevance: Relevance | Pairs
 
 
 def evaluate_run(run: Run, **instead: Sequence[str] | None) -> Figures:
@@ -135,51 +141,66 @@ def evaluate_run(run: Run, **instead: Sequence[str] | None) -> Figures:
         instead: ``measures``, ``evaluations``, ``tasks`` or ``ignore_labels`` to use instead of the config's.
 
     Raises:
-        UserError: if the run does not have a model, or its archive lacks labels, queries or a database.
+        UserError: if the run does not have a model, or its archive lacks what the measures need: labels or pairs, queries
+            and a database.
     """
     given = {name: tuple(value) for name, value in instead.items() if value}
+    measures = given.get("measures", ())
     settings = check_section(EvaluateConfig, {**run.config.evaluate.model_dump(), **given}, where="evaluate")
+    check_measures(run.archive, measures)
     return Evaluator(run, settings).figures()
 
 
 class Evaluator:
-    """Encode a run's queries and database items, and compute the figures."""
+    """Encode a run's queries and database items, and compute the figures.
+
+    Attributes:
+        run: the run.
+        settings: what is measured.
+        rules: the rules by which the measures judge, at least one.
+        database_codes: the codes of the items that are searched.
+        holdings: which silo holds which items.
+    """
 
     def __init__(self, run: Run, settings: EvaluateConfig) -> None:
-        archive = run.archive
         self.run = run
         self.settings = settings
-        self.labels = labels_of(archive)
-        self.ignore = ignored_labels(archive, settings)
-        self.queries, self.database = counted_items(archive, self.labels, self.ignore)
-        self._codes = RunCodes(run, np.union1d(self.queries, self.database))
+        self.rules = rules_of(run.archive, settings)
+        rows = np.unique(np.concatenate([rows for rule in self.rules for rows in (rule.queries, rule.database)]))
+        self._codes = RunCodes(run, rows)
         self.database_codes = DatabaseCodes(run, self._codes)
         self.holdings = self.database_codes.holdings
 
     def figures(self) -> Figures:
         """Return every configured figure for which the method has a model."""
-        measures = [measure_of(text, self.settings) for text in self.settings.measures]
         rows: list[ResultRow] = []
         curves: dict[Task, Curve] = {}
         per_query: dict[tuple[Evaluation, Task, str], npt.NDArray[np.float64]] = {}
-        for evaluation, task, parts in self._all_parts():
-            measured = _measured(parts, measures, self.bits)
-            rows += [self._row(evaluation, task, measure, measured[measure]) for measure in measures]
-            if evaluation in SAME_QUERIES:
-                for measure, found in measured.items():
-                    per_query[evaluation, task, str(measure)] = self._per_query(task, found)
-            if task not in curves:
-                curves[task] = _curve(task, parts, self.bits)
+        for rule, measures in self._measures():
+            for evaluation, task, parts in self._all_parts(rule):
+                measured = _measured(parts, measures, self.bits)
+                rows += [self._row(evaluation, task, measure, measured[measure]) for measure in measures]
+                if evaluation in SAME_QUERIES:
+                    for measure, found in measured.items():
+                        per_query[evaluation, task, str(measure)] = self._per_query(rule, task, found)
+                if rule.by == "labels" and task not in curves:
+                    curves[task] = _curve(task, parts, self.bits)
         ids = self.run.archive.ids[self.run.archive.split("query")]
         digest = digest_json([str(name) for name in ids])
         return Figures(rows=rows, curves=list(curves.values()), per_query=per_query, queries=digest)
 
-    def _all_parts(self) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
+    def _measures(self) -> Iterator[tuple[Rule, list[Measure]]]:
+        """Yield every rule with the measures that judge by it."""
+        measures = measures_of(self.run.archive, self.settings)
+        for rule in self.rules:
+            yield rule, [measure for measure in measures if measure.by == rule.by]
+
+    def _all_parts(self, rule: Rule) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
         """Yield every configured evaluation and task that has parts, with these parts."""
-        tasks = measurable_tasks(self.settings.tasks, self.modalities)
+        tasks = rule.tasks(self.modalities)
         for evaluation in self.settings.evaluations:
             for task in tasks:
-                parts = list(self.parts(evaluation, task))
+                parts = list(self.parts(rule, evaluation, task))
                 if parts:
                     yield evaluation, task, parts
 
@@ -198,74 +219,69 @@ class Evaluator:
         """The silos that deploy a personal model."""
         return [name for name in self.run.model.names if name != GLOBAL]
 
-    def held_queries(self, modality: Modality) -> Rows:
-        """Return the archive rows of the queries for which some silo holds the modality."""
-        return np.asarray(self.queries[self.holdings.owner[modality][self.queries] >= 0])
+    def asked(self, rule: Rule, task: Task, silo: int | None = None) -> Rows:
+        """Return the archive rows of the queries that are asked: those of a silo, or of all silos."""
+        modality = query_modality(task)
+        if silo is None:
+            return rule.asked(task, rule.queries[self.holdings.owner[modality][rule.queries] >= 0])
+        return rule.asked(task, np.intersect1d(rule.queries, self.holdings.rows_of(silo, modality)))
 
-    def parts(self, evaluation: Evaluation, task: Task) -> Iterator[Part]:
+    def searched(self, rule: Rule, task: Task, silo: int | None = None) -> Rows:
+        """Return the archive rows of the items that are searched: those of a silo, or of all silos."""
+        if silo is None:
+            held = np.any(self.database_codes.held(task, rule.database), axis=0)
+            return rule.searched(task, rule.database[held])
+        return rule.searched(
+            task, np.intersect1d(rule.database, self.holdings.items_of(silo, database_modalities(task)))
+        )
+
+    def parts(self, rule: Rule, evaluation: Evaluation, task: Task) -> Iterator[Part]:
         """Yield the parts of an evaluation. There are none if the method does not have the model that it requires."""
         if evaluation not in (OF_PERSONAL_MODELS if self.personal else OF_GLOBAL_MODEL):
             return
-        queries = self.held_queries(query_modality(task))
-        database = self.database[np.any(self.database_codes.held(task, self.database), axis=0)]
         if evaluation in SAME_QUERIES:
-            yield from self._parts_per_model(evaluation, queries, database, task)
+            yield from self._parts_per_model(rule, evaluation, task)
         else:
-            yield from self._parts_per_silo(queries, database, task)
+            yield from self._parts_per_silo(rule, task)
 
-    def _parts_per_model(self, evaluation: Evaluation, queries: Rows, database: Rows, task: Task) -> Iterator[Part]:
+    def _parts_per_model(self, rule: Rule, evaluation: Evaluation, task: Task) -> Iterator[Part]:
         """Yield one part per model, with the queries and items of all silos."""
+        queries, database = self.asked(rule, task), self.searched(rule, task)
+        relevance = rule.relevance(task, queries, database)
         stored = self.database_codes.stored(task, database) if evaluation == "XS" else None
         for name in self.personal or [GLOBAL]:
             codes = self.database_codes.of_model(task, name, database) if stored is None else stored
-            yield self._part(name, queries, codes, database, task)
+            yield Part(self.words(name, query_modality(task), queries, "query"), codes, relevance)
 
-    def _parts_per_silo(self, queries: Rows, database: Rows, task: Task) -> Iterator[Part]:
+    def _parts_per_silo(self, rule: Rule, task: Task) -> Iterator[Part]:
         """Yield one part per silo that has both queries and items, with only its own."""
         for number, silo in enumerate(self.run.partition.silos):
-            silo_queries = np.intersect1d(queries, self.holdings.rows_of(number, query_modality(task)))
-            silo_items = np.intersect1d(database, self.holdings.items_of(number, database_modalities(task)))
-            if len(silo_queries) and len(silo_items):
-                name = self.run.model.deployed_by(silo.name)
-                codes = self.database_codes.of_silo(task, number, silo_items)
-                yield self._part(name, silo_queries, codes, silo_items, task)
-
-    def ranks_own_item(self, task: Task) -> bool:
-        """Return whether the ranking of a query includes its own item."""
-        return self.run.archive.query_in_database and (is_across(task) or self.settings.own_item == "count")
-
-    def _part(self, name: str, queries: Rows, codes: Words | ItemCodes, database: Rows, task: Task) -> Part:
-        own = None
-        if self.run.archive.query_in_database and not self.ranks_own_item(task):
-            position = np.full(len(self.labels), -1)
-            position[database] = np.arange(len(database))
-            own = position[queries]
-        relevance = Relevance(self.labels[queries], self.labels[database], self.ignore, own)
-        return Part(self.words(name, query_modality(task), queries, "query"), codes, relevance)
+            queries, database = self.asked(rule, task, number), self.searched(rule, task, number)
+            if len(queries) and len(database):
+                words = self.words(self.run.model.deployed_by(silo.name), query_modality(task), queries, "query")
+                codes = self.database_codes.of_silo(task, number, database)
+                yield Part(words, codes, rule.relevance(task, queries, database))
 
     def words(self, name: str, modality: Modality, rows: Rows, side: Side = "database") -> Words:
         """Return one model's codes of archive rows, ``(n, W)``, for items on a side of the search."""
         return self._codes.words(name, modality, rows, side)
 
-    def _per_query(self, task: Task, parts: Sequence[PerQuery]) -> npt.NDArray[np.float64]:
+    def _per_query(self, rule: Rule, task: Task, parts: Sequence[PerQuery]) -> npt.NDArray[np.float64]:
         rows = self.run.archive.split("query")
         values = np.full(len(rows), np.nan)
         counted = [np.where(part.counted, part.value, np.nan) for part in parts]
-        values[np.isin(rows, self.held_queries(query_modality(task)))] = np.mean(counted, axis=0)
+        values[np.isin(rows, self.asked(rule, task))] = np.mean(counted, axis=0)
         return values
 
     def _row(self, evaluation: Evaluation, task: Task, measure: Measure, parts: Sequence[PerQuery]) -> ResultRow:
         config, archive = self.run.config, self.run.archive
-        same_queries = evaluation in SAME_QUERIES
-        values, best, worst = (
-            _combined([getattr(part, name)[part.counted] for part in parts], same_queries=same_queries)
-            for name in ("value", "best", "worst")
-        )
-        low, high = bootstrap_interval(values, seed=config.seed)
+        summary = _summary(parts, same_queries=evaluation in SAME_QUERIES, seed=config.seed)
+        [rule] = [rule for rule in self.rules if rule.by == measure.by]
+        ignored = self.settings.ignore_labels if measure.by == "labels" else ()
         return ResultRow(
             run=self.run.name,
             dataset=archive.card.name,
-            protocol=archive.card.protocol + "".join(f", without {name}" for name in self.settings.ignore_labels),
+            protocol=archive.card.protocol + "".join(f", without {name}" for name in ignored),
             partition=f"{self.run.partition.kind}-{len(self.run.partition.silos)}",
             local=config.local.name,
             federated=config.federated.name,
@@ -274,38 +290,40 @@ class Evaluator:
             bits=self.bits,
             seed=config.seed,
             measure=str(measure),
-            value=float(values.mean()) if len(values) else float("nan"),
-            low=low,
-            high=high,
-            best=float(best.mean()) if len(best) else float("nan"),
-            worst=float(worst.mean()) if len(worst) else float("nan"),
-            queries=len(values),
-            queries_without_relevant=sum(part.queries_without_relevant for part in parts)
-            // (len(parts) if same_queries else 1),
+            value=summary.value,
+            low=summary.low,
+            high=summary.high,
+            best=summary.best,
+            worst=summary.worst,
+            queries=summary.queries,
+            queries_without_relevant=summary.queries_without_relevant,
             prior=float(np.mean([part.prior for part in parts])),
             config_digest=config.digest(),
             code_version=__version__,
             population=len(archive),
             no_hits=measure.empty,
-            query_in_database=self.ranks_own_item(task),
-            database_code=self._database_code(task),
-            round_by="validation" if config.evaluate.validation > 0 else "last",
+            query_in_database=rule.ranks_own_item(task),
+            database_code=self._database_code(rule, task),
+            round_by=self._round_by(),
         )
 
-    def _database_code(self, task: Task) -> str:
+    def _round_by(self) -> str:
+        """Return how the round was chosen."""
+        if not self.run.config.evaluate.validation:
+            return "last"
+        if self.run.resolved.validation_by == "labels":
+            return "validation"
+        return "validation on pairs" if any(record.validation is not None for record in self.run.rounds()) else "last"
+
+    def _database_code(self, rule: Rule, task: Task) -> str:
         """Return what the codes of a task's items were computed from, and whether true labels were used."""
         several = BOTH_VIEWS if is_unified(task) else NEARER_VIEW
         views = ONE_VIEW if len(database_modalities(task)) == 1 else several
+        views += "" if rule.by == "labels" else OF_QUERIES
         return views + LABELS_USED[self._codes.label_sides]
 
 
-def measure_of(text: str, settings: EvaluateConfig) -> Measure:
-    """Return the measure that a text names, with ``no_hits`` of the settings unless the text sets ``empty``."""
-    measure = Measure.parse(text)
-    return measure if "empty=" in text.replace(" ", "") else replace(measure, empty=settings.no_hits)
-
-
-def _arguments(part: Part) -> tuple[Words, Words | ItemCodes, Relevance]:
+def _arguments(part: Part) -> tuple[Words, Words | ItemCodes, Relevance | Pairs]:
     return part.query_words, part.database, part.relevance
 
 
@@ -313,6 +331,42 @@ def _measured(parts: Sequence[Part], measures: Sequence[Measure], bits: int) -> 
     """Return each measure's values, one entry per part."""
     found = [evaluate_all(measures, *_arguments(part), bits) for part in parts]
     return {measure: [values[measure] for values in found] for measure in measures}
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """The figure of a row, over all queries of its parts."""
+
+    value: float
+    best: float
+    worst: float
+    low: float
+    high: float
+    queries: int
+    queries_without_relevant: int
+
+
+def _summary(parts: Sequence[PerQuery], *, same_queries: bool, seed: int) -> _Summary:
+    """Return the mean over the queries of the parts or, of ranks, the median.
+
+    Ranks of parts with different queries have the mean of the parts' medians, without an interval.
+    """
+    are_ranks = parts[0].are_ranks
+    values, best, worst = (
+        _combined([getattr(part, name)[part.counted] for part in parts], same_queries=same_queries)
+        for name in ("value", "best", "worst")
+    )
+    low, high = bootstrap_interval(values, seed=seed, median=are_ranks)
+    value, best_value, worst_value = (mean_of(each, are_ranks=are_ranks) for each in (values, best, worst))
+    if are_ranks and not same_queries:
+        low = high = float("nan")
+        filled = [part for part in parts if part.counted.any()]
+        value, best_value, worst_value = (
+            mean_of(np.array([of_part(part) for part in filled]))
+            for of_part in (PerQuery.mean, PerQuery.mean_best, PerQuery.mean_worst)
+        )
+    without = sum(part.queries_without_relevant for part in parts) // (len(parts) if same_queries else 1)
+    return _Summary(value, best_value, worst_value, low, high, len(values), without)
 
 
 def _combined(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -> npt.NDArray[np.float64]:

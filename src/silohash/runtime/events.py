@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from silohash.files import explaining_disk_errors, read_text, write_text
 from silohash.forms import damaged, fault, of_json
-from silohash.types import UserError
+from silohash.types import UserError, ValidationBy
 from silohash.visible import visible
 
 RUN_AGAIN = "Restore the file, or run the training again."
@@ -62,6 +62,7 @@ class RoundRecord:
         uplink_bytes: bytes that all silos sent.
         downlink_bytes: bytes that all silos received.
         warnings: messages for the user.
+        validation_by: what makes an item a right answer to a validation query.
     """
 
     round: int
@@ -74,6 +75,7 @@ class RoundRecord:
     uplink_bytes: int
     downlink_bytes: int
     warnings: Sequence[str] = field(default_factory=tuple)
+    validation_by: ValidationBy = "labels"
 
 
 @dataclass(frozen=True)

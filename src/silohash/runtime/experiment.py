@@ -35,7 +35,7 @@ from silohash.models.parameters import buffers_of
 from silohash.partitions.base import Partition, partition
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.runtime.events import JsonLines, Observer, ProgressReporter
-from silohash.runtime.measurable import check_settings, unmeasured
+from silohash.runtime.measurable import check_settings, remark_on_measures, unmeasured
 from silohash.runtime.prepared import Prepared, fit_featurisers, prepare, remarks_on, training_silos
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import Run, archive_of
@@ -84,7 +84,8 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
         notify(unused)
     prepared, featurisers = prepare_run(archive, parts, resolved)
     check_settings(archive, tuple(featurisers), config.evaluate)
-    remarks = [*remarks_on(prepared, featurisers), truncation_remark(archive, featurisers), unmeasured(archive)]
+    remarks = [*remarks_on(prepared, featurisers), truncation_remark(archive, featurisers)]
+    remarks += [unmeasured(archive), remark_on_measures(archive, config.evaluate)]
     for remark in filter(None, remarks):
         notify(remark)
     run = Run.create(folder, resolved, parts, environment(config), archive)
@@ -167,6 +168,7 @@ def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = N
         silos=[name for name, _, _ in prepared.silos],
         fraction=config.federated.fraction,
         validate=any(validation for _, _, validation in prepared.silos),
+        validation_by=prepared.resolved.validation_by,
         seed=config.seed,
         remarks=prepared.resolved.remarks,
         buffers=buffers_of(model),

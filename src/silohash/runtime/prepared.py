@@ -17,6 +17,7 @@ from silohash.config.ineffective import release_rules
 from silohash.config.load import ResolvedConfig, load_resolved
 from silohash.config.sections import ModelConfig, RunConfig
 from silohash.data.archive import Archive
+from silohash.data.pairs import picture_numbers
 from silohash.features.base import Featuriser, add_statistics
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
@@ -83,16 +84,22 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
     """
     config = resolved.config
     train = archive.split("train")
+    by_pairs = resolved.validation_by == "pairs"
+    held_pairs = held_back_pairs(archive, config.evaluate.validation, config.seed) if by_pairs else train[:0]
     silos = []
     for number, silo in enumerate(partition.silos):
         rows = np.intersect1d(silo.rows, train)
         order = seeds.numpy_generator(config.seed, "validation", silo=number).permutation(rows)
         held = int(config.evaluate.validation * len(rows)) if len(rows) >= FEWEST_WITH_VALIDATION else 0
+        validation = np.sort(order[:held])
+        if by_pairs:
+            paired = silo.has_image and silo.has_text and held > 0
+            validation = np.intersect1d(rows, held_pairs) if paired else rows[:0]
         silos.append(
             TrainingSilo(
                 name=silo.name,
-                train=np.sort(order[held:]),
-                validation=np.sort(order[:held]),
+                train=np.setdiff1d(rows, validation),
+                validation=validation,
                 has_image=silo.has_image,
                 has_text=silo.has_text,
             )
@@ -102,6 +109,24 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
             f'Archive "{archive.card.name}" has no items in the split "train". Assign some of its items to that split.'
         )
     return [_pooled(silos)] if resolved.federated.pooled else silos
+
+
+def held_back_pairs(archive: Archive, share: float, seed: int) -> Rows:
+    """Return the training rows that are held back if pairs choose the round.
+
+    All texts of a picture are held back together, in all silos. Otherwise a held-back picture would be trained on with
+    another of its texts.
+
+    Args:
+        archive: the archive.
+        share: share of the pictures with a text that are held back, rounded down.
+        seed: seed of the run.
+    """
+    rows = archive.split("train")
+    rows = rows[(archive.has_image & archive.has_text)[rows]]
+    pictures, of_row = np.unique(picture_numbers(archive)[rows], return_inverse=True)
+    order = seeds.numpy_generator(seed, "validation/pairs").permutation(len(pictures))
+    return np.asarray(rows[np.isin(of_row, order[: int(share * len(pictures))])])
 
 
 def _pooled(silos: list[TrainingSilo]) -> TrainingSilo:
@@ -187,7 +212,8 @@ class Prepared:
             its validation rows, the training rows of silo 1, and so on; ``coarse_labels`` likewise, if the local method
             names a column for them. If images are given as pixels, also ``pixel_mean`` and ``pixel_deviation``. With
             labels, also the sums of `label_sums`. If neither method learns from labels, there is nothing of these labels,
-            and ``judged_labels`` holds those of the same rows for the validation score alone.
+            and ``judged_labels`` holds those of the same rows for the validation score alone. If pairs choose the round,
+            ``pictures`` holds the number of the picture of each row (`picture_numbers`).
         published: the initial weights of towers that are published networks, under ``modality/name``.
     """
 
@@ -218,6 +244,13 @@ class Prepared:
             self._data(name, slice(start, start + train), device),
             self._data(name, slice(start + train, start + train + validation), device),
         )
+
+    def pictures(self, number: int) -> npt.NDArray[np.int64] | None:
+        """Return the numbers of the pictures of a silo's validation items, or None if labels choose the round."""
+        if "pictures" not in self.arrays:
+            return None
+        end = sum(train + validation for _, train, validation in self.silos[: number + 1])
+        return np.asarray(self.arrays["pictures"][end - self.silos[number][2] : end])
 
     def judged(self, number: int, pairs: tuple[SiloData, SiloData]) -> tuple[SiloData, SiloData]:
         """Return a silo's training items and validation items with the labels that the validation score compares.
@@ -320,6 +353,8 @@ def prepare(
             arrays[modality] = vectors(archive, featurisers[modality], rows, arrays[f"has_{modality}"])
     arrays.update(pixel_statistics(featurisers))
     arrays.update(label_arrays(archive, silos, resolved))
+    if resolved.validation_by == "pairs":
+        arrays["pictures"] = picture_numbers(archive)[rows]
     spec = ModelSpec(
         towers={m: tower_spec(m, featuriser, resolved.config.model) for m, featuriser in featurisers.items()},
         classes=len(archive.label_names) if resolved.needs_labels else 0,
@@ -345,9 +380,11 @@ def label_arrays(archive: Archive, silos: Sequence[TrainingSilo], resolved: Reso
     hold any, and only the validation score can see them.
     """
     rows = np.concatenate([part for silo in silos for part in (silo.train, silo.validation)])
-    if not resolved.needs_labels:
-        return {} if archive.labels is None else {"judged_labels": archive.labels[rows].astype(np.float32)}
     arrays: Arrays = {}
+    if not resolved.needs_labels:
+        if archive.labels is not None and resolved.validation_by == "labels":
+            arrays["judged_labels"] = archive.labels[rows].astype(np.float32)
+        return arrays
     if archive.labels is not None:
         arrays["labels"] = archive.labels[rows].astype(np.float32)
         arrays.update(label_sums([archive.labels[silo.train] for silo in silos]))

@@ -23,7 +23,7 @@ from silohash.runtime.checkpoint import RunState
 from silohash.runtime.events import Observer, ProgressReporter, Receipt, record_of
 from silohash.runtime.runner import Runner, Tasks
 from silohash.runtime.silo import TRAINED, SiloResult, SiloTask
-from silohash.types import Arrays, UserError
+from silohash.types import Arrays, UserError, ValidationBy
 
 HELD_BYTES = 1 << 27
 """Memory for the updates of a round. If they exceed it, they are added up as they arrive, or written to a temporary file."""
@@ -38,6 +38,7 @@ class RoundSettings:
         silos: names of the silos, in order.
         fraction: fraction of the silos that take part in each round.
         validate: whether the silos score the model of every round on queries held back from training.
+        validation_by: what makes an item a right answer to these queries.
         seed: seed for the choice of participants.
         remarks: remarks on the whole run, which are reported in the record of the first round.
         buffers: names of the model's buffers, which a server-side optimizer leaves as averaged.
@@ -49,6 +50,7 @@ class RoundSettings:
     silos: Sequence[str]
     fraction: float = 1.0
     validate: bool = True
+    validation_by: ValidationBy = "labels"
     seed: int = 0
     remarks: Sequence[str] = ()
     buffers: Set[str] = frozenset()
@@ -94,7 +96,7 @@ def run_rounds(
         scores = validation_scores(runner, federated, state, settings) if settings.validate else []
         score = mean_score(scores)
         state = state.with_score(score, final=federated.is_final(state.server))
-        mislabeled = {} if federated.personalized else mislabeled_silos(scores)
+        mislabeled = {} if federated.personalized else mislabeled_silos(scores, settings.validation_by)
         record = record_of(
             number,
             outcome.receipts,
@@ -106,6 +108,7 @@ def run_rounds(
             record,
             seconds=time.perf_counter() - started,
             validation=score,
+            validation_by=settings.validation_by,
             best=score is None or state.best_round == number,
             uplink_bytes=record.uplink_bytes + outcome.uplink_bytes,
             downlink_bytes=outcome.downlink_bytes,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from silohash import seeds
 from silohash.config.sections import TrainConfig
-from silohash.evaluate.relevance import Relevance
+from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import average_precision, histogram
 from silohash.exchange.message import Message
 from silohash.features.device import choose_device
@@ -28,7 +29,17 @@ from silohash.runtime.prepared import Prepared
 from silohash.runtime.processes import available_threads, serve
 from silohash.runtime.runner import decode_task, encode_result
 from silohash.runtime.silo import EpochDone, SiloResult, SiloTask, finish_silo, make_context, train_silo
-from silohash.types import Side, Task, UserError, database_modalities, query_modality
+from silohash.types import (
+    PAIR_TASKS,
+    SIDES,
+    Modality,
+    Rows,
+    Side,
+    Task,
+    UserError,
+    database_modalities,
+    query_modality,
+)
 
 
 class Worker:
@@ -105,6 +116,9 @@ class Worker:
 
     def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
         model = Adapted(self.model, self.federated, context.payload.extras)
+        pictures = self.prepared.pictures(context.silo)
+        if pictures is not None:
+            return pair_score(model, validation, pictures, self.config.local.bits, label_sides(self.local))
         database, queries = self.prepared.judged(context.silo, (context.data, validation))
         return validation_score(model, database, queries, self.config.local.bits, label_sides(self.local))
 
@@ -129,30 +143,65 @@ def validation_score(
     """
     if not len(queries) or not len(database) or queries.labels is None or database.labels is None:
         return float("nan"), float("nan")
-    query_codes = outputs_of(model, _as_encoded(queries, "query", with_labels))
-    database_codes = outputs_of(model, _as_encoded(database, "database", with_labels))
+    query_codes = _words(model, queries, "query", with_labels)
+    database_codes = _words(model, database, "database", with_labels)
     tasks: tuple[Task, ...] = (
         ("i2t", "t2i") if len(query_codes) == 2 else (("i2i",) if "image" in query_codes else ("t2t",))
     )
     scores, chances = [], []
     for task in tasks:
-        [searched] = database_modalities(task)
-        query_rows, item_rows = queries.has(query_modality(task)).cpu(), database.has(searched).cpu()
+        asked, [searched] = query_modality(task), database_modalities(task)
+        query_rows, item_rows = queries.has(asked).cpu().numpy(), database.has(searched).cpu().numpy()
         if not query_rows.any() or not item_rows.any():
             continue
         relevance = Relevance(
-            query_labels=queries.labels.cpu()[query_rows].numpy().astype(np.uint8),
-            database_labels=database.labels.cpu()[item_rows].numpy().astype(np.uint8),
+            query_labels=queries.labels.cpu().numpy()[query_rows].astype(np.uint8),
+            database_labels=database.labels.cpu().numpy()[item_rows].astype(np.uint8),
         )
-        counts = histogram(
-            pack(query_codes[query_modality(task)].cpu()[query_rows].numpy()),
-            pack(database_codes[searched].cpu()[item_rows].numpy()),
-            relevance,
-            bits,
-        )
+        counts = histogram(query_codes[asked][query_rows], database_codes[searched][item_rows], relevance, bits)
         scores.append(float(average_precision(counts).expected.mean()))
         chances.append(float(counts.relevant_in_all.mean()) / counts.database)
     return (float(np.mean(scores)), float(np.mean(chances))) if scores else (float("nan"), float("nan"))
+
+
+def pair_score(
+    model: torch.nn.Module, items: SiloData, pictures: Rows, bits: int, with_labels: Sequence[Side] = ()
+) -> tuple[float, float]:
+    """Return how early items find their own partners among each other, and the same for random codes.
+
+    The score is the mean over i2t and t2i of the expected mAP@all by pairs, which is the mean reciprocal rank if each
+    picture has one text. Both values are NaN if fewer than two pictures have a text.
+
+    Args:
+        model: encodes the items.
+        items: items of a silo. Those without a picture or a text are left out.
+        pictures: ``(n,)`` numbers of the items' pictures. Items with the same number have the same picture.
+        bits: code length.
+        with_labels: the sides whose items are encoded with their true labels.
+    """
+    texts = np.flatnonzero((items.has_image & items.has_text).cpu().numpy())
+    numbers, first = np.unique(pictures[texts], return_index=True)
+    if len(numbers) < 2:
+        return float("nan"), float("nan")
+    rows: Mapping[Modality, Rows] = {"image": texts[first], "text": texts}
+    query_codes, item_codes = (_words(model, items, side, with_labels) for side in SIDES)
+    scores: list[float] = []
+    chances: list[float] = []
+    for task in PAIR_TASKS:
+        asked, [searched] = query_modality(task), database_modalities(task)
+        pairs = Pairs.of_groups(pictures[rows[asked]], pictures[rows[searched]])
+        counts = histogram(query_codes[asked][rows[asked]], item_codes[searched][rows[searched]], pairs, bits)
+        for found, of in ((scores, counts), (chances, counts.all_tied())):
+            found.append(float(average_precision(of).expected.mean()))
+    return float(np.mean(scores)), float(np.mean(chances))
+
+
+def _words(
+    model: torch.nn.Module, items: SiloData, side: Side, with_labels: Sequence[Side]
+) -> dict[Modality, npt.NDArray[np.generic]]:
+    """Return the packed codes of the items of a side, ``(n, W)`` per modality."""
+    outputs = outputs_of(model, _as_encoded(items, side, with_labels))
+    return {modality: pack(codes.cpu().numpy()) for modality, codes in outputs.items()}
 
 
 def _as_encoded(items: SiloData, side: Side, with_labels: Sequence[Side]) -> SiloData:

@@ -95,12 +95,12 @@ def _same_queries(cells: Iterable[Cell]) -> bool:
 def _ranked(group: Mapping[tuple[Key, Key], Cell]) -> dict[tuple[Key, Key], Cell]:
     """Return the cells of a group with ranks; without if fewer than two can be compared, or the two best are equal."""
     comparable = [place for place, cell in group.items() if math.isfinite(cell.mean) and not cell.needs_query_label]
-    order = sorted(comparable, key=lambda place: -group[place].mean)
+    order = sorted(comparable, key=lambda place: group[place].mean if group[place].of_ranks else -group[place].mean)
     ranked = dict(group)
     if len(order) < 2 or group[order[0]].mean == group[order[1]].mean:
         return ranked
     best, second = (group[place] for place in order[:2])
-    one, other = paired_values(best, second)
+    one, other = (np.zeros(0), np.zeros(0)) if best.of_ranks else paired_values(best, second)  # tests compare means
     p_value = paired_bootstrap(one, other, min(best.seeds)) if len(one) else None
     ranked[order[0]] = replace(best, rank="best", p_value=p_value, tested_on=len(one))
     if len(order) > 2:

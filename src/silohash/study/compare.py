@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from silohash.evaluate.measures import Measure
+from silohash.evaluate.measures import Measure, is_rank
 from silohash.evaluate.significance import bootstrap_interval, paired_bootstrap
 from silohash.registry import suggestion
 from silohash.report.tables import choices, read_results
@@ -125,9 +125,13 @@ def compare_runs(found: Sequence[EvaluatedRun], measures: Sequence[str] = ()) ->
 
 
 def _wanted(found: Sequence[EvaluatedRun], measures: Sequence[str]) -> set[str]:
-    known = {measure for run in found for _, _, measure in run.per_query}
+    known = {measure for run in found for _, _, measure in run.per_query if not is_rank(measure)}
     wanted = [str(Measure.parse(text)) for text in measures]
     for measure in wanted:
+        if is_rank(measure):
+            raise UserError(
+                f'"{measure}" is a median, which the paired test of means does not cover. Compare R@K or mAP.'
+            )
         if measure not in known:
             raise UserError(
                 f'None of the runs measured "{measure}"{suggestion(measure, known)}. Available: {", ".join(sorted(known))}.'

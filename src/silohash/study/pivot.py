@@ -11,7 +11,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.evaluate.measures import is_rank
 from silohash.evaluate.significance import seed_interval
+from silohash.report.headline import OF_PAIRS
 from silohash.report.tables import choices as protocol_choices
 from silohash.study.config import RESULT_FIELDS, Choices, StudyConfig
 from silohash.study.results import RunResult, StudyResults
@@ -70,6 +72,11 @@ class Cell:
     def mean(self) -> float:
         """The mean over the seeds; NaN without a run."""
         return float(np.mean(self.values)) if self.values else float("nan")
+
+    @property
+    def of_ranks(self) -> bool:
+        """Whether the figures are ranks, of which lower ones are better."""
+        return any(is_rank(row.measure) for row in self.rows)
 
     @property
     def uses_labels(self) -> bool:
@@ -224,17 +231,30 @@ def field_values(study: StudyResults, shown: Sequence[str]) -> dict[str, list[st
     Args:
         study: the results.
         shown: the fields in rows or columns. All measures are returned if the measure is one of them, otherwise only
-            the measure of the study's ``[table]``.
+            that of `measure_of_tables`.
     """
     config = study.config
     rows = [row for run in study.runs for row in run.rows]
-    measures = dict.fromkeys([config.table.measure, *(row.measure for row in rows)])
+    shown_measure = measure_of_tables(study)
+    measures = dict.fromkeys([shown_measure, *(row.measure for row in rows)])
     return {
         **{axis.name: [choice.name for choice in axis.choices] for axis in config.axes},
         "task": _tasks(rows),
         "evaluation": _evaluations(rows, config.table.evaluations),
-        "measure": list(measures) if "measure" in shown else [config.table.measure],
+        "measure": list(measures) if "measure" in shown else [shown_measure],
     }
+
+
+def measure_of_tables(study: StudyResults) -> str:
+    """Return the measure that the tables and plots of a study show.
+
+    It is that of the study's ``[table]``. If the study does not name one and no run has the default, as without labels, it
+    is R@10 by pairs or, without it, the first one of the runs.
+    """
+    table, measured = study.config.table, [row.measure for run in study.runs for row in run.rows]
+    if "measure" in table.model_fields_set or not measured or table.measure in measured:
+        return table.measure
+    return OF_PAIRS if OF_PAIRS in measured else measured[0]
 
 
 def _tasks(rows: Sequence[ResultRow]) -> list[str]:

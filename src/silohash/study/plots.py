@@ -22,7 +22,16 @@ from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure
 from silohash.runtime.run import Run
 from silohash.study.config import Over
 from silohash.study.curves import CURVES, PLACES, Curve, draw_band, draw_precision
-from silohash.study.pivot import METHOD_AXIS, Cell, field_values, figure_cell, file_name, runs_by_choices, runs_with
+from silohash.study.pivot import (
+    METHOD_AXIS,
+    Cell,
+    field_values,
+    figure_cell,
+    file_name,
+    measure_of_tables,
+    runs_by_choices,
+    runs_with,
+)
 from silohash.study.results import RunResult, StudyResults
 from silohash.visible import visible
 
@@ -104,6 +113,7 @@ class StudyPlotter:
         self.study = study
         self.config = study.config
         self.values = field_values(study, ())
+        self.measure = measure_of_tables(study)
         self.by_choices = runs_by_choices(study)
         self._radius_curves: dict[Path, tuple[RadiusCurve, ...]] = {}
 
@@ -220,7 +230,7 @@ class StudyPlotter:
         self, name: str, fixed: Fields, evaluation: str, height: float, draw: Callable[[Figure, Fields], None]
     ) -> Plot:
         """Return a plot of the table's measure in one evaluation."""
-        measure = self.config.table.measure
+        measure = self.measure
         parts = [*self._varied(fixed), evaluation]
         return Plot(
             name=file_name("-".join([name, *parts])),
@@ -273,7 +283,7 @@ class StudyPlotter:
         for (row, chosen), (column, task) in product(zip(grid, panels, strict=True), enumerate(tasks)):
             axes = row[column]
             title = f"{TASK_WORDS[task]}{_suffix(chosen)}"
-            name_panel(axes, title, axis, "" if column else self.config.table.measure)
+            name_panel(axes, title, axis, "" if column else self.measure)
             for number, line in enumerate(self.lines):
                 fields = {**fixed, **chosen, **self.on_line(line), "task": task}
                 cells = [self.cell({**fields, axis: value}) for value in self.values[axis]]
@@ -288,7 +298,7 @@ class StudyPlotter:
         tasks = self.values["task"]
         row = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
         for axes, task in zip(row, tasks, strict=True):
-            name_panel(axes, TASK_WORDS[task], self.config.table.measure, "")
+            name_panel(axes, TASK_WORDS[task], self.measure, "")
             for number, line in enumerate(self.lines):
                 cell = self.cell({**fixed, **self.on_line(line), "task": task})
                 if cell.values:

@@ -278,6 +278,7 @@ def test_defaults_without_none_values() -> None:
             "validation": 0.1,
             "no_hits": "zero",
             "own_item": "exclude",
+            "validation_by": "auto",
         },
     }
     assert RobustConfig(rule="clip").model_dump() == {"rule": "clip", "faulty": 0.3, "clip_factor": 1.0}
@@ -314,6 +315,15 @@ def test_digest_covers_all_but_three_keys() -> None:
     assert len(digests) == len(changes) + 2
 
 
+def test_digests_of_earlier_runs_hold_without_the_key_of_the_validation() -> None:
+    plain = RunConfig.model_validate(FULL)
+    assert "validation_by" not in plain._deciding()["evaluate"]
+    kinds = {by: plain.evaluate.model_copy(update={"validation_by": by}) for by in ("auto", "labels", "pairs")}
+    digests = {by: plain.model_copy(update={"evaluate": evaluate}).digest() for by, evaluate in kinds.items()}
+    assert len(set(digests.values())) == 3
+    assert digests["auto"] == plain.digest()
+
+
 def test_links_are_followed_in_folders_only_and_change_the_digest() -> None:
     folder = RunConfig.model_validate({"data": {"path": "pictures"}})
     followed = RunConfig.model_validate({"data": {"path": "pictures", "follow_links": True}})
@@ -344,4 +354,5 @@ def test_a_config_without_a_path_has_the_digest_of_earlier_versions() -> None:
     for key in ("workers", "threads", "device"):
         del value["train"][key]
     del value["data"]["follow_links"]
+    del value["evaluate"]["validation_by"]
     assert config.digest() == config.located_digest() == digest_json(value)[:12]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from silohash.evaluate.cutoffs import average_precision_at, discount_sums, gains_of, hits, ndcg, success
+from silohash.evaluate.cutoffs import average_precision_at, discount_sums, first_rank, gains_of, hits, ndcg, success
 from silohash.evaluate.ties import Histogram
 from tests.unit.evaluate import rankings
 
@@ -78,3 +78,22 @@ def test_gains_and_discounts():
     assert gains_of(4, "linear").tolist() == [0, 1, 2, 3]
     assert gains_of(4, "exponential").tolist() == [0, 1, 3, 7]
     np.testing.assert_allclose(discount_sums(3), [0, 1, 1 + 1 / np.log2(3), 1.5 + 1 / np.log2(3)])
+
+
+def test_the_first_relevant_item_of_a_tie_has_an_expected_rank():
+    counts = Histogram(np.array([
+        [[3, 0], [2, 2], [1, 0]],  # 3 items before a tie of 4, two of which are relevant
+        [[0, 1], [4, 3], [0, 0]],
+        [[5, 0], [0, 0], [3, 0]],
+        [[0, 0], [0, 0], [0, 8]],
+    ]))  # fmt: skip
+    found = first_rank(counts)
+    np.testing.assert_allclose(found.expected, [3 + 5 / 3, 1, 9, 1])
+    assert (found.best.tolist(), found.worst.tolist()) == ([4, 1, 9, 1], [6, 1, 9, 1])
+
+
+def test_success_with_one_relevant_item_is_the_share_of_the_tie_within_the_cut():
+    counts = Histogram(np.array([[[2, 0], [3, 1]], [[0, 1], [5, 0]], [[6, 0], [0, 0]]]))
+    assert success(counts, 3).expected.tolist() == [0.25, 1, 0]
+    assert success(counts, 3).best.tolist() == [1, 1, 0]
+    assert success(counts, 3).worst.tolist() == [0, 1, 0]

@@ -1,9 +1,11 @@
 """Measures are read and printed by name, and agree with plain definitions."""
 
+from itertools import pairwise, permutations
+
 import numpy as np
 import pytest
 
-from silohash.evaluate.measures import Measure, describe, evaluate_all
+from silohash.evaluate.measures import PAIR_MEASURES, Measure, by_pairs, describe, evaluate_all, is_rank, mean_of
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.types import UserError
 from tests.unit.evaluate import rankings
@@ -21,6 +23,12 @@ TYPED = [
     "nDCG@100",
     "nDCG@all[gain=exponential,ties=index]",
     "Success@1",
+    "R@1[by=pairs]",
+    "R@10[by=pairs,ties=worst]",
+    "R@radius2[by=pairs]",
+    "mAP@50[denominator=min,by=pairs]",
+    "MedR",
+    "MedR[by=pairs,ties=index,empty=skip]",
 ]
 
 
@@ -49,7 +57,11 @@ def test_defaults_are_spelled_out_where_conventions_differ():
         ("mAP@50[denominator]", 'cannot be ""'),
         ("mAP@all[denominator=min]", 'no option "denominator"'),
         ("mAP@all[denominator=retrieved]", 'no option "denominator"'),
-        ("P@10[gain=linear]", 'no option "gain"; it has ties, empty'),
+        ("P@10[gain=linear]", 'no option "gain"; it has by, ties, empty'),
+        ("P@10[by=pair]", 'did you mean "pairs"'),
+        ("MedR@10", '"MedR" has no cutoff'),
+        ("MedR[gain=linear]", 'no option "gain"; it has by, ties, empty'),
+        ("MadR", "is not a measure"),
         ("P@radius2[ties=index]", 'no option "ties"'),
         ("P@all", "Give a cutoff, as"),
         ("mAP@radius2", "cannot have a radius"),
@@ -68,7 +80,7 @@ def test_a_measure_made_in_code_is_checked_too():
 
 def test_every_form_that_is_listed_can_be_typed():
     listed = describe()
-    assert [entry["name"] for entry in listed] == ["mAP", "P", "R", "nDCG", "Success"]
+    assert [entry["name"] for entry in listed] == ["mAP", "P", "R", "nDCG", "Success", "MedR"]
     for entry in listed:
         for form in entry["forms"]:
             assert Measure.parse(form).name == entry["name"]
@@ -219,3 +231,73 @@ def test_more_labels_than_can_be_graded_are_counted_by_measures_without_grades()
     assert evaluated("mAP@all", codes, codes, relevance, 8).mean() == 1.0
     with pytest.raises(UserError, match="up to 256 labels"):
         evaluated("nDCG@all", codes, codes, relevance, 8)
+
+
+DISTANCES = np.array([[0, 1, 1, 1, 3], [2, 2, 2, 2, 2], [4, 1, 0, 1, 1], [1, 0, 2, 3, 0]])
+PARTNERS = [[2], [0, 3], [0], []]
+
+
+def orders(distances, relevant):
+    """The relevance of the items in every order of a ranking by distance."""
+    for order in permutations(range(len(distances))):
+        if all(distances[a] <= distances[b] for a, b in pairwise(order)):
+            yield [item in relevant for item in order]
+
+
+def found_within(relevant, k):
+    return float(any(relevant[:k]))
+
+
+def first(relevant, _):
+    return relevant.index(True) + 1 if any(relevant) else len(relevant) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "value"), [("R@1", 1, found_within), ("R@3", 3, found_within), ("MedR", 0, first)]
+)
+def test_measures_by_pairs_are_those_of_all_orders_of_ties(name, k, value):
+    words = np.array([[(1 << distance) - 1 for distance in row] for row in DISTANCES], np.uint16)
+    pairs = [(query, item) for query, items in enumerate(PARTNERS) for item in items]
+    expected = [
+        [value(order, k) for order in orders(row, items)] for row, items in zip(DISTANCES, PARTNERS, strict=True)
+    ]
+    chance = [[value(order, k) for order in orders(np.zeros(5), items)] for items in PARTNERS]
+    measures = [Measure.parse(f"{name}[by=pairs{more}]") for more in ("", ",ties=worst", ",empty=skip")]
+    for query, (values, tied) in enumerate(zip(expected, chance, strict=True)):
+        own = [item for row, item in pairs if row == query]
+        relevance = Pairs(1, 5, np.zeros(len(own), np.int64), np.array(own, np.int64))
+        plain, worst, skip = evaluate_all(
+            measures, np.zeros((1, 1), np.uint16), words[query][:, None], relevance, 16
+        ).values()
+        lowest, highest = (min(values), max(values)) if name != "MedR" else (max(values), min(values))
+        assert (plain.mean(), plain.mean_best(), plain.mean_worst()) == pytest.approx(
+            (np.mean(values), highest, lowest)
+        )
+        assert worst.mean() == pytest.approx(lowest)
+        assert plain.prior == worst.prior == pytest.approx(np.mean(tied))
+        assert np.isnan(skip.mean()) == (not own)
+
+
+def test_recall_by_pairs_within_a_radius_needs_one_partner():
+    words = np.array([[0], [1], [3]], np.uint16)
+    relevance = Pairs(2, 3, np.array([0, 0, 1]), np.array([0, 2, 2]))
+    measures = [Measure.parse(name) for name in ("R@radius1[by=pairs]", "R@radius1")]
+    by_pair, share = evaluate_all(measures, np.zeros((2, 1), np.uint16), words, relevance, 16).values()
+    assert (by_pair.value.tolist(), share.value.tolist()) == ([1.0, 0.0], [0.5, 0.0])
+    assert by_pair.prior == 0.5
+
+
+def test_ties_in_the_order_of_the_database_by_pairs():
+    words = np.array([[1], [1], [0], [1]], np.uint16)
+    relevance = Pairs(1, 4, np.array([0, 0]), np.array([1, 3]))
+    measures = [Measure.parse(f"{name}[by=pairs,ties=index]") for name in ("R@2", "R@3", "MedR")]
+    found = evaluate_all(measures, np.zeros((1, 1), np.uint16), words, relevance, 16)
+    assert [values.mean() for values in found.values()] == [0.0, 1.0, 3.0]
+
+
+def test_ranks_have_a_median():
+    values = np.array([1.0, 2.0, 9.0])
+    assert (mean_of(values), mean_of(values, are_ranks=True)) == (4.0, 2.0)
+    assert np.isnan(mean_of(values[:0], are_ranks=True))
+    assert [is_rank(name) for name in (*PAIR_MEASURES, "mAP@all")] == [False, False, False, True, False]
+    assert [by_pairs(name) for name in (*PAIR_MEASURES, "mAP@all")] == [True] * 4 + [False]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.evaluate.ranked import average_precision, hits, ndcg
+from silohash.evaluate.ranked import average_precision, first_rank, hits, ndcg
 from tests.unit.evaluate import rankings
 
 GAINS = np.random.default_rng(4).integers(0, 4, (6, 12)) * (np.random.default_rng(5).random((6, 12)) < 0.5)
@@ -40,3 +40,8 @@ def test_ndcg(gain, worth, cutoff):
     np.testing.assert_allclose(
         ndcg(GAINS.astype(np.uint16), None, gain), [rankings.ndcg(row, 12, worth) for row in GAINS.tolist()], atol=1e-12
     )
+
+
+def test_first_rank():
+    gains = np.array([[0, 0, 2, 1], [1, 0, 0, 0], [0, 0, 0, 0]], np.uint16)
+    assert first_rank(gains).tolist() == [3.0, 1.0, 5.0]

@@ -114,13 +114,20 @@ def test_no_queries_cannot_be_compared():
 @pytest.mark.parametrize("draws", [1, 100, 1 << 22])
 def test_the_number_of_resamples_does_not_depend_on_the_size_of_a_block(monkeypatch, draws):
     monkeypatch.setattr(significance, "DRAWS_AT_ONCE", draws)
-    means = significance._resampled_means(VALUES[:30], 0, "purpose", 10)
+    means = significance._resampled(VALUES[:30], 0, "purpose", 10, np.mean)
     assert means.shape == (10,)
     assert len(set(means.tolist())) == 10
 
 
 def test_tails_are_equal():
     low, high = bootstrap_interval(VALUES, seed=0, level=0.5)
-    means = significance._resampled_means(VALUES, 0, "bootstrap interval", 2000)
+    means = significance._resampled(VALUES, 0, "bootstrap interval", 2000, np.mean)
     assert (means < low).mean() == pytest.approx(0.25, abs=1e-3)
     assert (means > high).mean() == pytest.approx(0.25, abs=1e-3)
+
+
+def test_the_interval_of_a_median_is_not_moved_by_outliers():
+    values = np.concatenate([np.arange(101.0), [1e6] * 3])
+    low, high = bootstrap_interval(values, seed=0, median=True)
+    assert 35 < low < np.median(values) < high < 69
+    assert bootstrap_interval(values, seed=0)[1] > 1000

@@ -171,3 +171,11 @@ def test_the_querys_own_item_leaves_a_ranking_in_the_order_of_the_database():
         rest = Relevance(labels[query : query + 1], labels[rows])
         alone = ties.ranked_gains(words[query : query + 1], words[rows], rest, 8, np.array([0]))[0]
         assert line.tolist() == [*alone, *([] if query == 2 else [0])]
+
+
+def test_all_items_at_one_distance_are_ranked_at_random():
+    counts = Histogram(np.array([[[1, 0], [0, 1], [2, 0]], [[0, 0], [3, 1], [0, 0]]]))
+    tied = counts.all_tied()
+    assert tied.counts.tolist() == [[[3, 1]], [[3, 1]]]
+    expected = (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4
+    assert average_precision(tied).expected == pytest.approx([expected, expected])

@@ -23,6 +23,9 @@ def test_misfits_are_named_by_what_the_model_does_above_chance() -> None:
     honest = [scored("a", 0.7), scored("b", 0.64), scored("few classes", 0.85, chance=0.7), scored("hard", 0.55)]
     assert mislabeled_silos(honest) == {}
     assert set(mislabeled_silos([*honest, scored("wrong", 0.45)])) == {"wrong"}
+    assert mislabeled_silos([*honest, scored("wrong", 0.45)])["wrong"].startswith("its labels do not match")
+    by_pairs = mislabeled_silos([*honest, scored("wrong", 0.45)], "pairs")
+    assert by_pairs["wrong"].startswith("its pairs of pictures and texts do not match the others")
     assert set(mislabeled_silos([*honest, scored("high and wrong", 0.72, chance=0.7)])) == {"high and wrong"}
     assert set(mislabeled_silos([*honest, *(scored(str(n), 0.4) for n in range(3))])) == {"0", "1", "2"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from PIL import Image
 
 from silohash.index.codes import pack
+from silohash.report.content import OWN_PARTNER, SHARES_A_LABEL
 from silohash.report.examples import (
     data_uri,
     distances_to,
@@ -56,7 +58,7 @@ def test_results_equal_those_of_a_search_across_silos(trained: Run) -> None:
     found = evaluator(trained)
     for task in ("t2i", "i2t", "t2item", "i2item"):
         asked = query_modality(task)
-        for row in found.held_queries(asked)[:4]:
+        for row in found.asked(found.rules[0], task)[:4]:
             value = np.asarray(trained.archive.values(asked)[row])
             hits = ask_run(trained, value, asked, database_target(task), k=7)
             assert hits.missing_silos == {}
@@ -95,6 +97,24 @@ def test_ignored_labels_make_nothing_relevant(archive: Path, tmp_path: Path) -> 
         for hit in search.hits
     ]
     assert all(relevant == bool(shared - {"parrot", "tram"}) for shared, relevant in judged)
+
+
+def test_without_labels_queries_search_each_other(archive: Path, tmp_path: Path, trained: Run) -> None:
+    run = Run(trained.folder)
+    bare = replace(trained.archive, labels=None, label_names=())
+    run.__dict__.update(archive=bare, partition=trained.partition)
+    examples = draw_examples(evaluator(run))
+    assert examples.relevant == OWN_PARTNER
+    assert draw_examples(evaluator(trained)).relevant == SHARES_A_LABEL
+    split = {str(name) for name in bare.ids[bare.split("query")]}
+    for search in examples.searches:
+        assert {hit.item.item_id for hit in search.hits} <= split
+        assert [hit.relevant for hit in search.hits] == [
+            hit.item.item_id == search.query.item_id for hit in search.hits
+        ]
+    path = tmp_path / "examples.json"
+    write_examples(path, examples)
+    assert read_examples(path) == examples
 
 
 def test_model_of_one_modality_searches_within_it(tmp_path: Path) -> None:

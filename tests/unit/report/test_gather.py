@@ -17,6 +17,7 @@ from silohash.report.gather import (
     report_data,
     round_curve,
     silo_summaries,
+    validation_name,
     warnings,
 )
 from silohash.runtime.run import Run
@@ -104,6 +105,17 @@ def test_rounds_without_scores_have_no_best(run: Run, tmp_path: Path) -> None:
         with_records(run, tmp_path, lambda records: [record.update(best=True, validation=None) for record in records])
     )
     assert curve.best_round is None
+
+
+def test_the_score_that_chose_the_round_has_a_name(run: Run, tmp_path: Path) -> None:
+    def by_pairs(records: list[dict]) -> None:
+        for record in records:
+            record["validation_by"] = "pairs"
+
+    paired = with_records(run, tmp_path, by_pairs)
+    assert validation_name([run]) == "mAP@all of held-back queries"
+    assert validation_name([paired, paired]) == "reciprocal rank of held-back pairs"
+    assert validation_name([run, paired]) == "score of held-back items"
 
 
 def test_radius_curves_are_those_of_the_evaluation(run: Run) -> None:

@@ -225,3 +225,37 @@ def test_the_level_of_random_codes_is_the_mean_over_known_ones():
 def test_only_the_first_figure_of_a_task_counts():
     rows = [row(run="a", federated="fedavg", value=0.5), row(run="a", federated="fedavg", value=0.9)]
     assert "with 50 % average" in headline(rows).sentence
+
+
+def of_pairs(run, federated, i2t, t2i):
+    return [
+        *rows_of(run, federated, "XS", 0.1, 0.2, measure="R@1[by=pairs]"),
+        *rows_of(run, federated, "XS", i2t, t2i, measure="R@10[by=pairs]"),
+        *rows_of(run, federated, "XS", 7.5, 8.5, measure="MedR[by=pairs]"),
+    ]
+
+
+def test_pairs_are_found_among_the_first_results():
+    found = headline(of_pairs("a", "fedavg", 0.5, 0.6))
+    assert found.sentence == (
+        "Training together with fedavg finds the right partner among the first 10 results in 55 % of the searches "
+        "(R@10[by=pairs]); random codes reach 25 %."
+    )
+    assert found.explanation == (
+        "Recall of pairs: how often a picture's own text, or a text's own picture, is among the first 10 results; "
+        "100 % is perfect. The sentence gives the mean over both search directions."
+    )
+    assert found.measure == "R@10[by=pairs]"
+    assert [bar.kind for bar in found.groups[0].bars] == ["together", "chance"]
+    compared = headline([*of_pairs("a", "fedavg", 0.5, 0.6), *of_pairs("b", "local", 0.25, 0.35)])
+    assert compared.sentence == (
+        "Training together finds the right partner among the first 10 results in 55 % of the searches (R@10[by=pairs]) "
+        "and each silo alone in 30 %."
+    )
+
+
+def test_measures_by_labels_lead_and_ranks_are_left_to_the_table():
+    rows = of_pairs("a", "fedavg", 0.5, 0.6)
+    assert headline([*rows, *rows_of("a", "fedavg", "XS", 0.3, 0.3, measure="P@5")]).measure == "P@5"
+    assert headline([row for row in rows if row.measure.startswith("MedR")]).sentence == "All figures are ranks."
+    assert headline([row for row in rows if row.measure.startswith("R@1[")]).measure == "R@1[by=pairs]"

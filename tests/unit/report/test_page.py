@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from silohash.report import plots
 from silohash.report.content import (
+    OWN_PARTNER,
     ExampleHit,
     Examples,
     ExampleSearch,
@@ -19,9 +21,9 @@ from silohash.report.content import (
     SiloSummary,
 )
 from silohash.report.page import badges, render, write_report
-from silohash.report.plots import LabelTable
+from silohash.report.plots import LabelTable, RoundCurve
 from silohash.types import ORACLE
-from tests.reports import NAN, card, item, made_up_report, made_up_run, row
+from tests.reports import NAN, card, item, made_up_examples, made_up_report, made_up_run, row
 
 
 class Outline(HTMLParser):
@@ -303,3 +305,34 @@ def test_oracle_figures_have_no_headline():
     page = render(made_up_report(runs=(made_up_run("a", rows=rows),)))
     assert "<h1>These are oracle figures: queries were encoded with their true labels.</h1>" in page
     assert "mAP@all (oracle)" in page
+
+
+def test_rounds_without_a_loss_have_a_dash():
+    curve = RoundCurve("fedcafe", (1, 2), (NAN, NAN), (0.3, 0.6), best_round=2)
+    page = render(made_up_report(runs=(made_up_run("fedcafe", curve=curve),)))
+    assert '<td class="n">2 (kept)</td><td class="n">–</td><td class="n">60.0</td>' in page
+    assert "Training loss" not in page
+
+
+def test_a_report_by_pairs_has_no_empty_columns_and_no_nan():
+    pairs = tuple(
+        row(run="fedcafe", task=task, measure=measure, value=value, low=value / 2, high=value * 2, best=NAN, worst=NAN)
+        for task in ("i2t", "t2i")
+        for measure, value in (("R@10[by=pairs]", 0.25), ("MedR[by=pairs]", 41.5))
+    )
+    silos = (SiloSummary(name="north", items=3, train=2), SiloSummary(name="south", items=5, train=1))
+    run = made_up_run("fedcafe", rows=pairs, radius_curves=())
+    examples = replace(made_up_examples(), relevant=OWN_PARTNER)
+    page = render(made_up_report(runs=(run,), silos=silos, label_table=None, examples=examples))
+    assert "label drift" not in page.lower()
+    assert not re.search(r">\s*nan\b", page, flags=re.IGNORECASE)
+    assert "41.5" in page
+    assert "4150" not in page
+    assert page.count('<svg class="mark"') == 2
+    assert "shares a label with the query" not in page
+    assert "The items of the split query were searched." in page
+    assert "Recall of pairs" in page
+    labeled = render(made_up_report())
+    assert "label drift" in labeled.lower()
+    assert "Recall of pairs" not in labeled
+    assert "A result is relevant if it shares a label with the query." in labeled

@@ -75,6 +75,9 @@ def test_each_score_has_a_panel():
     assert "Validation: mAP@all" in words(validation)
     assert len(PLOTS["one round"]()) == 1
     assert round_curves([]) == []
+    assert round_curves([RoundCurve("a", (1, 2), (NAN, NAN))]) == []
+    (scores,) = round_curves([RoundCurve("a", (1, 2), (NAN, NAN), (0.3, 0.6))])
+    assert "Validation" in scores
 
 
 def test_a_ring_marks_the_round_that_was_kept():

@@ -14,6 +14,8 @@ from silohash.report.tables import (
     compare,
     compare_markdown,
     console,
+    figure,
+    interval,
     markdown,
     measure_name,
     number,
@@ -277,3 +279,27 @@ def test_figures_of_queries_with_labels_are_marked() -> None:
     assert "| mAP@all (oracle) |" in markdown([oracle])
     assert "oracle" in choices(replace(oracle, population=3))
     assert len(compare([row(run="a"), replace(oracle, run="b")]).keys) == 2
+
+
+RANKED = {"measure": "MedR[by=pairs]", "low": 6.25, "high": 9.0, "best": 6.0, "worst": 11.0, "prior": 150.5}
+
+
+def test_ranks_are_printed_as_they_are():
+    ranked, share = row(value=7.5, **RANKED), row(value=0.075)
+    assert figure(ranked, ranked.value, percent=True) == "7.5"
+    assert figure(share, share.value, percent=True) == "7.5"
+    assert interval(ranked, ranked.low, ranked.high, percent=True) == "6.2–9.0"
+    assert interval(ranked, ranked.worst, ranked.best) == "6.0–11.0"
+    assert interval(ranked, NAN, 9.0) == "–"
+    assert interval(share, 0.1, 0.2, percent=True) == "10.0–20.0"
+    line = markdown([ranked], percent=True).splitlines()[2]
+    assert "| 7.5 | 6.2–9.0 | 6.0–11.0 | 150.5 |" in line
+
+
+def test_the_lowest_rank_leads():
+    rows = [row(run="a", value=7.5, **RANKED), row(run="b", value=5.0, **{**RANKED, "low": 4.0, "high": 6.0})]
+    table = compare(rows)
+    assert (table.leader(0), table.settled(0)) == (1, True)
+    wide = compare([rows[0], row(run="b", value=5.0, **{**RANKED, "low": 4.0, "high": 6.25})])
+    assert (wide.leader(0), wide.settled(0)) == (1, False)
+    assert "| 7.5 (6.2–9.0) | **5.0** (4.0–6.0) |" in compare_markdown(rows, percent=True)

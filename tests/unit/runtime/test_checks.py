@@ -148,7 +148,7 @@ def test_bits_of_items_need_bits_of_classes_pairs_and_a_method_that_keeps_them(
         (
             "cmfh",
             "fedhap",
-            r'"fedhap" learns from labels.*or set federated\.name to one of local, separate, fedavg, .*moon',
+            r'"fedhap" learns from labels.*or set federated\.name to one of centralized, .*fedavg, .*moon',
         ),
         ("dcmh", "fedhap", r'"dcmh" and "fedhap" learn from labels.*local\.name to .* and federated\.name to one of'),
     ],
@@ -170,3 +170,35 @@ def test_names_of_methods_without_labels_are_those_of_the_cards() -> None:
     assert "cmfh" in without_labels(LOCAL_METHODS)
     assert not {"dcmh", "triplet", "csq"} & set(without_labels(LOCAL_METHODS))
     assert {"fedavg", "fedprox", "moon", "compose"} <= set(without_labels(FEDERATED_METHODS))
+
+
+@pytest.mark.parametrize(
+    ("settings", "modalities", "message"),
+    [
+        ({"validation_by": "labels"}, 2, r'"labels" chooses the round by labels, and archive "made-up" has none\.'),
+        ({"validation_by": "labels", "validation": 0}, 2, ""),
+        ({"validation_by": "pairs"}, 1, r'"made-up" has one modality\. Set evaluate\.validation = 0'),
+        ({"validation_by": "pairs"}, 2, ""),
+        ({"validation_by": "pairs", "validation": 0}, 1, ""),
+        ({"validation_by": "auto"}, 1, ""),
+    ],
+)
+def test_the_round_is_chosen_by_what_the_archive_has(tmp_path, settings, modalities, message) -> None:
+    archive = made_up_archive(60, labelled=False)
+    resolved = config(tmp_path, local={"name": "cmfh"}, evaluate=settings)
+    if not message:
+        check_methods(archive, modalities, 0, resolved)
+        return
+    with pytest.raises(UserError, match=message):
+        check_methods(archive, modalities, 0, resolved)
+
+
+def test_scores_on_pairs_need_no_labels(tmp_path) -> None:
+    given = config(
+        tmp_path, local={"name": "dcmh"}, federated={"name": "fedbignns"}, evaluate={"validation_by": "pairs"}
+    )
+    labels = np.eye(60, dtype=np.uint8)
+    archive = replace(made_up_archive(60), labels=labels, label_names=tuple(map(str, range(60))))
+    check_methods(archive, 2, 5, given)
+    with pytest.raises(UserError, match="no silo has any with known answers"):
+        check_methods(archive, 2, 0, given)

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.evaluate.measures import Measure, PerQuery
+from silohash.config.load import resolve
+from silohash.evaluate.measures import PAIR_MEASURES, Measure, PerQuery
 from silohash.features.vectors import vectors
 from silohash.index.codes import unpack
 from silohash.partitions.base import SiloRows
@@ -391,6 +392,109 @@ def test_curves_are_precision_and_recall_by_radius(shared: Run) -> None:
     assert written["precision"] == [None, 1.0]
 
 
+def pair_distances(run: Run, images, texts, name: str = "global") -> np.ndarray:
+    """The distances between the pictures and the texts of some rows, ``(len(images), len(texts))``."""
+    return (BITS - signs(run, name, "image", images) @ signs(run, name, "text", texts).T) // 2
+
+
+def expected_of_pairs(distances: np.ndarray, partner: np.ndarray, k: int) -> tuple[float, float]:
+    """Recall at k of one partner among ties, and the median of its expected rank."""
+    recalls, ranks = [], []
+    for row, relevant in zip(distances, partner, strict=True):
+        nearest = row[relevant].min()
+        before, tied, partners = (row < nearest).sum(), (row == nearest).sum(), (row[relevant] == nearest).sum()
+        within = min(max(k - before, 0), tied)
+        missed = math.comb(tied - partners, within) / math.comb(tied, within) if within else 1.0
+        recalls.append(1.0 if before + tied < k and within == tied else 1.0 - missed)
+        ranks.append(before + (tied + 1) / (partners + 1))
+    return float(np.mean(recalls)), float(np.median(ranks))
+
+
+PAIRED = ("R@5[by=pairs]", "MedR[by=pairs]")
+
+
+def test_queries_search_each_other_for_their_own_partners(shared: Run) -> None:
+    queries = shared.archive.split("query")
+    distances = pair_distances(shared, queries, queries)
+    partner = np.eye(len(queries), dtype=bool)
+    figures = evaluate_run(shared, measures=["mAP@all", *PAIRED], tasks=["i2t", "t2i", "i2item"])
+    assert [row.measure for row in figures.rows if row.task == "i2item"] == ["mAP@all"] * 2
+    rows = {(row.evaluation, row.task, row.measure): row for row in figures.rows}
+    for task, of_task in (("i2t", distances), ("t2i", distances.T)):
+        for kind in ("GG", "XS"):
+            found = [rows[kind, task, measure] for measure in PAIRED]
+            assert [row.value for row in found] == pytest.approx(expected_of_pairs(of_task, partner, 5))
+            assert [row.prior for row in found] == pytest.approx([5 / len(queries), (len(queries) + 1) / 2])
+            assert all(row.low <= row.value <= row.high for row in found)
+            assert all(row.query_in_database for row in found)
+            assert {row.database_code for row in found} == {"one view of the items of the split query"}
+            values = figures.per_query[kind, task, PAIRED[0]]
+            assert values.mean() == pytest.approx(found[0].value)
+    assert [curve.task for curve in figures.curves] == ["i2t", "t2i", "i2item"]
+    assert rows["GG", "i2t", "mAP@all"].value == value(shared, "GG", "i2t")
+
+
+def test_a_picture_with_several_texts_is_searched_once(shared: Run) -> None:
+    archive, queries = shared.archive, shared.archive.split("query")
+    pictures = np.array([f"picture-{row}" for row in range(len(archive))])
+    pictures[queries] = [f"picture-{place // 3}" for place in range(len(queries))]
+    run = Run(shared.folder)
+    run.__dict__.update(archive=replace(archive, columns={"picture": pictures}), partition=shared.partition)
+    images = queries[::3]
+    distances = pair_distances(shared, images, queries)
+    partner = pictures[images][:, None] == pictures[queries]
+    found: dict[str, list] = {"i2t": [], "t2i": []}
+    figures = evaluate_run(run, evaluations=["GG"], measures=PAIRED)
+    for row in figures.rows:
+        found[row.task].append(row)
+    assert [row.queries for row in found["i2t"]] == [len(images)] * 2
+    assert [row.value for row in found["i2t"]] == pytest.approx(expected_of_pairs(distances, partner, 5))
+    assert [row.value for row in found["t2i"]] == pytest.approx(expected_of_pairs(distances.T, partner.T, 5))
+    values = figures.per_query["GG", "i2t", PAIRED[0]]
+    assert np.flatnonzero(np.isfinite(values)).tolist() == list(range(0, len(queries), 3))
+    assert figures.curves == []
+
+
+def test_silos_judge_pairs_among_their_own_queries(alone: Run) -> None:
+    values = []
+    for silo in alone.partition.silos:
+        rows = silo.split(alone.archive, "query")
+        distances = pair_distances(alone, rows, rows, silo.name)
+        values.append(expected_of_pairs(distances, np.eye(len(rows), dtype=bool), 5))
+    recall, rank = evaluate_run(alone, evaluations=["PL"], tasks=["i2t"], measures=PAIRED).rows
+    assert (recall.value, rank.value) == pytest.approx(tuple(np.mean(values, axis=0)))
+    assert np.isnan([rank.low, rank.high]).all()
+
+
+def test_without_labels_the_measures_are_those_of_pairs(shared: Run) -> None:
+    run = Run(shared.folder)
+    run.__dict__.update(archive=replace(shared.archive, labels=None, label_names=()), partition=shared.partition)
+    figures = evaluate_run(run)
+    assert {row.measure for row in figures.rows} == set(PAIR_MEASURES)
+    (same,) = evaluate_run(shared, measures=["R@1[by=pairs]"], evaluations=["GG"], tasks=["i2t"]).rows
+    (found,) = (
+        row for row in figures.rows if (row.evaluation, row.task, row.measure) == ("GG", "i2t", "R@1[by=pairs]")
+    )
+    assert found == same
+    for measures in (["mAP@all"], ["R@1[by=pairs]", "R@1"]):
+        with pytest.raises(UserError, match=r'needs labels, and archive "archive" has none.*such as R@1\[by=pairs\]'):
+            evaluate_run(run, measures=measures)
+
+
+def test_how_pairs_chose_the_round(shared: Run) -> None:
+    run = Run(shared.folder)
+    config = shared.config.model_copy(
+        update={"evaluate": shared.config.evaluate.model_copy(update={"validation_by": "pairs"})}
+    )
+    run.__dict__.update(archive=shared.archive, partition=shared.partition, config=config, resolved=resolve(config))
+    asked = {"evaluations": ["GG"], "tasks": ["i2t"]}
+    assert evaluate_run(run, **asked).rows[0].round_by == "validation on pairs"
+    without = Run(shared.folder)
+    without.__dict__.update(run.__dict__)
+    object.__setattr__(without, "rounds", list)
+    assert evaluate_run(without, **asked).rows[0].round_by == "last"
+
+
 def test_silos_without_a_counted_query_do_not_lower_the_mean(shared: Run) -> None:
     def part(values: list[float]) -> PerQuery:
         array = np.array(values)
@@ -413,12 +517,6 @@ def test_refusals(shared: Run, folder) -> None:
         evaluate_run(shared, evaluations=["GX"])
     with pytest.raises(UserError, match=r'no label "parot" \(did you mean "parrot"\?\)'):
         evaluate_run(shared, ignore_labels=["parot"])
-    unlabelled = Run(shared.folder)
-    unlabelled.__dict__["archive"] = replace(shared.archive, labels=None, label_names=())
-    with pytest.raises(
-        UserError, match=r'has no labels, so it is unknown which items are relevant to a query\. Add a column "labels"'
-    ):
-        evaluate_run(unlabelled)
     nobody = Run(shared.folder)
     nobody.__dict__["archive"] = replace(
         shared.archive, splits={**shared.archive.splits, "query": np.zeros(0, np.int64)}

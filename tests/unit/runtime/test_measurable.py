@@ -9,12 +9,19 @@ import pytest
 
 from silohash.config.sections import EvaluateConfig
 from silohash.data.archive import Archive
+from silohash.evaluate.measures import PAIR_MEASURES
 from silohash.runtime.measurable import (
+    LabelRule,
+    PairRule,
+    check_measures,
     check_settings,
     counted_items,
     ignored_labels,
     labels_of,
     measurable_tasks,
+    measures_of,
+    remark_on_measures,
+    rules_of,
     unmeasured,
 )
 from silohash.types import UserError
@@ -66,12 +73,80 @@ def test_settings_that_leave_nothing_to_measure_are_refused(archive: Archive) ->
         check_settings(archive, ("text",), EvaluateConfig())
 
 
-def test_an_archive_without_labels_passes_and_states_why_it_has_no_figures(archive: Archive) -> None:
-    bare = replace(archive, labels=None, label_names=())
-    assert unmeasured(bare).startswith('Archive "made-up" has no labels, so it is unknown which items are relevant')
+def without_labels(archive: Archive) -> Archive:
+    return replace(archive, labels=None, label_names=())
+
+
+def test_without_labels_an_archive_is_measured_by_pairs(archive: Archive) -> None:
+    bare = without_labels(archive)
+    assert unmeasured(bare) == ""
     check_settings(bare, ("image", "text"), EvaluateConfig())
+    assert [str(measure) for measure in measures_of(bare, EvaluateConfig())] == list(PAIR_MEASURES)
+    assert [str(measure) for measure in measures_of(archive, EvaluateConfig())] == ["mAP@all"]
+    both = EvaluateConfig(measures=("P@5", "mAP@all[by=pairs]"), no_hits="skip")
+    assert [str(measure) for measure in measures_of(bare, both)] == ["mAP@all[by=pairs,empty=skip]"]
+    assert [rule.by for rule in rules_of(archive, both)] == ["labels", "pairs"]
+    assert [rule.by for rule in rules_of(bare, both)] == ["pairs"]
     with pytest.raises(UserError, match="has no labels, so it is unknown which items are relevant"):
         labels_of(bare)
+    with pytest.raises(UserError, match='no label "a"'):
+        check_settings(bare, ("image", "text"), ignoring("a"))
+    with pytest.raises(UserError, match=r"judged in the tasks i2t and t2i, and evaluate\.tasks is i2item, t2t"):
+        check_settings(bare, ("image", "text"), EvaluateConfig(tasks=("i2item", "t2t")))
+    check_settings(archive, ("image", "text"), EvaluateConfig(tasks=("i2item", "t2t")))
+
+
+def test_measures_that_are_left_out_are_remarked(archive: Archive) -> None:
+    bare = without_labels(archive)
+    assert remark_on_measures(archive, EvaluateConfig()) == ""
+    assert remark_on_measures(bare, EvaluateConfig(measures=("R@1[by=pairs]",))) == ""
+    assert remark_on_measures(without_queries(bare), EvaluateConfig()) == ""
+    remark = remark_on_measures(bare, EvaluateConfig(measures=("P@5", "mAP@all", "R@1[by=pairs]")))
+    assert remark.startswith('Archive "made-up" has no labels, so P@5, mAP@all cannot be measured.')
+    assert remark.endswith("by pairs of a picture and a text: R@1[by=pairs].")
+
+
+def test_without_labels_and_pairs_nothing_can_be_measured(archive: Archive) -> None:
+    lonely = replace(without_labels(archive), has_text=np.array([False, False, True, True, True, True]))
+    assert unmeasured(lonely).startswith(
+        'Archive "made-up" has neither labels nor queries with both a picture and a text'
+    )
+    check_settings(lonely, ("image", "text"), EvaluateConfig())
+    labeled = replace(lonely, labels=archive.labels, label_names=archive.label_names)
+    assert unmeasured(labeled) == ""
+    with pytest.raises(UserError, match="has no queries with both a picture and a text"):
+        check_settings(labeled, ("image", "text"), EvaluateConfig(measures=("R@1[by=pairs]",)))
+
+
+def test_named_measures_need_labels_or_pairs(archive: Archive) -> None:
+    check_measures(archive, ["mAP@all", "R@1[by=pairs]"])
+    check_measures(without_labels(archive), ["R@1[by=pairs]"])
+    check_measures(without_labels(archive), [])
+    with pytest.raises(UserError, match='"P@5" needs labels, and archive "made-up" has none'):
+        check_measures(without_labels(archive), ["R@1[by=pairs]", "P@5"])
+
+
+def test_pictures_are_asked_and_searched_once(archive: Archive) -> None:
+    pictures = np.array(["x", "x", "y", "y", "y", "z"])
+    splits = {"query": np.arange(6), "database": NONE, "train": NONE}
+    rule = PairRule(replace(archive, columns={"picture": pictures}, splits=splits), EvaluateConfig())
+    rows = np.array([1, 2, 4, 5])
+    assert (rule.asked("i2t", rows).tolist(), rule.asked("t2i", rows).tolist()) == ([1, 2, 5], [1, 2, 4, 5])
+    assert (rule.searched("i2t", rows).tolist(), rule.searched("t2i", rows).tolist()) == ([1, 2, 4, 5], [1, 2, 5])
+    relevance = rule.relevance("i2t", np.array([1, 2, 5]), rows)
+    assert list(zip(relevance.query_rows.tolist(), relevance.database_rows.tolist(), strict=True)) == [
+        (0, 0), (1, 1), (1, 2), (2, 3)
+    ]  # fmt: skip
+    assert (rule.is_relevant(2, 4), rule.is_relevant(1, 4), rule.ranks_own_item("i2t")) == (True, False, True)
+    assert rule.tasks(("image", "text")) == ["i2t", "t2i"]
+
+
+def test_relevance_by_labels_of_one_item(archive: Archive) -> None:
+    rule = LabelRule(archive, EvaluateConfig())
+    assert [rule.is_relevant(0, item) for item in range(6)] == [True, False, True, False, True, False]
+    assert rule.is_relevant(3, 0) is None
+    ignoring_a = LabelRule(archive, ignoring("a"))
+    assert (ignoring_a.is_relevant(0, 2), ignoring_a.is_relevant(2, 1)) == (None, True)
 
 
 def test_items_that_are_counted(archive: Archive) -> None:

@@ -65,6 +65,39 @@ def test_training_items_are_split_and_never_asked(tmp_path) -> None:
     assert not any(len(silo.validation) for silo in without)
 
 
+def test_pairs_hold_back_all_texts_of_a_picture(tmp_path) -> None:
+    archive = made_up_archive(300)
+    pictures = np.array([f"picture-{row // 3}" for row in range(300)])
+    archive = replace(archive, columns={"picture": pictures})
+    for by, apart in (("pairs", True), ("labels", False)):
+        silos, parts, given = silos_of(archive, tmp_path, evaluate={"validation_by": by})
+        assert given.validation_by == by
+        for silo, part in zip(silos, parts.silos, strict=True):
+            rows = np.intersect1d(part.rows, archive.split("train"))
+            assert np.array_equal(np.union1d(silo.train, silo.validation), rows)
+        held, trained = (
+            set(pictures[np.concatenate([getattr(silo, name) for silo in silos])]) for name in ("validation", "train")
+        )
+        assert (not held & trained) == apart
+        if apart:
+            assert len(held) == int(0.2 * len(held | trained))
+    again, _, _ = silos_of(archive, tmp_path, evaluate={"validation_by": "labels"})
+    first, _, _ = silos_of(archive, tmp_path)
+    assert all(np.array_equal(a.validation, b.validation) for a, b in zip(again, first, strict=True))
+
+
+def test_silos_without_pairs_hold_nothing_back_for_pairs(tmp_path) -> None:
+    archive = made_up_archive(200)
+    parts = partition(archive, "iid", 3, 0)
+    parts = replace(parts, silos=(replace(parts.silos[0], has_text=False), *parts.silos[1:]))
+    by_pairs = training_silos(archive, parts, config(tmp_path, local={"name": "cmfh"}))
+    assert [len(silo.validation) > 0 for silo in by_pairs] == [False, True, True]
+    assert all(len(silo.validation) for silo in training_silos(archive, parts, config(tmp_path)))
+    one = made_up_archive(200, text=None)
+    given = config(tmp_path, local={"name": "cmfh"})
+    assert not any(len(silo.validation) for silo in training_silos(one, partition(one, "iid", 3, 0), given))
+
+
 def test_silo_of_three_items_trains_on_all(tmp_path) -> None:
     archive = made_up_archive(40)
     parts = partition(archive, "iid", 2, 0)
@@ -140,6 +173,8 @@ def test_silos_get_their_own_rows_in_order(tmp_path) -> None:
 def test_methods_without_labels_do_not_get_any(tmp_path) -> None:
     archive = made_up_archive(200)
     prepared, silos = inputs(archive, tmp_path, local={"name": "cmfh"})
+    assert sorted(prepared.arrays) == ["has_image", "has_text", "image", "pictures", "text"]
+    prepared, silos = inputs(archive, tmp_path, local={"name": "cmfh"}, evaluate={"validation_by": "labels"})
     assert sorted(prepared.arrays) == ["has_image", "has_text", "image", "judged_labels", "text"]
     assert (prepared.spec.classes, prepared.info().classes) == (0, 0)
     for number, silo in enumerate(silos):

@@ -268,3 +268,14 @@ def test_methods_without_labels_are_ranked_beside_those_with():
     )
     ranks = {(cell.fields["method"], cell.rank) for cell in only_table(study).cells.values()}
     assert ranks == {("FedCAFE", ""), ("FedAvg", "best"), ("Local", "")}
+
+
+def test_the_lowest_rank_is_the_best_and_is_not_tested():
+    study = synthetic_study(
+        METHODS, value=by_method, changed=lambda choices: {"measure": "MedR[by=pairs]"}, table=ONE_LENGTH
+    )
+    table = only_table(study)
+    assert {method: cell_of(table, method, "i2t").rank for method in MEANS} == {
+        "Local": "best", "FedAvg": "second", "FedCAFE": ""
+    }  # fmt: skip
+    assert cell_of(table, "Local", "i2t").p_value is None

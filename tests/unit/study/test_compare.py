@@ -150,3 +150,11 @@ def test_queries_that_only_one_run_counts_compare_nothing():
     ]
     with pytest.raises(UserError, match="no figure in common"):
         compare_runs(gaps)
+
+
+def test_medians_are_not_compared_by_a_test_of_means():
+    runs = [measured(name, 0.5) for name in "ab"]
+    ranked = [replace(run, per_query={**run.per_query, ("GG", "i2t", "MedR[by=pairs]"): 9 + NOISE}) for run in runs]
+    assert {difference.measure for difference in compare_runs(ranked)} == {"mAP@all"}
+    with pytest.raises(UserError, match=r'"MedR\[by=pairs\]" is a median'):
+        compare_runs(ranked, ["MedR[by=pairs]"])

@@ -14,6 +14,7 @@ from silohash.study.pivot import (
     field_values,
     figure_cell,
     file_name,
+    measure_of_tables,
     result_tables,
     runs_by_choices,
     runs_with,
@@ -135,6 +136,18 @@ def test_tasks_and_measures_of_a_table():
     study = synthetic_study(METHODS, table={"measure": "P@10"})
     assert field_values(study, ())["measure"] == ["P@10"]
     assert field_values(study, ("task", "measure"))["measure"] == ["P@10", "mAP@all"]
+
+
+def test_tables_show_a_measure_that_the_runs_have_unless_the_study_names_one():
+    def changed(choices):
+        return {"measure": {"Local": "R@1[by=pairs]", "FedAvg": "R@10[by=pairs]"}.get(choices["method"], "P@5")}
+
+    assert measure_of_tables(synthetic_study(METHODS)) == "mAP@all"
+    assert measure_of_tables(synthetic_study(METHODS, changed=changed)) == "R@10[by=pairs]"
+    assert measure_of_tables(synthetic_study(METHODS, changed=lambda choices: {"measure": "P@5"})) == "P@5"
+    assert measure_of_tables(synthetic_study(METHODS, changed=changed, table={"measure": "mAP@all"})) == "mAP@all"
+    assert measure_of_tables(synthetic_study(METHODS, missing=lambda choices, seed: True)) == "mAP@all"
+    assert field_values(synthetic_study(METHODS, changed=changed), ())["measure"] == ["R@10[by=pairs]"]
 
 
 def test_runs_of_a_cell_come_in_the_order_of_the_studys_seeds():

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import default_splits
+from silohash.data.pairs import PICTURE
 from silohash.data.protocols.contents import Contents, Population, population_of
 from silohash.data.protocols.rule import Searched, SplitProtocol
 from silohash.registry import suggestion
@@ -25,8 +26,6 @@ from silohash.types import Rows, UserError
 DEFAULT = "default"
 SCALED = "scaled"
 DRAWN = "drawn"
-PICTURE = "picture"
-"""The column that names each item's picture. Items of one picture are counted and drawn together."""
 
 
 @dataclass(frozen=True)

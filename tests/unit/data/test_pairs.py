@@ -1,0 +1,40 @@
+"""Which items have the same picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silohash.data.pairs import picture_numbers
+from silohash.data.pictures.reading import PictureFiles
+from tests.archives import made_up_archive
+
+NAMES = ("b", "a", "b", "", "", "c")
+
+
+def alike(numbers: np.ndarray) -> list[list[bool]]:
+    return (numbers[:, None] == numbers).tolist()
+
+
+def expected(names: tuple[str, ...]) -> list[list[bool]]:
+    return [[i == j or (bool(a) and a == b) for j, b in enumerate(names)] for i, a in enumerate(names)]
+
+
+@pytest.mark.parametrize("place", ["image", "preview", "column"])
+def test_items_that_name_the_same_picture(place: str) -> None:
+    archive = made_up_archive(6)
+    other = np.array(["x"] * 6)
+    if place == "column":
+        found = picture_numbers(replace(archive, columns={"picture": np.array(NAMES)}))
+    else:
+        found = picture_numbers(replace(archive, columns={"picture": other}, **{place: PictureFiles(Path(), NAMES)}))
+    assert found.dtype == np.int64
+    assert alike(found) == expected(NAMES)
+
+
+def test_without_names_every_item_has_its_own_picture() -> None:
+    for image in ("features", "pictures", None):
+        assert len(np.unique(picture_numbers(made_up_archive(6, image=image)))) == 6
