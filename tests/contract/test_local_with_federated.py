@@ -1,0 +1,33 @@
+"""Local methods with gradient steps fulfill the contract also with FedCAFE and FedHAP, which train beside them.
+
+`make test` performs a few checks of each pair, and `make test-all` performs all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from silohash.local import LOCAL_METHODS
+from silohash.local.base import ClosedForm
+from silohash.testing import Check, federated_method_checks
+
+FEDERATED = ("fedcafe", "fedhap")
+QUICK = ("learns-both-multi", "trains-without-texts", "trains-without-all-classes-but-one")
+"""Checks that `make test` performs."""
+
+
+def cases() -> Iterator[object]:
+    """Yield the checks of all pairs. Those with DCMH belong to the contract of the federated methods."""
+    trained = [name for name in LOCAL_METHODS.names() if not issubclass(LOCAL_METHODS.resolve(name), ClosedForm)]
+    for local in trained:
+        for federated in FEDERATED if local != "dcmh" else ():
+            for check in federated_method_checks(federated, local=local):
+                quick = check.name.removeprefix(f"{local}-{federated}-") in QUICK
+                yield pytest.param(check, id=check.name, marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("check", list(cases()))
+def test_contract(check: Check) -> None:
+    check()
