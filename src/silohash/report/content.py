@@ -95,6 +95,11 @@ class Examples:
     searches: tuple[ExampleSearch, ...] = ()
 
     @property
+    def by_pairs(self) -> bool:
+        """Whether only a query's own partner is relevant."""
+        return self.relevant == OWN_PARTNER
+
+    @property
     def silos(self) -> list[str]:
         """The names of all silos whose items are shown, in order of first appearance."""
         items = [item for search in self.searches for item in (search.query, *(hit.item for hit in search.hits))]

@@ -332,6 +332,9 @@ def test_a_report_by_pairs_has_no_empty_columns_and_no_nan():
     assert "shares a label with the query" not in page
     assert "The items of the split query were searched." in page
     assert "Recall of pairs" in page
+    assert "<b>✓ own partner</b>" in page
+    assert "<b>✗ another item</b>" in page
+    assert "not relevant</b>" not in page
     labeled = render(made_up_report())
     assert "label drift" in labeled.lower()
     assert "Recall of pairs" not in labeled
