@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 def new(
     file: Annotated[Path, typer.Argument(metavar="CONFIG", help="Config file to write.")],
-    local: Annotated[str, typer.Option(metavar="METHOD", help="Local method; see silohash list local.")] = "dcmh",
+    local: Annotated[str, typer.Option(metavar="METHOD", help="Local method; see silohash list local.")] = "centerap",
     federated: Annotated[
         str, typer.Option(metavar="METHOD", help="Federated method; see silohash list federated.")
     ] = "fedavg",
