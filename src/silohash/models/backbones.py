@@ -119,16 +119,15 @@ def network_settings(modality: Modality, featuriser: Featuriser, options: Mappin
 
 
 def published_weights(towers: Mapping[Modality, TowerSpec]) -> Arrays:
-    """Return the published weights of all towers that fine-tune a published network, by ``modality/name``.
+    """Return the published weights of towers that fine-tune a published network, by ``modality/name``.
 
     Raises:
         UserError: If the user's files no longer exist.
     """
     found: Arrays = {}
     for modality, spec in towers.items():
-        if spec.kind == "network":
-            weights: Arrays = _kind(spec.settings["kind"]).weights(spec.settings)
-            found |= {f"{modality}/{name}": array for name, array in weights.items()}
+        weights: Arrays = _kind(spec.settings["kind"]).weights(spec.settings)
+        found |= {f"{modality}/{name}": array for name, array in weights.items()}
     return found
 
 

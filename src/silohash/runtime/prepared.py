@@ -364,12 +364,13 @@ def prepare(
     sizes = [(silo.name, len(silo.train), len(silo.validation)) for silo in silos]
     remarks = () if resolved.federated.pooled else _remarks_on_silos(resolved, sizes, arrays)
     remarks += _remarks_on_bits(resolved, spec)
+    fine_tuned = {modality: tower for modality, tower in spec.towers.items() if tower.kind == "network"}
     return Prepared(
         resolved=replace(resolved, remarks=(*resolved.remarks, *remarks)),
         spec=spec,
         silos=sizes,
         arrays=arrays,
-        published=published_weights(spec.towers),
+        published=published_weights(fine_tuned) if fine_tuned else {},
     )
 
 

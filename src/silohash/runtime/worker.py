@@ -61,7 +61,8 @@ class Worker:
         self.local, self.federated = prepared.resolved.local, prepared.resolved.federated
         with seeds.torch_globally(self.config.seed, "initial weights"):
             self.model = self.local.build(prepared.spec, self.config.local.bits).to(device)
-        install_published(self.model, prepared.published)
+        if prepared.published:
+            install_published(self.model, prepared.published)
         self.initial = params_of(self.model)
         self.data: dict[int, tuple[SiloData, SiloData]] = {}
         self.optimizers = OptimizerPool()
