@@ -50,8 +50,10 @@ def test_system_without_these_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_c_library_without_trimming(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
+    opened: list[object] = []
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: opened.append(name) or object())
     memory._return_unused()
+    assert len(opened) == 1
 
 
 def test_file_keeps_the_largest_peak(tmp_path: Path) -> None:

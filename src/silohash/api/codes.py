@@ -14,6 +14,7 @@ from silohash.index.codes import Codes, Words, pack
 from silohash.types import Rows, UserError
 
 if TYPE_CHECKING:
+    from silohash.evaluate.measures import Measure
     from silohash.index.base import Allowed
     from silohash.index.store import Engine
 
@@ -89,7 +90,7 @@ def evaluate_codes(
         >>> evaluate_codes(codes, codes, ["cat", "dog"], ["cat", "dog"])["mAP@all"].value
         1.0
     """
-    from silohash.evaluate.measures import Measure, evaluate_all
+    from silohash.evaluate.measures import evaluate_all
     from silohash.evaluate.relevance import Relevance
 
     (query_words, bits), (database_words, database_bits) = _words(queries), _words(database)
@@ -100,11 +101,7 @@ def evaluate_codes(
     _check_length("query ids", query_ids, len(query_words))
     _check_length("database ids", database_ids, len(database_words))
     relevance = Relevance(*_multi_hot(query_labels, database_labels), left_out=_own_items(query_ids, database_ids))
-    wanted = [Measure.parse(name) for name in measures]
-    for measure in wanted:
-        if measure.by == "pairs":
-            raise UserError(f'"{measure}" judges by pairs, and evaluate_codes judges by labels. Remove by=pairs.')
-    found = evaluate_all(wanted, query_words, database_words, relevance, bits)
+    found = evaluate_all(_measures_by_labels(measures), query_words, database_words, relevance, bits)
     return {
         str(measure): Score(
             measure=str(measure),
@@ -118,6 +115,21 @@ def evaluate_codes(
         )
         for measure, values in found.items()
     }
+
+
+def _measures_by_labels(names: Sequence[str]) -> list[Measure]:
+    """Return the measures with these names.
+
+    Raises:
+        UserError: if a measure is unknown, or judges by pairs.
+    """
+    from silohash.evaluate.measures import Measure
+
+    measures = [Measure.parse(name) for name in names]
+    for measure in measures:
+        if measure.by == "pairs":
+            raise UserError(f'"{measure}" judges by pairs, and evaluate_codes judges by labels. Remove by=pairs.')
+    return measures
 
 
 def nearest(

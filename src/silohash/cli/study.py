@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
 def study(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="TOML files of studies; see docs/how-to/studies.md.")
+        list[Path], typer.Argument(metavar="FILE", help="TOML files of studies; see docs/how-to/studies.md.")
     ],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help=OUT_OF_STUDIES)] = None,
     set_: Set = None,

@@ -345,12 +345,7 @@ def prepare(
     """
     check_methods(archive, len(featurisers), sum(len(silo.validation) for silo in silos), resolved)
     rows = np.concatenate([part for silo in silos for part in (silo.train, silo.validation)])
-    arrays: Arrays = {}
-    for modality in MODALITIES:
-        held = np.concatenate([np.full(len(silo), silo.holds(modality)) for silo in silos])
-        arrays[f"has_{modality}"] = archive.has(modality)[rows] & held & (modality in featurisers)
-        if modality in featurisers:
-            arrays[modality] = vectors(archive, featurisers[modality], rows, arrays[f"has_{modality}"])
+    arrays = input_arrays(archive, silos, featurisers, rows)
     arrays.update(pixel_statistics(featurisers))
     arrays.update(label_arrays(archive, silos, resolved))
     if resolved.validation_by == "pairs":
@@ -372,6 +367,26 @@ def prepare(
         arrays=arrays,
         published=published_weights(fine_tuned) if fine_tuned else {},
     )
+
+
+def input_arrays(
+    archive: Archive, silos: Sequence[TrainingSilo], featurisers: Mapping[Modality, Featuriser], rows: Rows
+) -> Arrays:
+    """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`.
+
+    Args:
+        archive: the archive.
+        silos: the silos.
+        featurisers: the fitted featurizers.
+        rows: ``(n,)`` archive rows of the silos' items, in the order of the silos.
+    """
+    arrays: Arrays = {}
+    for modality in MODALITIES:
+        held = np.concatenate([np.full(len(silo), silo.holds(modality)) for silo in silos])
+        arrays[f"has_{modality}"] = archive.has(modality)[rows] & held & (modality in featurisers)
+        if modality in featurisers:
+            arrays[modality] = vectors(archive, featurisers[modality], rows, arrays[f"has_{modality}"])
+    return arrays
 
 
 def label_arrays(archive: Archive, silos: Sequence[TrainingSilo], resolved: ResolvedConfig) -> Arrays:

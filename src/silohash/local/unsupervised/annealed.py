@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +16,7 @@ from silohash.local.default_hooks import DefaultHooks
 from silohash.local.unsupervised.base import CodePair, code_pair, refuse_networks, with_inputs
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
-from silohash.types import MethodCard, Outputs, PairBatch, Step, Terms
+from silohash.types import Outputs, PairBatch, Step, Terms
 
 
 class CosineMatrices(NamedTuple):
@@ -57,18 +58,19 @@ def steepness(epochs: int) -> float:
     return math.sqrt(1.0 + epochs)
 
 
-class AnnealedMethod(DefaultHooks):
+class AnnealedMethod(DefaultHooks, ABC):
     """A method whose loss compares the codes of a batch with the similarity of its inputs.
 
-    A subclass sets ``card``, ``Params`` and ``presets``, and implements `losses`. Its parameters have the switch ``anneal``.
+    A subclass sets ``key``, ``Params`` and ``presets``, and implements `losses`. Its parameters have the switch ``anneal``.
     """
 
     needs_labels: ClassVar[bool] = False
-    card: ClassVar[MethodCard]
+    key: ClassVar[str]
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
         self.params = params
 
+    @abstractmethod
     def losses(self, pair: CodePair, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Terms:
         """Return the terms of the loss.
 
@@ -77,7 +79,6 @@ class AnnealedMethod(DefaultHooks):
             batch: Their items, each with at least one modality.
             buffers: Working tensors of the silo.
         """
-        raise NotImplementedError
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers without an activation after the hash layer. The loss applies the tanh.
@@ -85,7 +86,7 @@ class AnnealedMethod(DefaultHooks):
         Raises:
             UserError: If a tower is a published network, whose inputs cannot be compared.
         """
-        refuse_networks(spec, self.card.key)
+        refuse_networks(spec, self.key)
         return HashNet(spec, bits)
 
     def steps(self, model: nn.Module) -> Sequence[Step]:

@@ -98,7 +98,7 @@ class DJSRH(AnnealedMethod):
 
     Params: ClassVar[type[MethodParams]] = DJSRHParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    card: ClassVar[MethodCard] = CARD
+    key: ClassVar[str] = CARD.key
 
     def losses(self, pair: CodePair, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Terms:
         """Return the reconstruction between the modalities, within images and within texts."""

@@ -217,7 +217,7 @@ class JDSH(AnnealedMethod):
 
     Params: ClassVar[type[MethodParams]] = JDSHParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    card: ClassVar[MethodCard] = CARD
+    key: ClassVar[str] = CARD.key
 
     @property
     def weights(self) -> dict[str, float]:
