@@ -103,13 +103,14 @@ def unit_codes(codes: Mapping[Modality, Tensor]) -> dict[Modality, Tensor]:
 
 
 def fused(codes: Mapping[Modality, Tensor], has: Mapping[Modality, Tensor]) -> Tensor:
-    """Return the mean of each item's codes over its modalities, scaled to length 1, ``(n, K)``. Other items are zero.
+    """Return the mean of each item's codes over its modalities, ``(n, K)``. Items without a modality are zero.
 
     Args:
         codes: ``(n, K)`` of length 1, per modality, at least one.
         has: ``(n,)`` bool, which items have the modality.
     """
-    return F.normalize(torch.stack([values * has[m].unsqueeze(1) for m, values in codes.items()]).sum(0), dim=1)
+    held = torch.stack([has[modality] for modality in codes]).sum(0).clamp(min=1).unsqueeze(1)
+    return torch.stack([values * has[m].unsqueeze(1) for m, values in codes.items()]).sum(0) / held
 
 
 def moved_memory(memory: Tensor, codes: Tensor, momentum: float) -> Tensor:
@@ -117,7 +118,7 @@ def moved_memory(memory: Tensor, codes: Tensor, momentum: float) -> Tensor:
 
     Args:
         memory: ``(B, K)``, their places.
-        codes: ``(B, K)``, their latest codes.
+        codes: ``(B, K)``, the means of their latest codes, of length at most 1.
         momentum: Weight of the memory, from 0 to below 1.
     """
     return F.normalize(momentum * memory + (1.0 - momentum) * codes, dim=1)
@@ -187,7 +188,9 @@ class UCCH:
         assert isinstance(model, HashNet | Adapted)  # noqa: S101  built above
         codes = unit_codes(outputs_of(model, data))
         memory = data.has_image.new_zeros(len(data), model.bits, dtype=torch.float32)
-        state.buffers = {"memory": fused(codes, {m: data.has(m) for m in codes}) if codes else memory}
+        state.buffers = {
+            "memory": F.normalize(fused(codes, {m: data.has(m) for m in codes}), dim=1) if codes else memory
+        }
         self.end_epoch(model, data, state)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
