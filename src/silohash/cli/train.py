@@ -31,7 +31,13 @@ def register(app: typer.Typer) -> None:
 
 def new(
     file: Annotated[Path, typer.Argument(metavar="CONFIG", help="Config file to write.")],
-    local: Annotated[str, typer.Option(metavar="METHOD", help="Local method; see silohash list local.")] = "centerap",
+    local: Annotated[
+        str,
+        typer.Option(
+            metavar="METHOD",
+            help="Local method; see silohash list local. Default: centerap, or ucch if the archive has no labels.",
+        ),
+    ] = "",
     federated: Annotated[
         str, typer.Option(metavar="METHOD", help="Federated method; see silohash list federated.")
     ] = "fedavg",

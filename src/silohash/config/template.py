@@ -29,13 +29,16 @@ SMALL_ARCHIVE = 2_500
 
 EPOCHS_OF_FEW = 10
 
+WITH_LABELS, WITHOUT_LABELS = "centerap", "ucch"
+"""Local methods of a config for which the user does not name one, by whether the archive has labels."""
+
 
 def config_template(file: Path, *, local: str, federated: str, data: str, backbone: str = "") -> str:
     """Return a commented TOML config.
 
     Args:
         file: the file that it will be written to. Its first line shows how to run it, and a data path is relative to it.
-        local: the name of the local method.
+        local: the name of the local method. Empty to choose one by whether the archive has labels.
         federated: the name of the federated method.
         data: the name of an archive, or the path of a folder.
         backbone: a published network: one of `silohash.config.backbones.BACKBONES`, or the path of a folder. Empty to train
@@ -44,10 +47,11 @@ def config_template(file: Path, *, local: str, federated: str, data: str, backbo
     Raises:
         UserError: if there is no such method or backbone, or a method cannot be imported.
     """
-    LOCAL_METHODS.target(local)  # names are checked before the methods are imported
-    FEDERATED_METHODS.target(federated)
+    for registry, name in ((LOCAL_METHODS, local or WITH_LABELS), (FEDERATED_METHODS, federated)):
+        registry.target(name)  # names are checked before the methods are imported
     published = find_backbone(backbone, file) if backbone else None
     archive = _opened(data)
+    local = local or (WITH_LABELS if archive is None or archive.labels is not None else WITHOUT_LABELS)
     networks = _network_tables(published, MODALITIES if archive is None else _present(archive))
     tasks, tasks_comment = _tasks(archive)
     few = archive is not None and data not in ARCHIVES and 0 < len(archive.split("train")) < SMALL_ARCHIVE
