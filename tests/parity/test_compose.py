@@ -85,7 +85,8 @@ def test_the_servers_own_settings_work_as_with_any_method(name: str, settings: M
 
 
 def test_of_members_with_their_terms_off_it_is_federated_averaging() -> None:
-    methods = [{"name": name, **params} for name, params in OFF.items()]
+    # The private phase of PT-FUCH does not compose with the start of other methods' rounds.
+    methods = [{"name": name, **params} for name, params in OFF.items() if name != "ptfuch"]
     assert farthest(ended("fedavg")[0].server, ended("compose", methods=methods)[0].server) == 0.0
 
 

@@ -311,9 +311,10 @@ class Evaluator:
         """Return how the round was chosen."""
         if not self.run.config.evaluate.validation:
             return "last"
-        if self.run.resolved.validation_by == "labels":
+        records = self.run.rounds()
+        if not records or records[0].validation_by == "labels":
             return "validation"
-        return "validation on pairs" if any(record.validation is not None for record in self.run.rounds()) else "last"
+        return "validation on pairs" if any(record.validation is not None for record in records) else "last"
 
     def _database_code(self, rule: Rule, task: Task) -> str:
         """Return what the codes of a task's items were computed from, and whether true labels were used."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.config.load import resolve
 from silohash.evaluate.measures import PAIR_MEASURES, Measure, PerQuery
 from silohash.features.vectors import vectors
 from silohash.index.codes import unpack
@@ -481,18 +480,20 @@ def test_without_labels_the_measures_are_those_of_pairs(shared: Run) -> None:
             evaluate_run(run, measures=measures)
 
 
-def test_how_pairs_chose_the_round(shared: Run) -> None:
-    run = Run(shared.folder)
-    config = shared.config.model_copy(
-        update={"evaluate": shared.config.evaluate.model_copy(update={"validation_by": "pairs"})}
-    )
-    run.__dict__.update(archive=shared.archive, partition=shared.partition, config=config, resolved=resolve(config))
-    asked = {"evaluations": ["GG"], "tasks": ["i2t"]}
-    assert evaluate_run(run, **asked).rows[0].round_by == "validation on pairs"
-    without = Run(shared.folder)
-    without.__dict__.update(run.__dict__)
-    object.__setattr__(without, "rounds", list)
-    assert evaluate_run(without, **asked).rows[0].round_by == "last"
+@pytest.mark.parametrize(
+    ("changes", "round_by"),
+    [
+        ({"validation_by": "labels"}, "validation"),
+        ({"validation_by": "pairs"}, "validation on pairs"),
+        ({"validation_by": "pairs", "validation": None}, "last"),
+    ],
+)
+def test_how_the_round_was_chosen(
+    shared: Run, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], round_by: str
+) -> None:
+    records = [replace(record, **changes) for record in shared.rounds()]
+    monkeypatch.setattr(Run, "rounds", lambda run: records)
+    assert evaluate_run(shared, evaluations=["GG"], tasks=["i2t"]).rows[0].round_by == round_by
 
 
 def test_silos_without_a_counted_query_do_not_lower_the_mean(shared: Run) -> None:
