@@ -47,22 +47,26 @@ def config_template(file: Path, *, local: str, federated: str, data: str, backbo
     Raises:
         UserError: if there is no such method or backbone, or a method cannot be imported.
     """
-    for registry, name in ((LOCAL_METHODS, local or WITH_LABELS), (FEDERATED_METHODS, federated)):
-        registry.target(name)  # names are checked before the methods are imported
+    LOCAL_METHODS.target(local or WITH_LABELS)  # names are checked before the methods are imported
+    FEDERATED_METHODS.target(federated)
     published = find_backbone(backbone, file) if backbone else None
     archive = _opened(data)
-    local = local or (WITH_LABELS if archive is None or archive.labels is not None else WITHOUT_LABELS)
     networks = _network_tables(published, MODALITIES if archive is None else _present(archive))
     tasks, tasks_comment = _tasks(archive)
     few = archive is not None and data not in ARCHIVES and 0 < len(archive.split("train")) < SMALL_ARCHIVE
     chosen: dict[str, dict[str, Any]] = {
         "data": {"name": data} if data in ARCHIVES else {"path": _relative(data, file)},
-        "local": {"name": local},
+        "local": {"name": local or _local_method(archive)},
         "federated": {"name": federated, **({"local_epochs": EPOCHS_OF_FEW} if few else {})},
         "train": {"batch": _batch_of_few(archive)} if archive is not None and few else {},
         "evaluate": {"tasks": tasks} if tasks else {},
     }
     return _document(file, chosen, tasks_comment, networks)
+
+
+def _local_method(archive: Archive | None) -> str:
+    """Return the local method for an archive, or for one that does not exist yet."""
+    return WITHOUT_LABELS if archive is not None and archive.labels is None else WITH_LABELS
 
 
 def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment: str, networks: str) -> str:
