@@ -52,17 +52,24 @@ def follow(words: list[str], model: Path, source: str) -> Said | None:
     return silohash(*words, *(["--smoke"] if words[0] == "train" else []))
 
 
-@pytest.mark.whole_run
-def test_tutorial_is_followed_to_its_answers(
-    tutorial: str, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def in_a_new_folder(
+    page: str, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, str, str]:
+    """Go to an empty folder, and return a tiny network, the page's script and the page's output of the check."""
     if not (shared_data / "flickr8k-1k").is_dir():
         pytest.skip("flickr8k-1k is missing")
     monkeypatch.setenv("SILOHASH_DATA", str(shared_data))
     monkeypatch.chdir(tmp_path)
-    model = clip(tmp_path / "clip")
-    (source,) = (body for language, body in BLOCK.findall(tutorial) if language == "python")
-    (checked,) = (body for language, body in BLOCK.findall(tutorial) if not language)
+    (source,) = (body for language, body in BLOCK.findall(page) if language == "python")
+    (checked,) = (body for language, body in BLOCK.findall(page) if not language)
+    return clip(tmp_path / "clip"), source, checked
+
+
+@pytest.mark.whole_run
+def test_tutorial_is_followed_to_its_answers(
+    tutorial: str, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, source, checked = in_a_new_folder(tutorial, shared_data, tmp_path, monkeypatch)
     searches = 0
     for words in commands(tutorial):
         said = follow(words, model, source)
@@ -87,13 +94,7 @@ def test_tutorial_is_followed_to_its_answers(
 def test_tutorial_without_labels_is_followed_to_its_answers(
     unlabeled: str, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not (shared_data / "flickr8k-1k").is_dir():
-        pytest.skip("flickr8k-1k is missing")
-    monkeypatch.setenv("SILOHASH_DATA", str(shared_data))
-    monkeypatch.chdir(tmp_path)
-    model = clip(tmp_path / "clip")
-    (source,) = (body for language, body in BLOCK.findall(unlabeled) if language == "python")
-    (checked,) = (body for language, body in BLOCK.findall(unlabeled) if not language)
+    model, source, checked = in_a_new_folder(unlabeled, shared_data, tmp_path, monkeypatch)
     outputs = {}
     for words in commands(unlabeled):
         said = follow(words, model, source)
