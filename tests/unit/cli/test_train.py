@@ -65,6 +65,14 @@ def test_new_writes_a_config_that_trains(tmp_path: Path) -> None:
     assert len(Run(tmp_path / "out").rounds()) == 2
 
 
+def test_new_names_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    said = silohash("new", tmp_path / "new.toml", "--data", tmp_path / "no")
+    assert said.code == 0
+    assert f'"{tmp_path / "no"}" is not the name of an archive, and not a folder yet.' in said.err
+    said = silohash("new", tmp_path / "named.toml", "--data", "glyphs")
+    assert "not a folder yet" not in said.err
+
+
 @pytest.mark.whole_run
 def test_training_prints_figures_and_equals_itself(folder: Path, config: Path) -> None:
     first, again = folder / "out", folder / "again"
