@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from silohash.index.base import Index, IndexManifest, Keys
-from silohash.index.codes import CodeBytes, Codes, Words, from_bytes, to_bytes
+from silohash.index.base import Index, IndexManifest, Keys, positions
+from silohash.index.codes import CodeBytes, Codes, Words, byte_count, from_bytes, to_bytes
 from silohash.index.database import ENTRY_ROWS, Database, create_file
 from silohash.index.items import ItemRows, check_items
 from silohash.index.small import SMALL_ITEMS, SmallIndex
@@ -166,6 +166,31 @@ class Store:
             for keys, packed in self._database.live():
                 index.add(keys, from_bytes(packed, self.manifest.bits))
         return index
+
+    def keys_of(self, ids: Sequence[str]) -> Keys:
+        """Return the keys of items, ``(n,)`` int64, with -1 for ids that do not exist."""
+        with self._database.reading():
+            return self._rows.find(ids)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is an item with an id."""
+        return bool(self.keys_of([name])[0] >= 0)
+
+    def words(self, ids: Sequence[str]) -> Words:
+        """Return the codes of items, ``(n, W)``. The whole log is read.
+
+        Raises:
+            UserError: if an item does not exist.
+        """
+        with self._database.reading():
+            keys = self._rows.find(ids)
+            if (keys < 0).any():
+                raise UserError(f'There is no item "{ids[int((keys < 0).argmax())]}" in {self.path}. Check its id.')
+            found = np.zeros((len(keys), byte_count(self.manifest.bits)), np.uint8)
+            for live, packed in self._database.live():
+                places, there = positions(live, keys)
+                found[there] = packed[places[there]]
+            return from_bytes(found, self.manifest.bits)
 
     def item_ids(self, keys: Keys) -> list[str]:
         """Return the ids of items.

@@ -90,6 +90,23 @@ class SiloNode:
             return []
         return [str(payload["caption"]) for payload in payloads if payload.get("caption")]
 
+    def side(self, modality: Modality) -> Side:
+        """Return the codes of a modality as they are now.
+
+        Raises:
+            UserError: if the policy does not allow searching for the modality, or its index cannot be used.
+        """
+        return self._current(modality, self._usable(modality))
+
+    def has(self, modality: Modality) -> bool:
+        """Return whether the silo has an index of a modality, or should have one."""
+        return modality in self._sides or modality in self._unusable
+
+    def previews(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """Return the previews of items, which are stored once, beside the first modality that the silo holds."""
+        first = next(modality for modality in MODALITIES if modality in self._sides)
+        return self._sides[first].store.previews(ids)
+
     def close(self) -> None:
         """Close the silo's index files."""
         for store in self._stores:
@@ -130,17 +147,26 @@ class SiloNode:
         if not sides:
             raise UserError(" ".join(dict.fromkeys(reasons.values())))
         searched = " and ".join(f"{modality}s" for modality in sides)
-        has = [modality for modality in reasons if modality in self._sides or modality in self._unusable]
-        return sides, [f"It searched its {searched} only. {reasons[modality]}" for modality in has]
+        return sides, [
+            f"It searched its {searched} only. {reason}" for modality, reason in reasons.items() if self.has(modality)
+        ]
 
     def _side(self, modality: Modality, query: Query) -> Side:
         """Return the side of a modality, after checking the policy and the model of the query."""
+        side = self._usable(modality)
+        side.store.manifest.check(query.model_digest, query.bits)
+        return self._current(modality, side)
+
+    def _usable(self, modality: Modality) -> Side:
+        """Return the loaded side of a modality, after checking the policy."""
         if modality not in self.policy.modalities:
             raise UserError(f"Its policy does not allow searching for {modality}s.")
         if modality not in self._sides:
             raise UserError(self._unusable.get(modality, f"It does not have {modality}s to search."))
-        side = self._sides[modality]
-        side.store.manifest.check(query.model_digest, query.bits)
+        return self._sides[modality]
+
+    def _current(self, modality: Modality, side: Side) -> Side:
+        """Return a side, loaded again if its store has changed."""
         if side.outdated():
             side = self._sides[modality] = Side(self.name, side.store, self._engine)
         return side
@@ -179,15 +205,10 @@ class SiloNode:
 
     def _add_previews(self, ids: Sequence[str], payloads: Sequence[dict[str, Any]]) -> None:
         """Add the stored previews to the payloads of items."""
-        previews = self._previews(ids)
+        previews = self.previews(ids)
         for name, payload in zip(ids, payloads, strict=True):
             if name in previews:
                 payload["preview"] = preview_url(previews[name])
-
-    def _previews(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the previews of items, which are stored once, beside the first modality that the silo holds."""
-        first = next(modality for modality in MODALITIES if modality in self._sides)
-        return self._sides[first].store.previews(ids)
 
     def _limits(self, query: Query, released: int) -> list[str]:
         """Return the reason for releasing fewer items than requested, if it is the policy."""

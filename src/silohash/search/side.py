@@ -62,7 +62,14 @@ class Side:
 
     def keys_with(self, label: str) -> Keys:
         """Return the keys of the items with a label. The labels of all items are read once."""
+        return self._keys_by_label().get(label, np.empty(0, np.int64))
+
+    def labels(self) -> dict[str, int]:
+        """Return the number of items with each label, in the order of the labels. The labels are read once."""
+        return {label: len(keys) for label, keys in sorted(self._keys_by_label().items())}
+
+    def _keys_by_label(self) -> dict[str, Keys]:
         with self._lock:
             if self._label_keys is None:
                 self._label_keys = self.store.label_keys()
-            return self._label_keys.get(label, np.empty(0, np.int64))
+            return self._label_keys

@@ -142,11 +142,11 @@ def ask_run(
         hits,
         missing_silos=dict(sorted({**hits.missing_silos, **missing}.items())),
         unknown_words=unknown,
-        folders=_picture_folders(run, nodes),
+        folders=picture_folders(run, nodes),
     )
 
 
-def _picture_folders(run: Run, nodes: Sequence[SiloNode]) -> dict[str, tuple[Path, ...]]:
+def picture_folders(run: Run, nodes: Sequence[SiloNode]) -> dict[str, tuple[Path, ...]]:
     """Return the folders on this machine in which the picture files of each silo may lie."""
     found, data_path = {}, run.data_path
     for node in nodes:

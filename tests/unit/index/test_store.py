@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from silohash.index import store as module
 from silohash.index.base import IndexManifest
-from silohash.index.codes import Codes
+from silohash.index.codes import Codes, pack
 from silohash.index.store import Store
 from silohash.types import UserError
 from tests.unit.index.stores import MANIFEST, filled, names, words
@@ -149,3 +150,15 @@ def test_engines(path, monkeypatch):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
         with pytest.raises(UserError, match="not installed"):
             store.load("faiss")
+
+
+def test_a_store_returns_the_codes_of_its_items(tmp_path: Path) -> None:
+    signs = [[1] * 16, [-1] * 16, [1, -1] * 8]
+    with Store.create(tmp_path / "text.sqlite", IndexManifest("m", 16, "text")) as store:
+        store.add(["a", "b"], pack(signs[:2]))
+        store.add(["c"], pack(signs[2:]))
+        store.remove(["a"])
+        assert store.words(["c", "b"]).tolist() == pack([signs[2], signs[1]]).tolist()
+        assert (store.has("b"), store.has("a"), store.has("d")) == (True, False, False)
+        with pytest.raises(UserError, match='There is no item "a" in'):
+            store.words(["b", "a"])

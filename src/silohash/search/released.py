@@ -1,0 +1,216 @@
+"""What a silo releases besides hits: one of its items, the code of an item, and a summary of its index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.index.preview import preview_content, preview_url
+from silohash.search.node import SiloNode
+from silohash.search.side import Side
+from silohash.types import MODALITIES, Modality, UserError
+
+MOST_EXAMPLES = 8
+"""Number of example items in a summary."""
+
+
+class NotFound(UserError):  # noqa: N818  a name as in HTTP
+    """A silo or an item that a request names does not exist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """Describe one item, as far as the policy of its silo releases it.
+
+    Attributes:
+        id: id of the item within its silo.
+        silo: name of the silo.
+        modalities: the modalities of which the silo has a code of the item.
+        caption: text of the item, empty if it is not released.
+        labels: names of the item's labels, empty if they are not released.
+        preview_url: small picture of the item as a data URL; None without one.
+        path: the item's picture file on this machine; None if it is not released or does not exist here.
+    """
+
+    id: str
+    silo: str
+    modalities: tuple[Modality, ...] = ()
+    caption: str = ""
+    labels: tuple[str, ...] = ()
+    preview_url: str | None = None
+    path: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ItemCode:
+    """Hold the code of one item, which can be searched for.
+
+    Attributes:
+        words: ``(W,)`` packed code.
+        bits: code length.
+        model_digest: digest of the model that computed the code.
+        modality: the modality that was encoded.
+    """
+
+    words: npt.NDArray[np.unsignedinteger]
+    bits: int
+    model_digest: str
+    modality: Modality
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiloStatus:
+    """Describe a silo, as far as its policy allows.
+
+    Attributes:
+        name: name of the silo.
+        items: maps each modality that can be searched to the number of its codes.
+        model_digest: digest of the model that computed the codes; empty if it is not known.
+        reason: why the silo cannot be searched, or only in part; empty if it can.
+        reachable: whether the silo answers.
+        fields: the fields of an item that the silo releases.
+        labels: maps the labels of the silo's items to the number of items; empty if labels are not released.
+        examples: a few items of the silo, spread over its index.
+    """
+
+    name: str
+    items: Mapping[Modality, int] = field(default_factory=dict)
+    model_digest: str = ""
+    reason: str = ""
+    reachable: bool = True
+    fields: tuple[str, ...] = ()
+    labels: Mapping[str, int] = field(default_factory=dict)
+    examples: tuple[Item, ...] = ()
+
+
+def released_item(node: SiloNode, name: str) -> tuple[tuple[Modality, ...], dict[str, Any]]:
+    """Return the modalities of an item, and the part of its payload that the silo releases, with its preview.
+
+    Args:
+        node: the silo.
+        name: id of the item.
+
+    Raises:
+        NotFound: if the silo does not have the item, or does not allow searching for it.
+        UserError: if the silo's index cannot be used.
+    """
+    sides = {modality: side for modality, side in _sides(node).items() if side.store.has(name)}
+    if not sides:
+        raise NotFound(f'The silo {node.name} does not have an item "{name}". Check its id.')
+    first = next(iter(sides.values()))
+    payload = first.store.payloads(first.store.keys_of([name]))[0]
+    pictures = node.previews([name]) if "preview" in node.policy.fields else {}
+    if name in pictures:
+        payload["preview"] = preview_url(pictures[name])
+    return tuple(sides), node.policy.released(payload)
+
+
+def item_of(node: SiloNode, name: str, *, path: Path | None = None) -> Item:
+    """Return an item of a silo. See `released_item`, and `as_item` for the path."""
+    modalities, payload = released_item(node, name)
+    return as_item(node.name, name, modalities, payload, path=path)
+
+
+def as_item(
+    silo: str, name: str, modalities: tuple[Modality, ...], payload: Mapping[str, Any], *, path: Path | None = None
+) -> Item:
+    """Return an item from what its silo released. Values that do not have the right form are left out.
+
+    Args:
+        silo: name of the silo.
+        name: id of the item.
+        modalities: modalities of which the silo has a code of the item.
+        payload: the released fields.
+        path: the item's picture file on this machine.
+    """
+    labels, url = payload.get("labels") or (), payload.get("preview")
+    return Item(
+        id=name,
+        silo=silo,
+        modalities=modalities,
+        caption=str(payload.get("caption") or ""),
+        labels=tuple(map(str, labels)) if isinstance(labels, list | tuple) else (),
+        preview_url=url if preview_content(url) is not None else None,
+        path=path,
+    )
+
+
+def item_code(node: SiloNode, name: str, modality: Modality | None = None) -> ItemCode:
+    """Return the code of an item.
+
+    Args:
+        node: the silo.
+        name: id of the item.
+        modality: whose code; None for that of the picture if there is one, otherwise that of the text.
+
+    Raises:
+        NotFound: if the silo does not have the code.
+        UserError: if the silo's index cannot be used.
+    """
+    for name_of_side, side in _sides(node).items():
+        if modality in (None, name_of_side) and side.store.has(name):
+            manifest = side.store.manifest
+            return ItemCode(
+                words=side.store.words([name])[0],
+                bits=manifest.bits,
+                model_digest=manifest.model_digest,
+                modality=name_of_side,
+            )
+    what = "a code" if modality is None else f"the code of {'a picture' if modality == 'image' else 'a text'}"
+    raise NotFound(f'The silo {node.name} does not have {what} for the item "{name}". Check its id.')
+
+
+def silo_status(node: SiloNode) -> SiloStatus:
+    """Return the summary of a silo. A silo that cannot be searched gives the reason instead of an error."""
+    reasons, sides = [], {}
+    for modality in MODALITIES:
+        try:
+            sides[modality] = node.side(modality)
+        except UserError as error:
+            if node.has(modality):
+                reasons.append(str(error))
+    try:
+        digest = node.model_digest
+        first = next(iter(sides.values()), None)
+        return SiloStatus(
+            name=node.name,
+            items={modality: len(side.index) for modality, side in sides.items()},
+            model_digest=digest,
+            reason=" ".join(dict.fromkeys(reasons)),
+            reachable=bool(sides),
+            fields=node.policy.fields,
+            labels=first.labels() if first is not None and "labels" in node.policy.fields else {},
+            examples=() if first is None else tuple(item_of(node, name) for name in _example_ids(first)),
+        )
+    except UserError as error:
+        return SiloStatus(name=node.name, reason=str(error), reachable=False)
+
+
+def _sides(node: SiloNode) -> dict[Modality, Side]:
+    """Return the sides of a silo that can be searched.
+
+    Raises:
+        UserError: if there is none.
+    """
+    sides: dict[Modality, Side] = {}
+    reasons = []
+    for modality in MODALITIES:
+        try:
+            sides[modality] = node.side(modality)
+        except UserError as error:
+            reasons.append(str(error))
+    if not sides:
+        raise UserError(f"The silo {node.name} cannot be searched: {' '.join(dict.fromkeys(reasons))}")
+    return sides
+
+
+def _example_ids(side: Side) -> list[str]:
+    """Return the ids of at most `MOST_EXAMPLES` items, spread evenly over the index."""
+    keys = side.index.keys
+    chosen = np.linspace(0, len(keys), MOST_EXAMPLES, endpoint=False).astype(np.int64)
+    return side.store.item_ids(keys[np.unique(chosen)]) if len(keys) else []

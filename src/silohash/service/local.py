@@ -1,0 +1,158 @@
+"""The backend over a finished run: all silos are in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from silohash.index.source import find_file
+from silohash.search.hits import Hits, Query
+from silohash.search.merge import ask
+from silohash.search.released import as_item, item_code, released_item, silo_status
+from silohash.search.silos import QueryOptions, ask_run, open_nodes, picture_folders
+from silohash.service.backend import (
+    Code,
+    FederationStatus,
+    Item,
+    NotFound,
+    SearchOptions,
+    SearchRequest,
+    Unavailable,
+    check_silos,
+    without_item,
+)
+from silohash.types import Modality, UserError
+
+if TYPE_CHECKING:
+    from silohash.features.base import Value
+    from silohash.runtime.run import Run
+    from silohash.search.node import SiloNode
+
+
+class LocalBackend:
+    """Search the silos of a finished run in threads of this process.
+
+    Attributes:
+        nodes: the open silos, by name.
+    """
+
+    def __init__(self, run: Run, nodes: Sequence[SiloNode]) -> None:
+        """Search the given silos with the model of a run."""
+        self.nodes = {node.name: node for node in nodes}
+        self._run = run
+        self._folders: Mapping[str, tuple[Path, ...]] = picture_folders(run, nodes)
+
+    @classmethod
+    def open(cls, folder: Path) -> LocalBackend:
+        """Open the indexes of a run.
+
+        Raises:
+            UserError: if the folder does not hold a run, or the run is not indexed.
+        """
+        from silohash.runtime.run import Run
+
+        run = Run.open(folder)
+        return cls(run, open_nodes(run.index_folder))
+
+    def close(self) -> None:
+        """Close the indexes."""
+        for node in self.nodes.values():
+            node.close()
+
+    async def search(self, request: SearchRequest) -> Hits:
+        """Return the nearest items of the silos. See `Backend.search`."""
+        return await asyncio.to_thread(self._search, request)
+
+    async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
+        """Return the items nearest to an item, without the item. See `Backend.similar`."""
+        return await asyncio.to_thread(self._similar, silo, name, options, by)
+
+    async def item(self, silo: str, name: str) -> Item:
+        """Return what a silo releases of one item. See `Backend.item`."""
+        return await asyncio.to_thread(self._item, silo, name)
+
+    async def status(self) -> FederationStatus:
+        """Return the state of the federation. See `Backend.status`."""
+        return await asyncio.to_thread(self._status)
+
+    def _search(self, request: SearchRequest) -> Hits:
+        nodes = self._chosen(request.silos)
+        if request.code is not None:
+            return self._by_code(nodes, request.code, request)
+        value: Value | None = request.text if request.picture is None else request.picture
+        assert value is not None  # noqa: S101  the request checks it
+        modality: Modality = "text" if request.picture is None else "image"
+        return ask_run(self._run, value, modality, request.target, nodes=nodes, **_query_options(request))
+
+    def _similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None) -> Hits:
+        node, nodes = self._node(silo), self._chosen(options.silos)
+        with _unavailable():
+            found = item_code(node, name, by)
+        code = Code(words=found.words, bits=found.bits, model_digest=found.model_digest)
+        wider = replace(options, offset=0, k=options.offset + options.k + 1)
+        hits = self._by_code(nodes, code, wider)
+        return without_item(hits, silo, name, offset=options.offset, k=options.k)
+
+    def _by_code(self, nodes: Sequence[SiloNode], code: Code, options: SearchOptions) -> Hits:
+        query = Query(
+            words=code.words,
+            bits=code.bits,
+            model_digest=code.model_digest,
+            target=options.target,
+            **_query_options(options),
+        )
+        return replace(ask(nodes, query), folders=self._folders)
+
+    def _item(self, silo: str, name: str) -> Item:
+        node = self._node(silo)
+        with _unavailable():
+            modalities, payload = released_item(node, name)
+        path = find_file(self._folders.get(silo, ()), payload.get("file"))
+        return as_item(silo, name, modalities, payload, path=path)
+
+    def _status(self) -> FederationStatus:
+        config, model = self._run.config, self._run.model
+        return FederationStatus(
+            name=self._run.name,
+            archive=config.data.name or (config.data.path or Path()).name,
+            silos=tuple(silo_status(node) for node in self.nodes.values()),
+            bits=model.bits,
+            inputs=tuple(model.featurisers),
+            local_method=config.local.name,
+            federated_method=config.federated.name,
+            rounds=tuple(self._run.rounds()),
+            chosen_round=model.round,
+        )
+
+    def _node(self, silo: str) -> SiloNode:
+        check_silos((silo,), list(self.nodes))
+        return self.nodes[silo]
+
+    def _chosen(self, silos: Sequence[str] | None) -> list[SiloNode]:
+        check_silos(silos, list(self.nodes))
+        return [node for name, node in self.nodes.items() if silos is None or name in silos]
+
+
+def _query_options(options: SearchOptions) -> QueryOptions:
+    return QueryOptions(
+        k=options.k,
+        offset=options.offset,
+        radius_bits=options.radius_bits,
+        label=options.label,
+        previews=options.previews,
+    )
+
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    """Turn the error of a silo that cannot be searched into `Unavailable`."""
+    try:
+        yield
+    except NotFound:
+        raise
+    except UserError as error:
+        raise Unavailable(str(error)) from error
