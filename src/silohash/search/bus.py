@@ -1,0 +1,153 @@
+"""The bus between a hub and the silos: one request per silo, and the answers that arrive before a deadline.
+
+A bus carries bytes (see `silohash.search.wire`) and knows neither queries nor codes. `LocalBus` connects silos of this
+process. Silos of other machines are connected by `silohash.service.nats_bus`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from silohash.search.answers import MOST_ANSWER_BYTES, Answer, ReleasedItem, encode_answer, encode_refusal
+from silohash.search.hits import Query
+from silohash.search.node import SiloNode
+from silohash.search.released import item_code, released_item, silo_status
+from silohash.search.wire import CodeRequest, ItemRequest, Request, decode_request
+from silohash.types import UserError
+
+UNKNOWN = "It is not part of the federation."
+
+Responder: TypeAlias = Callable[[bytes, int], bytes]
+"""Function that returns the answer to a request, given the request and the limit on the answer's number of bytes."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Replies:
+    """Hold what arrived before the deadline. Every silo of the request is in one of the two mappings.
+
+    Attributes:
+        answers: maps each silo that answered to its answer.
+        reasons: maps each other silo to the reason.
+    """
+
+    answers: Mapping[str, bytes] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+class Bus(Protocol):
+    """Carry requests to silos, and their answers back."""
+
+    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float) -> Replies:
+        """Send one request per silo at the same time, and wait for the answers.
+
+        Args:
+            requests: maps the names of silos to requests.
+            deadline_seconds: time limit for all answers.
+
+        Returns:
+            The answers, and the reason for each silo without an answer. Nothing is raised for such a silo.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Response:
+    """Hold the answer of a silo as bytes, and what it was made from, for the silo's log.
+
+    Attributes:
+        content: the answer.
+        request: the request; None if it could not be read.
+        answer: the answer before it was encoded; None for a refusal.
+        error: why the silo refused; None if it did not.
+    """
+
+    content: bytes
+    request: Request | None = None
+    answer: Answer | None = None
+    error: Exception | None = None
+
+
+def late(deadline_seconds: float) -> str:
+    """Return the reason for a silo that did not answer before the deadline."""
+    return f"It did not answer within {deadline_seconds:g} seconds."
+
+
+def respond(node: SiloNode, content: bytes, most_bytes: int = MOST_ANSWER_BYTES) -> Response:
+    """Return the answer of a silo to a request.
+
+    No error leaves this function. An unexpected one is logged, and the hub gets a refusal without its details.
+
+    Args:
+        node: the silo.
+        content: the request.
+        most_bytes: limit on the number of bytes of the answer.
+    """
+    request: Request | None = None
+    try:
+        request = decode_request(content)
+        answer = _answer(node, request)
+        return Response(encode_answer(node.name, answer, most_bytes=most_bytes), request, answer)
+    except UserError as error:
+        return Response(encode_refusal(node.name, error), request, error=error)
+    except Exception as error:  # a request that makes one silo fail must not end its process
+        _log.exception("The silo %s failed to answer", node.name)
+        return Response(encode_refusal(node.name, error), request, error=error)
+
+
+def _answer(node: SiloNode, request: Request) -> Answer:
+    if isinstance(request, Query):
+        return node.answer(request)
+    if isinstance(request, ItemRequest):
+        modalities, payload = released_item(node, request.id)
+        return ReleasedItem(request.id, modalities, payload)
+    if isinstance(request, CodeRequest):
+        return item_code(node, request.id, request.modality)
+    return silo_status(node)
+
+
+class LocalBus:
+    """Connect silos of this process. Each request runs in a thread.
+
+    Attributes:
+        responders: maps the names of silos to the functions that answer for them.
+    """
+
+    def __init__(self, responders: Mapping[str, Responder]) -> None:
+        self.responders = responders
+
+    @classmethod
+    def of(cls, *nodes: SiloNode) -> LocalBus:
+        """Return a bus to the given silos."""
+
+        def responder(node: SiloNode) -> Responder:
+            """Return the function that answers for a node."""
+            return lambda content, most_bytes: respond(node, content, most_bytes).content
+
+        return cls({node.name: responder(node) for node in nodes})
+
+    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float) -> Replies:
+        """Send one request per silo, and wait for the answers. See `Bus.ask`."""
+        tasks = {
+            silo: asyncio.create_task(asyncio.to_thread(self.responders[silo], content, MOST_ANSWER_BYTES))
+            for silo, content in requests.items()
+            if silo in self.responders
+        }
+        if tasks:
+            await asyncio.wait(tasks.values(), timeout=deadline_seconds)
+        answers: dict[str, bytes] = {}
+        reasons = {silo: UNKNOWN for silo in requests if silo not in tasks}
+        for silo, task in tasks.items():
+            if not task.done():
+                task.cancel()
+                reasons[silo] = late(deadline_seconds)
+            elif error := task.exception():
+                reasons[silo] = f"It failed: {type(error).__name__}: {error}"
+            else:
+                answers[silo] = task.result()
+        return Replies(answers, reasons)

@@ -1,0 +1,245 @@
+"""Requests to silos as bytes: JSON documents with a version, which are checked when they are read.
+
+A hub sends a request to a silo, and the silo sends an answer (see `silohash.search.answers`). Neither trusts the other.
+Whatever the bytes are, reading them returns a value that has been checked, or raises `WireError`. Unknown keys are ignored,
+so that a later version can add some.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
+from typing_extensions import TypedDict
+
+from silohash.forms import fault
+from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST, Words, byte_count, check_words, from_bytes, to_bytes
+from silohash.search.hits import Query
+from silohash.types import Modality, Target, UserError
+
+VERSION = 1
+"""Version of the messages. A message of another version is refused."""
+
+MOST_REQUEST_BYTES = 1 << 16
+"""Most bytes of a request. A longer one is neither sent nor read."""
+
+MOST_CHARACTERS = 4_096
+"""Most characters of an id, a label, a file name or a reason."""
+
+MOST_ITEMS = 1 << 31
+"""Every count in a message is smaller."""
+
+Text: TypeAlias = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+Count: TypeAlias = Annotated[int, Field(ge=0, lt=MOST_ITEMS)]
+Bits: TypeAlias = Annotated[int, Field(ge=BITS_LOWEST, le=BITS_HIGHEST)]
+Digest: TypeAlias = Annotated[str, Field(max_length=128)]
+Hexadecimal: TypeAlias = Annotated[str, Field(max_length=BITS_HIGHEST // 4, pattern="^([0-9a-f]{2})*$")]
+Version: TypeAlias = Literal[1]
+T = TypeVar("T")
+
+
+class WireError(UserError):
+    """A message that cannot be used. The text of an answer's error tells what the silo did: ``It answered with ...``."""
+
+
+@dataclass(frozen=True)
+class ItemRequest:
+    """Request what a silo releases of one item, by the id of the item."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class CodeRequest:
+    """Request the code of one item, by the id of the item. None stands for the code of its picture if it has one."""
+
+    id: str
+    modality: Modality | None = None
+
+
+@dataclass(frozen=True)
+class StatusRequest:
+    """Request the summary of a silo."""
+
+
+Request: TypeAlias = Query | ItemRequest | CodeRequest | StatusRequest
+
+
+class _Search(TypedDict):
+    version: Version
+    kind: Literal["search"]
+    code: Hexadecimal
+    bits: Bits
+    model: Digest
+    target: Target
+    k: Annotated[int, Field(ge=1, lt=MOST_ITEMS)]
+    offset: Count
+    radius_bits: Count | None
+    label: Text | None
+    previews: bool
+    tie_key: Hexadecimal
+
+
+class _Item(TypedDict):
+    version: Version
+    kind: Literal["item"]
+    id: Text
+
+
+class _Code(TypedDict):
+    version: Version
+    kind: Literal["code"]
+    id: Text
+    modality: Modality | None
+
+
+class _Status(TypedDict):
+    version: Version
+    kind: Literal["status"]
+
+
+class _AnyVersion(TypedDict):
+    version: int
+
+
+_REQUEST: TypeAdapter[Any] = TypeAdapter(Annotated[_Search | _Item | _Code | _Status, Field(discriminator="kind")])
+_ANY_VERSION: TypeAdapter[_AnyVersion] = TypeAdapter(_AnyVersion)
+
+
+def encode_request(request: Request) -> bytes:
+    """Return a request as bytes.
+
+    Raises:
+        WireError: if it has more than `MOST_REQUEST_BYTES` bytes, or text that cannot be written as UTF-8.
+    """
+    content = as_json(_document(request), "The request")
+    if len(content) > MOST_REQUEST_BYTES:
+        raise WireError(f"The request has {len(content):,} bytes, and the limit is {MOST_REQUEST_BYTES:,}. Shorten it.")
+    return content
+
+
+def decode_request(content: bytes) -> Request:
+    """Return the request that some bytes hold.
+
+    Raises:
+        WireError: if the bytes are not a request of this version.
+    """
+    document = checked(content, _REQUEST, MOST_REQUEST_BYTES, "The request")
+    if document["kind"] == "item":
+        return ItemRequest(document["id"])
+    if document["kind"] == "code":
+        return CodeRequest(document["id"], document["modality"])
+    if document["kind"] == "status":
+        return StatusRequest()
+    return Query(
+        words=words_of(document["code"], document["bits"], "The request"),
+        bits=document["bits"],
+        model_digest=document["model"],
+        target=document["target"],
+        k=document["k"],
+        offset=document["offset"],
+        radius_bits=document["radius_bits"],
+        label=document["label"],
+        previews=document["previews"],
+        tie_key=bytes.fromhex(document["tie_key"]),
+    )
+
+
+def _document(request: Request) -> dict[str, Any]:
+    if isinstance(request, ItemRequest):
+        return {"kind": "item", "id": request.id}
+    if isinstance(request, CodeRequest):
+        return {"kind": "code", "id": request.id, "modality": request.modality}
+    if isinstance(request, StatusRequest):
+        return {"kind": "status"}
+    return {
+        "kind": "search",
+        "code": hexadecimal(request.words, request.bits),
+        "bits": request.bits,
+        "model": request.model_digest,
+        "target": request.target,
+        "k": request.k,
+        "offset": request.offset,
+        "radius_bits": request.radius_bits,
+        "label": request.label,
+        "previews": request.previews,
+        "tie_key": request.tie_key.hex(),
+    }
+
+
+def as_json(document: dict[str, Any], name: str) -> bytes:
+    """Return a message of this version as bytes.
+
+    Args:
+        document: the content of the message.
+        name: name of the message at the beginning of a sentence.
+
+    Raises:
+        WireError: if it holds text that cannot be written as UTF-8.
+    """
+    try:
+        return to_json({"version": VERSION, **document})
+    except (PydanticSerializationError, UnicodeError) as error:
+        raise WireError(f"{name} holds text that cannot be written as UTF-8.") from error
+
+
+def checked(content: bytes, form: TypeAdapter[T], most_bytes: int, name: str) -> T:
+    """Return the document that some bytes hold, after checking their number, the version and the form.
+
+    Args:
+        content: the bytes.
+        form: the form.
+        most_bytes: limit on the number of bytes.
+        name: name of the message at the beginning of a sentence.
+
+    Raises:
+        WireError: if any of them is wrong.
+    """
+    if len(content) > most_bytes:
+        raise WireError(f"{name} has {len(content):,} bytes, and the limit is {most_bytes:,}.")
+    try:
+        return form.validate_json(content, strict=True)
+    except ValidationError as error:
+        version = _version(content)
+        if version not in (None, VERSION):
+            raise WireError(
+                f"{name} has version {version}, and this silohash reads version {VERSION}. Install the same version of "
+                "silohash at the hub and at the silo."
+            ) from error
+        raise WireError(f"{name} does not have the expected form ({fault(error)}).") from error
+
+
+def _version(content: bytes) -> int | None:
+    """Return the version of a message, or None if it does not have one."""
+    try:
+        return _ANY_VERSION.validate_json(content, strict=True)["version"]
+    except ValidationError:
+        return None
+
+
+def hexadecimal(words: Words, bits: int) -> str:
+    """Return a code, ``(W,)`` words, in hexadecimal form without padding."""
+    return to_bytes(words[None], bits).tobytes().hex()
+
+
+def words_of(code: str, bits: int, name: str) -> Words:
+    """Return the ``(W,)`` words of a code in hexadecimal form.
+
+    Args:
+        code: the result of `hexadecimal`.
+        bits: code length.
+        name: name of the message at the beginning of a sentence.
+
+    Raises:
+        WireError: if the code does not have this length.
+    """
+    packed = np.frombuffer(bytes.fromhex(code), np.uint8)
+    try:
+        if len(packed) != byte_count(bits):
+            raise UserError(f"{len(packed)} bytes are not a code of {bits} bits.")
+        return np.asarray(check_words(from_bytes(packed[None], bits), bits)[0])
+    except UserError as error:
+        raise WireError(f"{name} does not have the expected form. {error}") from error

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from silohash.search.answers import decode_code, decode_hits, decode_item, decode_status
+from silohash.search.bus import UNKNOWN, LocalBus, late, respond
+from silohash.search.hits import Hits
+from silohash.search.policy import Policy
+from silohash.search.released import NotFound
+from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest, WireError, encode_request
+from tests.silos import made_up_codes, made_up_node, query_of
+
+BITS = 16
+WORDS = made_up_codes(40, BITS, 1)
+
+
+@pytest.fixture
+def north(tmp_path):
+    return made_up_node(tmp_path, "north", WORDS, BITS)
+
+
+def test_a_silo_answers_a_search_as_its_node_does(north):
+    query = query_of(WORDS, BITS, k=5, tie_key=b"key")
+    response = respond(north, encode_request(query))
+    expected = north.answer(query)
+    assert vars(decode_hits(response.content, query, "north")) == vars(expected)
+    assert response.error is None
+    assert vars(response.answer) == vars(expected)
+    assert response.request.k == 5
+
+
+def test_a_silo_answers_the_other_requests(north):
+    content = respond(north, encode_request(ItemRequest("7"))).content
+    assert decode_item(content, ItemRequest("7"), "north").payload == {"caption": "item 7"}
+    code = decode_code(respond(north, encode_request(CodeRequest("7"))).content, CodeRequest("7"), "north")
+    assert (code.words == WORDS[7]).all()
+    assert decode_status(respond(north, encode_request(StatusRequest())).content, "north").items == {"image": 40}
+
+
+def test_policies_are_applied_before_anything_is_encoded(tmp_path):
+    node = made_up_node(tmp_path, "north", WORDS, BITS, Policy(fields=(), max_results=2))
+    content = respond(node, encode_request(query_of(WORDS, BITS, k=5))).content
+    assert b"item " not in content
+    arrived = decode_hits(content, query_of(WORDS, BITS, k=5), "north")
+    assert len(arrived) == 2
+    assert arrived.limited_silos == {"north": "It limits results to 2 per query."}
+    assert b"item " not in respond(node, encode_request(ItemRequest("7"))).content
+
+
+def test_requests_that_a_silo_cannot_answer_become_refusals(north):
+    query = query_of(WORDS, BITS, k=5)
+    unread = respond(north, b"garbage")
+    assert unread.request is None
+    assert isinstance(unread.error, WireError)
+    assert "does not have the expected form" in decode_hits(unread.content, query, "north").missing_silos["north"]
+    missing = respond(north, encode_request(ItemRequest("none")))
+    with pytest.raises(NotFound, match='does not have an item "none"'):
+        decode_item(missing.content, ItemRequest("none"), "north")
+    large = respond(north, encode_request(query), most_bytes=100)
+    assert "the limit is 100" in decode_hits(large.content, query, "north").missing_silos["north"]
+    assert isinstance(large.error, WireError)
+
+
+def test_an_unexpected_error_is_logged_and_its_details_stay_at_the_silo(north, monkeypatch, caplog):
+    def fail(_):
+        raise ValueError("secret")
+
+    monkeypatch.setattr(north, "answer", fail)
+    query = query_of(WORDS, BITS)
+    with caplog.at_level(logging.ERROR):
+        response = respond(north, encode_request(query))
+    assert b"secret" not in response.content
+    assert "ValueError" in decode_hits(response.content, query, "north").missing_silos["north"]
+    assert "secret" in caplog.text
+
+
+def test_the_local_bus_asks_all_silos_at_the_same_time():
+    meeting = threading.Barrier(3, timeout=10)
+
+    def responder(content, most_bytes):
+        meeting.wait()
+        return content.upper()
+
+    bus = LocalBus(dict.fromkeys(("a", "b", "c"), responder))
+    replies = asyncio.run(bus.ask({"a": b"one", "b": b"two", "c": b"three"}, 10))
+    assert replies.answers == {"a": b"ONE", "b": b"TWO", "c": b"THREE"}
+    assert replies.reasons == {}
+
+
+def test_silos_that_do_not_answer_are_named_with_the_reason():
+    release = threading.Event()
+
+    def slow(content, most_bytes):
+        release.wait(10)
+        return content
+
+    def fail(content, most_bytes):
+        raise ValueError("broken")
+
+    async def ask():
+        bus = LocalBus({"slow": slow, "broken": fail, "quick": lambda content, most_bytes: content})
+        replies = await bus.ask(dict.fromkeys(("slow", "broken", "quick", "other"), b"x"), 0.05)
+        release.set()
+        return replies
+
+    replies = asyncio.run(ask())
+    assert replies.answers == {"quick": b"x"}
+    assert replies.reasons == {"slow": late(0.05), "broken": "It failed: ValueError: broken", "other": UNKNOWN}
+    assert late(0.05) == "It did not answer within 0.05 seconds."
+
+
+def test_asking_nobody_returns_nothing():
+    replies = asyncio.run(LocalBus({}).ask({}, 1))
+    assert (replies.answers, replies.reasons) == ({}, {})
+
+
+def test_silos_of_nodes_answer_over_the_local_bus(north):
+    query = query_of(WORDS, BITS, k=3)
+    replies = asyncio.run(LocalBus.of(north).ask({"north": encode_request(query)}, 10))
+    arrived = decode_hits(replies.answers["north"], query, "north")
+    assert isinstance(arrived, Hits)
+    assert arrived.ids == north.answer(query).ids

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from silohash.index.codes import pack
+from silohash.search.hits import Query
+from silohash.search.wire import (
+    MOST_CHARACTERS,
+    MOST_REQUEST_BYTES,
+    CodeRequest,
+    ItemRequest,
+    StatusRequest,
+    WireError,
+    decode_request,
+    encode_request,
+    hexadecimal,
+    words_of,
+)
+
+
+def query(**changes):
+    values = {
+        "words": pack([[1, -1, 1, 1, -1, -1, -1, -1, 1, -1]])[0],
+        "bits": 10,
+        "model_digest": "3f2a",
+        "target": "item",
+        "k": 7,
+        "offset": 14,
+        "radius_bits": 4,
+        "label": "bird",
+        "previews": True,
+        "tie_key": b"\x00\xff",
+    }
+    return Query(**(values | changes))
+
+
+def document(**changes):
+    return json.loads(encode_request(query())) | changes
+
+
+def test_a_query_is_sent_as_a_document_with_these_values():
+    assert document() == {
+        "version": 1,
+        "kind": "search",
+        "code": "0d01",  # bits 0, 2 and 3 of the first byte, bit 0 of the second
+        "bits": 10,
+        "model": "3f2a",
+        "target": "item",
+        "k": 7,
+        "offset": 14,
+        "radius_bits": 4,
+        "label": "bird",
+        "previews": True,
+        "tie_key": "00ff",
+    }
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"radius_bits": None, "label": None, "previews": False, "offset": 0, "tie_key": b""}]
+)
+def test_a_query_arrives_as_it_was_sent(changes):
+    sent = query(**changes)
+    arrived = decode_request(encode_request(sent))
+    assert isinstance(arrived, Query)
+    assert (arrived.words == sent.words).all()
+    assert arrived.words.dtype == sent.words.dtype
+    for name in ("bits", "model_digest", "target", "k", "offset", "radius_bits", "label", "previews", "tie_key"):
+        assert getattr(arrived, name) == getattr(sent, name), name
+
+
+@pytest.mark.parametrize(
+    "request_", [ItemRequest("a/1"), CodeRequest("a/1"), CodeRequest("é", "text"), StatusRequest()]
+)
+def test_other_requests_arrive_as_they_were_sent(request_):
+    assert decode_request(encode_request(request_)) == request_
+
+
+def test_unknown_keys_are_ignored():
+    content = json.dumps({**document(), "asker": "someone"}).encode()
+    assert decode_request(content).k == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"k": 0}, "k: input should be greater than or equal to 1, got 0"),
+        ({"k": True}, "k: input should be a valid integer, got True"),
+        ({"k": 1 << 31}, "k: input should be less than 2147483648"),
+        ({"k": 3.0}, "k: input should be a valid integer"),
+        ({"offset": -1}, "offset: input should be greater than or equal to 0"),
+        ({"radius_bits": -1}, "radius_bits"),
+        ({"target": "video"}, "target"),
+        ({"bits": 7}, "bits: input should be greater than or equal to 8"),
+        ({"bits": 257}, "bits: input should be less than or equal to 256"),
+        ({"bits": 17}, "2 bytes are not a code of 17 bits"),
+        ({"code": "0d05"}, "bits set beyond bit 10"),
+        ({"code": "0d0"}, "code: string should match pattern"),
+        ({"code": "0D01"}, "code: string should match pattern"),
+        ({"tie_key": "xx"}, "tie_key: string should match pattern"),
+        ({"label": "x" * (MOST_CHARACTERS + 1)}, "label: string should have at most 4096 characters"),
+        ({"kind": "delete"}, "does not match any of the expected tags"),
+        ({"version": 2}, "The request has version 2, and this silohash reads version 1."),
+        ({"version": "1"}, "version"),
+    ],
+)
+def test_a_wrong_value_is_named(changes, part):
+    with pytest.raises(WireError) as error:
+        decode_request(json.dumps(document(**changes)).encode())
+    assert part.lower() in str(error.value).lower()
+
+
+@pytest.mark.parametrize("content", [b"", b"null", b"[]", b"{}", b"\xff\xfe", b"[" * 60_000, b'{"version": 1e999}'])
+def test_what_is_not_a_request_is_refused(content):
+    with pytest.raises(WireError, match="does not have the expected form"):
+        decode_request(content)
+
+
+def test_requests_have_a_limit():
+    long = json.dumps({**document(), "more": "x" * MOST_REQUEST_BYTES}).encode()
+    with pytest.raises(WireError, match=f"The request has {len(long):,} bytes, and the limit is 65,536"):
+        decode_request(long)
+    with pytest.raises(WireError, match=r"the limit is 65,536\. Shorten it"):
+        encode_request(query(label="x" * MOST_REQUEST_BYTES))
+    exact = json.dumps(document()).encode().ljust(MOST_REQUEST_BYTES)
+    assert decode_request(exact).k == 7
+    with pytest.raises(WireError):
+        decode_request(exact + b" ")
+
+
+def test_text_that_is_not_unicode_is_refused_on_both_sides():
+    with pytest.raises(WireError, match="cannot be written as UTF-8"):
+        encode_request(ItemRequest("\ud800"))
+    with pytest.raises(WireError):
+        decode_request(b'{"version": 1, "kind": "item", "id": "\\ud800"}')
+
+
+@pytest.mark.parametrize("bits", [8, 10, 16, 17, 32, 33, 64, 72, 128, 256])
+def test_codes_of_all_lengths_keep_their_bits(bits):
+    words = pack(np.random.default_rng(bits).choice([-1, 1], (1, bits)))[0]
+    text = hexadecimal(words, bits)
+    assert len(text) == 2 * -(-bits // 8)
+    assert (words_of(text, bits, "It") == words).all()
