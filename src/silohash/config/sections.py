@@ -238,7 +238,8 @@ class EvaluateConfig(Section):
     t2item find items by the nearer of their picture code and their text code, as a search does. i2unified and t2unified
     find items by one code, the signs of the sum of the outputs for their picture and for their text."""
     ignore_labels: tuple[str, ...] = ()
-    """Labels that do not make two items relevant to each other. Items without any other label are left out."""
+    """Labels that do not make two items relevant to each other. Items without any other label are left out. The choice of
+    the round follows the same rule."""
     validation: float = Field(default=0.1, ge=0, lt=1)
     """Share of each silo's training items held back to choose the best round, at least 0 and less than 1. At 0 the last
     round is used."""

@@ -45,6 +45,7 @@ from silohash.runtime.checks import (
     towers_of_few_silos,
     unreleased_classes,
 )
+from silohash.runtime.measurable import ignored_labels
 from silohash.types import MODALITIES, Arrays, Modality, Rows, UserError
 
 PUBLISHED = "published.safetensors"
@@ -213,7 +214,8 @@ class Prepared:
             names a column for them. If images are given as pixels, also ``pixel_mean`` and ``pixel_deviation``. With
             labels, also the sums of `label_sums`. If neither method learns from labels, there is nothing of these labels,
             and ``judged_labels`` holds those of the same rows for the validation score alone. If pairs choose the round,
-            ``pictures`` holds the number of the picture of each row (`picture_numbers`).
+            ``pictures`` holds the number of the picture of each row (`picture_numbers`), and otherwise ``ignored_labels``
+            the columns of the labels in ``evaluate.ignore_labels``.
         published: the initial weights of towers that are published networks, under ``modality/name``.
     """
 
@@ -267,6 +269,11 @@ class Prepared:
             self.arrays["judged_labels"][start : start + len(train) + len(validation)], train.has_image.device
         )
         return replace(train, labels=labels[: len(train)]), replace(validation, labels=labels[len(train) :])
+
+    @property
+    def ignored_labels(self) -> tuple[int, ...]:
+        """The columns of the labels that do not count in the validation score."""
+        return tuple(int(column) for column in self.arrays.get("ignored_labels", ()))
 
     def _data(self, name: str, rows: slice, device: torch.device) -> SiloData:
         def tensor(key: str) -> torch.Tensor | None:
@@ -397,6 +404,8 @@ def label_arrays(archive: Archive, silos: Sequence[TrainingSilo], resolved: Reso
     """
     rows = np.concatenate([part for silo in silos for part in (silo.train, silo.validation)])
     arrays: Arrays = {}
+    if resolved.validation_by == "labels":
+        arrays["ignored_labels"] = np.array(ignored_labels(archive, resolved.config.evaluate), np.int64)
     if not resolved.needs_labels:
         if archive.labels is not None and resolved.validation_by == "labels":
             arrays["judged_labels"] = archive.labels[rows].astype(np.float32)

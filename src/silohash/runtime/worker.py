@@ -121,7 +121,14 @@ class Worker:
         if pictures is not None:
             return pair_score(model, validation, pictures, self.config.local.bits, label_sides(self.local))
         database, queries = self.prepared.judged(context.silo, (context.data, validation))
-        return validation_score(model, database, queries, self.config.local.bits, label_sides(self.local))
+        return validation_score(
+            model,
+            database,
+            queries,
+            self.config.local.bits,
+            with_labels=label_sides(self.local),
+            ignore=self.prepared.ignored_labels,
+        )
 
 
 def _result(context: SiloContext, message: Message) -> SiloResult:
@@ -129,7 +136,13 @@ def _result(context: SiloContext, message: Message) -> SiloResult:
 
 
 def validation_score(
-    model: torch.nn.Module, database: SiloData, queries: SiloData, bits: int, with_labels: Sequence[Side] = ()
+    model: torch.nn.Module,
+    database: SiloData,
+    queries: SiloData,
+    bits: int,
+    *,
+    with_labels: Sequence[Side] = (),
+    ignore: tuple[int, ...] = (),
 ) -> tuple[float, float]:
     """Return the mean of the expected mAP@all over i2t and t2i, and the mAP@all expected of random codes.
 
@@ -141,6 +154,7 @@ def validation_score(
         queries: the items that serve as queries.
         bits: code length.
         with_labels: the sides whose items are encoded with their true labels.
+        ignore: columns of labels that do not count. Items without any other label are left out.
     """
     if not len(queries) or not len(database) or queries.labels is None or database.labels is None:
         return float("nan"), float("nan")
@@ -152,17 +166,26 @@ def validation_score(
     scores, chances = [], []
     for task in tasks:
         asked, [searched] = query_modality(task), database_modalities(task)
-        query_rows, item_rows = queries.has(asked).cpu().numpy(), database.has(searched).cpu().numpy()
-        if not query_rows.any() or not item_rows.any():
+        query_rows, item_rows = _counted(queries, asked, ignore), _counted(database, searched, ignore)
+        if not len(query_rows) or not len(item_rows):
             continue
         relevance = Relevance(
             query_labels=queries.labels.cpu().numpy()[query_rows].astype(np.uint8),
             database_labels=database.labels.cpu().numpy()[item_rows].astype(np.uint8),
+            ignore=ignore,
         )
         counts = histogram(query_codes[asked][query_rows], database_codes[searched][item_rows], relevance, bits)
         scores.append(float(average_precision(counts).expected.mean()))
         chances.append(float(counts.relevant_in_all.mean()) / counts.database)
     return (float(np.mean(scores)), float(np.mean(chances))) if scores else (float("nan"), float("nan"))
+
+
+def _counted(items: SiloData, modality: Modality, ignore: tuple[int, ...]) -> Rows:
+    """Return the rows of the items that have a modality and, if labels are ignored, a label besides these."""
+    counted = items.has(modality).cpu().numpy()
+    if ignore and items.labels is not None:
+        counted = counted & np.delete(items.labels.cpu().numpy(), ignore, axis=1).any(axis=1)
+    return np.flatnonzero(counted)
 
 
 def pair_score(

@@ -175,7 +175,7 @@ def test_methods_without_labels_do_not_get_any(tmp_path) -> None:
     prepared, silos = inputs(archive, tmp_path, local={"name": "cmfh"})
     assert sorted(prepared.arrays) == ["has_image", "has_text", "image", "pictures", "text"]
     prepared, silos = inputs(archive, tmp_path, local={"name": "cmfh"}, evaluate={"validation_by": "labels"})
-    assert sorted(prepared.arrays) == ["has_image", "has_text", "image", "judged_labels", "text"]
+    assert sorted(prepared.arrays) == ["has_image", "has_text", "ignored_labels", "image", "judged_labels", "text"]
     assert (prepared.spec.classes, prepared.info().classes) == (0, 0)
     for number, silo in enumerate(silos):
         parts = prepared.silo(number, CPU)
@@ -189,6 +189,17 @@ def test_methods_without_labels_do_not_get_any(tmp_path) -> None:
     bare, _ = inputs(replace(archive, labels=None, label_names=()), tmp_path, local={"name": "cmfh"})
     parts = bare.silo(0, CPU)
     assert bare.judged(0, parts) is parts
+
+
+def test_ignored_labels_are_known_to_the_validation_score(tmp_path) -> None:
+    archive = made_up_archive(200)
+    name = archive.label_names[2]
+    assert inputs(archive, tmp_path)[0].ignored_labels == ()
+    prepared, _ = inputs(archive, tmp_path, evaluate={"ignore_labels": [name]})
+    assert prepared.ignored_labels == (2,)
+    prepared.save(tmp_path)
+    assert Prepared.load(tmp_path).ignored_labels == (2,)
+    assert inputs(archive, tmp_path, local={"name": "cmfh"}, evaluate={"ignore_labels": [name]})[0].ignored_labels == ()
 
 
 def test_round_trip_through_mapped_files(tmp_path) -> None:

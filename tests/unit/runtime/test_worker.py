@@ -41,6 +41,27 @@ def test_validation_score_is_the_mean_over_both_tasks() -> None:
     assert np.isnan(validation_score(model, database, replace(queries, labels=None), 16)).all()
 
 
+def test_ignored_labels_do_not_count_in_the_validation_score() -> None:
+    kind = LOCAL_METHODS.resolve("dcmh")
+    torch.manual_seed(0)
+    model = kind(kind.Params()).build(model_spec(), 16)
+    database, queries = silo_data(40), silo_data(20, seed=1)
+    for data in (database, queries):
+        data.labels[:3] = 0  # three items without a label besides the next
+        data.labels[:, 1] = 1  # a label that all items have
+
+    def without_label(data):
+        kept = data.take(torch.tensor([row for row in range(len(data)) if data.labels[row].sum() > 1]))
+        assert len(kept) <= len(data) - 3
+        return replace(kept, labels=kept.labels[:, [0, 2, 3, 4, 5]])
+
+    expected = validation_score(model, without_label(database), without_label(queries), 16)
+    found = validation_score(model, database, queries, 16, ignore=(1,))
+    assert found == pytest.approx(expected)
+    assert found[1] < validation_score(model, database, queries, 16)[1] == 1
+    assert np.isnan(validation_score(model, database, queries.take(torch.arange(3)), 16, ignore=(1,))).all()
+
+
 def partner_precision(distances: np.ndarray, partner: np.ndarray) -> float:
     """The mean over queries of the average precision, over all orders of the items at equal distance."""
     values = []
@@ -87,6 +108,8 @@ def test_a_worker_scores_by_what_the_config_names() -> None:
         if by == "pairs":
             inputs = replace(inputs, arrays={**inputs.arrays, "pictures": numbers})
             assert inputs.pictures(1).tolist() == [48, 49, 50, 51, 52, 53, 54, 55]
+        else:
+            inputs = replace(inputs, arrays={**inputs.arrays, "ignored_labels": np.array([1])})
         worker = Worker(inputs, torch.device("cpu"))
         state = inputs.resolved.federated.init_server(worker.model, inputs.info())
         broadcast = inputs.resolved.federated.broadcast(state, 1, round=0)
@@ -95,7 +118,8 @@ def test_a_worker_scores_by_what_the_config_names() -> None:
         if by == "pairs":
             expected = pair_score(worker.model, validation, numbers[48:], 16)
         else:
-            expected = validation_score(worker.model, train, validation, 16)
+            expected = validation_score(worker.model, train, validation, 16, ignore=(1,))
+            assert expected != validation_score(worker.model, train, validation, 16)
         assert (update.scalars["score"], update.scalars["chance"]) == pytest.approx(expected)
         assert update.counts["queries"] == 8
 
