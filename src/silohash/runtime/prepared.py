@@ -404,7 +404,7 @@ def label_arrays(archive: Archive, silos: Sequence[TrainingSilo], resolved: Reso
     """
     rows = np.concatenate([part for silo in silos for part in (silo.train, silo.validation)])
     arrays: Arrays = {}
-    if resolved.validation_by == "labels":
+    if resolved.validation_by == "labels" and resolved.config.evaluate.ignore_labels:
         arrays["ignored_labels"] = np.array(ignored_labels(archive, resolved.config.evaluate), np.int64)
     if not resolved.needs_labels:
         if archive.labels is not None and resolved.validation_by == "labels":

@@ -175,7 +175,7 @@ def test_methods_without_labels_do_not_get_any(tmp_path) -> None:
     prepared, silos = inputs(archive, tmp_path, local={"name": "cmfh"})
     assert sorted(prepared.arrays) == ["has_image", "has_text", "image", "pictures", "text"]
     prepared, silos = inputs(archive, tmp_path, local={"name": "cmfh"}, evaluate={"validation_by": "labels"})
-    assert sorted(prepared.arrays) == ["has_image", "has_text", "ignored_labels", "image", "judged_labels", "text"]
+    assert sorted(prepared.arrays) == ["has_image", "has_text", "image", "judged_labels", "text"]
     assert (prepared.spec.classes, prepared.info().classes) == (0, 0)
     for number, silo in enumerate(silos):
         parts = prepared.silo(number, CPU)
