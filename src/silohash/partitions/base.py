@@ -19,7 +19,8 @@ from pydantic import ValidationError
 from silohash.data.archive import SPLITS, Archive
 from silohash.files import digest_arrays, digest_json
 from silohash.forms import fault, of_json, of_value, reading
-from silohash.partitions.kinds import KINDS, Classes, Kind, Shares, is_number, share, whole
+from silohash.partitions.kinds import KINDS, Classes, Kind, Shares, is_number, whole
+from silohash.partitions.lacking import LACKING, silos_that_lack
 from silohash.partitions.stored import StoredPartition, as_runs, from_runs
 from silohash.registry import suggestion
 from silohash.seeds import numpy_generator
@@ -36,7 +37,7 @@ DEFAULT_MINIMUM = 32
 
 NESTED = "nested"
 NESTED_DEFAULTS: Mapping[str, Any] = {"fractions": None}
-SHARED_DEFAULTS: Mapping[str, Any] = {"minimum": None, "missing_image": 0.0, "missing_text": 0.0}
+SHARED_DEFAULTS: Mapping[str, Any] = {"minimum": None, **dict.fromkeys(LACKING, 0.0)}
 
 NESTED_SMALLEST = 0.6
 """Share of the items in the smallest nested silo by default (FedBi-GNNs: 100, 80 and 60 %)."""
@@ -51,12 +52,20 @@ class SiloRows:
         rows: ``(n,)`` int64, sorted rows of the archive, of every split.
         has_image: False if the silo has no pictures.
         has_text: False if the silo has no texts.
+        paired: False if the silo trains without knowing which picture and which text belong to the same item.
     """
 
     name: str
     rows: Rows
     has_image: bool = True
     has_text: bool = True
+    paired: bool = True
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What the silo lacks in training, of ``pictures``, ``texts`` and ``pairs``."""
+        held = {"pictures": self.has_image, "texts": self.has_text, "pairs": self.paired}
+        return tuple(name for name, there in held.items() if not there)
 
     def split(self, archive: Archive, name: str) -> Rows:
         """Return the silo's rows of one split, sorted."""
@@ -110,15 +119,14 @@ class Partition:
         return np.stack([(archive.labels[silo.rows] > 0).sum(axis=0, dtype=np.int64) for silo in self.silos])
 
     def describe(self, archive: Archive) -> str:
-        """Return a plain table of the silos: sizes by split, missing modalities and most common labels."""
+        """Return a plain table of the silos: sizes by split, what each lacks, and most common labels."""
         splits = [name for name in SPLITS if name in archive.splits]
         head = ["silo", "items", *splits, "lacks", "most common labels"]
         lines = []
         for silo, counts in zip(self.silos, self.label_table(archive), strict=True):
             sizes = [len(silo.rows), *(len(silo.split(archive, name)) for name in splits)]
-            lacks = [name for name, held in (("image", silo.has_image), ("text", silo.has_text)) if not held]
             labels = _common_labels(archive, counts)
-            lines.append([silo.name, *(f"{size:,}" for size in sizes), " ".join(lacks) or "-", labels or "-"])
+            lines.append([silo.name, *(f"{size:,}" for size in sizes), " ".join(silo.lacks) or "-", labels or "-"])
         overlap = "" if self.disjoint else ", silos overlap"
         title = f"partition {self.kind}, seed {self.seed}{overlap}, digest {self.digest()[:12]}"
         return "\n".join([title, *aligned([head, *lines], right=range(1, 2 + len(splits)))])
@@ -158,7 +166,8 @@ def _restored(stored: StoredPartition) -> Partition:
     if stored.schema != SCHEMA:
         raise ValueError(f"its schema is {stored.schema}, and this silohash reads schema {SCHEMA}")
     silos = tuple(
-        SiloRows(silo.name, from_runs(silo.rows, silo.items), silo.has_image, silo.has_text) for silo in stored.silos
+        SiloRows(silo.name, from_runs(silo.rows, silo.items), silo.has_image, silo.has_text, silo.paired)
+        for silo in stored.silos
     )
     return Partition(stored.kind, stored.params, stored.seed, silos, stored.disjoint, stored.archive)
 
@@ -189,8 +198,10 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
         silos: number of silos. None lets ``column`` and ``nested`` take one per value, group or fraction.
         seed: seed of all random choices; equal seeds give equal partitions.
         **params: settings of the kind. Every kind also takes ``minimum`` (training items that each silo must get; None:
-            32, fewer where items are scarce) and ``missing_image`` and ``missing_text`` (share of the silos that have no
-            pictures or no texts; rounded, at least one silo if above 0, never both for one silo).
+            32, fewer where items are scarce), and ``missing_image``, ``missing_text`` and ``unpaired``: the share of the
+            silos that have no pictures, no texts, or no pairs (they train on the pictures and the texts of their items
+            without knowing which belong together). Shares are rounded, to at least one silo if above 0. A silo is
+            affected by one of the three at most.
 
     Returns:
         A partition in which every item is in exactly one silo (``nested``: in at least one).
@@ -259,27 +270,36 @@ def _common_labels(archive: Archive, counts: npt.NDArray[np.int64]) -> str:
 
 
 def _without_modalities(made: Partition, archive: Archive) -> Partition:
-    """Take the pictures from some silos and the texts from others, chosen at random."""
-    parts = [share(made.params, name) for name in ("missing_image", "missing_text")]
-    no_image, no_text = (max(1, math.floor(part * len(made) + 0.5)) if part > 0 else 0 for part in parts)
-    if no_image + no_text > len(made):
-        raise UserError(
-            f"[partition] missing_image takes the pictures of {no_image} silos and missing_text the texts of {no_text}, "
-            f"and each of the {len(made)} silos must keep one of the two. Lower one of them."
-        )
-    order = numpy_generator(made.seed, "partition missing modality").permutation(len(made))
+    """Take the pictures from some silos, the texts from others and the pairs from others, chosen at random."""
+    chosen = silos_that_lack(made.params, len(made), made.seed)
     silos = list(made.silos)
-    for rank, place in enumerate(order[: no_image + no_text]):
-        silo = silos[place]
-        keeps_text = rank < no_image
-        if not archive.has("text" if keeps_text else "image")[silo.rows].any():
-            option, kept = ("missing_image", "a text") if keeps_text else ("missing_text", "a picture")
-            raise UserError(
-                f'[partition] {option} would leave silo "{silo.name}" without anything, because none of its items has '
-                f"{kept}. Set {option} = 0."
-            )
-        silos[place] = replace(silo, has_image=not keeps_text, has_text=keeps_text)
+    for place in chosen["missing_image"]:
+        _require(archive.has("text")[silos[place].rows], "missing_image", silos[place], "a text")
+        silos[place] = replace(silos[place], has_image=False)
+    for place in chosen["missing_text"]:
+        _require(archive.has("image")[silos[place].rows], "missing_text", silos[place], "a picture")
+        silos[place] = replace(silos[place], has_text=False)
+    for place in chosen["unpaired"]:
+        silos[place] = replace(silos[place], paired=False)
+    if len(chosen["unpaired"]) and not (archive.has_image & archive.has_text).any():
+        raise UserError(
+            f"[partition] unpaired is {made.params['unpaired']}, but no item has both a picture and a text. "
+            "Set unpaired = 0."
+        )
     return replace(made, silos=tuple(silos))
+
+
+def _require(left: npt.NDArray[np.bool_], option: str, silo: SiloRows, kept: str) -> None:
+    """Check that a silo keeps something.
+
+    Raises:
+        UserError: if it does not.
+    """
+    if not left.any():
+        raise UserError(
+            f'[partition] {option} would leave silo "{silo.name}" without anything, because none of its items has {kept}. '
+            f"Set {option} = 0."
+        )
 
 
 def aligned(lines: Sequence[Sequence[str]], *, right: Container[int]) -> list[str]:

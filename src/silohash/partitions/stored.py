@@ -22,6 +22,7 @@ class StoredSilo:
     items: int
     has_image: bool
     has_text: bool
+    paired: bool = True
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from silohash.encode.export import plain_settings
 from silohash.encode.weights import GLOBAL
 from silohash.features.base import SETS, Featuriser
 from silohash.files import write_text
+from silohash.partitions.lacking import LACKING
 from silohash.report.content import MethodRun
 from silohash.report.gather import facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS, visible_value
@@ -182,13 +183,9 @@ def limits(run: Run, measured: MethodRun) -> list[str]:
 
 
 def _withheld(run: Run) -> list[str]:
-    """Return the silos that trained without a modality, one line per modality."""
-    silos = run.partition.silos
-    without: dict[Modality, list[str]] = {
-        "image": [silo.name for silo in silos if not silo.has_image],
-        "text": [silo.name for silo in silos if not silo.has_text],
-    }
-    return [f"Trained without {WORDS[name]}: {', '.join(lacking)}." for name, lacking in without.items() if lacking]
+    """Return the silos that trained without pictures, texts or pairs, one line for each of the three."""
+    without = {name: [silo.name for silo in run.partition.silos if name in silo.lacks] for name in LACKING.values()}
+    return [f"Trained without {name}: {', '.join(lacking)}." for name, lacking in without.items() if lacking]
 
 
 def origin(run: Run, known: Mapping[str, str]) -> dict[str, str]:

@@ -114,7 +114,7 @@ class SiloSummary:
         name: the silo's name.
         items: number of items of all splits.
         train: number of training items.
-        lacks: the modality that was withheld from the silo; empty if it holds both.
+        lacks: what was withheld from the silo: pictures, texts or pairs; empty if it lacks nothing.
         drift: total variation distance, from 0 to 1, between the silo's label distribution and that of all silos;
             None without labels.
         rejected: number of rounds in which the silo's update was rejected.

@@ -13,7 +13,6 @@ import numpy as np
 from silohash.config.load import cards_of
 from silohash.config.sections import FederatedConfig, LocalConfig
 from silohash.files import read_json
-from silohash.partitions.base import SiloRows
 from silohash.partitions.drift import drift_of
 from silohash.report.content import Examples, MethodRun, ReportData, ReportWarning, SiloSummary
 from silohash.report.examples import MEASURE_AGAIN, read_examples, released
@@ -215,18 +214,13 @@ def silo_summaries(run: Run) -> tuple[SiloSummary, ...]:
             name=silo.name,
             items=len(silo.rows),
             train=len(silo.split(run.archive, "train")),
-            lacks=_lacks(silo),
+            lacks=" and ".join(silo.lacks),
             drift=drift,
             rejected=rejected[silo.name],
             warnings=warned[silo.name],
         )
         for silo, drift in zip(run.partition.silos, _drifts(run), strict=True)
     )
-
-
-def _lacks(silo: SiloRows) -> str:
-    held = {"pictures": silo.has_image, "texts": silo.has_text}
-    return " and ".join(name for name, there in held.items() if not there)
 
 
 def _drifts(run: Run) -> list[float | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,7 @@ from silohash.local.base import ClosedForm, FederationLabels, SiloData
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 from silohash.partitions.base import Partition
+from silohash.partitions.training import SiloItems, TrainingSilo, held_back_pairs, parts_of
 from silohash.registry import suggestion
 from silohash.runtime.checks import (
     SiloSizes,
@@ -56,32 +58,13 @@ FEWEST_WITH_VALIDATION = 4
 """A silo with fewer training items than this does not hold any back for validation."""
 
 
-@dataclass(frozen=True)
-class TrainingSilo:
-    """The archive rows that one silo trains on, and those that it holds back for validation."""
-
-    name: str
-    train: Rows
-    validation: Rows
-    has_image: bool = True
-    has_text: bool = True
-
-    def __len__(self) -> int:
-        """Return the number of training and validation rows."""
-        return len(self.train) + len(self.validation)
-
-    def holds(self, modality: Modality) -> bool:
-        """Return whether the silo has the modality."""
-        return self.has_image if modality == "image" else self.has_text
-
-
 def training_silos(archive: Archive, partition: Partition, resolved: ResolvedConfig) -> list[TrainingSilo]:
     """Split each silo's training items into items to train on and validation queries, which select the best round.
 
     A pooled method gets one silo with the training and validation items of all silos.
 
     Raises:
-        UserError: if no silo has training items, or a pooled method is combined with silos that lack a modality.
+        UserError: if no silo has training items, or a pooled method is combined with silos that lack a modality or pairs.
     """
     config = resolved.config
     train = archive.split("train")
@@ -94,8 +77,8 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
         held = int(config.evaluate.validation * len(rows)) if len(rows) >= FEWEST_WITH_VALIDATION else 0
         validation = np.sort(order[:held])
         if by_pairs:
-            paired = silo.has_image and silo.has_text and held > 0
-            validation = np.intersect1d(rows, held_pairs) if paired else rows[:0]
+            holds_pairs = not silo.lacks and held > 0
+            validation = np.intersect1d(rows, held_pairs) if holds_pairs else rows[:0]
         silos.append(
             TrainingSilo(
                 name=silo.name,
@@ -103,6 +86,7 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
                 validation=validation,
                 has_image=silo.has_image,
                 has_text=silo.has_text,
+                paired=silo.paired,
             )
         )
     if not any(len(silo.train) for silo in silos):
@@ -112,29 +96,11 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
     return [_pooled(silos)] if resolved.federated.pooled else silos
 
 
-def held_back_pairs(archive: Archive, share: float, seed: int) -> Rows:
-    """Return the training rows that are held back if pairs choose the round.
-
-    All texts of a picture are held back together, in all silos. Otherwise a held-back picture would be trained on with
-    another of its texts.
-
-    Args:
-        archive: the archive.
-        share: share of the pictures with a text that are held back, rounded down.
-        seed: seed of the run.
-    """
-    rows = archive.split("train")
-    rows = rows[(archive.has_image & archive.has_text)[rows]]
-    pictures, of_row = np.unique(picture_numbers(archive)[rows], return_inverse=True)
-    order = seeds.numpy_generator(seed, "validation/pairs").permutation(len(pictures))
-    return np.asarray(rows[np.isin(of_row, order[: int(share * len(pictures))])])
-
-
 def _pooled(silos: list[TrainingSilo]) -> TrainingSilo:
-    if not all(silo.has_image and silo.has_text for silo in silos):
+    if not all(silo.has_image and silo.has_text and silo.paired for silo in silos):
         raise UserError(
-            'Pooled training (federated.name = "centralized") needs every silo\'s images and texts, but the partition '
-            "removes some. Remove partition.missing_image and partition.missing_text."
+            'Pooled training (federated.name = "centralized") needs every silo\'s images, texts and pairs, but the '
+            "partition removes some. Remove partition.missing_image, partition.missing_text and partition.unpaired."
         )
     if len(silos) == 1:
         return silos[0]
@@ -351,19 +317,18 @@ def prepare(
             validation queries that they require.
     """
     check_methods(archive, len(featurisers), sum(len(silo.validation) for silo in silos), resolved)
-    rows = np.concatenate([part for silo in silos for part in (silo.train, silo.validation)])
-    arrays = input_arrays(archive, silos, featurisers, rows)
+    parts = [parts_of(archive, silo, featurisers) for silo in silos]
+    arrays = input_arrays(archive, featurisers, list(chain.from_iterable(parts)))
     arrays.update(pixel_statistics(featurisers))
-    arrays.update(label_arrays(archive, silos, resolved))
-    if resolved.validation_by == "pairs":
-        arrays["pictures"] = picture_numbers(archive)[rows]
+    arrays.update(label_arrays(archive, parts, resolved))
+    arrays.update(picture_arrays(archive, parts, resolved))
     spec = ModelSpec(
         towers={m: tower_spec(m, featuriser, resolved.config.model) for m, featuriser in featurisers.items()},
         classes=len(archive.label_names) if resolved.needs_labels else 0,
         class_head=resolved.federated.class_head,
         coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
     )
-    sizes = [(silo.name, len(silo.train), len(silo.validation)) for silo in silos]
+    sizes = [(silo.name, len(train), len(held)) for silo, (train, held) in zip(silos, parts, strict=True)]
     remarks = () if resolved.federated.pooled else _remarks_on_silos(resolved, sizes, arrays)
     remarks += _remarks_on_bits(resolved, spec)
     fine_tuned = {modality: tower for modality, tower in spec.towers.items() if tower.kind == "network"}
@@ -376,33 +341,45 @@ def prepare(
     )
 
 
-def input_arrays(
-    archive: Archive, silos: Sequence[TrainingSilo], featurisers: Mapping[Modality, Featuriser], rows: Rows
-) -> Arrays:
+def input_arrays(archive: Archive, featurisers: Mapping[Modality, Featuriser], items: Sequence[SiloItems]) -> Arrays:
     """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`.
 
     Args:
         archive: the archive.
-        silos: the silos.
         featurisers: the fitted featurizers.
-        rows: ``(n,)`` archive rows of the silos' items, in the order of the silos.
+        items: the items that each silo trains on and holds back, in the order of the silos.
     """
+    rows = np.concatenate([part.rows for part in items])
     arrays: Arrays = {}
     for modality in MODALITIES:
-        held = np.concatenate([np.full(len(silo), silo.holds(modality)) for silo in silos])
-        arrays[f"has_{modality}"] = archive.has(modality)[rows] & held & (modality in featurisers)
+        arrays[f"has_{modality}"] = np.concatenate([part.has[modality] for part in items])
         if modality in featurisers:
             arrays[modality] = vectors(archive, featurisers[modality], rows, arrays[f"has_{modality}"])
     return arrays
 
 
-def label_arrays(archive: Archive, silos: Sequence[TrainingSilo], resolved: ResolvedConfig) -> Arrays:
+def rows_of_parts(parts: Sequence[Sequence[SiloItems]]) -> Rows:
+    """Return the archive rows of the silos' items, ``(n,)``, in the order of the silos."""
+    return np.concatenate([part.rows for part in chain.from_iterable(parts)])
+
+
+def picture_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], resolved: ResolvedConfig) -> Arrays:
+    """Return the numbers of the pictures of the silos' items if pairs choose the round, otherwise nothing."""
+    return {"pictures": picture_numbers(archive)[rows_of_parts(parts)]} if resolved.validation_by == "pairs" else {}
+
+
+def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], resolved: ResolvedConfig) -> Arrays:
     """Return the arrays of the silos' items that are made from labels; see `Prepared`.
 
     This is the only place where labels enter the training. If neither method learns from labels, the silos' data does not
     hold any, and only the validation score can see them.
+
+    Args:
+        archive: the archive.
+        parts: the items that each silo trains on and holds back.
+        resolved: the config with its methods.
     """
-    rows = np.concatenate([part for silo in silos for part in (silo.train, silo.validation)])
+    rows = rows_of_parts(parts)
     arrays: Arrays = {}
     if resolved.validation_by == "labels" and resolved.config.evaluate.ignore_labels:
         arrays["ignored_labels"] = np.array(ignored_labels(archive, resolved.config.evaluate), np.int64)
@@ -412,7 +389,7 @@ def label_arrays(archive: Archive, silos: Sequence[TrainingSilo], resolved: Reso
         return arrays
     if archive.labels is not None:
         arrays["labels"] = archive.labels[rows].astype(np.float32)
-        arrays.update(label_sums([archive.labels[silo.train] for silo in silos]))
+        arrays.update(label_sums([archive.labels[train.rows] for train, _ in parts]))
     if column := getattr(resolved.local, "coarse_column", ""):
         arrays["coarse_labels"] = coarse_labels(archive, rows, column)
     return arrays

@@ -47,7 +47,7 @@ def test_missing_modalities_never_meet_in_a_silo():
 
 
 def test_a_silo_must_keep_something():
-    with pytest.raises(UserError, match="must keep one"):
+    with pytest.raises(UserError, match=r"missing_image takes the pictures of 2, missing_text takes .* can lack one"):
         partition(made_up_archive(400), "iid", 3, 0, missing_image=0.7, missing_text=0.7)
     with pytest.raises(UserError, match="without anything"):
         partition(made_up_archive(400, text=None), "iid", 3, 0, missing_image=0.4)
@@ -85,15 +85,42 @@ def test_what_cannot_be_done_is_said(kind, silos, params, message):
 
 def test_json_and_back():
     archive = made_up_archive(400)
-    made = partition(archive, "dirichlet", 3, 0, missing_text=0.3)
+    made = partition(archive, "dirichlet", 3, 0, missing_text=0.3, unpaired=0.3)
     back = Partition.from_json(json.loads(json.dumps(made.to_json())))
     assert back.digest() == made.digest()
     for silo, again in zip(made.silos, back.silos, strict=True):
         np.testing.assert_array_equal(silo.rows, again.rows)
-        assert (silo.name, silo.has_image, silo.has_text) == (again.name, again.has_image, again.has_text)
+        assert (silo.name, silo.lacks) == (again.name, again.lacks)
+    assert sorted(silo.lacks for silo in back.silos) == [(), ("pairs",), ("texts",)]
     back.check(archive)
     with pytest.raises(UserError, match="not made for the items"):
         back.check(made_up_archive(401))
+
+
+def test_a_silo_without_a_note_on_pairs_has_them():
+    value = partition(made_up_archive(60), "iid", 2, 0, unpaired=1.0).to_json()
+    for silo in value["silos"]:
+        del silo["paired"]
+    assert [silo.paired for silo in Partition.from_json(value).silos] == [True, True]
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "quantity"])
+@pytest.mark.parametrize(("part", "silos"), [(0.0, 0), (0.2, 1), (0.5, 3), (1.0, 5)])
+def test_silos_lose_their_pairs_and_keep_their_items(kind, part, silos):
+    archive = made_up_archive(400)
+    made, whole = (partition(archive, kind, 5, 0, minimum=5, unpaired=share) for share in (part, 0.0))
+    assert sum(not silo.paired for silo in made.silos) == silos
+    for silo, before in zip(made.silos, whole.silos, strict=True):
+        assert np.array_equal(silo.rows, before.rows)
+        assert (silo.has_image, silo.has_text) == (True, True)
+
+
+@pytest.mark.parametrize("lost", ["image", "text"])
+def test_without_pairs_none_can_be_lost(lost):
+    archive = made_up_archive(60)
+    alone = replace(archive, **{lost: None, f"has_{lost}": np.zeros(60, bool)})
+    with pytest.raises(UserError, match=r"unpaired is 0\.5, but no item has both .* Set unpaired = 0\."):
+        partition(alone, "iid", 2, 0, unpaired=0.5)
 
 
 @pytest.mark.parametrize("damage", [{"schema": 9}, {"silos": 3}, {"silos": [{"name": "a"}]}, {"seed": None}])
@@ -119,7 +146,7 @@ def test_description_and_label_table():
     assert lines[0].startswith("partition iid, seed 0, digest ")
     assert lines[1].split()[:5] == ["silo", "items", "query", "database", "train"]
     assert [line.split()[0] for line in lines[2:]] == ["silo-1", "silo-2"]
-    assert sum("image" in line for line in lines[2:]) == 1
+    assert sum("pictures" in line for line in lines[2:]) == 1
     unlabelled = made_up_archive(400, labelled=False)
     assert partition(unlabelled, "iid", 2, 0).label_table(unlabelled).shape == (2, 0)
 
@@ -164,13 +191,13 @@ def test_the_table_counts_each_split_and_names_what_is_missing_and_common():
         label_names=("cat", "dog"),
         splits={"query": np.array([0]), "database": np.array([1, 2, 3]), "train": np.array([1])},
     )
-    silos = (SiloRows("north", np.array([0, 1, 3]), has_text=False), SiloRows("s", np.array([2, 4])))
+    silos = (SiloRows("north", np.array([0, 1, 3]), has_text=False), SiloRows("s", np.array([2, 4]), paired=False))
     lines = Partition("iid", {}, 3, silos).describe(archive).splitlines()
     assert lines[0].startswith("partition iid, seed 3, digest ")
     assert [line.split() for line in lines[1:]] == [
         ["silo", "items", "query", "database", "train", "lacks", "most", "common", "labels"],
-        ["north", "3", "1", "2", "1", "text", "cat", "3,", "dog", "1"],
-        ["s", "2", "0", "1", "0", "-", "dog", "1"],
+        ["north", "3", "1", "2", "1", "texts", "cat", "3,", "dog", "1"],
+        ["s", "2", "0", "1", "0", "pairs", "dog", "1"],
     ]
     assert "silos overlap" in Partition("nested", {}, 3, silos, disjoint=False).describe(archive)
 

@@ -25,7 +25,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("card")
     archive = runs.write_archive(folder / "archive", text="words")
     trained = runs.train(
-        archive, folder / "run", federated={"rounds": 2}, partition={"missing_text": 0.4}, model={"dropout": 0.0}
+        archive,
+        folder / "run",
+        federated={"rounds": 2},
+        partition={"missing_text": 0.4, "unpaired": 0.3},
+        model={"dropout": 0.0},
     )
     finish_run(trained)
     return trained
@@ -52,7 +56,7 @@ def test_the_card_tells_data_methods_and_origin(run: Run, text: str) -> None:
     assert run.archive.card.licence in trained_on
     assert run.archive.card.protocol in trained_on
     assert "query 20, database 100, train 100" in trained_on
-    assert "iid over 3 silos (missing_text 0.4)" in trained_on
+    assert "iid over 3 silos (missing_text 0.4, unpaired 0.3)" in trained_on
     methods = section(text, "Methods")
     assert "Deep Cross-Modal Hashing" in methods
     assert "- Image and text steps alternate per batch instead of per epoch." in methods
@@ -76,6 +80,7 @@ def test_the_card_tells_limits(run: Run, text: str) -> None:
     lacking = [silo.name for silo in run.partition.silos if not silo.has_text]
     assert lacking
     assert f"Trained without texts: {', '.join(lacking)}." in section(text, "Limits")
+    assert f"Trained without pairs: {', '.join(s.name for s in run.partition.silos if not s.paired)}." in text
     assert "distances cannot be compared" not in text
     assert "each silo's own ranks" not in text
     assert "A query needs no label." in text

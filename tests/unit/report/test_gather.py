@@ -28,8 +28,9 @@ from tests import runs
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("gather")
     trained = runs.train(
-        runs.write_archive(folder / "archive"), folder / "run", federated={"rounds": 2}, partition={"missing_text": 0.4}
-    )
+        runs.write_archive(folder / "archive"), folder / "run", federated={"rounds": 2},
+        partition={"missing_text": 0.4, "unpaired": 0.3},
+    )  # fmt: skip
     finish_run(trained)
     return trained
 
@@ -77,8 +78,8 @@ def test_silos_have_sizes_drift_and_faults(run: Run, tmp_path: Path) -> None:
     partition, archive = run.partition, run.archive
     assert [silo.items for silo in found] == [len(silo.rows) for silo in partition.silos]
     assert sum(silo.train for silo in found) == len(archive.split("train"))
-    assert [silo.lacks for silo in found] == ["" if silo.has_text else "texts" for silo in partition.silos]
-    assert "texts" in {silo.lacks for silo in found}
+    assert [silo.lacks for silo in found] == [" and ".join(silo.lacks) for silo in partition.silos]
+    assert {silo.lacks for silo in found} == {"", "pairs", "texts"}
     pool = archive.labels.sum(axis=0) / archive.labels.sum()
     for summary, silo in zip(found, partition.silos, strict=True):
         held = archive.labels[silo.rows].sum(axis=0) / archive.labels[silo.rows].sum()

@@ -22,7 +22,6 @@ from silohash.partitions.base import SiloRows, partition
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import (
     Prepared,
-    TrainingSilo,
     federation_labels,
     fit_featurisers,
     input_scale,
@@ -116,8 +115,10 @@ def test_pooled_silo_trains_on_the_same_items_as_all_together(tmp_path) -> None:
     assert np.array_equal(pooled.train, np.sort(np.concatenate([silo.train for silo in silos])))
     assert np.array_equal(pooled.validation, np.sort(np.concatenate([silo.validation for silo in silos])))
     lacking = replace(parts, silos=(replace(parts.silos[0], has_text=False), *parts.silos[1:]))
-    with pytest.raises(UserError, match=r"Pooled training .*partition\.missing_text"):
-        training_silos(archive, lacking, config(tmp_path, federated={"name": "centralized"}))
+    unpaired = replace(parts, silos=(replace(parts.silos[0], paired=False), *parts.silos[1:]))
+    for less in (lacking, unpaired):
+        with pytest.raises(UserError, match=r"Pooled training .*partition\.missing_text and partition\.unpaired"):
+            training_silos(archive, less, config(tmp_path, federated={"name": "centralized"}))
 
 
 def test_nothing_to_train_on(tmp_path) -> None:
@@ -148,11 +149,13 @@ def test_featurisers_are_fitted_to_the_sums_of_what_silos_train_on(tmp_path) -> 
         fit_featurisers(archive, [replace(silo, has_image=False) for silo in silos], unfitted)
 
 
-def inputs(archive, tmp_path, *, lacking: bool = False, **sections) -> tuple[Prepared, list]:
+def inputs(archive, tmp_path, *, lacking: bool = False, unpaired: bool = False, **sections) -> tuple[Prepared, list]:
     given = config(tmp_path, **sections)
     parts = partition(archive, "iid", 3, 0)
     if lacking:
         parts = replace(parts, silos=(replace(parts.silos[0], has_text=False), *parts.silos[1:]))
+    if unpaired:
+        parts = replace(parts, silos=(replace(parts.silos[0], paired=False), *parts.silos[1:]))
     return prepare_run(archive, parts, given)[0], training_silos(archive, parts, given)
 
 
@@ -168,6 +171,30 @@ def test_silos_get_their_own_rows_in_order(tmp_path) -> None:
             assert data.has_text.tolist() == [number > 0] * len(rows)
             assert bool((data.text == 0).all()) == (number == 0)
             assert data.has_image.all()
+
+
+def test_unpaired_silos_train_on_all_their_pictures_and_texts(tmp_path) -> None:
+    archive = made_up_archive(200)
+    prepared, silos = inputs(archive, tmp_path, unpaired=True)
+    assert [size[1:] for size in prepared.silos] == [
+        (len(silo.train) * times, len(silo.validation) * times) for silo, times in zip(silos, (2, 1, 1), strict=True)
+    ]
+    whole, _ = inputs(archive, tmp_path)
+    for part, complete in zip(prepared.silo(0, CPU), whole.silo(0, CPU), strict=True):
+        count = len(complete)
+        assert not (part.has_image & part.has_text).any()
+        assert torch.equal(part.image, torch.cat([complete.image, torch.zeros_like(complete.image)]))
+        assert torch.equal(part.text, torch.cat([torch.zeros_like(complete.text), complete.text]))
+        assert torch.equal(part.labels, torch.cat([complete.labels, complete.labels]))
+        assert (part.count("image"), part.count("text")) == (count, count)
+    for number in (1, 2):
+        for part, complete in zip(prepared.silo(number, CPU), whole.silo(number, CPU), strict=True):
+            assert torch.equal(part.image, complete.image)
+            assert torch.equal(part.text, complete.text)
+    labels = [archive.labels[np.tile(silo.train, 2 if number == 0 else 1)] for number, silo in enumerate(silos)]
+    assert prepared.arrays["label_counts"].tolist() == np.concatenate(labels).sum(0).tolist()
+    by_pairs, _ = inputs(archive, tmp_path, unpaired=True, local={"name": "cmfh"})
+    assert [size[2] > 0 for size in by_pairs.silos] == [False, True, True]
 
 
 def test_methods_without_labels_do_not_get_any(tmp_path) -> None:
@@ -298,13 +325,6 @@ def test_weight_decay_that_erases_absent_words_is_remarked(train: dict[str, Any]
     assert remarks_on(inputs, {"text": GivenFeatures("text", 16), "image": GivenFeatures("image", 16)}) == []
 
 
-def test_a_silo_has_both_modalities_unless_it_is_said() -> None:
-    silo = TrainingSilo("a", np.arange(5), np.arange(2))
-    assert (silo.has_image, silo.has_text, len(silo)) == (True, True, 7)
-    lacking = replace(silo, has_text=False)
-    assert (lacking.holds("image"), lacking.holds("text")) == (True, False)
-
-
 def test_four_items_are_enough_for_validation(tmp_path) -> None:
     archive = made_up_archive(40)
     train = archive.split("train")
@@ -337,7 +357,7 @@ def test_silos_without_training_items_may_stand_beside_others(tmp_path) -> None:
     train = archive.split("train")
     parts = replace(partition(archive, "iid", 2, 0), silos=(SiloRows("none", train[:0]), SiloRows("all", train)))
     silos = training_silos(archive, parts, config(tmp_path))
-    assert (len(silos[0]), len(silos[1])) == (0, len(train))
+    assert [len(silo.train) + len(silo.validation) for silo in silos] == [0, len(train)]
     fitted = fit_featurisers(archive, silos, {"image": featuriser("image", archive.image, {})})
     assert fitted["image"].shape == (12,)
 

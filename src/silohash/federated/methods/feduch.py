@@ -64,7 +64,8 @@ CARD = MethodCard(
         "Frozen models are in evaluation mode, and their outputs are computed once per round.",
         "A silo continues from the global model alone. The paper's text mentions the existing local model as well, but its"
         " algorithm overwrites it.",
-        "Silos are averaged by their number of items of each modality. The paper counts pairs.",
+        "A tower is averaged over the silos by their number of items of its modality, so a silo without a modality does not"
+        " change that tower. The paper counts pairs.",
         "All trained parameters are averaged. The paper leaves out the networks that extract features.",
         "The paper encrypts models on their way to the server, which decrypts them. This does not hide them from the server,"
         " and is not offered as protection.",

@@ -75,7 +75,7 @@ CARD = MethodCard(
         "The two losses with binary codes are minimized in one step. They train different towers on the same outputs, so "
         "this equals a step per tower.",
         "An item that lacks a modality has the code of its other one in its place. Items without a common modality are not "
-        "compared.",
+        "compared, and they do not count for the number of neighbors.",
         "The optimizer is that of the run. The authors use SGD with momentum 0.9, learning rate 0.005, weight decay "
         "0.0005, and batches of 32.",
     ),
@@ -98,7 +98,8 @@ class DGCPNParams(MethodParams):
     graph_scale: float = Field(default=2.0, gt=0)
     """Factor on the coherence, as a multiple of the number of neighbors. Greater than 0."""
     neighbors: float = Field(default=0.4, gt=0, lt=1)
-    """Number of neighbors of an item, as a share of the silo's items, between 0 and 1. There is at least one."""
+    """Number of neighbors of an item, as a share of the items that it can be compared with, between 0 and 1. There is at
+    least one."""
     candidates: int = Field(default=5000, ge=2)
     """Largest number of items among which neighbors are sought, at least 2. A silo with more items chooses them at
     random."""
@@ -130,6 +131,23 @@ def neighbor_count(candidates: int, share: float) -> int:
     return max(1, min(int(share * candidates + 0.5), candidates - 1))
 
 
+def comparable_items(data: SiloData, candidates: Tensor) -> int:
+    """Return the number of candidates that have a modality in common with an item, as a rounded mean over the items.
+
+    If all items have the same modalities, it is the number of candidates. Items without a modality are left out of the
+    mean.
+
+    Args:
+        data: Pairs of the silo.
+        candidates: ``(M,)`` int64, positions of the candidates.
+    """
+    image, text = data.has_image, data.has_text
+    images, texts = image[candidates], text[candidates]
+    common = images.sum() * image + texts.sum() * text - (images & texts).sum() * (image & text)
+    there = image | text
+    return int(common[there].double().mean() + 0.5) if bool(there.any()) else 0
+
+
 def neighbor_weights(similarity: Tensor, own: Tensor, count: int) -> Tensor:
     """Return the weights of each item's nearest neighbors, ``(n, M)``: shares of their similarities, 0 for all others.
 
@@ -152,12 +170,12 @@ def neighbor_graph(data: SiloData, candidates: int, share: float, text_weight: f
     Args:
         data: Pairs of the silo.
         candidates: Largest number of candidates M. More items are reduced to a random sample, always the same one.
-        share: Share of the candidates that are neighbors.
+        share: Number of neighbors, as a share of the candidates that an item can be compared with.
         text_weight: Weight of texts in the similarity.
         block: Number of rows whose similarities are computed at a time.
     """
     chosen = candidate_rows(len(data), candidates).to(data.has_image.device)
-    others, count = inputs_of(data.batch(chosen)), neighbor_count(len(chosen), share)
+    others, count = inputs_of(data.batch(chosen)), neighbor_count(comparable_items(data, chosen), share)
     graph = data.has_image.new_zeros(len(data), len(chosen), dtype=torch.float32)
     for start in range(0, len(data), block):
         rows = torch.arange(start, min(start + block, len(data)), device=chosen.device)
@@ -266,6 +284,9 @@ class DGCPN(DefaultHooks):
             state.buffers["graph"] = self._graphs.get(
                 data, lambda: neighbor_graph(data, params.candidates, params.neighbors, params.text_weight)
             )
+            chosen = candidate_rows(len(data), params.candidates).to(data.has_image.device)
+            count = neighbor_count(comparable_items(data, chosen), params.neighbors)
+            state.buffers["factor"] = data.has_image.new_tensor(params.graph_scale * count, dtype=torch.float32)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the losses of a batch with real-valued codes, or the sums of both with half of the codes binary."""
@@ -305,5 +326,4 @@ class DGCPN(DefaultHooks):
         if "graph" not in state.buffers:
             return torch.zeros(len(batch.row), len(batch.row), device=batch.row.device)
         graph = state.buffers["graph"].index_select(0, batch.row)
-        scale = self.params.graph_scale * neighbor_count(graph.shape[1], self.params.neighbors)
-        return scale * (graph @ graph.T)
+        return state.buffers["factor"] * (graph @ graph.T)

@@ -200,6 +200,23 @@ def test_a_silo_keeps_its_model_if_there_is_a_contrast() -> None:
             assert same_arrays(context.kept("model"), params_of(context.model))
 
 
+@pytest.mark.parametrize("lost", ["image", "text"])
+def test_a_silo_without_a_modality_does_not_move_its_tower(lost: str) -> None:
+    method = FedUCH(FedUCHParams())
+    server, lacking = trained_context(method, **{f"has_{lost}": torch.zeros(20, dtype=torch.bool)})
+    _, unpaired = trained_context(method, has_image=torch.arange(20) < 5, has_text=torch.arange(20) >= 5)
+    for context, size in ((lacking, 1.0), (unpaired, 2.0)):
+        for parameter in context.model.parameters():
+            parameter.data.fill_(size)
+    updates = [replace(method.silo_update(c), sender=str(n)) for n, c in enumerate((lacking, unpaired))]
+    assert updates[0].weights == {"image": 20.0, "text": 20.0, lost: 0.0}
+    assert updates[1].weights == {"image": 5.0, "text": 15.0}
+    averaged = method.aggregate(server, updates).params
+    other, weight = ("text", 15) if lost == "image" else ("image", 5)
+    assert np.allclose(averaged[f"{lost}.hash.weight"], 2.0)
+    assert np.allclose(averaged[f"{other}.hash.weight"], (20 * 1.0 + weight * 2.0) / (20 + weight))
+
+
 def test_features_of_different_widths_are_refused() -> None:
     towers = {name: TowerSpec("mlp", (16,), hidden=hidden) for name, hidden in (("image", 12), ("text", 10))}
     model = HashNet(ModelSpec(towers, classes=0), BITS)

@@ -18,6 +18,7 @@ from silohash.local.unsupervised.dgcpn import (
     DGCPNParams,
     batch_similarity,
     candidate_rows,
+    comparable_items,
     losses,
     neighbor_count,
     neighbor_graph,
@@ -77,6 +78,42 @@ def test_the_similarity_of_a_batch_is_that_of_the_dense_form(items: int) -> None
 def test_numbers_of_neighbors() -> None:
     assert [neighbor_count(items, 0.4) for items in (1, 2, 3, 4, 500, 5000)] == [1, 1, 1, 2, 200, 2000]
     assert neighbor_count(4, 0.99) == 3
+
+
+@pytest.mark.parametrize("case", ["no pictures", "no texts", "no pairs", "some without a text", "one item"])
+def test_items_are_compared_if_they_have_a_modality_in_common(case: str) -> None:
+    data, chosen = lacking(case), torch.arange(0, len(lacking(case)), 2)
+    image, text = data.has_image.tolist(), data.has_text.tolist()
+    counts = [
+        sum((image[i] and image[j]) or (text[i] and text[j]) for j in chosen.tolist())
+        for i in range(len(data))
+        if image[i] or text[i]
+    ]
+    assert comparable_items(data, chosen) == int(np.mean(counts) + 0.5)
+
+
+def test_pictures_without_pairs_have_the_neighbors_that_they_have_alone() -> None:
+    """The share of neighbors and the factor on the coherence are those of a silo that holds the pictures alone."""
+    whole, none = silo_data(10), torch.zeros(10, dtype=torch.bool)
+    assert whole.image is not None
+    assert whole.text is not None
+    unpaired = replace(
+        whole,
+        image=torch.cat([whole.image, torch.zeros_like(whole.image)]),
+        text=torch.cat([torch.zeros_like(whole.text), whole.text]),
+        labels=None,
+        has_image=torch.cat([~none, none]),
+        has_text=torch.cat([none, ~none]),
+    )
+    rows = torch.arange(10)
+    pictures = replace(whole, text=torch.zeros_like(whole.text), has_text=none)
+    texts = replace(whole, image=torch.zeros_like(whole.image), has_image=none)
+    both, counted = similarities(method(), unpaired, torch.arange(20))
+    for alone, place in ((pictures, rows), (texts, rows + 10)):
+        found, expected = both[place][:, place], similarities(method(), alone, rows)[0]
+        assert torch.allclose(found, expected, atol=1e-6)
+    assert not counted[:10, 10:].any()
+    assert bool((counted[:10, :10] + torch.eye(10)).all())
 
 
 @pytest.mark.parametrize("items", [1, 2, 9])
