@@ -22,6 +22,7 @@ SINGLE: Mapping[str, Mapping[str, Any]] = {
     "fedproto": {"min_count": 1},
     "fedproc": {"min_count": 1},
     "fedala": {},
+    "personal": {"private": "hash"},
     "fedcmr": {},
     "plfedcmh": {"min_count": 1},
     "fedcafe": {"min_count": 1},

@@ -17,6 +17,7 @@ FEDERATED_METHODS = Registry(
         "fednova": "silohash.federated.methods.fednova:FedNova",
         "fedproto": "silohash.federated.methods.fedproto:FedProto",
         "fedproc": "silohash.federated.methods.fedproc:FedProc",
+        "personal": "silohash.federated.personal:Personal",
         "fedala": "silohash.federated.methods.fedala:FedALA",
         "fedcmr": "silohash.federated.methods.fedcmr:FedCMR",
         "plfedcmh": "silohash.federated.methods.plfedcmh:PLFedCMH",
