@@ -21,6 +21,8 @@ EXTRAS: Mapping[str, str] = {
     "transformers": "backbones",
     "optuna": "tune",
     "sqlalchemy": "tune",
+    "nats": "service",
+    "nkeys": "service",
 }
 """The extra of silohash that installs each optional package, by the name under which the package is imported."""
 

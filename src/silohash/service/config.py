@@ -1,0 +1,247 @@
+"""The TOML files of a hub and of a silo.
+
+Paths in a file are relative to the folder of the file. A silo's file::
+
+    silo = "north"                  # name of the silo
+    federation = "museums"          # name of the federation, the same for all of its members
+    run = "first"                   # folder of the trained run, with the silo's index in index/north
+    policy = "policy.toml"          # what the silo releases; by default policies/north.toml in the folder of the run
+
+    [bus]
+    servers = ["tls://nats.example.org:4222"]  # addresses of the NATS server; the silo dials out, nothing dials in
+    key = "north.key"               # the silo's secret key, made by: silohash silo CONFIG --new-key
+    authority = "ca.pem"            # certificate of the authority that signed the server's certificate
+    certificate = "north.pem"       # the silo's own certificate, if the server asks for one
+    certificate_key = "north-key.pem"
+
+A hub's file::
+
+    federation = "museums"
+    run = "first"                   # folder of the trained run; only config.toml, rounds.jsonl and model/ are needed
+    deadline_seconds = 5.0          # time limit for the silos' answers to a query
+
+    [bus]                           # as above, with a key of the hub's own
+
+    [silos]                         # the public key of each silo
+    north = "UA..."
+
+    [nats]                          # for silohash hub CONFIG --write-nats-config FILE
+    listen = "0.0.0.0:4222"
+    certificate = "server.pem"
+    certificate_key = "server-key.pem"
+    authority = "ca.pem"            # of the clients' certificates, which are required if it is set
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Self, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from silohash.files import read_toml
+from silohash.forms import detail, fault
+from silohash.registry import suggestion
+from silohash.types import UserError
+
+REMEDY = "Correct the file."
+MISSING = "Write it as docs/how-to/deploy.md describes."
+PUBLIC_KEY = "^U[A-Z2-7]{55}$"
+SCHEMES = ("tls", "nats")
+
+
+def is_local(host: str | None) -> bool:
+    """Return whether a host is this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def _checked_server(address: str) -> str:
+    """Return the address of a server, after checking that a connection to another machine is encrypted."""
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f'"{address}" is not an address ({error})') from error
+    if parts.scheme not in SCHEMES or not host or port is None or parts.username is not None:
+        raise ValueError(f'"{address}" is not an address such as tls://nats.example.org:4222')
+    if parts.scheme == "nats" and not is_local(host):
+        raise ValueError(f'"{address}" is not encrypted, which is allowed on this machine only; use tls://')
+    return address
+
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+FederationName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
+Server = Annotated[str, AfterValidator(_checked_server)]
+PublicKey = Annotated[str, Field(pattern=PUBLIC_KEY)]
+
+
+class _Table(BaseModel):
+    """A table whose unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BusSettings(_Table):
+    """How to connect to the NATS server.
+
+    Attributes:
+        servers: addresses of the server, or of the servers of a cluster. ``nats://`` is unencrypted, and allowed on this
+            machine only.
+        key: file with the secret key of this member.
+        authority: certificates of the authorities to trust; None for those of the operating system.
+        certificate: this member's certificate, if the server requires one.
+        certificate_key: the private key of the certificate.
+    """
+
+    servers: Annotated[tuple[Server, ...], Field(min_length=1)]
+    key: Path
+    authority: Path | None = None
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether every connection is encrypted."""
+        return any(server.startswith("tls:") for server in self.servers)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.certificate is None) != (self.certificate_key is None):
+            raise ValueError("certificate and certificate_key belong together; set both or neither")
+        if len({urlsplit(server).scheme for server in self.servers}) > 1:
+            raise ValueError("servers mixes tls:// and nats://; use one of them")
+        return self
+
+
+class NatsSettings(_Table):
+    """The NATS server for which a config file is written.
+
+    Attributes:
+        listen: address and port on which it listens.
+        certificate: the server's certificate; None for unencrypted connections, allowed on this machine only.
+        certificate_key: the private key of the certificate.
+        authority: certificates of the authorities that signed the members' certificates. If set, members must have one.
+    """
+
+    listen: Annotated[str, Field(pattern=r"^[^\s\"\\]+:\d{1,5}$")] = "0.0.0.0:4222"
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+    authority: Path | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.certificate is None) != (self.certificate_key is None):
+            raise ValueError("certificate and certificate_key belong together; set both or neither")
+        if self.certificate is None and self.authority is not None:
+            raise ValueError("authority needs certificate and certificate_key")
+        host = self.listen.rpartition(":")[0].strip("[]")
+        if self.certificate is None and not is_local(host):
+            raise ValueError(f'listen is "{self.listen}" without a certificate; set one, or listen on 127.0.0.1')
+        return self
+
+
+class SiloConfig(_Table):
+    """The file of a silo.
+
+    Attributes:
+        silo: name of the silo.
+        federation: name of the federation.
+        run: folder of the trained run, with the silo's index.
+        bus: how to connect.
+        policy: file of the silo's policy; None for that in the folder of the run.
+    """
+
+    silo: Name
+    federation: FederationName
+    run: Path
+    bus: BusSettings
+    policy: Path | None = None
+
+
+class HubConfig(_Table):
+    """The file of a hub.
+
+    Attributes:
+        federation: name of the federation.
+        run: folder of the trained run, with its model.
+        bus: how to connect.
+        silos: the public key of each silo by its name.
+        deadline_seconds: time limit for the answers of the silos to one query.
+        nats: the NATS server, if its config is written from this file.
+    """
+
+    federation: FederationName
+    run: Path
+    bus: BusSettings
+    silos: Annotated[dict[Name, PublicKey], Field(min_length=1)]
+    deadline_seconds: Annotated[float, Field(gt=0, le=600)] = 5.0
+    nats: NatsSettings | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        keys = list(self.silos.values())
+        twice = sorted(silo for silo, key in self.silos.items() if keys.count(key) > 1)
+        if twice:
+            raise ValueError(f"silos: {' and '.join(twice)} have the same public key; each silo needs a key of its own")
+        return self
+
+
+ConfigT = TypeVar("ConfigT", bound=_Table)
+
+
+def read_silo_config(path: Path) -> SiloConfig:
+    """Read the file of a silo.
+
+    Raises:
+        UserError: if it is missing or is not TOML, a key is unknown or missing, or a value is not allowed.
+    """
+    return _read(path, SiloConfig)
+
+
+def read_hub_config(path: Path) -> HubConfig:
+    """Read the file of a hub. The exceptions are those of `read_silo_config`."""
+    return _read(path, HubConfig)
+
+
+def _read(path: Path, form: type[ConfigT]) -> ConfigT:
+    content = read_toml(path, remedy=REMEDY, missing=MISSING)
+    try:
+        config = form.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"{path} is not valid: {_explained(error, form)}. {REMEDY}") from error
+    return _resolved(config, path.parent)
+
+
+def _explained(error: ValidationError, form: type[BaseModel]) -> str:
+    """Return what is wrong, with the nearest known key for an unknown one."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    if first["type"] != "extra_forbidden":
+        return fault(error)
+    *tables, name = map(str, first["loc"])
+    known = _keys(form, tables)
+    return detail(ValueError(f'unknown key "{name}"{suggestion(name, known)}; the keys here are: {", ".join(known)}'))
+
+
+def _keys(form: type[BaseModel], tables: list[str]) -> list[str]:
+    """Return the keys of a table within a file."""
+    nested: dict[str, type[BaseModel]] = {"bus": BusSettings, "nats": NatsSettings}
+    return list((nested.get(tables[-1], form) if tables else form).model_fields)
+
+
+def _resolved(config: ConfigT, folder: Path) -> ConfigT:
+    """Return a table whose paths are relative to the working directory instead of a folder."""
+    changes: dict[str, object] = {}
+    for name in type(config).model_fields:
+        value = getattr(config, name)
+        if isinstance(value, Path):
+            changes[name] = folder / value.expanduser()
+        elif isinstance(value, _Table):
+            changes[name] = _resolved(value, folder)
+    return config.model_copy(update=changes)

@@ -1,0 +1,52 @@
+"""Structured logs: one JSON object per line on standard error, with the time, the level, the event and its fields."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TextIO
+
+from silohash.visible import visible_json
+
+_log = logging.getLogger("silohash.service")
+
+
+def log_event(event: str, *, level: int = logging.INFO, **fields: object) -> None:
+    """Log an event of a server.
+
+    Args:
+        event: what happened, in a few words.
+        level: level of `logging`.
+        fields: JSON values that describe the event. Never pass a secret.
+    """
+    _log.log(level, event, extra={"fields": fields})
+
+
+def start_logging(stream: TextIO | None = None, *, level: int = logging.INFO) -> None:
+    """Write the logs of this process as JSON lines.
+
+    Args:
+        stream: where to write; standard error if None.
+        level: lowest level that is written.
+    """
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(handlers=[handler], level=level, force=True)
+
+
+class JsonLines(logging.Formatter):
+    """Format each record as one line of JSON. Invisible characters are escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        document = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            document["error"] = self.formatException(record.exc_info)
+        return visible_json(json.dumps(document, ensure_ascii=False, default=str))

@@ -1,0 +1,318 @@
+"""The bus over NATS: one connection per member, which is opened from inside and is opened again whenever it is lost.
+
+A hub publishes each request on the silo's subject and names the subject of the answer. The server delivers a request to one
+of the processes that answer for the silo (a queue group), and tells the hub at once if there is none. Requests may be
+repeated: after a lost connection, the hub sends those without an answer again until their deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
+from itertools import count
+from logging import WARNING
+from secrets import token_hex
+from typing import Any, TypeAlias
+
+from nats.aio.client import Client, Server
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from silohash.forms import reading
+from silohash.search.answers import MOST_ANSWER_BYTES
+from silohash.search.bus import Replies, Responder, late
+from silohash.service.config import BusSettings
+from silohash.service.logs import log_event
+from silohash.service.nats_server import Subjects, secret_key, token
+
+NOT_CONNECTED = "It is not connected to the bus."
+NO_BUS = "The hub is not connected to the bus."
+QUEUE = "search"
+"""Name of the queue group of a silo's processes."""
+
+CONNECT_SECONDS = 2
+STOP_SECONDS = 5
+PING_SECONDS = 5
+"""A connection without an answer to three pings in a row counts as lost."""
+
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.05, 2.0
+RETRY_SECONDS = 0.05
+MOST_WAITING_REQUESTS = 1_000
+"""Most requests that wait at a silo. Further ones are dropped, and the hub gets no answer to them."""
+
+MOST_WAITING_BYTES = 256 << 20
+NO_RESPONDERS = "503"
+
+Opened: TypeAlias = Callable[[Client], Awaitable[None]]
+
+
+class _EncryptedClient(Client):
+    """A client that does not talk to a server without encryption, even if the server offers none."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if not info.get("tls_required", False) and initial_connection:
+            raise NatsError("nats: the server does not encrypt its connections, which the config requires")
+        await super()._process_info(info, initial_connection)
+
+
+class Link:
+    """Keep a connection to the NATS server open."""
+
+    def __init__(
+        self, settings: BusSettings, name: str, opened: Opened, lost: Callable[[], None] | None = None
+    ) -> None:
+        """Prepare the connection.
+
+        Args:
+            settings: how to connect.
+            name: name of this member, for the server's monitoring.
+            opened: called with each new client, before it is used. A client subscribes again by itself after a lost
+                connection, so this is called again only if the server ended the connection for good.
+            lost: called whenever the connection is lost.
+
+        Raises:
+            UserError: if the key or a certificate cannot be read.
+        """
+        self._settings, self._name, self._opened, self._lost = settings, name, opened, lost
+        self._secret = secret_key(settings.key)
+        self._tls = tls_context(settings) if settings.encrypted else None
+        self._up = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._reported = ""
+        self.client: Client | None = None
+
+    async def start(self, *, wait_seconds: float | None = None) -> bool:
+        """Begin to connect, and return whether there is a connection after at most ``wait_seconds``."""
+        self._task = asyncio.create_task(self._keep())
+        return await self.wait(wait_seconds)
+
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait for the connection, and return whether there is one. None waits without a limit."""
+        if self._up.is_set():
+            return True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._up.wait(), seconds)
+        return self._up.is_set()
+
+    async def stop(self) -> None:
+        """End the connection. Requests that have arrived are answered first."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        client, self.client = self.client, None
+        self._up.clear()
+        if client is not None:
+            await _end(client)
+
+    async def _keep(self) -> None:
+        """Connect, and connect again if the server ends the connection for good, for example after a change of its keys."""
+        while True:
+            closed = asyncio.Event()
+            self.client = client = (Client if self._tls is None else _EncryptedClient)()
+            try:
+                await self._connect(client, closed)
+                await self._opened(client)
+                await client.flush(CONNECT_SECONDS)  # now the server knows the subscriptions
+            except (NatsError, OSError, TimeoutError) as error:
+                await self._report(error)
+                await _end(client)
+                await asyncio.sleep(LONGEST_WAIT_SECONDS)
+                continue
+            self._mark_up("connected to the bus", client)
+            await closed.wait()
+            self._mark_down()
+            await asyncio.sleep(FIRST_WAIT_SECONDS)
+
+    async def _connect(self, client: Client, closed: asyncio.Event) -> None:
+        async def on_closed() -> None:
+            closed.set()
+
+        async def on_lost() -> None:
+            self._mark_down()
+
+        async def on_connected_again() -> None:
+            self._mark_up("connected to the bus again", client)
+
+        await client.connect(
+            servers=list(self._settings.servers),
+            name=self._name,
+            nkeys_seed_str=self._secret,
+            tls=self._tls,
+            connect_timeout=CONNECT_SECONDS,
+            reconnect_time_wait=1,
+            max_reconnect_attempts=-1,
+            reconnect_to_server_handler=next_server,
+            ping_interval=PING_SECONDS,
+            error_cb=self._report,
+            closed_cb=on_closed,
+            disconnected_cb=on_lost,
+            reconnected_cb=on_connected_again,
+        )
+
+    def _mark_up(self, event: str, client: Client) -> None:
+        self._reported = ""
+        self._up.set()
+        log_event(event, server=client.connected_url.netloc if client.connected_url else "")
+
+    def _mark_down(self) -> None:
+        if self._up.is_set():
+            self._up.clear()
+            log_event("lost the connection to the bus", level=WARNING)
+        if self._lost is not None:
+            self._lost()
+
+    async def _report(self, error: Exception) -> None:
+        """Log an error of the connection, once if it is repeated."""
+        text = str(error) or type(error).__name__
+        if text != self._reported:
+            self._reported = text
+            log_event("error of the bus", level=WARNING, error=text)
+
+
+async def _end(client: Client) -> None:
+    """Close a client, after what has arrived was answered, and within `STOP_SECONDS`."""
+    for close in (client.drain, client.close) if client.is_connected else (client.close,):
+        if not client.is_closed:
+            with suppress(NatsError, OSError, TimeoutError):
+                await asyncio.wait_for(close(), STOP_SECONDS)
+    task = client._reconnection_task
+    while task is not None and not task.done():  # on Python 3.11, `asyncio.wait_for` can lose a single cancellation
+        task.cancel()
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float]:
+    """Return the server to try next and the seconds to wait before: longer after each failure, and never the same.
+
+    Different members wait for different times, so that they do not all connect at the same moment.
+    """
+    server = min(servers, key=lambda candidate: candidate.reconnects)
+    longest = min(FIRST_WAIT_SECONDS * 2 ** min(server.reconnects, 10), LONGEST_WAIT_SECONDS)
+    return server, longest * random.uniform(0.5, 1)  # noqa: S311  not a secret
+
+
+def tls_context(settings: BusSettings) -> ssl.SSLContext:
+    """Return how connections are encrypted: the server's certificate is always checked, with its host name.
+
+    Raises:
+        UserError: if a certificate cannot be read.
+    """
+    with reading(settings.authority or settings.key, remedy="Use a PEM file.", missing="Correct the path in [bus]."):
+        context = ssl.create_default_context(cafile=settings.authority)
+    if settings.certificate is not None and settings.certificate_key is not None:
+        with reading(settings.certificate, remedy="Use a PEM file.", missing="Correct the path in [bus]."):
+            context.load_cert_chain(settings.certificate, settings.certificate_key)
+    return context
+
+
+class NatsBus:
+    """The hub's side of the bus. See `silohash.search.bus.Bus`."""
+
+    def __init__(self, settings: BusSettings, federation: str) -> None:
+        """Prepare the connection of a hub. The exceptions are those of `Link`."""
+        self._subjects = Subjects(federation)
+        self._hub = token_hex(8)
+        self._numbers = count()
+        self._waiting: dict[tuple[str, str], asyncio.Future[bytes | str | None]] = {}
+        self.link = Link(settings, f"hub of {federation}", self._subscribe, self._give_up)
+
+    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float) -> Replies:
+        """Send one request per silo, and wait for the answers. See `Bus.ask`."""
+        end = asyncio.get_running_loop().time() + deadline_seconds
+        answers: dict[str, bytes] = {}
+        reasons: dict[str, str] = {}
+        open_ = dict(requests)
+        while open_:
+            if not await self.link.wait(_left(end)):
+                reasons |= dict.fromkeys(open_, NO_BUS)
+                break
+            for silo, outcome in (await self._ask_once(open_, end)).items():
+                if isinstance(outcome, bytes):
+                    answers[silo] = outcome
+                elif isinstance(outcome, str):
+                    reasons[silo] = outcome
+                elif _left(end) <= RETRY_SECONDS:
+                    reasons[silo] = late(deadline_seconds)
+            open_ = {silo: content for silo, content in open_.items() if silo not in answers and silo not in reasons}
+            if open_:
+                await asyncio.sleep(RETRY_SECONDS)
+        return Replies(answers, reasons)
+
+    async def _ask_once(self, requests: Mapping[str, bytes], end: float) -> dict[str, bytes | str | None]:
+        """Return an answer or a reason per silo; None if the connection was lost, or the time is over."""
+        number = next(self._numbers)
+        futures = {silo: asyncio.get_running_loop().create_future() for silo in requests}
+        keys = {silo: (token(silo), str(number)) for silo in requests}
+        self._waiting |= {keys[silo]: future for silo, future in futures.items()}
+        try:
+            client = self.link.client
+            if client is None:
+                return dict.fromkeys(requests)
+            for silo, content in requests.items():
+                answer = self._subjects.answer(silo, self._hub, number)
+                await client.publish(self._subjects.requests(silo), content, reply=answer)
+            await asyncio.wait(futures.values(), timeout=_left(end))
+        except (NatsError, OSError):
+            return dict.fromkeys(requests)
+        finally:
+            for key in keys.values():
+                del self._waiting[key]
+        return {silo: future.result() if future.done() else None for silo, future in futures.items()}
+
+    async def _subscribe(self, client: Client) -> None:
+        pattern = self._subjects.answers(self._hub)
+        await client.subscribe(pattern, cb=self._receive, pending_bytes_limit=MOST_WAITING_BYTES)
+
+    async def _receive(self, message: Msg) -> None:
+        """Hand an answer to the request that waits for it. Answers that nothing waits for are dropped."""
+        _, _, _, silo, _, number = message.subject.split(".")
+        future = self._waiting.get((silo, number))
+        if future is not None and not future.done():
+            absent = (message.headers or {}).get("Status") == NO_RESPONDERS
+            future.set_result(NOT_CONNECTED if absent else message.data)
+
+    def _give_up(self) -> None:
+        """End the wait of all requests, because their answers cannot arrive anymore."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_result(None)
+
+
+class SiloLink(Link):
+    """The silo's side of the bus: receive requests to one silo, and answer them."""
+
+    def __init__(
+        self, settings: BusSettings, federation: str, silo: str, responder: Responder, executor: Executor
+    ) -> None:
+        """Prepare the connection of a silo. The exceptions are those of `Link`.
+
+        Args:
+            settings: how to connect.
+            federation: name of the federation.
+            silo: name of the silo.
+            responder: returns the answer to a request.
+            executor: runs the responder, so that the connection is served meanwhile.
+        """
+        super().__init__(settings, f"silo {silo}", self._subscribe)
+        self._subject = Subjects(federation).requests(silo)
+        self._responder, self._executor = responder, executor
+
+    async def _subscribe(self, client: Client) -> None:
+        async def answer(message: Msg) -> None:
+            limit = min(client.max_payload, MOST_ANSWER_BYTES)
+            loop = asyncio.get_running_loop()
+            content = await loop.run_in_executor(self._executor, self._responder, message.data, limit)
+            if message.reply:
+                await client.publish(message.reply, content)
+
+        await client.subscribe(self._subject, queue=QUEUE, cb=answer, pending_msgs_limit=MOST_WAITING_REQUESTS)
+
+
+def _left(end: float) -> float:
+    """Return the seconds until a time of the event loop."""
+    return max(0.0, end - asyncio.get_running_loop().time())

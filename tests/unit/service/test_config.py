@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import pytest
+
+from silohash.config.toml import to_toml
+from silohash.service.config import is_local, read_hub_config, read_silo_config
+from silohash.types import UserError
+
+KEY = "U" + "A" * 55
+SILO = {
+    "silo": "north", "federation": "museums", "run": "first",
+    "bus": {"servers": ["tls://nats.example.org:4222"], "key": "north.key", "authority": "ca.pem"},
+}  # fmt: skip
+HUB = {
+    "federation": "museums", "run": "first",
+    "bus": {"servers": ["tls://nats.example.org:4222"], "key": "/keys/hub.key"},
+    "silos": {"north": KEY},
+    "nats": {"listen": "0.0.0.0:4222", "certificate": "server.pem", "certificate_key": "server-key.pem"},
+}  # fmt: skip
+
+
+def write(folder, tables, **changes):
+    path = folder / "config.toml"
+    merged = {**tables, **{key: {**tables.get(key, {}), **value} if isinstance(value, dict) else value
+                           for key, value in changes.items()}}  # fmt: skip
+    path.write_text(to_toml({key: value for key, value in merged.items() if value != ""}), encoding="utf-8")
+    return path
+
+
+def test_paths_are_relative_to_the_file(tmp_path):
+    silo = read_silo_config(write(tmp_path, SILO, policy="policies/north.toml"))
+    assert (silo.silo, silo.federation) == ("north", "museums")
+    assert silo.run == tmp_path / "first"
+    assert silo.policy == tmp_path / "policies/north.toml"
+    assert silo.bus.key == tmp_path / "north.key"
+    assert silo.bus.authority == tmp_path / "ca.pem"
+    assert silo.bus.certificate is None
+    hub = read_hub_config(write(tmp_path, HUB))
+    assert str(hub.bus.key) == "/keys/hub.key"
+    assert hub.nats.certificate == tmp_path / "server.pem"
+    assert hub.deadline_seconds == 5
+    assert hub.silos == {"north": KEY}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"slio": "x"}, r'config.toml is not valid: unknown key "slio" \(did you mean "silo"\?\); the keys'),
+        ({"bus": {"sever": "x"}}, r'unknown key "sever" \(did you mean "servers"\?\); the keys here are: servers, key, '),
+        ({"silo": ""}, "silo: field required"),
+        ({"federation": "two words"}, "federation: string should match pattern"),
+        ({"federation": "a.b"}, "federation: string should match pattern"),
+        ({"bus": {"servers": []}}, "bus.servers: tuple should have at least 1 item"),
+        ({"bus": {"servers": ["nats://nats.example.org:4222"]}}, "is not encrypted, which is allowed on this machine only"),
+        ({"bus": {"servers": ["https://nats.example.org:4222"]}}, "is not an address such as tls://"),
+        ({"bus": {"servers": ["tls://nats.example.org"]}}, "is not an address such as tls://"),
+        ({"bus": {"servers": ["tls://nats.example.org:99999"]}}, "is not an address"),
+        ({"bus": {"servers": ["tls://user:password@nats.example.org:4222"]}}, "is not an address such as tls://"),
+        ({"bus": {"servers": ["tls://a:1", "nats://127.0.0.1:1"]}}, "servers mixes tls:// and nats://"),
+        ({"bus": {"certificate": "a.pem"}}, "certificate and certificate_key belong together"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_the_file_of_a_silo_is_named(tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        read_silo_config(write(tmp_path, SILO, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"silos": {"north": "SUAA"}}, "silos.north: string should match pattern"),
+        ({"silos": {"south": KEY}}, "north and south have the same public key; each silo needs a key of its own"),
+        ({"deadline_seconds": 0}, "deadline_seconds: input should be greater than 0, got 0"),
+        ({"deadline_seconds": 601}, "deadline_seconds: input should be less than or equal to 600"),
+        ({"nats": {"certificate_key": ""}}, "nats.certificate_key"),
+        ({"nats": {"listen": "nowhere"}}, "nats.listen: string should match pattern"),
+    ],
+)
+def test_what_is_wrong_in_the_file_of_a_hub_is_named(tmp_path, changes, message):
+    if "nats" in changes and "certificate_key" in changes["nats"]:
+        tables = {**HUB, "nats": {"listen": "0.0.0.0:4222", "certificate": "server.pem"}}
+        changes, message = {}, "certificate and certificate_key belong together"
+    else:
+        tables = HUB
+    with pytest.raises(UserError, match=message):
+        read_hub_config(write(tmp_path, tables, **changes))
+
+
+def test_a_server_without_a_certificate_listens_on_this_machine_only(tmp_path):
+    with pytest.raises(UserError, match="without a certificate; set one, or listen on"):
+        read_hub_config(write(tmp_path, {**HUB, "nats": {"listen": "0.0.0.0:4222"}}))
+    config = read_hub_config(write(tmp_path, {**HUB, "nats": {"listen": "127.0.0.1:4222"}}))
+    assert config.nats.certificate is None
+    with pytest.raises(UserError, match="authority needs certificate"):
+        read_hub_config(write(tmp_path, {**HUB, "nats": {"listen": "127.0.0.1:4222", "authority": "ca.pem"}}))
+
+
+def test_connections_are_unencrypted_on_this_machine_only(tmp_path):
+    assert read_silo_config(write(tmp_path, SILO)).bus.encrypted
+    local = write(tmp_path, SILO, bus={"servers": ["nats://127.0.0.1:4222", "nats://[::1]:4222"]})
+    assert not read_silo_config(local).bus.encrypted
+
+
+def test_a_missing_or_damaged_file_is_explained(tmp_path):
+    with pytest.raises(UserError, match=r"none.toml is missing. Write it as docs/how-to/deploy.md describes"):
+        read_silo_config(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("silo = ")
+    with pytest.raises(UserError, match="is not valid TOML"):
+        read_hub_config(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [("localhost", True), ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("10.0.0.1", False),
+     ("0.0.0.0", False),  # noqa: S104  not bound
+     ("nats.example.org", False), (None, False)],
+)  # fmt: skip
+def test_hosts_of_this_machine(host, local):
+    assert is_local(host) is local

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+
+import pytest
+
+from silohash.service.logs import log_event, start_logging
+
+
+@pytest.fixture
+def lines():
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    stream = io.StringIO()
+    start_logging(stream)
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+def test_an_event_is_one_line_of_json(lines):
+    log_event("answered", silo="north", items=3)
+    log_event("lost", level=logging.WARNING, error="two\nlines\x1b[31m")
+    log_event("hidden", level=logging.DEBUG)
+    first, second = lines()
+    assert {name: first[name] for name in ("level", "event", "silo", "items")} == {
+        "level": "info", "event": "answered", "silo": "north", "items": 3,
+    }  # fmt: skip
+    assert first["time"].endswith("+00:00")
+    assert (second["level"], second["error"]) == ("warning", "two\nlines\x1b[31m")
+
+
+def test_other_loggers_are_written_in_the_same_form(lines):
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("other").exception("failed")
+    [line] = lines()
+    assert line["event"] == "failed"
+    assert "ValueError: broken" in line["error"]

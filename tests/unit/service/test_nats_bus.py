@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from urllib.parse import urlparse
+
+import pytest
+from nats.aio.client import Client, Server
+
+from silohash.search.bus import late
+from silohash.service.nats_bus import (
+    LONGEST_WAIT_SECONDS,
+    NO_BUS,
+    NOT_CONNECTED,
+    NatsBus,
+    SiloLink,
+    next_server,
+    tls_context,
+)
+from silohash.service.nats_server import Subjects, secret_key
+from silohash.types import UserError
+from tests.nats import Federation, needs_nats
+
+pytestmark = needs_nats
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    with Federation(tmp_path_factory.mktemp("bus"), "north", "Musée d'Orsay", "south") as started:
+        yield started
+
+
+@asynccontextmanager
+async def hub_of(federation, **changes):
+    bus = NatsBus(federation.hub.bus.model_copy(update=changes), federation.hub.federation)
+    await bus.link.start(wait_seconds=0.2 if changes else 10)
+    try:
+        yield bus
+    finally:
+        await bus.link.stop()
+
+
+@asynccontextmanager
+async def silo_of(federation, silo, responder, *, wait_seconds=10.0, threads=1):
+    config = federation.silo(silo)
+    with ThreadPoolExecutor(threads) as executor:
+        link = SiloLink(config.bus, config.federation, silo, responder, executor)
+        await link.start(wait_seconds=wait_seconds)
+        try:
+            yield link
+        finally:
+            await link.stop()
+
+
+@asynccontextmanager
+async def client_of(federation, member):
+    """Yields a plain client with the key of a member, and the errors that the server reports to it."""
+    errors = []
+
+    async def note(error):
+        errors.append(str(error))
+
+    client = Client()
+    await client.connect(
+        f"tls://127.0.0.1:{federation.port}", nkeys_seed_str=secret_key(federation.folder / f"{member}.key"),
+        tls=tls_context(federation.hub.bus), error_cb=note,
+    )  # fmt: skip
+    try:
+        yield client, errors
+    finally:
+        await client.close()
+
+
+def echo(name):
+    return lambda content, most_bytes: f"{name}: ".encode() + content
+
+
+def test_silos_answer_and_those_that_are_absent_are_named_at_once(federation):
+    async def ask():
+        async with (
+            hub_of(federation) as bus,
+            silo_of(federation, "north", echo("north")),
+            silo_of(federation, "Musée d'Orsay", echo("musée")),
+        ):
+            start = time.monotonic()
+            replies = await bus.ask({"north": b"1", "Musée d'Orsay": b"2", "south": b"3"}, 10)
+            return replies, time.monotonic() - start
+
+    replies, seconds = asyncio.run(ask())
+    assert replies.answers == {"north": b"north: 1", "Musée d'Orsay": "musée: 2".encode()}
+    assert replies.reasons == {"south": NOT_CONNECTED}
+    assert seconds < 5
+
+
+def test_a_late_silo_is_named_and_its_late_answer_is_dropped(federation):
+    def slow(content, most_bytes):
+        if content == b"slow":
+            time.sleep(0.3)
+        return content
+
+    async def ask():
+        async with hub_of(federation) as bus, silo_of(federation, "north", slow):
+            first = await bus.ask({"north": b"slow"}, 0.1)
+            return first, await bus.ask({"north": b"quick"}, 10)
+
+    first, second = asyncio.run(ask())
+    assert first.reasons == {"north": late(0.1)}
+    assert second.answers == {"north": b"quick"}
+
+
+def test_many_requests_at_the_same_time_get_their_own_answers(federation):
+    async def ask():
+        async with hub_of(federation) as bus, silo_of(federation, "north", echo("n"), threads=2):
+            return await asyncio.gather(*(bus.ask({"north": b"%d" % number}, 10) for number in range(200)))
+
+    replies = asyncio.run(ask())
+    assert [reply.answers["north"] for reply in replies] == [b"n: %d" % number for number in range(200)]
+
+
+def test_processes_of_a_silo_share_its_requests(federation):
+    seen = []
+
+    def note(worker):
+        return lambda content, most_bytes: seen.append(worker) or content
+
+    async def ask():
+        async with hub_of(federation) as bus, silo_of(federation, "north", note(1)):
+            async with silo_of(federation, "north", note(2)):
+                for number in range(60):
+                    assert (await bus.ask({"north": b"%d" % number}, 10)).answers
+            assert len(seen) == 60  # each request is delivered once
+            assert set(seen) == {1, 2}
+            seen.clear()
+            for _ in range(5):
+                assert (await bus.ask({"north": b"x"}, 10)).answers
+        assert seen == [1] * 5
+
+    asyncio.run(ask())
+
+
+def test_the_limit_on_answers_is_that_of_the_server(federation):
+    limits = []
+
+    async def ask():
+        async with hub_of(federation) as bus:
+            responder = lambda content, most_bytes: limits.append(most_bytes) or bytes(most_bytes)  # noqa: E731
+            async with silo_of(federation, "north", responder):
+                return await bus.ask({"north": b"x"}, 10)
+
+    assert len(asyncio.run(ask()).answers["north"]) == limits[0] == 8 << 20
+
+
+def test_the_server_refuses_a_silo_that_answers_in_the_name_of_another(federation):
+    """North knows the subject of the answer that the hub waits for, and publishes there before south does."""
+
+    def slow(content, most_bytes):
+        time.sleep(0.3)
+        return b"genuine"
+
+    async def ask():
+        async with (
+            hub_of(federation) as bus,
+            silo_of(federation, "south", slow),
+            client_of(federation, "north") as (north, errors),
+        ):
+            asked = asyncio.create_task(bus.ask({"south": b"x"}, 10))
+            await asyncio.sleep(0.1)
+            await north.publish(Subjects("tests").answer("south", bus._hub, 0), b"forged")
+            await north.flush()
+            return await asked, errors
+
+    replies, errors = asyncio.run(ask())
+    assert replies.answers == {"south": b"genuine"}
+    assert any("permissions violation for publish" in error.lower() and ".answer.south." in error for error in errors)
+
+
+@pytest.mark.parametrize(
+    ("member", "subject"),
+    [
+        ("north", "silohash.tests.ask.south"),
+        ("north", "silohash.tests.>"),
+        ("north", ">"),
+        ("north", "silohash.tests.answer.>"),
+        ("hub", "silohash.tests.ask.north"),
+        ("hub", ">"),
+    ],
+)
+def test_the_server_refuses_to_show_the_messages_of_others(federation, member, subject):
+    async def listen():
+        async with client_of(federation, member) as (client, errors):
+            await client.subscribe(subject)
+            await client.flush()
+            await asyncio.sleep(0.05)
+            return errors
+
+    assert any("permissions violation for subscription" in error.lower() for error in asyncio.run(listen()))
+
+
+def test_a_silo_cannot_ask_another(federation):
+    async def ask():
+        async with client_of(federation, "north") as (client, errors):
+            await client.publish(Subjects("tests").requests("south"), b"x", reply="silohash.tests.answer.north.a.0")
+            await client.flush()
+            await asyncio.sleep(0.05)
+            return errors
+
+    assert any("permissions violation for publish" in error.lower() for error in asyncio.run(ask()))
+
+
+def test_a_member_with_an_unknown_key_gets_no_connection(federation, tmp_path):
+    other = Federation(tmp_path, "north")
+
+    async def connect():
+        async with hub_of(federation, key=other.hub.bus.key) as bus:
+            return await bus.ask({"north": b"x"}, 0.1)
+
+    assert asyncio.run(connect()).reasons == {"north": NO_BUS}
+
+
+def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(federation, tmp_path):
+    other = Federation(tmp_path, "north")
+
+    async def connect():
+        async with hub_of(federation, authority=other.folder / "ca.pem") as bus:
+            return await bus.ask({"north": b"x"}, 0.1)
+
+    assert asyncio.run(connect()).reasons == {"north": NO_BUS}
+
+
+def test_a_server_without_encryption_is_not_trusted(tmp_path):
+    federation = Federation(tmp_path, "north")
+    text = (tmp_path / "nats.conf").read_text()
+    start, end = text.index("tls: {"), text.index("authorization:")
+    (tmp_path / "nats.conf").write_text(text[:start] + text[end:])
+
+    async def connect():
+        bus = NatsBus(federation.hub.bus, "tests")
+        await bus.link.start(wait_seconds=0.3)
+        try:
+            return bus.link.client.is_connected, await bus.ask({"north": b"x"}, 0.1)
+        finally:
+            await bus.link.stop()
+
+    with federation:
+        connected, replies = asyncio.run(connect())
+    assert not connected
+    assert replies.reasons == {"north": NO_BUS}
+
+
+def test_members_show_their_certificates_if_the_server_requires_them(tmp_path):
+    async def ask(federation):
+        async with hub_of(federation) as bus, silo_of(federation, "north", echo("north")):
+            replies = await bus.ask({"north": b"1"}, 10)
+        async with hub_of(federation, certificate=None, certificate_key=None) as bus:
+            return replies, await bus.ask({"north": b"1"}, 0.1)
+
+    with Federation(tmp_path, "north", mutual=True) as federation:
+        with_certificate, without = asyncio.run(ask(federation))
+    assert with_certificate.answers == {"north": b"north: 1"}
+    assert without.reasons == {"north": NO_BUS}
+
+
+def test_all_members_connect_again_after_the_server_was_killed(tmp_path):
+    async def ask(federation):
+        async with hub_of(federation) as bus, silo_of(federation, "north", echo("north")) as link:
+            assert (await bus.ask({"north": b"1"}, 10)).answers
+            federation.kill()
+            assert (await bus.ask({"north": b"2"}, 0.2)).reasons == {"north": NO_BUS}
+            waiting = asyncio.create_task(bus.ask({"north": b"3"}, 10))
+            await asyncio.sleep(0.2)
+            await asyncio.to_thread(federation.start)
+            first = await waiting  # the silo may connect after the hub
+            assert await link.wait(10)
+            return first, await bus.ask({"north": b"4"}, 10)
+
+    with Federation(tmp_path, "north") as federation:
+        first, second = asyncio.run(ask(federation))
+    assert first.answers == {"north": b"north: 3"} or first.reasons == {"north": NOT_CONNECTED}
+    assert second.answers == {"north": b"north: 4"}
+
+
+def test_a_request_whose_answer_was_lost_with_the_connection_is_sent_again(tmp_path):
+    seen = []
+
+    def slow(content, most_bytes):
+        seen.append(content)
+        if len(seen) == 1:
+            time.sleep(1)
+        return content
+
+    async def ask(federation):
+        async with hub_of(federation) as bus, silo_of(federation, "north", slow):
+            asked = asyncio.create_task(bus.ask({"north": b"x"}, 20))
+            while not seen:
+                await asyncio.sleep(0.01)
+            federation.kill()
+            await asyncio.to_thread(federation.start)
+            return await asked
+
+    with Federation(tmp_path, "north") as federation:
+        replies = asyncio.run(ask(federation))
+    assert replies.answers == {"north": b"x"} or replies.reasons == {"north": NOT_CONNECTED}
+
+
+def test_a_silo_can_start_before_the_server(tmp_path):
+    async def ask(federation):
+        async with silo_of(federation, "north", echo("north"), wait_seconds=0.3) as link:
+            assert not await link.wait(0)
+            await asyncio.to_thread(federation.start)
+            assert await link.wait(10)
+            async with hub_of(federation) as bus:
+                return await bus.ask({"north": b"1"}, 10)
+
+    federation = Federation(tmp_path, "north")
+    with federation:
+        federation.kill()
+        assert asyncio.run(ask(federation)).answers == {"north": b"north: 1"}
+
+
+def test_a_silo_that_stops_answers_what_has_arrived(federation):
+    def slow(content, most_bytes):
+        time.sleep(0.2)
+        return content
+
+    async def ask():
+        async with hub_of(federation) as bus:
+            async with silo_of(federation, "north", slow):
+                asked = asyncio.create_task(bus.ask({"north": b"x"}, 10))
+                await asyncio.sleep(0.05)
+            return await asked, await bus.ask({"north": b"x"}, 10)
+
+    before, after = asyncio.run(ask())
+    assert before.answers == {"north": b"x"}
+    assert after.reasons == {"north": NOT_CONNECTED}
+
+
+def test_waits_between_attempts_grow_up_to_a_limit():
+    servers = [Server(uri=urlparse("nats://a:1"), reconnects=3), Server(uri=urlparse("nats://b:1"), reconnects=0)]
+    server, wait = next_server(servers, {})
+    assert server is servers[1]
+    assert 0.025 <= wait <= 0.05
+    assert 0.2 <= next_server(servers[:1], {})[1] <= 0.4
+    many = [Server(uri=urlparse("nats://a:1"), reconnects=50)]
+    waits = {next_server(many, {})[1] for _ in range(20)}
+    assert all(LONGEST_WAIT_SECONDS / 2 <= wait <= LONGEST_WAIT_SECONDS for wait in waits)
+    assert len(waits) > 1
+
+
+def test_certificates_are_checked(federation, tmp_path):
+    context = tls_context(federation.hub.bus)
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert context.check_hostname
+    with pytest.raises(UserError, match=r"none\.pem is missing"):
+        tls_context(federation.hub.bus.model_copy(update={"authority": tmp_path / "none.pem"}))
+    (tmp_path / "text.pem").write_text("text")
+    with pytest.raises(UserError, match=r"text\.pem"):
+        tls_context(federation.hub.bus.model_copy(update={"authority": tmp_path / "text.pem"}))
