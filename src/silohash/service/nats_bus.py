@@ -8,14 +8,13 @@ repeated: after a lost connection, the hub sends those without an answer again u
 from __future__ import annotations
 
 import asyncio
-import random
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from itertools import count
 from logging import WARNING
-from secrets import token_hex
+from secrets import randbelow, token_hex
 from typing import Any, TypeAlias
 
 from nats.aio.client import Client, Server
@@ -130,12 +129,15 @@ class Link:
 
     async def _connect(self, client: Client, closed: asyncio.Event) -> None:
         async def on_closed() -> None:
+            """Let `_keep` connect with a new client."""
             closed.set()
 
         async def on_lost() -> None:
+            """Note that the connection was lost."""
             self._mark_down()
 
         async def on_connected_again() -> None:
+            """Note that the client connected by itself."""
             self._mark_up("connected to the bus again", client)
 
         await client.connect(
@@ -193,7 +195,7 @@ def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float
     """
     server = min(servers, key=lambda candidate: candidate.reconnects)
     longest = min(FIRST_WAIT_SECONDS * 2 ** min(server.reconnects, 10), LONGEST_WAIT_SECONDS)
-    return server, longest * random.uniform(0.5, 1)  # noqa: S311  not a secret
+    return server, longest * (1 + randbelow(1_000) / 1_000) / 2
 
 
 def tls_context(settings: BusSettings) -> ssl.SSLContext:
@@ -304,6 +306,7 @@ class SiloLink(Link):
 
     async def _subscribe(self, client: Client) -> None:
         async def answer(message: Msg) -> None:
+            """Answer one request."""
             limit = min(client.max_payload, MOST_ANSWER_BYTES)
             loop = asyncio.get_running_loop()
             content = await loop.run_in_executor(self._executor, self._responder, message.data, limit)
