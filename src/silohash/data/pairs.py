@@ -1,6 +1,8 @@
-"""Which texts belong to which picture, where an archive has several texts per picture."""
+"""Which items have the same picture, where an archive has several texts per picture."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,3 +25,26 @@ def picture_numbers(archive: Archive) -> Rows:
     unnamed = np.flatnonzero(names == "")
     numbers[unnamed] = len(names) + unnamed
     return np.asarray(numbers, np.int64)
+
+
+def shares(names: Sequence[str]) -> bool:
+    """Return whether any two items name the same picture. An empty name is not that of a picture."""
+    named = list(filter(None, names))
+    return len(set(named)) < len(named)
+
+
+def groups_of(numbers: Rows) -> tuple[Rows, Rows]:
+    """Return the first row of each group, ``(G,)`` in ascending order, and the group of each row, ``(N,)``.
+
+    If all numbers differ, both are 0 to N - 1.
+
+    Args:
+        numbers: ``(N,)`` one number per row. Rows with the same number are a group.
+
+    Example:
+        >>> [rows.tolist() for rows in groups_of(np.array([7, 3, 7, 5]))]
+        [[0, 1, 3], [0, 1, 0, 2]]
+    """
+    _, first, of_row = np.unique(numbers, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[of_row]

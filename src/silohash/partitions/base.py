@@ -2,6 +2,9 @@
 
 A partition covers query, database and training items alike. Each class is cut by the same proportions within each split,
 so that what a silo trains on, stores and queries follows one rule. Each cut is off by less than one item.
+
+Items of the same picture, such as a photograph with five captions, are drawn as one item and go to the same silo. Their
+class and their splits are those of the first one. A partition by a column separates them where their values differ.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from silohash.data.archive import SPLITS, Archive
+from silohash.data.pairs import groups_of, picture_numbers
 from silohash.files import digest_arrays, digest_json
 from silohash.forms import fault, of_json, of_value, reading
 from silohash.partitions.kinds import KINDS, Classes, Kind, Shares, is_number, whole
@@ -247,21 +251,39 @@ def _disjoint(
     classes = kind.classes(archive, requested, settings, seed)
     silos = len(classes.silos) or check_count(requested, items)
     minimum = _minimum(settings, kind, items // (4 * silos))
+    first, group_of = _groups(archive, None if kind.drawn else classes)
+    of_group = replace(classes, of_row=classes.of_row[first])
     most = -1
     for draw in range(DRAWS if kind.drawn else 1):
         generator = numpy_generator(seed, f"partition {name}", round=draw)
-        silo_of = cut(classes, strata, kind.shares(classes.sizes(), silos, settings, generator), generator)
+        shares = kind.shares(of_group.sizes(), silos, settings, generator)
+        silo_of = cut(of_group, strata[first], shares, generator)[group_of]
         smallest = int(np.bincount(silo_of[counted], minlength=silos).min())
         if smallest >= minimum:
             return [np.flatnonzero(silo_of == silo) for silo in range(silos)], classes.silos
         most = max(most, smallest)
-    found = f"in the best of {DRAWS} draws, one silo has" if kind.drawn else "one silo has"
-    remedies = {"beta": "raise beta, ", "groups": "group the values by `groups`, "}
-    remedy = next((remedies[setting] for setting in settings if setting in remedies), "")
     raise UserError(
-        f'[partition] kind "{name}": {found} {most} items to train on, and minimum is {minimum} ({silos} silos, '
-        f"{items:,} items). To continue, {remedy}use fewer silos, or set minimum = {most}."
+        f'[partition] kind "{name}": {f"in the best of {DRAWS} draws, " * kind.drawn}one silo has {most} items to train '
+        f"on, and minimum is {minimum} ({silos} silos, {items:,} items). To continue, {_remedy(settings)}use fewer silos, "
+        f"or set minimum = {most}."
     )
+
+
+def _remedy(settings: Mapping[str, Any]) -> str:
+    """Return what a kind with these settings offers if a silo has too few items, for a message; empty without any."""
+    remedies = {"beta": "raise beta, ", "groups": "group the values by `groups`, "}
+    return next((remedies[setting] for setting in settings if setting in remedies), "")
+
+
+def _groups(archive: Archive, apart: Classes | None = None) -> tuple[Rows, Rows]:
+    """Return the first row of each group of items that stay together, and the group of each item (see `groups_of`).
+
+    Args:
+        archive: the items. Those of the same picture are a group.
+        apart: classes that separate items of the same picture; none by default.
+    """
+    numbers = picture_numbers(archive)
+    return groups_of(numbers if apart is None else numbers * apart.count + apart.of_row)
 
 
 def _common_labels(archive: Archive, counts: npt.NDArray[np.int64]) -> str:
@@ -347,7 +369,7 @@ def strata_of(archive: Archive) -> npt.NDArray[np.int64]:
 def cut(
     classes: Classes, strata: npt.NDArray[np.int64], shares: Shares, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return the silo of each item, ``(N,)``.
+    """Return the silo of each item or group of items, ``(N,)``.
 
     Each class within each stratum is cut at random by its shares. Every silo gets its share, rounded up or down.
     """
@@ -374,11 +396,12 @@ def nested(archive: Archive, silos: int | None, fractions: object, seed: int) ->
     else:
         count = check_count(silos, int(counted_rows(archive).sum()))
         shares = np.linspace(1.0, NESTED_SMALLEST, count).round(6)[::-1].tolist()
-    strata = strata_of(archive)
-    order = numpy_generator(seed, "partition nested").permutation(len(archive))
-    groups = [order[strata[order] == stratum] for stratum in np.unique(strata)]
-    cuts = [[rows[: math.ceil(share * len(rows) - 1e-9)] for rows in groups] for share in shares]
-    return [np.sort(np.concatenate(rows)) for rows in cuts], shares
+    first, group_of = _groups(archive)
+    strata = strata_of(archive)[first]
+    order = numpy_generator(seed, "partition nested").permutation(len(first))
+    parts = [order[strata[order] == stratum] for stratum in np.unique(strata)]
+    cuts = [[part[: math.ceil(share * len(part) - 1e-9)] for part in parts] for share in shares]
+    return [np.flatnonzero(np.isin(group_of, np.concatenate(groups))) for groups in cuts], shares
 
 
 def _checked_fractions(fractions: object, silos: int | None) -> list[float]:

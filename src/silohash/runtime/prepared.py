@@ -18,7 +18,7 @@ from silohash.config.ineffective import release_rules
 from silohash.config.load import ResolvedConfig, load_resolved
 from silohash.config.sections import ModelConfig, RunConfig
 from silohash.data.archive import Archive
-from silohash.data.pairs import picture_numbers
+from silohash.data.pairs import groups_of, picture_numbers
 from silohash.features.base import Featuriser, add_statistics
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
@@ -61,21 +61,23 @@ FEWEST_WITH_VALIDATION = 4
 def training_silos(archive: Archive, partition: Partition, resolved: ResolvedConfig) -> list[TrainingSilo]:
     """Split each silo's training items into items to train on and validation queries, which select the best round.
 
-    A pooled method gets one silo with the training and validation items of all silos.
+    Items of the same picture stay together. A pooled method gets one silo with the training and validation items of all
+    silos.
 
     Raises:
         UserError: if no silo has training items, or a pooled method is combined with silos that lack a modality or pairs.
     """
     config = resolved.config
-    train = archive.split("train")
+    train, pictures = archive.split("train"), picture_numbers(archive)
     by_pairs = resolved.validation_by == "pairs"
     held_pairs = held_back_pairs(archive, config.evaluate.validation, config.seed) if by_pairs else train[:0]
     silos = []
     for number, silo in enumerate(partition.silos):
         rows = np.intersect1d(silo.rows, train)
-        order = seeds.numpy_generator(config.seed, "validation", silo=number).permutation(rows)
-        held = int(config.evaluate.validation * len(rows)) if len(rows) >= FEWEST_WITH_VALIDATION else 0
-        validation = np.sort(order[:held])
+        first, group_of = groups_of(pictures[rows])
+        order = seeds.numpy_generator(config.seed, "validation", silo=number).permutation(rows[first])
+        held = int(config.evaluate.validation * len(first)) if len(rows) >= FEWEST_WITH_VALIDATION else 0
+        validation = rows[np.isin(rows[first][group_of], order[:held])]
         if by_pairs:
             holds_pairs = not silo.lacks and held > 0
             validation = np.intersect1d(rows, held_pairs) if holds_pairs else rows[:0]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.data.pairs import picture_numbers
+from silohash.data.pairs import groups_of, picture_numbers, shares
 from silohash.data.pictures.reading import PictureFiles
 from tests.archives import made_up_archive
 
@@ -38,3 +38,22 @@ def test_items_that_name_the_same_picture(place: str) -> None:
 def test_without_names_every_item_has_its_own_picture() -> None:
     for image in ("features", "pictures", None):
         assert len(np.unique(picture_numbers(made_up_archive(6, image=image)))) == 6
+
+
+def test_groups_are_in_the_order_of_their_first_rows() -> None:
+    numbers = np.random.default_rng(0).integers(0, 30, 80)
+    first, of_row = groups_of(numbers)
+    seen: list[int] = []
+    for number in numbers.tolist():
+        if number not in seen:
+            seen.append(number)
+    assert first.tolist() == [numbers.tolist().index(number) for number in seen]
+    assert of_row.tolist() == [seen.index(number) for number in numbers.tolist()]
+    for alone in (np.array([5, 2, 9]), np.zeros(0, np.int64)):
+        assert [rows.tolist() for rows in groups_of(alone)] == [list(range(len(alone)))] * 2
+
+
+def test_empty_names_are_not_shared() -> None:
+    assert shares(["a", "b", "a"])
+    assert not shares(["a", "", "b", ""])
+    assert not shares([])

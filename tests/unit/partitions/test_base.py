@@ -20,9 +20,10 @@ from silohash.partitions.base import (
     partition,
     strata_of,
 )
-from silohash.partitions.kinds import Classes
+from silohash.partitions.kinds import KINDS, Classes
 from silohash.types import UserError
 from tests.archives import made_up_archive
+from tests.archives import silo_of as silo_of_items
 
 
 def test_shares_are_drawn_anew_until_every_silo_has_its_minimum():
@@ -329,3 +330,47 @@ def test_sizes_are_aligned_to_the_right():
     for name, sizes in (("items", [" 3", "17"]), ("train", [" 0", " 9"])):
         end = head.index(name) + len(name)
         assert [line[end - 2 : end] for line in lines] == sizes
+
+
+def captioned_archive(count: int = 400, captions: int = 5):
+    """Returns an archive with several texts per picture, which are not next to each other, and the pictures' numbers."""
+    archive = made_up_archive(count)
+    shuffled = np.random.default_rng(1).permutation(count)
+    pictures = (np.arange(count) // captions)[shuffled]
+    splits = {name: np.sort(np.argsort(shuffled)[rows]) for name, rows in archive.splits.items()}
+    return replace(archive, columns={**archive.columns, "picture": pictures.astype(str)}, splits=splits), pictures
+
+
+@pytest.mark.parametrize("kind", sorted({*KINDS, "nested"} - {"column"}))
+def test_items_of_the_same_picture_stay_together(kind):
+    archive, pictures = captioned_archive()
+    made = partition(archive, kind, 3, 0, minimum=0)
+    for silo in made.silos:
+        held = np.unique(pictures[silo.rows])
+        assert len(held) < 80 or kind == "nested"
+        np.testing.assert_array_equal(silo.rows, np.flatnonzero(np.isin(pictures, held)))
+
+
+@pytest.mark.parametrize("kind", sorted({*KINDS, "nested"} - {"column"}))
+def test_pictures_of_a_single_item_are_partitioned_as_if_they_had_no_name(kind):
+    archive = made_up_archive(400)
+    named = replace(archive, columns={**archive.columns, "picture": np.arange(400)[::-1].astype(str)})
+    assert partition(archive, kind, 3, 5).digest() == partition(named, kind, 3, 5).digest()
+
+
+def test_an_even_partition_gives_silos_equal_numbers_of_pictures_from_every_split():
+    archive, pictures = captioned_archive()
+    made = partition(archive, "iid", 4, 0)
+    for name, count in (("query", 8), ("train", 36)):
+        assert [len(set(pictures[silo.split(archive, name)])) for silo in made.silos] == [count // 4] * 4
+
+
+def test_values_of_a_column_separate_items_of_the_same_picture():
+    archive, pictures = captioned_archive()
+    found = silo_of_items(partition(archive, "column", 5, 0, column="place"), 400)
+    assert {(place, silo) for place, silo in zip(archive.columns["place"], found, strict=True)} == {
+        (place, int(found[archive.columns["place"] == place][0])) for place in set(archive.columns["place"])
+    }
+    mixed = silo_of_items(partition(archive, "column", 5, 0, column="place", mixed=1.0), 400)
+    for picture, place in {*zip(pictures.tolist(), archive.columns["place"].tolist(), strict=True)}:
+        assert len(set(mixed[(pictures == picture) & (archive.columns["place"] == place)])) == 1

@@ -30,6 +30,7 @@ from silohash.data.archive import (
 from silohash.data.formats.columns import KNOWN, describe_slips
 from silohash.data.formats.metadata import MetadataRow, read_metadata
 from silohash.data.links import check_link
+from silohash.data.pairs import PICTURE, shares
 from silohash.data.pictures.checking import Verdict, check_pictures
 from silohash.data.pictures.reading import PictureFiles
 from silohash.files import read_npy, read_text
@@ -230,7 +231,7 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
     has_image, has_text = folder.has["image"], folder.has["text"]
     image, text = folder.given.get("image"), folder.given.get("text")
     words, cut = as_texts([row.values.get("text", "") for row in folder.rows])
-    pictures = _pictures(folder)
+    pictures, preview = _pictures(folder), _preview(folder)
     labels, names = _labels(folder)
     splits, kind = _splits(folder)
     counts = ((~has_image).sum(), (~has_text).sum(), cut)
@@ -250,11 +251,11 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
             notes={what: f"{count:,}" for what, count in zip(COUNTED, counts, strict=True) if count},
             warnings=tuple(_warnings(folder)),
         ),
-        columns=_columns(folder.rows),
+        columns=_columns(folder.rows) | ({} if preview else _shared_pictures(folder)),
         has_image=has_image,
         has_text=has_text,
         captions=words if text else None,
-        preview=pictures if image and _shown(folder) else None,
+        preview=preview,
         automatic_splits=kind == "default",
         folder=folder.path.resolve(),
     ).with_digest()
@@ -269,13 +270,15 @@ def _pictures(folder: _Folder) -> PictureFiles:
 def _splits(folder: _Folder) -> tuple[dict[str, Rows], str]:
     if any("split" in row.values for row in folder.rows):
         return splits_of([SPLIT_OF[row.values.get("split", "database").lower()] for row in folder.rows]), "given"
-    keys = [file or identity for file, identity in zip(folder.files, folder.ids, strict=True)]
+    names = folder.files if any(folder.files) else [row.values.get(PICTURE, "") for row in folder.rows]
+    keys = [name or identity for name, identity in zip(names, folder.ids, strict=True)]
     return default_splits(keys, folder.has["image"] & folder.has["text"]), "default"
 
 
-def _shown(folder: _Folder) -> bool:
-    """Return whether every item beside given features has a picture that can be decoded, to look at."""
-    return all(folder.files) and not next(_not_shown(folder), "")
+def _preview(folder: _Folder) -> PictureFiles | None:
+    """Return the pictures beside given features, if every item has one that can be decoded, to look at."""
+    shown = "image" in folder.given and all(folder.files) and not next(_not_shown(folder), "")
+    return _pictures(folder) if shown else None
 
 
 def _not_shown(folder: _Folder) -> Iterator[str]:
@@ -346,6 +349,12 @@ def _labels(folder: _Folder) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, .
 
 def _columns(rows: Sequence[MetadataRow]) -> dict[str, npt.NDArray[np.str_]]:
     return {name: as_texts([row.values.get(name, "") for row in rows])[0] for name in _further(rows)}
+
+
+def _shared_pictures(folder: _Folder) -> dict[str, npt.NDArray[np.str_]]:
+    """Return a column that names each item's picture beside given features, if items share some."""
+    needed = "image" in folder.given and shares(folder.files)
+    return {PICTURE: np.array(folder.files, dtype=np.str_)} if needed else {}
 
 
 def _names(rows: Sequence[MetadataRow]) -> list[str]:

@@ -3,8 +3,9 @@
 A folder holds ``ids.txt`` (one id per line), ``split.txt`` (the splits of each item, joined with ``|``) and
 ``present.npy`` (``(N, 2)`` bool: has a picture, has a text). Where the archive has them, it also holds ``label.npy``,
 ``image.npy`` and ``text.npy`` (given features), ``image/images-NNN.npz`` (picture files end to end), ``text.jsonl`` (one
-string per line), ``captions.jsonl``, ``columns.jsonl`` and ``preview/images-NNN.npz``. The manifest states the number of
-items, the kind, shape and type of each column, the archive's card, and the size and digest of every file.
+string per line), ``captions.jsonl``, ``columns.jsonl`` and ``preview/images-NNN.npz``. If items share a picture,
+``image/names.jsonl`` or ``preview/names.jsonl`` names that of each item. The manifest states the number of items, the kind,
+shape and type of each column, the archive's card, and the size and digest of every file.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures, is_features
 from silohash.data.links import check_link
+from silohash.data.pairs import shares
 from silohash.data.pictures.reading import GreyPictures, PackedPictures, PictureFiles, read_array
 from silohash.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
 from silohash.forms import damaged, detail, reading
@@ -29,6 +31,7 @@ from silohash.stamps import file_digests
 from silohash.types import Rows, UserError
 
 MANIFEST = "manifest.json"
+NAMES = "names.jsonl"
 FORMAT = "silohash-archive"
 VERSION = 1
 SHARD_BYTES = 1 << 26
@@ -65,6 +68,7 @@ class _ColumnForm:
     kind: Literal["grey", "pictures", "features", "strings"]
     digest: str = ""
     dtype: str = ""
+    named: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,7 @@ def _write_column(
     if not isinstance(column, np.ndarray):
         named = np.array(column.names) != "" if isinstance(column, PictureFiles) else np.ones(len(column), bool)
         _write_pictures(folder / name, column, named if present is None else present)
-        return {"kind": "pictures", "digest": column.digest()}
+        return {"kind": "pictures", "digest": column.digest(), **_write_names(folder / name, column)}
     if is_features(column):
         np.save(folder / f"{name}.npy", column, allow_pickle=False)
         return {"kind": "features", **_form(column)}
@@ -202,6 +206,15 @@ def _write_pictures(folder: Path, pictures: Pictures, present: npt.NDArray[np.bo
             data = np.frombuffer(b"".join(contents), np.uint8)
             np.savez(folder / f"images-{shard:05d}.npz", data=data, offsets=offsets)
             contents, shard, size = [], shard + 1, 0
+
+
+def _write_names(folder: Path, pictures: Pictures) -> dict[str, bool]:
+    """Write the names of pictures if items share some, and return what the manifest states about them."""
+    names = getattr(pictures, "names", None) or ()
+    if not shares(names):
+        return {}
+    _write_lines(folder / NAMES, names)
+    return {"named": True}
 
 
 def _content(pictures: Pictures, row: int) -> bytes:
@@ -285,7 +298,8 @@ def _column(folder: Path, name: str, form: _ColumnForm | None, count: int) -> An
     if form is None:
         return None
     if form.kind == "pictures":
-        return PackedPictures(folder / name, form.digest)
+        names = _parsed_lines(folder / name / NAMES, count) if form.named else None
+        return PackedPictures(folder / name, form.digest, names)
     if form.kind == "strings":
         return np.array(_parsed_lines(folder / f"{name}.jsonl", count), dtype=form.dtype)
     array = read_array(folder / f"{name}.npy", mapped=True)

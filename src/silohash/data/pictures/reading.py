@@ -135,9 +135,11 @@ class PackedPictures(PictureContents):
     Args:
         folder: the folder of the packed files.
         known_digest: digest of the pictures; computed from the files where it is empty.
+        names: one name per item, by which items of the same picture are told; None if they are not known.
     """
 
-    def __init__(self, folder: Path, known_digest: str = "") -> None:
+    def __init__(self, folder: Path, known_digest: str = "", names: Sequence[str] | None = None) -> None:
+        self.names = None if names is None else tuple(names)
         self._known_digest = known_digest
         self._paths = sorted(folder.glob("images-*.npz"))
         if not self._paths:

@@ -8,6 +8,8 @@ from PIL import Image
 
 from silohash.data.catalogue import open_archive
 from silohash.data.formats.folder import read_folder
+from silohash.data.formats.native import read_native, write_native
+from silohash.data.pairs import picture_numbers
 from silohash.types import UserError
 from tests.unit.data.formats.user_folders import draw, pictures, reasons, write_csv
 
@@ -257,3 +259,34 @@ def test_other_files_behind_links_are_refused(tmp_path, name):
     with pytest.raises(UserError, match=rf"{name} is a link to .*values.*, outside the folder"):
         read_folder(folder)
     assert len(read_folder(folder, follow_links=True)) == 1
+
+
+def captioned(folder, count=40, captions=3):
+    """Returns rows of the metadata with several texts per picture."""
+    return [row | {"text": f"text {number}"} for row in pictures(folder, count) for number in range(captions)]
+
+
+def test_texts_of_a_picture_are_in_the_same_split(tmp_path):
+    write_csv(tmp_path, captioned(tmp_path))
+    archive = read_folder(tmp_path)
+    of_item = picture_numbers(archive)
+    assert len(set(of_item.tolist())) == 40
+    assert len(set(of_item[archive.split("query")].tolist())) == 4
+    assert not set(of_item[archive.split("query")].tolist()) & set(of_item[archive.split("database")].tolist())
+
+
+@pytest.mark.parametrize("named", ["file_name", "picture"])
+def test_features_without_pictures_to_show_keep_which_items_share_one(tmp_path, named):
+    rows = [{named: row["file_name"], "text": row["text"]} for row in captioned(tmp_path)]
+    if named == "file_name":
+        (tmp_path / rows[0]["file_name"]).unlink()
+    write_csv(tmp_path, rows)
+    np.save(tmp_path / "image.npy", np.random.default_rng(0).normal(size=(120, 4)))
+    archive = read_folder(tmp_path)
+    assert archive.preview is None
+    assert archive.columns["picture"].tolist() == [row[named] for row in rows]
+    of_item = picture_numbers(archive)
+    assert of_item[:6].tolist() == [of_item[0]] * 3 + [of_item[3]] * 3
+    assert not set(of_item[archive.split("query")].tolist()) & set(of_item[archive.split("database")].tolist())
+    write_native(tmp_path / "native", archive)
+    assert picture_numbers(read_native(tmp_path / "native")).tolist() == of_item.tolist()

@@ -17,9 +17,11 @@ from silohash.data.catalogue import named_or_folder, open_archive
 from silohash.data.formats import native
 from silohash.data.formats.native import is_native, read_native, write_native
 from silohash.data.glyphs.archive import glyphs
+from silohash.data.pairs import picture_numbers
 from silohash.data.pictures.reading import PackedPictures, PictureFiles
 from silohash.types import UserError
 from tests.unit.data.benchmarks.drawing import draw, write
+from tests.unit.data.formats.user_folders import draw as draw_pictures
 
 
 class Shades:
@@ -271,3 +273,27 @@ def test_files_behind_links_out_of_the_folder_are_refused(tmp_path: Path, name: 
     with pytest.raises(UserError, match=rf"{name} is a link to .*, outside the folder"):
         read_native(tmp_path / "native")
     assert len(read_native(tmp_path / "native", follow_links=True)) == 5
+
+
+@pytest.mark.parametrize("place", ["image", "preview"])
+def test_items_that_share_a_picture_still_do(tmp_path, place):
+    names = ["b.png", "a.png", "b.png", "a.png", "c.png"]
+    draw_pictures(tmp_path / "pictures", *names)
+    stored = replace(archive(), **{place: PictureFiles(tmp_path / "pictures", names)})
+    for first, second in ((stored, tmp_path / "one"), (None, tmp_path / "two")):
+        write_native(second, first or read_native(tmp_path / "one"))
+        found = read_native(second)
+        assert getattr(found, place).names == tuple(names)
+        assert picture_numbers(found).tolist() == picture_numbers(stored).tolist() == [1, 0, 1, 0, 2]
+        assert getattr(found, place).content(4) == (tmp_path / "pictures" / "c.png").read_bytes()
+
+
+def test_names_of_pictures_are_written_only_if_items_share_one(tmp_path):
+    names = ["b.png", "a.png", "", "", "c.png"]
+    draw_pictures(tmp_path / "pictures", *filter(None, names))
+    pictures = PictureFiles(tmp_path / "pictures", names)
+    write_native(tmp_path / "one", replace(archive(pictures), has_image=np.array(names) != ""))
+    assert not list((tmp_path / "one").rglob("names.jsonl"))
+    found = read_native(tmp_path / "one")
+    assert found.image.names is None
+    assert len(set(picture_numbers(found).tolist())) == 5
