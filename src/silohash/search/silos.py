@@ -18,7 +18,7 @@ from silohash.locks import locked_run
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import ask
 from silohash.search.node import SiloNode
-from silohash.search.policy import check_policy_files, policy_of
+from silohash.search.policy import Policy, check_policy_files, policy_of
 from silohash.search.words import query_words
 from silohash.types import MODALITIES, Modality, Target, UserError
 
@@ -65,6 +65,29 @@ def open_nodes(folder: Path, *, engine: Engine = "flat") -> list[SiloNode]:
         any(node.warm_up() for node in nodes)
         opened.pop_all()  # after an error all files are closed, otherwise the nodes keep them open
     return nodes
+
+
+def open_node(folder: Path, silo: str, policy: Policy | None = None, *, engine: Engine = "flat") -> SiloNode:
+    """Open the index of one silo.
+
+    Args:
+        folder: the index folder of a run. The indexes of other silos need not be there.
+        silo: name of the silo.
+        policy: the silo's policy; None for that of the folder ``policies`` beside the index folder.
+        engine: index engine, "flat" or "faiss".
+
+    Raises:
+        UserError: if the silo is not indexed, the policy is not valid, or the engine is not installed.
+    """
+    installed_engine(engine)
+    existing = dict(_index_files(folder)).get(silo, {})
+    if not existing:
+        raise UserError(f"There is no index of the silo {silo} in {folder}. Build it: silohash index {folder.parent}")
+    unusable = _missing_files(folder, silo, _expected_silos(folder), existing)
+    policy = policy_of(folder.parent / POLICIES, silo) if policy is None else policy
+    node = SiloNode(silo, _open_stores(folder / silo, existing, unusable), policy, engine=engine, unusable=unusable)
+    node.warm_up()
+    return node
 
 
 def released_fields(folder: Path, silos: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -18,7 +18,7 @@ from silohash.index.store import Store
 from silohash.search.hits import Query
 from silohash.search.merge import ask
 from silohash.search.policy import Policy
-from silohash.search.silos import ask_run, open_nodes, remove_items
+from silohash.search.silos import ask_run, open_node, open_nodes, remove_items
 from silohash.types import UserError
 
 
@@ -69,6 +69,19 @@ def test_an_index_with_a_hidden_name_is_refused(folder: Path) -> None:
         hidden.rename(folder.parent / f"visible{hidden.name}")
     (folder / ".empty").mkdir()
     assert len(open_nodes(folder)) == 2
+
+
+def test_one_silo_is_opened_without_the_others(folder: Path) -> None:
+    shutil.rmtree(folder / "south")
+    (folder.parent / "policies").mkdir()
+    (folder.parent / "policies" / "north.toml").write_text("max_results = 5")
+    node = open_node(folder, "north")
+    assert (node.name, node.policy.max_results) == ("north", 5)
+    query = Query(words=pack(np.ones((1, 16)))[0], bits=16, model_digest="m", target="item")
+    assert sorted(node.answer(query).ids) == ["a", "b", "c"]
+    assert open_node(folder, "north", Policy(max_results=7)).policy.max_results == 7
+    with pytest.raises(UserError, match=r"There is no index of the silo south in .*\. Build it: silohash index"):
+        open_node(folder, "south")
 
 
 def test_each_silo_has_its_own_policy(folder: Path) -> None:

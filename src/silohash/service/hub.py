@@ -1,0 +1,262 @@
+"""The backend over the bus: encode a query once, ask all silos, and merge the answers that arrive in time.
+
+A silo that is absent, late, refuses, or sends something that cannot be used is listed in ``missing_silos`` with the reason.
+The others are searched without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from logging import WARNING
+from typing import TYPE_CHECKING, Any
+
+from silohash.search.answers import decode_code, decode_hits, decode_item, decode_status
+from silohash.search.bus import Bus
+from silohash.search.hits import Hits, Query, silent
+from silohash.search.merge import merge
+from silohash.search.order import question_key
+from silohash.search.released import as_item
+from silohash.search.wire import CodeRequest, ItemRequest, Request, StatusRequest, WireError, encode_request
+from silohash.search.words import query_words
+from silohash.service.backend import (
+    Code,
+    FederationStatus,
+    Item,
+    SearchOptions,
+    SearchRequest,
+    SiloStatus,
+    Unavailable,
+    check_silos,
+    without_item,
+)
+from silohash.service.logs import log_event
+from silohash.types import Modality, UserError
+
+if TYPE_CHECKING:
+    from silohash.features.base import Value
+    from silohash.runtime.run import Run
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """Hold the code of a query for each silo, the silos without one, and the words that no training text held."""
+
+    codes: Mapping[str, Code]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    unknown_words: tuple[str, ...] | None = ()
+
+
+class HubBackend:
+    """Search the silos of a federation over a bus. See `silohash.service.backend.Backend`."""
+
+    def __init__(self, run: Run, silos: Iterable[str], bus: Bus, *, deadline_seconds: float) -> None:
+        """Search with the model of a run.
+
+        Args:
+            run: the run. Its indexes are not needed.
+            silos: names of the silos of the federation.
+            bus: the bus to the silos.
+            deadline_seconds: time limit for the answers of the silos to one request.
+        """
+        self._run, self._bus, self._deadline_seconds = run, bus, deadline_seconds
+        self._silos = tuple(sorted(silos))
+        self._encoding = ThreadPoolExecutor(1, "encode")
+        self._status: dict[str, SiloStatus] = {}
+
+    def warm_up(self) -> None:
+        """Load the model and run it once, so that the first query is not slower than the others.
+
+        Raises:
+            UserError: if the model cannot be read.
+        """
+        for modality in self._run.model.featurisers:
+            self._run.model.featurisers[modality]
+        if "text" in self._run.model.featurisers:
+            try:
+                self._codes("warm up", "text", self._silos[:1])
+            except UserError as error:
+                log_event("the model was not warmed up", level=WARNING, reason=str(error))
+
+    def close(self) -> None:
+        """End the thread that encodes queries."""
+        self._encoding.shutdown(wait=False, cancel_futures=True)
+
+    async def search(self, request: SearchRequest) -> Hits:
+        """Return the nearest items of the silos. See `Backend.search`."""
+        silos = self._chosen(request.silos)
+        if request.code is not None:
+            return await self._ask_all(_Encoded(dict.fromkeys(silos, request.code)), request)
+        value: Value | None = request.text if request.picture is None else request.picture
+        assert value is not None  # noqa: S101  the request checks it
+        modality: Modality = "text" if request.picture is None else "image"
+        loop = asyncio.get_running_loop()
+        encoded = await loop.run_in_executor(self._encoding, self._encode, value, modality, silos)
+        return await self._ask_all(encoded, request)
+
+    async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
+        """Return the items nearest to an item, without the item. See `Backend.similar`."""
+        silos = self._chosen(options.silos)
+        request = CodeRequest(name, by)
+        content = await self._ask_one(silo, request)
+        try:
+            found = decode_code(content, request, silo)
+        except WireError as error:
+            raise _unavailable(silo, error) from error
+        code = Code(words=found.words, bits=found.bits, model_digest=found.model_digest)
+        wider = replace(options, offset=0, k=options.offset + options.k + 1)
+        hits = await self._ask_all(_Encoded(dict.fromkeys(silos, code)), wider)
+        return without_item(hits, silo, name, offset=options.offset, k=options.k)
+
+    async def item(self, silo: str, name: str) -> Item:
+        """Return what a silo releases of one item. See `Backend.item`."""
+        request = ItemRequest(name)
+        content = await self._ask_one(silo, request)
+        try:
+            found = decode_item(content, request, silo)
+        except WireError as error:
+            raise _unavailable(silo, error) from error
+        return as_item(silo, name, found.modalities, found.payload)
+
+    async def status(self) -> FederationStatus:
+        """Return the state of the federation. See `Backend.status`."""
+        request = encode_request(StatusRequest())
+        replies = await self._bus.ask(dict.fromkeys(self._silos, request), self._deadline_seconds)
+        silos = {}
+        for silo in self._silos:
+            silos[silo] = _status_of(silo, replies.answers.get(silo), replies.reasons.get(silo, ""))
+        self._status |= {silo: status for silo, status in silos.items() if status.model_digest}
+        return await asyncio.to_thread(self._federation, tuple(silos.values()))
+
+    def _federation(self, silos: tuple[SiloStatus, ...]) -> FederationStatus:
+        record, model = self._run.model.record.config, self._run.model
+        data = record["data"]
+        return FederationStatus(
+            name=self._run.name,
+            silos=silos,
+            bits=model.bits,
+            inputs=tuple(model.featurisers),
+            archive=str(data.get("name") or data.get("path") or "").rpartition("/")[2],
+            local_method=record["local"]["name"],
+            federated_method=record["federated"]["name"],
+            rounds=tuple(self._run.rounds()),
+            chosen_round=model.round,
+        )
+
+    def _chosen(self, silos: Sequence[str] | None) -> tuple[str, ...]:
+        check_silos(silos, self._silos)
+        return tuple(silo for silo in self._silos if silos is None or silo in silos)
+
+    def _encode(self, value: Value, modality: Modality, silos: Sequence[str]) -> _Encoded:
+        """Return the codes of a query, after looking for words that no training text held."""
+        unknown = query_words(self._run.model.featurisers.get(modality), value, self._captions)
+        return replace(self._codes(value, modality, silos), unknown_words=unknown)
+
+    def _codes(self, value: Value, modality: Modality, silos: Sequence[str]) -> _Encoded:
+        """Return the code of a query for each silo. A query is encoded once per model."""
+        codes: dict[str, Code] = {}
+        missing: dict[str, str] = {}
+        by_model: dict[str, Code] = {}
+        for silo in silos:
+            try:
+                name = self._model_of(silo)
+            except UserError as error:
+                missing[silo] = str(error)
+                continue
+            if name not in by_model:
+                found = self._run.model.encoder(name).encode(value, modality)
+                by_model[name] = Code(words=found.words[0], bits=found.bits, model_digest=found.model_digest)
+            codes[silo] = by_model[name]
+        return _Encoded(codes, missing)
+
+    def _model_of(self, silo: str) -> str:
+        """Return the name of the model with which a silo is searched: its own, or the one that built its index."""
+        model, status = self._run.model, self._status.get(silo)
+        if not model.personalized or silo in model.names or status is None:
+            return model.deployed_by(silo)
+        return model.name_of(status.model_digest)
+
+    def _captions(self) -> list[str]:
+        """Return captions that silos released as examples in their last summaries."""
+        return [item.caption for status in self._status.values() for item in status.examples if item.caption]
+
+    async def _ask_one(self, silo: str, request: Request) -> bytes:
+        """Return the answer of one silo.
+
+        Raises:
+            NotFound: if there is no such silo.
+            Unavailable: if it does not answer.
+        """
+        check_silos((silo,), self._silos)
+        replies = await self._bus.ask({silo: encode_request(request)}, self._deadline_seconds)
+        if silo in replies.reasons:
+            raise Unavailable(f"The silo {silo} cannot be searched: {replies.reasons[silo]}")
+        return replies.answers[silo]
+
+    async def _ask_all(self, encoded: _Encoded, options: SearchOptions) -> Hits:
+        """Send a query to all silos that have a code, and return the requested page of the merged answers."""
+        queries = _queries(encoded.codes, options)
+        answers = await self._answers(queries)
+        by_rank = len({query.model_digest for query in queries.values()}) > 1
+        keys = [query.tie_key for query in queries.values()] or [b""]
+        merged = merge(answers, k=options.offset + options.k, key=keys[0], by_rank=by_rank)
+        page = merged.page(options.offset)
+        missing = dict(sorted({**page.missing_silos, **encoded.missing}.items()))
+        return replace(page, missing_silos=missing, unknown_words=encoded.unknown_words)
+
+    async def _answers(self, queries: Mapping[str, Query]) -> list[Hits]:
+        """Return the checked answer of each silo, or the reason for its absence."""
+        by_query = {id(query): encode_request(query) for query in queries.values()}
+        requests = {silo: by_query[id(query)] for silo, query in queries.items()}
+        replies = await self._bus.ask(requests, self._deadline_seconds)
+        answers = [silent(silo, reason) for silo, reason in replies.reasons.items()]
+        for silo, content in replies.answers.items():
+            try:
+                answers.append(decode_hits(content, queries[silo], silo))
+            except WireError as error:
+                log_event("an answer was left out", level=WARNING, silo=silo, reason=str(error))
+                answers.append(silent(silo, str(error)))
+        return answers
+
+
+def _queries(codes: Mapping[str, Code], options: SearchOptions) -> dict[str, Query]:
+    """Return the query of each silo, with the key of the order among equals that `silohash.search.merge.ask` would use.
+
+    Silos with the same code share a query.
+    """
+    distinct = list({id(code): code for _, code in sorted(codes.items())}.values())
+    ordered = distinct if len(distinct) == 1 else [codes[silo] for silo in sorted(codes)]
+    key = question_key(b"", [code.words for code in ordered])
+    parameters: dict[str, Any] = {
+        "target": options.target,
+        "k": options.k,
+        "offset": options.offset,
+        "radius_bits": options.radius_bits,
+        "label": options.label,
+        "previews": options.previews,
+        "tie_key": key,
+    }
+    by_code = {
+        id(code): Query(words=code.words, bits=code.bits, model_digest=code.model_digest, **parameters)
+        for code in distinct
+    }
+    return {silo: by_code[id(code)] for silo, code in codes.items()}
+
+
+def _status_of(silo: str, content: bytes | None, reason: str) -> SiloStatus:
+    """Return the summary of a silo, or the reason for its absence as one."""
+    try:
+        return decode_status(content, silo) if content is not None else _absent(silo, reason)
+    except UserError as error:
+        return _absent(silo, str(error))
+
+
+def _absent(silo: str, reason: str) -> SiloStatus:
+    return SiloStatus(name=silo, reason=reason, reachable=False)
+
+
+def _unavailable(silo: str, error: WireError) -> Unavailable:
+    log_event("an answer was left out", level=WARNING, silo=silo, reason=str(error))
+    return Unavailable(f"The silo {silo} cannot be searched: {error}")

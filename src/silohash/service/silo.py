@@ -1,0 +1,90 @@
+"""The process of a silo: it opens the silo's index, dials out to the bus, and answers requests until it is stopped.
+
+Several processes may answer for the same silo. The bus gives each request to one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from logging import DEBUG, WARNING
+
+from silohash.runtime.run import Run
+from silohash.search.bus import Responder, Response, respond
+from silohash.search.hits import Hits
+from silohash.search.node import SiloNode
+from silohash.search.policy import read_policy
+from silohash.search.silos import open_node
+from silohash.service.config import SiloConfig
+from silohash.service.logs import log_event
+from silohash.service.nats_bus import SiloLink
+
+
+def open_silo(config: SiloConfig) -> SiloNode:
+    """Open the index of a silo, with the silo's policy.
+
+    Raises:
+        UserError: if the folder does not hold a run, the silo is not indexed, or its policy is not valid.
+    """
+    run = Run.open(config.run)
+    policy = None if config.policy is None else read_policy(config.policy)
+    return open_node(run.index_folder, config.silo, policy)
+
+
+def run_silo(config: SiloConfig, *, ready: Callable[[], None] | None = None) -> None:
+    """Answer the requests to a silo until the process gets SIGINT or SIGTERM. What has arrived by then is answered.
+
+    Args:
+        config: the file of the silo.
+        ready: called when the index is open and the process begins to connect.
+
+    Raises:
+        UserError: as `open_silo`, or if the key or a certificate cannot be read.
+    """
+    node = open_silo(config)
+    try:
+        asyncio.run(_serve(config, node, ready))
+    finally:
+        node.close()
+
+
+async def _serve(config: SiloConfig, node: SiloNode, ready: Callable[[], None] | None) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    with ThreadPoolExecutor(1, "answer") as executor:
+        link = SiloLink(config.bus, config.federation, config.silo, responder(node), executor)
+        log_event("silo started", silo=config.silo, federation=config.federation)
+        if ready is not None:
+            ready()
+        await link.start(wait_seconds=0)
+        await stopped.wait()
+        await link.stop()
+    log_event("silo stopped", silo=config.silo)
+
+
+def responder(node: SiloNode) -> Responder:
+    """Return the function that answers for a silo and logs what it answered."""
+
+    def answer(content: bytes, most_bytes: int) -> bytes:
+        """Answer one request."""
+        start = time.perf_counter()
+        response = respond(node, content, most_bytes)
+        _log(node.name, response, time.perf_counter() - start)
+        return response.content
+
+    return answer
+
+
+def _log(silo: str, response: Response, seconds: float) -> None:
+    """Log an answer at the level DEBUG, and a refusal as a warning. Neither the code nor the items are logged."""
+    kind = "unreadable" if response.request is None else type(response.request).__name__
+    fields = {"silo": silo, "request": kind, "milliseconds": round(1e3 * seconds, 3), "bytes": len(response.content)}
+    if response.error is not None:
+        log_event("refused", level=WARNING, **fields, reason=str(response.error))
+    else:
+        items = len(response.answer) if isinstance(response.answer, Hits) else None
+        log_event("answered", level=DEBUG, **fields, items=items)

@@ -1,0 +1,181 @@
+"""The backend over the bus: it finds what the run finds, item by item, and names silos that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silohash.api.runs import open_run
+from silohash.runtime.run import Run
+from silohash.search.bus import UNKNOWN, LocalBus
+from silohash.search.hits import Hits
+from silohash.search.silos import open_nodes
+from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
+from silohash.service.hub import HubBackend
+from silohash.service.local import LocalBackend
+from silohash.types import UserError
+from tests.served import drawn, served_run
+
+SILOS = ("silo-0", "silo-1", "silo-2")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return served_run(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="module")
+def local(folder: Path) -> Iterator[LocalBackend]:
+    backend = LocalBackend.open(folder)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def bus(folder: Path) -> Iterator[LocalBus]:
+    nodes = open_nodes(Run.open(folder).index_folder)
+    yield LocalBus.of(*nodes)
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def hub(folder: Path, bus: LocalBus) -> Iterator[HubBackend]:
+    backend = HubBackend(Run.open(folder), bus.responders, bus, deadline_seconds=10)
+    yield backend
+    backend.close()
+
+
+def hub_with(folder: Path, bus: LocalBus, **responders: Any) -> HubBackend:
+    changed = LocalBus({**bus.responders, **{name.replace("_", "-"): each for name, each in responders.items()}})
+    return HubBackend(Run.open(folder), bus.responders, changed, deadline_seconds=10)
+
+
+def search(backend: Any, **request: Any) -> Hits:
+    return asyncio.run(backend.search(SearchRequest(**request)))
+
+
+def same(first: Hits, second: Hits) -> bool:
+    return vars(replace(first, folders={})) == vars(replace(second, folders={}))
+
+
+@pytest.mark.parametrize("target", ["item", "image", "text"])
+def test_words_and_pictures_find_what_the_run_finds(folder: Path, hub: HubBackend, target: str) -> None:
+    with open_run(folder) as run:
+        for given, request in (
+            ({"text": "red square zebra"}, {"text": "red square zebra"}),
+            ({"image": drawn("blue", "frame")}, {"picture": drawn("blue", "frame")}),
+        ):
+            expected = run.search(**given, find=target, k=7, offset=2, previews=True)
+            assert same(search(hub, **request, target=target, k=7, offset=2), expected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"k": 50}, {"k": 3, "offset": 4}, {"radius_bits": 4, "k": 50}, {"label": "blue", "k": 50}, {"previews": False}, {"silos": ("silo-1",)}],
+)  # fmt: skip
+def test_options_find_what_the_backend_in_one_process_finds(hub: HubBackend, local: LocalBackend, options: Any) -> None:
+    assert same(search(hub, text="red square", **options), search(local, text="red square", **options))
+
+
+def test_a_code_and_an_item_find_what_the_backend_in_one_process_finds(hub: HubBackend, local: LocalBackend) -> None:
+    [first, *_] = search(local, text="red square")
+    options = SearchOptions(k=4, offset=1)
+    for by in (None, "image", "text"):
+        found = asyncio.run(hub.similar(first.silo, first.id, options, by))
+        assert same(found, asyncio.run(local.similar(first.silo, first.id, options, by)))
+        assert (first.silo, first.id) not in zip(found.silos, found.ids, strict=True)
+
+
+def test_items_and_the_state_are_those_of_the_backend_in_one_process(hub: HubBackend, local: LocalBackend) -> None:
+    [first, *_] = search(local, text="red square")
+    item, expected = (asyncio.run(backend.item(first.silo, first.id)) for backend in (hub, local))
+    assert replace(item, path=None) == replace(expected, path=None)
+    state, expected_state = (asyncio.run(backend.status()) for backend in (hub, local))
+    assert [replace(silo, examples=()) for silo in state.silos] == [
+        replace(silo, examples=()) for silo in expected_state.silos
+    ]
+    for name in ("name", "bits", "inputs", "local_method", "federated_method", "rounds", "chosen_round", "archive"):
+        assert getattr(state, name) == getattr(expected_state, name), name
+
+
+def test_what_does_not_exist_is_not_found(hub: HubBackend) -> None:
+    with pytest.raises(NotFound, match='does not have an item "none"'):
+        asyncio.run(hub.item(SILOS[1], "none"))
+    with pytest.raises(NotFound, match="does not have"):
+        asyncio.run(hub.similar(SILOS[1], "none", SearchOptions()))
+    with pytest.raises(NotFound, match='There is no silo "north"'):
+        asyncio.run(hub.item("north", "none"))
+    with pytest.raises(NotFound, match='There is no silo "north"'):
+        search(hub, text="red", silos=("north",))
+
+
+def test_a_query_without_a_known_word_offers_captions_of_the_silos(hub: HubBackend) -> None:
+    asyncio.run(hub.status())
+    with pytest.raises(UserError, match="words: .*red|red.*words|known words"):
+        search(hub, text="zebra")
+
+
+def test_silos_that_do_not_answer_well_are_left_out_with_the_reason(folder: Path, bus: LocalBus) -> None:
+    def in_anothers_name(content: bytes, most_bytes: int) -> bytes:
+        return bus.responders["silo-2"](content, most_bytes)
+
+    def unordered(content: bytes, most_bytes: int) -> bytes:
+        answer = json.loads(bus.responders["silo-1"](content, most_bytes))
+        return json.dumps(answer | {"distances": answer["distances"][::-1]}).encode()
+
+    for responder, reason in (
+        (lambda *_: b"garbage", "Its answer does not have the expected form"),
+        (lambda *_: bytes(9 << 20), "the limit is 8,388,608"),
+        (in_anothers_name, "in the name of another silo"),
+        (unordered, "distances that are not in ascending order"),
+    ):
+        hub = hub_with(folder, bus, silo_1=responder)
+        hits = search(hub, text="red square", k=50)
+        assert list(hits.missing_silos) == ["silo-1"]
+        assert reason in hits.missing_silos["silo-1"]
+        assert "silo-1" not in hits.silos
+        assert {"silo-2"} <= set(hits.silos)
+        with pytest.raises(Unavailable, match="The silo silo-1 cannot be searched"):
+            asyncio.run(hub.item("silo-1", "red-square-0"))
+        hub.close()
+
+
+def test_an_absent_silo_is_named_everywhere(folder: Path, bus: LocalBus) -> None:
+    others = LocalBus({silo: each for silo, each in bus.responders.items() if silo != "silo-1"})
+    hub = HubBackend(Run.open(folder), bus.responders, others, deadline_seconds=10)
+    assert search(hub, text="red square").missing_silos == {"silo-1": UNKNOWN}
+    state = {silo.name: silo for silo in asyncio.run(hub.status()).silos}
+    assert (state["silo-1"].reachable, state["silo-1"].reason) == (False, UNKNOWN)
+    assert state["silo-2"].reachable
+    with pytest.raises(Unavailable, match=UNKNOWN):
+        asyncio.run(hub.item("silo-1", "red-square-0"))
+    nobody = HubBackend(Run.open(folder), bus.responders, LocalBus({}), deadline_seconds=10)
+    hits = search(nobody, text="red square")
+    assert not hits.answered
+    assert set(hits.missing_silos) == set(bus.responders)
+    for backend in (hub, nobody):
+        backend.close()
+
+
+def test_codes_of_another_model_are_refused_by_the_silos(hub: HubBackend, local: LocalBackend) -> None:
+    [first, *_] = search(local, text="red square")
+    found = asyncio.run(local.status()).bits
+    from silohash.search.released import item_code
+
+    code = item_code(local.nodes[first.silo], first.id)
+    other = Code(words=code.words, bits=found, model_digest="beef")
+    hits = search(hub, code=other)
+    assert not hits.answered
+    assert all("model" in reason for reason in hits.missing_silos.values())
+
+
+def test_warming_up_runs_the_model(hub: HubBackend) -> None:
+    hub.warm_up()
+    assert search(hub, text="red square").answered

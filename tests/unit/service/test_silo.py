@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from silohash.search.answers import decode_hits
+from silohash.search.policy import Policy
+from silohash.search.wire import ItemRequest, encode_request
+from silohash.service.nats_bus import NOT_CONNECTED, NatsBus
+from silohash.service.silo import open_silo, responder, run_silo
+from silohash.types import UserError
+from tests.nats import Federation, needs_nats
+from tests.runs import train, write_archive
+from tests.silos import made_up_codes, made_up_node, query_of
+
+WORDS = made_up_codes(20, 16, 1)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    from silohash.api.runs import open_run
+
+    folder = tmp_path_factory.mktemp("run")
+    train(write_archive(folder / "archive", count=60), folder / "run", federated={"rounds": 1})
+    with open_run(folder / "run") as trained:
+        trained.index()
+    return folder / "run"
+
+
+def test_a_silo_opens_its_own_index_with_its_policy(run, tmp_path):
+    federation = Federation(tmp_path, "silo-1", run=run)
+    node = open_silo(federation.silo("silo-1"))
+    assert (node.name, node.policy) == ("silo-1", Policy())
+    node.close()
+    (tmp_path / "policy.toml").write_text("max_results = 3\n")
+    strict = federation.silo("silo-1").model_copy(update={"policy": tmp_path / "policy.toml"})
+    node = open_silo(strict)
+    assert node.policy.max_results == 3
+    node.close()
+
+
+def test_a_silo_that_is_not_indexed_or_has_no_run_is_explained(run, tmp_path):
+    federation = Federation(tmp_path, "north", run=run)
+    with pytest.raises(UserError, match="There is no index of the silo north in .*silohash index"):
+        open_silo(federation.silo("north"))
+    nowhere = federation.silo("north").model_copy(update={"run": Path("nowhere")})
+    with pytest.raises(UserError, match='"nowhere" does not hold a run'):
+        open_silo(nowhere)
+
+
+def test_answers_and_refusals_are_logged_without_the_query(tmp_path, caplog):
+    node = made_up_node(tmp_path, "north", WORDS, 16)
+    answer = responder(node)
+    query = query_of(WORDS, 16, k=4)
+    with caplog.at_level(logging.DEBUG, "silohash.service"):
+        assert len(decode_hits(answer(encode_request(query), 1 << 20), query, "north")) == 4
+        answer(encode_request(ItemRequest("none")), 1 << 20)
+        answer(b"garbage", 1 << 20)
+    found, missing, unread = [(record.levelno, record.getMessage(), record.fields) for record in caplog.records]
+    assert found[:2] == (logging.DEBUG, "answered")
+    assert (found[2]["request"], found[2]["items"], found[2]["silo"]) == ("Query", 4, "north")
+    assert not {"code", "words", "label"} & set(found[2])
+    assert missing[:2] == (logging.WARNING, "refused")
+    assert missing[2]["request"] == "ItemRequest"
+    assert unread[2]["request"] == "unreadable"
+    assert "does not have the expected form" in unread[2]["reason"]
+
+
+@needs_nats
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_process_cleanly(run, tmp_path, stop):
+    """The silo runs in this process, whose signal handlers it uses, while a thread asks it and then stops it."""
+    seen = []
+
+    async def ask_and_stop(federation):
+        bus = NatsBus(federation.hub.bus, "tests")
+        await bus.link.start(wait_seconds=10)
+        replies = await bus.ask({"silo-1": b"garbage"}, 10)
+        while replies.reasons == {"silo-1": NOT_CONNECTED}:
+            await asyncio.sleep(0.02)
+            replies = await bus.ask({"silo-1": b"garbage"}, 10)
+        seen.append(replies)
+        os.kill(os.getpid(), stop)
+        while (await bus.ask({"silo-1": b"garbage"}, 10)).answers:
+            await asyncio.sleep(0.02)
+        await bus.link.stop()
+
+    with Federation(tmp_path, "silo-1", run=run) as federation:
+        thread = threading.Thread(target=lambda: asyncio.run(ask_and_stop(federation)))
+        run_silo(federation.silo("silo-1"), ready=thread.start)
+        thread.join(20)
+    assert b"refusal" in seen[0].answers["silo-1"]
+    assert not thread.is_alive()
