@@ -78,7 +78,10 @@ def test_words_and_pictures_find_what_the_run_finds(folder: Path, hub: HubBacken
 
 @pytest.mark.parametrize(
     "options",
-    [{"k": 50}, {"k": 3, "offset": 4}, {"radius_bits": 4, "k": 50}, {"label": "blue", "k": 50}, {"previews": False}, {"silos": ("silo-1",)}],
+    [
+        {"k": 50}, {"k": 3, "offset": 4}, {"radius_bits": 4, "k": 50}, {"label": "blue", "k": 50}, {"previews": False},
+        {"silos": ("silo-1",)},
+    ],
 )  # fmt: skip
 def test_options_find_what_the_backend_in_one_process_finds(hub: HubBackend, local: LocalBackend, options: Any) -> None:
     assert same(search(hub, text="red square", **options), search(local, text="red square", **options))
@@ -118,7 +121,7 @@ def test_what_does_not_exist_is_not_found(hub: HubBackend) -> None:
 
 def test_a_query_without_a_known_word_offers_captions_of_the_silos(hub: HubBackend) -> None:
     asyncio.run(hub.status())
-    with pytest.raises(UserError, match="words: .*red|red.*words|known words"):
+    with pytest.raises(UserError, match=r"known words: .*(red|square)"):
         search(hub, text="zebra")
 
 

@@ -47,7 +47,7 @@ def test_a_silo_opens_its_own_index_with_its_policy(run, tmp_path):
 
 def test_a_silo_that_is_not_indexed_or_has_no_run_is_explained(run, tmp_path):
     federation = Federation(tmp_path, "north", run=run)
-    with pytest.raises(UserError, match="There is no index of the silo north in .*silohash index"):
+    with pytest.raises(UserError, match=r"There is no index of the silo north in .*silohash index"):
         open_silo(federation.silo("north"))
     nowhere = federation.silo("north").model_copy(update={"run": Path("nowhere")})
     with pytest.raises(UserError, match='"nowhere" does not hold a run'):
