@@ -34,6 +34,7 @@ MOBILENET_STEP = 0.023528477
 FEATURES: Mapping[str, Parts] = {
     "mobilenet": [("features/image_mobilenetv2.npy", "")],
     "bow": [("features/text_bow.npz", "bow")],
+    "words": [("features/text_bow.npz", "bow")],
     "minilm": [("features/text_minilm.npy", "")],
 }
 """File and key of the features that an option names."""
@@ -181,7 +182,7 @@ class PackedSet:
         values[there] = held[places[there]]
         if option == "mobilenet":
             values *= np.float32(MOBILENET_STEP)
-        return values
+        return np.minimum(values, 1.0) if option == "words" else values
 
     def _pictures(self, rows: list[Row]) -> Pictures | None:
         path = self.file(self.pictures) if self.pictures else None

@@ -10,7 +10,7 @@ from silohash.data.packed.reader import Choices, Labelling, PackedSet, Row
 from silohash.data.pictures.reading import read_array
 
 IMAGE = {"image": ("mobilenet", "jpeg")}
-TEXT = {"text": ("caption", "bow", "minilm")}
+TEXT = {"text": ("caption", "bow", "words", "minilm")}
 CAPTIONS = {**IMAGE, **TEXT, "captions": ("each", "first")}
 DATABASE = {"database": ("all", "unseen")}
 

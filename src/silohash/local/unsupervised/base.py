@@ -146,6 +146,8 @@ def with_inputs(batch: PairBatch, codes: Mapping[Modality, Tensor]) -> tuple[Pai
     Returns:
         The batch, and the codes of the modalities that at least one of its items has. The codes are empty if there are none.
     """
+    if codes and all(bool(batch.has(modality).all()) for modality in codes):
+        return batch, dict(codes)
     held: dict[Modality, Tensor] = {m: code for m, code in codes.items() if bool(batch.has(m).any())}
     if not held:
         return batch, {}

@@ -41,6 +41,7 @@ from silohash import seeds
 from silohash.local.base import MethodParams, SiloData, SiloState, joint_step, signs
 from silohash.local.default_hooks import DefaultHooks
 from silohash.local.unsupervised.base import (
+    Inputs,
     SiloCache,
     affinity,
     code_pair,
@@ -50,7 +51,12 @@ from silohash.local.unsupervised.base import (
 )
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
+from silohash.models.used_columns import skip_unused_columns
 from silohash.types import MethodCard, Outputs, PairBatch, Step, Terms
+
+MOST_STORED = 2048
+"""Largest number of items of a silo whose similarities are all stored, which takes 16 MB. With more items, those of each
+batch are computed from the neighbors."""
 
 CARD = MethodCard(
     key="dgcpn",
@@ -256,10 +262,12 @@ class DGCPN(DefaultHooks):
 
     def __init__(self, params: DGCPNParams) -> None:
         self.params = params
-        self._graphs = SiloCache()
+        self._stored = SiloCache()
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers whose outputs are in (-1, 1). The hash layer of texts starts with larger weights.
+
+        The first layer of texts skips the words that no text of a batch has.
 
         Raises:
             UserError: If a tower is a published network, whose inputs cannot be compared.
@@ -268,6 +276,7 @@ class DGCPN(DefaultHooks):
         model = HashNet(spec, bits, relaxation="tanh")
         if "text" in model.modalities:
             nn.init.normal_(model.get_parameter("text.hash.weight"), std=self.params.initial_deviation)
+            skip_unused_columns(model.tower("text").backbone)
         return model
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
@@ -277,16 +286,15 @@ class DGCPN(DefaultHooks):
         return [step, half_binary] if self.params.half_binary else [step]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the graph of neighbors, which is computed once per process."""
-        params = self.params
+        """Store the similarities of a small silo's items, or the graph of neighbors of a large one.
+
+        They are computed once per process.
+        """
         state.buffers = {}
-        if params.graph_weight:
-            state.buffers["graph"] = self._graphs.get(
-                data, lambda: neighbor_graph(data, params.candidates, params.neighbors, params.text_weight)
-            )
-            chosen = candidate_rows(len(data), params.candidates).to(data.has_image.device)
-            count = neighbor_count(comparable_items(data, chosen), params.neighbors)
-            state.buffers["factor"] = data.has_image.new_tensor(params.graph_scale * count, dtype=torch.float32)
+        if len(data) <= MOST_STORED:
+            state.buffers["similarities"] = self._stored.get(data, lambda: self._similarities(data))
+        elif self.params.graph_weight:
+            state.buffers["graph"] = self._stored.get(data, lambda: self._graph(data))
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the losses of a batch with real-valued codes, or the sums of both with half of the codes binary."""
@@ -311,19 +319,46 @@ class DGCPN(DefaultHooks):
         Both steps of a batch use them, so they are stored until the next batch.
         """
         if "rows" not in state.buffers or not torch.equal(state.buffers["rows"], batch.row):
-            inputs = inputs_of(batch)
-            similar, known = affinity(inputs, inputs, self.params.text_weight)
-            counted = 1.0 - torch.eye(len(similar), device=similar.device)
+            found = self._of_batch(batch, state)
+            counted = 1.0 - torch.eye(len(found), device=found.device)
+            unknown = found.isnan()
             state.buffers["rows"] = batch.row
-            state.buffers["similarity"] = batch_similarity(
-                similar, self._coherence(batch, state), self.params.graph_weight
-            )
-            state.buffers["counted"] = counted if known is None else counted * known
+            state.buffers["similarity"] = found.masked_fill(unknown, 0.0)
+            state.buffers["counted"] = counted.masked_fill_(unknown, 0.0)
         return state.buffers["similarity"], state.buffers["counted"]
 
-    def _coherence(self, batch: PairBatch, state: SiloState) -> Tensor:
-        """Return the scaled coherence of the neighbors of a batch's items, ``(B, B)``; zero if it has no weight."""
-        if "graph" not in state.buffers:
-            return torch.zeros(len(batch.row), len(batch.row), device=batch.row.device)
-        graph = state.buffers["graph"].index_select(0, batch.row)
-        return state.buffers["factor"] * (graph @ graph.T)
+    def _of_batch(self, batch: PairBatch, state: SiloState) -> Tensor:
+        """Return the similarity of a batch's items, ``(B, B)``; NaN for pairs that cannot be compared."""
+        if "similarities" in state.buffers:
+            return state.buffers["similarities"].index_select(0, batch.row).index_select(1, batch.row)
+        graph = state.buffers.get("graph")
+        return self._between(inputs_of(batch), None if graph is None else graph.index_select(0, batch.row))
+
+    def _similarities(self, data: SiloData) -> Tensor:
+        """Return the similarity of all items of a silo, ``(n, n)``; NaN for pairs that cannot be compared."""
+        inputs = inputs_of(data.batch(torch.arange(len(data), device=data.has_image.device)))
+        if not inputs.unit:
+            return torch.full((len(data), len(data)), float("nan"), device=data.has_image.device)
+        return self._between(inputs, self._graph(data) if self.params.graph_weight else None)
+
+    def _between(self, inputs: Inputs, graph: Tensor | None) -> Tensor:
+        """Return the similarity of some items, ``(B, B)``; NaN for pairs that cannot be compared.
+
+        Args:
+            inputs: The items' inputs.
+            graph: ``(B, M)``, the items' rows of `_graph`; None if it has no weight.
+        """
+        similar, known = affinity(inputs, inputs, self.params.text_weight)
+        shared = torch.zeros_like(similar) if graph is None else graph @ graph.T
+        found = batch_similarity(similar, shared, self.params.graph_weight)
+        return found if known is None else found.masked_fill(known == 0, float("nan"))
+
+    def _graph(self, data: SiloData) -> Tensor:
+        """Return the weights of the nearest neighbors of a silo's items, ``(n, M)``.
+
+        They are scaled so that their products are the scaled coherence.
+        """
+        params = self.params
+        chosen = candidate_rows(len(data), params.candidates).to(data.has_image.device)
+        scale = params.graph_scale * neighbor_count(comparable_items(data, chosen), params.neighbors)
+        return neighbor_graph(data, params.candidates, params.neighbors, params.text_weight).mul_(scale**0.5)

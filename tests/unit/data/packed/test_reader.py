@@ -21,7 +21,7 @@ TOY = PackedSet(
     licence="CC0",
     options={
         "image": ("mobilenet", "png"),
-        "text": ("caption", "bow"),
+        "text": ("caption", "bow", "words"),
         "labels": ("kind", "both"),
         "database": ("all", "unseen"),
     },
@@ -88,6 +88,16 @@ def test_features_stand_in_for_pictures_and_words_which_can_still_be_looked_at(f
     assert archive.has("image").all()
 
 
+def test_words_are_counted_once(folder: Path) -> None:
+    counts = np.array([[0, 3, 1], [0, 0, 0], [255, 1, 0]], np.uint8)
+    np.savez(folder / "features/text_bow.npz", bow=counts)
+    assert TOY(text="bow").text[:3].tolist() == counts.tolist()
+    archive = TOY(text="words")
+    assert archive.text[:3].tolist() == [[0, 1, 1], [0, 0, 0], [1, 1, 0]]
+    assert archive.text.dtype == np.float32
+    assert np.isnan(archive.text[3]).all()
+
+
 def test_an_item_may_have_several_labels_and_names_may_be_given(folder: Path) -> None:
     assert TOY(labels="both").label_names == ("cat", "dog", "in", "out")
     assert TOY(labels="both").labels_of(1) == ["dog", "out"]
@@ -144,7 +154,9 @@ def test_a_missing_column_or_a_damaged_file_is_named(folder: Path) -> None:
 
 
 def test_an_unknown_value_is_answered_with_the_nearest(folder: Path) -> None:
-    with pytest.raises(UserError, match=r'toy: text cannot be "bwo" .did you mean "bow".*; it can be: caption, bow'):
+    with pytest.raises(
+        UserError, match=r'toy: text cannot be "bwo" .did you mean "bow".*; it can be: caption, bow, words'
+    ):
         TOY(text="bwo")
 
 

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from silohash.local.base import SiloData, signs
-from silohash.local.unsupervised.base import with_inputs
+from silohash.local.unsupervised.base import affinity, inputs_of, with_inputs
 from silohash.local.unsupervised.dgcpn import (
     CARD,
     DGCPN,
+    MOST_STORED,
     DGCPNParams,
     batch_similarity,
     candidate_rows,
@@ -54,6 +55,12 @@ def dense(data: SiloData, share: float = SHARE) -> np.ndarray[Any, Any]:
             weights[i] /= weights[i].sum()
     shared = np.array([[sum(weights[i] * weights[j]) for j in range(count)] for i in range(count)])
     return 2.0 * ((1 - GRAPH) * similar + GRAPH * 2 * near * shared) - 1.0
+
+
+def dense_affinity(data: SiloData) -> Tensor:
+    """Return the similarity P of the inputs of all items of a complete silo."""
+    inputs = inputs_of(data.batch(torch.arange(len(data))))
+    return affinity(inputs, inputs, WEIGHT).values
 
 
 def method(**params: Any) -> DGCPN:
@@ -153,7 +160,32 @@ def test_a_large_silo_has_neighbors_among_a_fixed_sample() -> None:
     assert int((graph > 0).sum(1).max()) == 5
     assert torch.allclose(graph[chosen], neighbor_graph(data.take(chosen), 100, SHARE, WEIGHT), atol=1e-6)
     _, state = ready(method(candidates=12), data)
-    assert torch.allclose(state.buffers["graph"], graph, atol=1e-6)
+    expected = batch_similarity(dense_affinity(data), 2.0 * 5 * graph @ graph.T, GRAPH)
+    assert torch.allclose(state.buffers["similarities"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("data", [silo_data(30), lacking("no pairs"), lacking("no texts")])
+@pytest.mark.parametrize("weight", [0.0, GRAPH])
+def test_stored_similarities_equal_those_of_a_large_silo(
+    data: SiloData, weight: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = DGCPNParams(text_weight=WEIGHT, graph_weight=weight, neighbors=SHARE)
+    rows = torch.tensor([3, 17, 0, 8, 11])
+    stored = similarities(DGCPN(params), data, rows)
+    monkeypatch.setattr("silohash.local.unsupervised.dgcpn.MOST_STORED", len(data) - 1)
+    computed = similarities(DGCPN(params), data, rows)
+    assert torch.allclose(stored[0], computed[0], atol=1e-5)
+    assert torch.equal(stored[1], computed[1])
+
+
+def test_which_silos_store_all_similarities(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MOST_STORED == 2048
+    data = silo_data(12)
+    monkeypatch.setattr("silohash.local.unsupervised.dgcpn.MOST_STORED", 12)
+    assert set(ready(method(), data)[1].buffers) == {"similarities"}
+    monkeypatch.setattr("silohash.local.unsupervised.dgcpn.MOST_STORED", 11)
+    assert set(ready(method(), data)[1].buffers) == {"graph"}
+    assert ready(DGCPN(DGCPNParams(graph_weight=0.0)), data)[1].buffers == {}
 
 
 def loops(
@@ -263,15 +295,16 @@ def test_a_batch_without_the_models_modality_has_no_terms() -> None:
     assert chosen.terms(chosen.steps(model)[0], outputs, data.batch(torch.arange(20)), state) == {}
 
 
-def test_the_graph_is_computed_once_per_silo_and_not_without_weight() -> None:
+def test_similarities_are_computed_once_per_silo_and_need_no_graph_without_weight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     data, chosen = silo_data(12), method()
-    graphs = [ready(chosen, data)[1].buffers["graph"] for _ in range(2)]
-    assert graphs[0] is graphs[1]
+    stored = [ready(chosen, data)[1].buffers["similarities"] for _ in range(2)]
+    assert stored[0] is stored[1]
+    monkeypatch.setattr("silohash.local.unsupervised.dgcpn.neighbor_graph", pytest.fail)
     plain = DGCPN(DGCPNParams(text_weight=WEIGHT, graph_weight=0.0))
-    _, state = ready(plain, data)
-    assert state.buffers == {}
-    found, _ = plain._similarity(data.batch(torch.arange(12)), state)
-    assert torch.allclose(found, batch_similarity((found + 1.0) / 2.0, torch.zeros(12, 12), 0.0))
+    found, _ = similarities(plain, data, torch.arange(12))
+    assert torch.allclose(found, 2.0 * dense_affinity(data) - 1.0, atol=1e-6)
 
 
 def test_labels_do_not_matter() -> None:
@@ -290,6 +323,11 @@ def test_the_hash_layer_of_texts_starts_with_larger_weights() -> None:
     assert image.abs().max().item() <= 400**-0.5
     images = method().build(ModelSpec({"image": TowerSpec("mlp", (5,))}, classes=0), 16)
     assert not any(name.startswith("text") for name, _ in images.named_parameters())
+
+
+def test_the_first_layer_of_texts_skips_unused_words() -> None:
+    model, _ = ready(method(), silo_data(4))
+    assert [type(model.get_submodule(f"{m}.backbone.0")).__name__ for m in MODALITIES] == ["Linear", "UsedColumns"]
 
 
 def test_published_networks_are_refused() -> None:
