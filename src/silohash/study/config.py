@@ -106,6 +106,8 @@ class Table(Section):
     """Names of axes, task, evaluation or measure."""
     measure: str = "mAP@all"
     """The measure to show."""
+    further_measures: tuple[str, ...] = ()
+    """Further measures, each with tables and plots of its own. Then tables and plots without any figure are left out."""
     evaluations: tuple[Evaluation, ...] = ("GG", "PG", "XS")
     """The evaluations to show. GG and PG share a column, which shows the one that a method has."""
     against: dict[str, tuple[str, ...]] = Field(default={}, max_length=1)
@@ -120,17 +122,30 @@ class Table(Section):
         except UserError as error:
             raise ValueError(str(error)) from error
 
+    @field_validator("further_measures")
+    @classmethod
+    def _are_measures(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(cls._is_a_measure, value))
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """All measures to show, each once."""
+        return tuple(dict.fromkeys([self.measure, *self.further_measures]))
+
 
 class Plots(Section):
-    """``[plots]``: what is drawn over the rounds, and whether precision is drawn over recall."""
+    """``[plots]``: what is drawn over the rounds, as precision over recall, and as a heat map."""
 
     curves: tuple[CurveName, ...] = Field(default=("loss", "validation"), min_length=1)
     """Curves of every run, one panel each: `loss`, `relative loss` (divided by that of the first round) or
     `validation`."""
-    over: tuple[Over, ...] = Field(default=("rounds",), min_length=1)
-    """What the curves are drawn over, one plot each: `rounds`, or `seconds` of local training."""
+    over: tuple[Over, ...] = ("rounds",)
+    """What the curves are drawn over, one plot each: `rounds`, or `seconds` of local training. Without any, no curves are
+    drawn."""
     precision_recall: bool = False
     """Draw precision over recall within each Hamming radius."""
+    heat_map: tuple[str, ...] = ()
+    """Two axes, such as `["mu", "phi"]`. Figures over them are drawn as a heat map, with the first axis downwards."""
 
 
 class Parameter(Section):
@@ -228,6 +243,10 @@ class StudyConfig(Section):
             _check_name("table: there is no axis", name, [*self.axis_names, *RESULT_FIELDS])
         if duplicate := _duplicate([*self.table.rows, *self.table.columns]):
             raise ValueError(f'table: "{duplicate}" appears twice in rows and columns')
+        for name in self.plots.heat_map:
+            _check_name("plots.heat_map: there is no axis", name, self.axis_names)
+        if len(set(self.plots.heat_map)) != len(self.plots.heat_map) or len(self.plots.heat_map) not in {0, 2}:
+            raise ValueError(f"plots.heat_map: name two different axes of {', '.join(self.axis_names)}")
         self._check_references(self.table)
         if self.tune:
             self._check_tuning(self.tune)

@@ -1,4 +1,4 @@
-"""The curves of a study's plots: losses and validation scores over rounds or seconds, and precision over recall."""
+"""What the panels of a study's plots show: curves over rounds or seconds, precision over recall, figures over axes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,22 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import NullLocator
 
 from silohash.report.plots import RadiusCurve
-from silohash.report.style import series
+from silohash.report.style import ACCENT, INK, SERIES, series
 from silohash.runtime.events import RoundRecord
 from silohash.study.config import CurveName, Over
+from silohash.study.pivot import Cell
+from silohash.visible import visible
+
+LOGARITHMIC_FROM = 8
+"""An axis is logarithmic if its largest value is at least this many times its smallest."""
+
+HEAT = LinearSegmentedColormap.from_list("figures", ["#ffffff", SERIES[0]])
+"""The colors of a heat map, from the lowest figure to the highest."""
 
 Values: TypeAlias = npt.NDArray[np.float64]
 Curve: TypeAlias = tuple[str, Callable[[Sequence[RoundRecord]], list[float]]]
@@ -103,6 +114,58 @@ def draw_precision(axes: Axes, curves: Sequence[RadiusCurve], number: int) -> bo
         return False
     axes.plot(recall[:, known].mean(axis=0), precision[:, known].mean(axis=0), **series(number, int(known.sum())))
     return True
+
+
+def draw_line(axes: Axes, places: npt.NDArray[np.float64], cells: Sequence[Cell], number: int) -> None:
+    """Draw figures with their intervals over the values of an axis. Values without a figure are left out."""
+    there = [place for place, cell in enumerate(cells) if math.isfinite(cell.mean)]
+    means = np.array([cells[place].mean for place in there])
+    look = series(number, len(places))
+    axes.plot(places[there], means, **look)
+    ends = np.array([(cells[place].low, cells[place].high) for place in there]).reshape(-1, 2)
+    known = np.isfinite(ends).all(axis=1)
+    axes.vlines(places[there][known], *ends[known].T, color=look["color"], lw=1.2, alpha=0.55)
+
+
+def draw_dot(axes: Axes, cell: Cell, number: int) -> None:
+    """Draw one figure with its interval, at the height of its number."""
+    look = series(number, 1)
+    axes.plot(cell.mean, number, color=look["color"], marker=look["marker"], markersize=5.5, linestyle="none")
+    if math.isfinite(cell.low + cell.high):
+        axes.hlines(number, cell.low, cell.high, color=look["color"], lw=1.6, alpha=0.6)
+
+
+def mark_places(axes: Axes, places: npt.NDArray[np.float64], names: Sequence[str]) -> None:
+    """Put a tick at every value of an axis. The axis is logarithmic if the values span a wide range."""
+    if places.min() > 0 and places.max() >= LOGARITHMIC_FROM * places.min():
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(places, [visible(name) for name in names])
+
+
+def draw_heat_map(axes: Axes, values: Values, down: Sequence[str], across: Sequence[str]) -> None:
+    """Draw a table of figures as colors, with the figure in each field and a frame around the highest one.
+
+    Args:
+        axes: where to draw.
+        values: ``(R, C)`` figures; NaN for a field that stays empty.
+        down: R names, from the top.
+        across: C names.
+    """
+    axes.imshow(np.ma.masked_invalid(values), cmap=HEAT, aspect="auto")
+    axes.grid(visible=False)
+    axes.set_yticks(range(len(down)), [visible(name) for name in down])
+    axes.set_xticks(range(len(across)), [visible(name) for name in across])
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return
+    middle = (known.min() + known.max()) / 2
+    for (row, column), value in np.ndenumerate(values):
+        if math.isfinite(value):
+            color = "white" if value > middle else INK
+            axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=7.5, color=color)
+    row, column = np.unravel_index(np.nanargmax(values), values.shape)
+    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=ACCENT, lw=2, clip_on=False))
 
 
 def _table(lines: Sequence[Sequence[float]], count: int) -> Values:

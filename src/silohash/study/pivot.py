@@ -126,6 +126,11 @@ class ResultTable:
     notes: tuple[str, ...] = ()
     format_value: Callable[[float], str] = field(default=lambda value: f"{value:.3f}")
 
+    @property
+    def has_figures(self) -> bool:
+        """Whether any cell has a value."""
+        return any(cell.values for cell in self.cells.values())
+
     def lines(self) -> Iterator[tuple[Key, list[Cell]]]:
         """Yield the key and the cells of each row."""
         for row in self.rows:
@@ -158,6 +163,8 @@ def conditions(row: ResultRow) -> str:
 def result_tables(study: StudyResults) -> list[ResultTable]:
     """Return a study's tables of figures, one per combination of the fields in neither rows nor columns.
 
+    If the study has several measures, tables without a figure are left out.
+
     Raises:
         UserError: if runs that differ only in their seed were measured differently.
     """
@@ -172,16 +179,27 @@ def result_tables(study: StudyResults) -> list[ResultTable]:
         fields = {**fixed, **varying}
         return figure_cell(fields, runs_with(by_choices, config, fields), len(config.seeds))
 
+    varied = [name for name in other if len(values[name]) > 1]
     found = []
     for combined in product(*(values[name] for name in other)):
         fixed = dict(zip(other, combined, strict=True))
-        varied = [name for name in other if len(values[name]) > 1]
-        measure = [fixed["measure"]] if "measure" in fixed else []
-        title = ", ".join([config.title or "Study", *(fixed[name] for name in varied), *measure])
-        name = "-".join(["table", *(file_name(fixed[name]) for name in varied)])
         table = make_table(config, layout, values, partial(make_cell, fixed))
+        title, name = _title_and_name(config.title or "Study", fixed, varied)
         found.append(replace(table, title=title, name=name))
-    return found
+    return [table for table in found if "measure" not in varied or table.has_figures]
+
+
+def _title_and_name(study: str, fixed: Mapping[str, str], varied: Sequence[str]) -> tuple[str, str]:
+    """Return the title of a table, which ends with its measure, and the name of its files.
+
+    Args:
+        study: the title of the study.
+        fixed: field -> the value that all cells share.
+        varied: the fields of which other tables have other values.
+    """
+    shown = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
+    title = ", ".join([study, *(fixed[name] for name in shown)])
+    return title, "-".join(["table", *(file_name(fixed[name]) for name in varied)])
 
 
 def make_table(
@@ -231,30 +249,30 @@ def field_values(study: StudyResults, shown: Sequence[str]) -> dict[str, list[st
     Args:
         study: the results.
         shown: the fields in rows or columns. All measures are returned if the measure is one of them, otherwise only
-            that of `measure_of_tables`.
+            those of `measures_of_tables`.
     """
     config = study.config
     rows = [row for run in study.runs for row in run.rows]
-    shown_measure = measure_of_tables(study)
-    measures = dict.fromkeys([shown_measure, *(row.measure for row in rows)])
+    shown_measures = measures_of_tables(study)
+    measures = dict.fromkeys([*shown_measures, *(row.measure for row in rows)])
     return {
         **{axis.name: [choice.name for choice in axis.choices] for axis in config.axes},
         "task": _tasks(rows),
         "evaluation": _evaluations(rows, config.table.evaluations),
-        "measure": list(measures) if "measure" in shown else [shown_measure],
+        "measure": list(measures) if "measure" in shown else shown_measures,
     }
 
 
-def measure_of_tables(study: StudyResults) -> str:
-    """Return the measure that the tables and plots of a study show.
+def measures_of_tables(study: StudyResults) -> list[str]:
+    """Return the measures that the tables and plots of a study show.
 
-    It is that of the study's ``[table]``. If the study does not name one and no run has the default, as without labels, it
-    is R@10 by pairs or, without it, the first one of the runs.
+    They are those of the study's ``[table]``. If the study does not name any and no run has the default, as without labels,
+    it is R@10 by pairs or, without it, the first one of the runs.
     """
     table, measured = study.config.table, [row.measure for run in study.runs for row in run.rows]
-    if "measure" in table.model_fields_set or not measured or table.measure in measured:
-        return table.measure
-    return OF_PAIRS if OF_PAIRS in measured else measured[0]
+    if {"measure", "further_measures"} & table.model_fields_set or not measured or table.measure in measured:
+        return list(table.measures)
+    return [OF_PAIRS if OF_PAIRS in measured else measured[0]]
 
 
 def _tasks(rows: Sequence[ResultRow]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The plots of a study: curves over the rounds, precision over recall, figures over an axis, and methods side by side."""
+"""The plots of a study: curves over rounds, precision over recall, figures over one or two axes, methods side by side."""
 
 from __future__ import annotations
 
@@ -10,30 +10,35 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from silohash.files import note_written
 from silohash.report.gather import radius_curves
 from silohash.report.plots import TASK_WORDS, RadiusCurve
-from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure, series, short
+from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure, short
 from silohash.runtime.run import Run
 from silohash.study.config import Over
-from silohash.study.curves import CURVES, PLACES, Curve, draw_band, draw_precision
+from silohash.study.curves import (
+    CURVES,
+    PLACES,
+    Curve,
+    draw_band,
+    draw_dot,
+    draw_heat_map,
+    draw_line,
+    draw_precision,
+    mark_places,
+)
 from silohash.study.pivot import (
     METHOD_AXIS,
     Cell,
     field_values,
     figure_cell,
     file_name,
-    measure_of_tables,
     runs_by_choices,
     runs_with,
 )
 from silohash.study.results import RunResult, StudyResults
-from silohash.visible import visible
 
 PLOTS = "plots"
 SUFFIXES = (".svg", ".png")
@@ -41,9 +46,6 @@ WIDTH_INCHES = 7.2
 PANEL_INCHES = 2.6
 TITLE_INCHES = 0.5
 MAX_PANEL_ROWS = 5
-LOGARITHMIC_FROM = 8
-"""An axis is logarithmic if its largest value is at least this many times its smallest."""
-
 BARS = ("Bars: 95 % interval of the mean over the seeds.", "Bars: 95 % interval over the queries.")
 """What a bar shows with several seeds, and with one."""
 
@@ -74,8 +76,9 @@ def write_plots(study: StudyResults, out: Path) -> list[Path]:
     Args:
         study: the results.
         out: the study's folder. Its ``plots/`` gets, as ``.svg`` and ``.png``: ``rounds…`` and ``seconds…``, the curves of
-            ``[plots]`` over the rounds and the training time; ``precision-recall…``; ``over-AXIS…``, the table's measure
-            over each numeric axis; and, if there is no such axis, ``figures…``, the methods side by side.
+            ``[plots]`` over the rounds and the training time; ``precision-recall…``; ``heat-map…``, the table's measures
+            over the two axes of ``[plots]``; ``over-AXIS…``, the measures over each other numeric axis; and, if there is
+            neither, ``figures…``, the methods side by side.
 
     Returns:
         The paths of the files.
@@ -101,19 +104,24 @@ def plots_of(study: StudyResults) -> list[Plot]:
     if not study.runs:
         return []
     plotter = StudyPlotter(study)
-    over = [plot for axis in plotter.numeric_axes for plot in plotter.over_axis(axis)]
     curves = [plot for name in study.config.plots.over for plot in plotter.over_rounds(name)]
-    return [*curves, *plotter.precision_recall(), *(over or plotter.side_by_side())]
+    figures = [plot for measure in plotter.values["measure"] for plot in StudyPlotter(study, measure).figures()]
+    return [*curves, *plotter.precision_recall(), *figures]
 
 
 class StudyPlotter:
-    """Makes the plots of a study. It decides which axis gives the lines, the panels and the plots."""
+    """Makes the plots of a study. It decides which axis gives the lines, the panels and the plots.
 
-    def __init__(self, study: StudyResults) -> None:
+    Args:
+        study: the results.
+        measure: the measure of the figures; that of the study's ``[table]`` by default.
+    """
+
+    def __init__(self, study: StudyResults, measure: str = "") -> None:
         self.study = study
         self.config = study.config
         self.values = field_values(study, ())
-        self.measure = measure_of_tables(study)
+        self.measure = measure or self.values["measure"][0]
         self.by_choices = runs_by_choices(study)
         self._radius_curves: dict[Path, tuple[RadiusCurve, ...]] = {}
 
@@ -201,8 +209,34 @@ class StudyPlotter:
             draw=lambda figure: draw(figure, fixed, panels),
         )
 
+    def figures(self) -> list[Plot]:
+        """Return the plots of the measure: over axes or, without any, the methods side by side."""
+        pair = self.config.plots.heat_map
+        maps = self.heat_maps(*pair) if pair else []
+        over = [plot for axis in self.numeric_axes if axis not in pair for plot in self.over_axis(axis)]
+        return [*maps, *over] or self.side_by_side()
+
+    def heat_maps(self, down: str, across: str) -> list[Plot]:
+        """Return the plots of the measure over two axes, with one panel per task."""
+        names = [name for name in self.config.axis_names if name not in {down, across}]
+        height = 0.9 + 0.42 * len(self.values[down]) + TITLE_INCHES
+        return [
+            self._figure_plot(
+                "heat-map",
+                fixed,
+                evaluation,
+                height,
+                lambda figure, fields: self._draw_heat_map(figure, down, across, fields),
+            )
+            for fixed, evaluation in product(self._choices(names), self.values["evaluation"])
+            if any(
+                self._has_figure({**fixed, down: one, across: other}, evaluation)
+                for one, other in product(self.values[down], self.values[across])
+            )
+        ]
+
     def over_axis(self, axis: str) -> list[Plot]:
-        """Return the plots of the table's measure over a numeric axis, with one panel per task."""
+        """Return the plots of the measure over a numeric axis, with one panel per task."""
         plots, panels = self.split(axis)
         height = PANEL_INCHES * len(panels) + TITLE_INCHES
         return [
@@ -211,7 +245,7 @@ class StudyPlotter:
                 lambda figure, fields: self._draw_over(figure, axis, fields, panels),
             )
             for fixed, evaluation in product(plots, self.values["evaluation"])
-            if self._any(fixed, panels, axis)
+            if self._any(fixed, panels, axis, evaluation)
         ]  # fmt: skip
 
     def side_by_side(self) -> list[Plot]:
@@ -223,17 +257,17 @@ class StudyPlotter:
         return [
             self._figure_plot("figures", fixed, evaluation, height, self._draw_side_by_side)
             for fixed, evaluation in product(plots, self.values["evaluation"])
-            if self._any(fixed, [{}])
+            if self._any(fixed, [{}], evaluation=evaluation)
         ]
 
     def _figure_plot(
         self, name: str, fixed: Fields, evaluation: str, height: float, draw: Callable[[Figure, Fields], None]
     ) -> Plot:
-        """Return a plot of the table's measure in one evaluation."""
-        measure = self.measure
+        """Return a plot of the measure in one evaluation."""
+        measure, several = self.measure, len(self.values["measure"]) > 1
         parts = [*self._varied(fixed), evaluation]
         return Plot(
-            name=file_name("-".join([name, *parts])),
+            name=file_name("-".join([name, *parts, *([measure] if several else [])])),
             title=", ".join(part for part in (self.config.title, *parts, measure) if part),
             height_inches=height,
             draw=lambda figure: draw(figure, {**fixed, "evaluation": evaluation, "measure": measure}),
@@ -294,6 +328,18 @@ class StudyPlotter:
         legend(figure, self.lines, drawn)
         self._explain(figure, *BARS)
 
+    def _draw_heat_map(self, figure: Figure, down: str, across: str, fixed: Fields) -> None:
+        tasks = self.values["task"]
+        row = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
+        for column, (axes, task) in enumerate(zip(row, tasks, strict=True)):
+            name_panel(axes, TASK_WORDS[task], across, "" if column else down)
+            means = [
+                [self.cell({**fixed, "task": task, down: one, across: other}).mean for other in self.values[across]]
+                for one in self.values[down]
+            ]
+            draw_heat_map(axes, np.array(means), self.values[down], self.values[across])
+        self._explain(figure, "Means over the seeds.")
+
     def _draw_side_by_side(self, figure: Figure, fixed: Fields) -> None:
         tasks = self.values["task"]
         row = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
@@ -317,45 +363,26 @@ class StudyPlotter:
     def _choices(self, names: Sequence[str]) -> list[Fields]:
         return [dict(zip(names, combined, strict=True)) for combined in product(*(self.values[name] for name in names))]
 
-    def _any(self, fixed: Fields, panels: Sequence[Fields], axis: str = "") -> bool:
-        """Return whether a plot would show at least one run."""
+    def _any(self, fixed: Fields, panels: Sequence[Fields], axis: str = "", evaluation: str = "") -> bool:
+        """Return whether a plot would show at least one run, with a figure in an evaluation if one is given."""
         values: Sequence[Fields] = [{axis: value} for value in self.values[axis]] if axis else [{}]
-        return any(
-            self.runs({**fixed, **chosen, **self.on_line(line), **value})
+        shown = (
+            {**fixed, **chosen, **self.on_line(line), **value}
             for chosen, line, value in product(panels, self.lines, values)
         )
+        return any(self._has_figure(fields, evaluation) if evaluation else self.runs(fields) for fields in shown)
+
+    def _has_figure(self, fields: Fields, evaluation: str) -> bool:
+        """Return whether there is a figure for the given choices. With a single measure, a run is enough."""
+        runs = self.runs(fields)
+        measured = {(row.evaluation, row.measure) for run in runs for row in run.rows}
+        found = any((name, self.measure) in measured for name in evaluation.split("/"))
+        return found or (bool(runs) and len(self.values["measure"]) == 1)
 
     def _varied(self, fixed: Fields) -> list[str]:
         """Return the choices of the axes that have several, for titles: a number with its axis, a name alone."""
         varied = {name: value for name, value in fixed.items() if len(self.values[name]) > 1}
         return [f"{name} {value}" if is_number(value) else value for name, value in varied.items()]
-
-
-def draw_line(axes: Axes, places: npt.NDArray[np.float64], cells: Sequence[Cell], number: int) -> None:
-    """Draw figures with their intervals over the values of an axis. Values without a figure are left out."""
-    there = [place for place, cell in enumerate(cells) if math.isfinite(cell.mean)]
-    means = np.array([cells[place].mean for place in there])
-    look = series(number, len(places))
-    axes.plot(places[there], means, **look)
-    ends = np.array([(cells[place].low, cells[place].high) for place in there]).reshape(-1, 2)
-    known = np.isfinite(ends).all(axis=1)
-    axes.vlines(places[there][known], *ends[known].T, color=look["color"], lw=1.2, alpha=0.55)
-
-
-def draw_dot(axes: Axes, cell: Cell, number: int) -> None:
-    """Draw one figure with its interval, at the height of its number."""
-    look = series(number, 1)
-    axes.plot(cell.mean, number, color=look["color"], marker=look["marker"], markersize=5.5, linestyle="none")
-    if math.isfinite(cell.low + cell.high):
-        axes.hlines(number, cell.low, cell.high, color=look["color"], lw=1.6, alpha=0.6)
-
-
-def mark_places(axes: Axes, places: npt.NDArray[np.float64], names: Sequence[str]) -> None:
-    """Put a tick at every value of an axis. The axis is logarithmic if the values span a wide range."""
-    if places.min() > 0 and places.max() >= LOGARITHMIC_FROM * places.min():
-        axes.set_xscale("log")
-        axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(places, [visible(name) for name in names])
 
 
 def is_number(text: str) -> bool:

@@ -47,6 +47,13 @@ TUNE = {"trials": 2, "of": ["method"], "parameters": {"train.learning_rate": {"l
         (lambda v: v["table"].update(columns=["bits", "method"]), ['"method" appears twice']),
         (lambda v: v["table"].update(measure="mPA@all"), ["table.measure", 'did you mean "mAP"']),
         (lambda v: v["table"].update(evaluations=["GX"]), ["evaluations"]),
+        (
+            lambda v: v["table"].update(further_measures=["P@5", "mPA@all"]),
+            ["table.further_measures", 'did you mean "mAP"'],
+        ),
+        (lambda v: v.update(plots={"heat_map": ["bits", "metod"]}), ["plots.heat_map", 'did you mean "method"']),
+        (lambda v: v.update(plots={"heat_map": ["bits"]}), ["plots.heat_map: name two different axes of method, bits"]),
+        (lambda v: v.update(plots={"heat_map": ["bits", "bits"]}), ["plots.heat_map: name two different axes"]),
         (lambda v: v["where"][0]["choices"].update(method="Fedavg"), ['no choice "Fedavg"', 'did you mean "FedAvg"']),
         (lambda v: v["where"][0]["choices"].update(methods="FedAvg"), ['no axis "methods"']),
         (lambda v: v["table"].update(against={"method": ["Fedavg"]}), ["table.against", 'did you mean "FedAvg"']),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from silohash.report.plots import RadiusCurve
-from silohash.report.style import drawing
+from silohash.report.style import INK, drawing
 from silohash.runtime.events import SiloRecord
-from silohash.study.curves import CURVES, PLACES, draw_band, draw_precision
+from silohash.study.curves import CURVES, PLACES, draw_band, draw_heat_map, draw_precision
 from tests.synthetic_studies import records
 
 
@@ -80,3 +80,25 @@ def test_no_precision_to_draw(curves):
     axes, drawn = axes_with(lambda axes: draw_precision(axes, curves, 0))
     assert not drawn
     assert len(axes.lines) == 0
+
+
+def test_heat_map_has_a_color_and_a_number_per_figure_and_a_frame_around_the_highest():
+    values = np.array([[0.2, 0.5, nan], [0.3, 0.25, 0.4]])
+    axes, _ = axes_with(lambda axes: draw_heat_map(axes, values, ["0.2", "0.8"], ["a", "b", "c"]))
+    assert [[tick.get_text() for tick in ticks] for ticks in (axes.get_yticklabels(), axes.get_xticklabels())] == [
+        ["0.2", "0.8"], ["a", "b", "c"],
+    ]  # fmt: skip
+    assert [(text.get_position(), text.get_text(), text.get_color()) for text in axes.texts] == [
+        ((0, 0), "0.200", INK), ((1, 0), "0.500", "white"), ((0, 1), "0.300", INK), ((1, 1), "0.250", INK),
+        ((2, 1), "0.400", "white"),
+    ]  # fmt: skip
+    (frame,) = axes.patches
+    assert frame.get_xy() == (0.5, -0.5)
+    (shown,) = axes.images
+    assert shown.get_array().mask.tolist() == [[False, False, True], [False, False, False]]
+
+
+def test_heat_map_without_figures_has_names_only():
+    axes, _ = axes_with(lambda axes: draw_heat_map(axes, np.full((1, 2), nan), ["1"], ["2", "3"]))
+    assert (len(axes.texts), len(axes.patches)) == (0, 0)
+    assert len(axes.get_xticklabels()) == 2

@@ -14,7 +14,7 @@ from silohash.study.pivot import (
     field_values,
     figure_cell,
     file_name,
-    measure_of_tables,
+    measures_of_tables,
     result_tables,
     runs_by_choices,
     runs_with,
@@ -142,12 +142,26 @@ def test_tables_show_a_measure_that_the_runs_have_unless_the_study_names_one():
     def changed(choices):
         return {"measure": {"Local": "R@1[by=pairs]", "FedAvg": "R@10[by=pairs]"}.get(choices["method"], "P@5")}
 
-    assert measure_of_tables(synthetic_study(METHODS)) == "mAP@all"
-    assert measure_of_tables(synthetic_study(METHODS, changed=changed)) == "R@10[by=pairs]"
-    assert measure_of_tables(synthetic_study(METHODS, changed=lambda choices: {"measure": "P@5"})) == "P@5"
-    assert measure_of_tables(synthetic_study(METHODS, changed=changed, table={"measure": "mAP@all"})) == "mAP@all"
-    assert measure_of_tables(synthetic_study(METHODS, missing=lambda choices, seed: True)) == "mAP@all"
+    assert measures_of_tables(synthetic_study(METHODS)) == ["mAP@all"]
+    assert measures_of_tables(synthetic_study(METHODS, changed=changed)) == ["R@10[by=pairs]"]
+    assert measures_of_tables(synthetic_study(METHODS, changed=lambda choices: {"measure": "P@5"})) == ["P@5"]
+    assert measures_of_tables(synthetic_study(METHODS, changed=changed, table={"measure": "mAP@all"})) == ["mAP@all"]
+    assert measures_of_tables(synthetic_study(METHODS, missing=lambda choices, seed: True)) == ["mAP@all"]
     assert field_values(synthetic_study(METHODS, changed=changed), ())["measure"] == ["R@10[by=pairs]"]
+    further = {"further_measures": ["R@10[by=pairs]", "mAP@all"]}
+    assert measures_of_tables(synthetic_study(METHODS, changed=changed, table=further)) == ["mAP@all", "R@10[by=pairs]"]
+
+
+def test_each_measure_has_tables_where_it_was_measured():
+    study = synthetic_study(
+        axis("data", "coco18", "flickr"), METHODS, evaluations=("GG",),
+        changed=lambda choices: {"measure": "R@10[by=pairs]"} if choices["data"] == "flickr" else {},
+        table={"rows": ["method"], "columns": ["task"], "further_measures": ["R@10[by=pairs]"]},
+    )  # fmt: skip
+    assert [(table.name, table.title) for table in result_tables(study)] == [
+        ("table-coco18-mAP_all", "Made up, coco18, mAP@all"),
+        ("table-flickr-R_10_by_pairs_", "Made up, flickr, R@10[by=pairs]"),
+    ]
 
 
 def test_runs_of_a_cell_come_in_the_order_of_the_studys_seeds():

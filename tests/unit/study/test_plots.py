@@ -153,6 +153,37 @@ def test_a_sweep_without_methods_is_one_line():
     assert [len(lines) for lines in panels(study, "over-train.learning_rate-GG_PG", curves)] == [1, 1]
 
 
+def test_two_axes_give_a_heat_map_per_combination_of_the_others():
+    mu, phi = axis("mu", "0.2", "0.8", key="federated.mu"), axis("phi", "0.3", "0.5", "0.7", key="federated.phi")
+    study = synthetic_study(
+        axis("data", "glyphs", "coco18"), mu, phi, BITS, evaluations=("GG",),
+        value=lambda choices, seed, task: float(choices["mu"]) / 10 + float(choices["phi"]) / 100 + 0.02 * seed,
+        missing=lambda choices, seed: choices["data"] == "coco18" and choices["bits"] != "16",
+    )  # fmt: skip
+    plots = Plots(heat_map=("phi", "mu"), over=())
+    study = replace(study, config=study.config.model_copy(update={"plots": plots}))
+    names = [f"heat-map-glyphs-bits_{bits}-GG_PG" for bits in (16, 32, 128)]
+    over = [plot.name for plot in plots_of(study) if plot.name.startswith("over-bits")]
+    assert [plot.name for plot in plots_of(study)] == [*names, "heat-map-coco18-bits_16-GG_PG", *over]
+    fields = panels(study, names[0], lambda axes: np.asarray(axes.images[0].get_array()))
+    assert len(fields) == 2
+    assert fields[0] == pytest.approx(np.array([[0.033, 0.093], [0.035, 0.095], [0.037, 0.097]]))
+    assert panels(study, names[0], lambda axes: (axes.get_xlabel(), axes.get_ylabel())) == [("mu", "phi"), ("mu", "")]
+
+
+def test_each_measure_has_plots_where_it_was_measured():
+    study = synthetic_study(
+        axis("data", "coco18", "flickr"), METHODS, BITS, evaluations=("GG",),
+        changed=lambda choices: {"measure": "R@10[by=pairs]"} if choices["data"] == "flickr" else {},
+        table={"measure": "mAP@all", "further_measures": ["R@10[by=pairs]", "P@5"]},
+    )  # fmt: skip
+    assert [plot.name for plot in plots_of(study)] == [
+        "rounds-coco18", "rounds-flickr", "over-bits-coco18-GG_PG-mAP_all", "over-bits-flickr-GG_PG-R_10_by_pairs_",
+    ]  # fmt: skip
+    found = panels(study, "over-bits-flickr-GG_PG-R_10_by_pairs_", lambda axes: (axes.get_ylabel(), len(axes.lines)))
+    assert found == [("R@10[by=pairs]", 2), ("", 2)]
+
+
 def test_nothing_finished_nothing_drawn(tmp_path):
     study = synthetic_study(METHODS, missing=lambda choices, seed: True)
     assert write_plots(study, tmp_path) == []
