@@ -61,6 +61,7 @@ def same(first: Run, second: Run) -> bool:
 
 VARIANTS = {
     "fedridge": ("fedridge", {"reveal_items": True}),
+    "fedcca": ("fedcca", {"reveal_items": True}),
     "fedsums": ("fedsums", {"reveal_items": True, "fraction": 1.0}),
     "fedcafe, means": ("fedcafe", {"memory_rows": "mean"}),
     "fedcmr, all": ("fedcmr", {"share": "all"}),

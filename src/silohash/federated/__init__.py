@@ -25,6 +25,7 @@ FEDERATED_METHODS = Registry(
         "fedhap": "silohash.federated.methods.fedhap:FedHAP",
         "fedbignns": "silohash.federated.methods.fedbignns:FedBiGNNs",
         "fedridge": "silohash.federated.methods.fedridge:FedRidge",
+        "fedcca": "silohash.federated.closed_form.fedcca:FedCCA",
         "fedsums": "silohash.federated.methods.fedsums:FedSums",
         "compose": "silohash.federated.compose:Compose",
     },

@@ -204,13 +204,14 @@ def solution_units(classes: int, bits: int) -> int:
     return 2 * min(classes, bits)
 
 
-def check_tower(params: ReadArrays, modality: Modality, *, needed: int) -> None:
+def check_tower(params: ReadArrays, modality: Modality, *, needed: int, method: str = CARD.key) -> None:
     """Check that a tower can hold the solution.
 
     Args:
         params: Parameters of the model.
         modality: The tower.
         needed: Number of hidden units that the solution takes.
+        method: Name of the federated method, for the message.
 
     Raises:
         UserError: If its hash layer is missing or does not take the hidden layer alone, or if that layer is too narrow.
@@ -219,12 +220,12 @@ def check_tower(params: ReadArrays, modality: Modality, *, needed: int) -> None:
     vectors = takes_vectors(params, modality)
     if weight is None or (vectors and first is not None and weight.shape[1] != len(first)):
         raise UserError(
-            f"fedridge: the codes of the {modality} tower are not a linear map of its hidden layer, and the solution is. "
+            f"{method}: the codes of the {modality} tower are not a linear map of its hidden layer, and the solution is. "
             "Choose another local method, such as dcmh or centerap."
         )
     if vectors and weight.shape[1] < needed:
         raise UserError(
-            f"fedridge: the {modality} tower has {weight.shape[1]} hidden units, and the solution needs {needed} (two per "
+            f"{method}: the {modality} tower has {weight.shape[1]} hidden units, and the solution needs {needed} (two per "
             f"label or bit, whichever are fewer). Set model.hidden = {needed} or more."
         )
 

@@ -1,0 +1,1 @@
+"""Closed-form parts of federated methods that do not learn from labels."""
