@@ -1,0 +1,34 @@
+"""A request holds exactly one value to search for, and keeps the options."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from silohash.search.requests import Code, SearchOptions, SearchRequest
+from silohash.types import UserError
+
+CODE = Code(words=np.zeros(1, np.uint16), bits=16, model_digest="m")
+
+
+def test_a_request_holds_exactly_one_value() -> None:
+    picture = Image.new("L", (2, 2))
+    for values in ({"text": "a"}, {"picture": picture}, {"code": CODE}):
+        assert SearchRequest(**values).k == 10
+    with pytest.raises(UserError, match="a text, a picture and a code; none was given"):
+        SearchRequest()
+    with pytest.raises(UserError, match="a text and a code was given"):
+        SearchRequest(text="a", code=CODE)
+    with pytest.raises(UserError, match="The text is empty"):
+        SearchRequest(text=" \n")
+
+
+def test_options_become_a_request() -> None:
+    options = SearchOptions(target="text", k=3, offset=4, radius_bits=5, label="a", silos=("b",), previews=False)
+    request = options.request(text="c")
+    assert (request.text, request.picture, request.code) == ("c", None, None)
+    assert {each.name: getattr(request, each.name) for each in fields(SearchOptions)} == vars(options)
+    assert options.request(code=CODE).code is CODE
