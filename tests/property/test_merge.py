@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from silohash.index.digests import item_digests
 from silohash.search.hits import Hits, silent
 from silohash.search.merge import merge
-from silohash.search.order import item_digests, keyed_order, tie_order
+from silohash.search.order import keyed_order, tie_order
 from silohash.types import UserError
 
 KEY = b"key"

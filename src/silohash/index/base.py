@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ FORMAT_VERSION = 2
 
 Keys: TypeAlias = npt.NDArray[np.int64]
 """Keys of items, ``(n,)``, at least 0. An index identifies each item by its key."""
+
+Distances: TypeAlias = npt.NDArray[np.int32]
+"""Distances in bits."""
 
 Allowed: TypeAlias = "Keys | npt.NDArray[np.bool_]"
 """A filter: the keys that a search may return, or a boolean mask over ``index.keys``."""
@@ -114,7 +117,7 @@ class Neighbors:
     """
 
     keys: Keys
-    distances: npt.NDArray[np.int32]
+    distances: Distances
     ties_at_cut: npt.NDArray[np.int64]
 
 
@@ -155,6 +158,33 @@ class Index(Protocol):
     def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
         """Return all items within a distance of each query: one result per query, with arrays ``(1, hits)``."""
         ...
+
+
+class TiedIndex(Index, Protocol):
+    """An index that finds the nearest items and their ties in one scan."""
+
+    def search_with_ties(self, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
+        """Return the ``k`` nearest items of one query ``(1, W)``, and all further items at the distance of the last.
+
+        The keys and distances, ``(n,)``, may be in any order.
+        """
+        ...
+
+
+def search_with_ties(index: Index, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
+    """Return the ``k`` nearest items of one query ``(1, W)``, and all further items at the distance of the last.
+
+    An index that is not a `TiedIndex` is searched twice if items tie with the last.
+    """
+    if hasattr(index, "search_with_ties"):
+        return cast("TiedIndex", index).search_with_ties(words, k, allowed=allowed)
+    first = index.search(words, k, allowed=allowed)
+    keys, distances = first.keys[0], first.distances[0]
+    if first.ties_at_cut[0]:
+        [whole] = index.search_radius(words, int(distances[-1]), allowed=allowed)
+        keys, distances = whole.keys[0], whole.distances[0]
+    found = keys >= 0
+    return keys[found], distances[found]
 
 
 def check_keys(keys: Keys, count: int) -> Keys:

@@ -2,6 +2,9 @@
 
 The log is append-only. An entry adds a run of keys with their codes, or removes keys. Keys are assigned in ascending order
 and are never reused. The head and every entry have a checksum, so that a damaged file is refused instead of searched.
+
+Digests of items (`digests`) are stored per entry, in a table that is created with the first of them. They can be computed
+from the ids again, so a digest that does not belong to its entry is ignored instead of refused.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import numpy.typing as npt
 from silohash.files import explaining_disk_errors
 from silohash.index.base import FORMAT_VERSION, IndexManifest, Keys, distinct, positions
 from silohash.index.codes import CodeBytes, byte_count
+from silohash.index.digests import Digests
 from silohash.types import UserError
 
 APPLICATION_ID = 0x51105A54
@@ -32,6 +36,9 @@ WAIT_SECONDS = 30.0
 Signature: TypeAlias = tuple[int, int, int]
 """Number, size and time of change of a file."""
 
+Stamp: TypeAlias = tuple[int, int, int]
+"""Number of the connection, of the changes that others made since it was opened, and of the changes made by it."""
+
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT_VERSION};
@@ -39,6 +46,10 @@ CREATE TABLE head (content TEXT NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE log (entry INTEGER PRIMARY KEY, keys BLOB NOT NULL, codes BLOB, checksum INTEGER NOT NULL);
 CREATE TABLE items (key INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, payload TEXT, checksum INTEGER NOT NULL);
 """
+
+DIGESTS = (
+    "CREATE TABLE IF NOT EXISTS digests (entry INTEGER PRIMARY KEY, digests BLOB NOT NULL, checksum INTEGER NOT NULL)"
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,7 @@ class Database:
         self.path = path
         self._lock = threading.RLock()
         self._signature: Signature | None = None
+        self._connections = self._changes = 0
         with self.explained():
             self._connect()
             try:
@@ -89,6 +101,7 @@ class Database:
         Raises:
             UserError: if there are changes beside the file that SQLite cannot read without writing.
         """
+        self._connections += 1
         try:
             self.connection = _connect_and_read(self.path)
         except sqlite3.OperationalError as error:
@@ -126,6 +139,7 @@ class Database:
                 yield before
                 write_head(self.connection, self.head)
                 self.connection.execute("COMMIT")
+                self._changes += 1
             except BaseException:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
@@ -151,13 +165,55 @@ class Database:
             self._reconnect_if_changed()
             return self._read_head()
 
-    def append(self, keys: Keys, packed: CodeBytes | None) -> None:
-        """Append a log entry: keys added with codes ``(n, bytes)``, or keys removed if ``packed`` is None."""
+    def stamp(self) -> Stamp:
+        """Return a value that differs after every change of the file, by this object or by another program.
+
+        It takes microseconds, whereas `current_head` reads and parses the head. A change that leaves all items as they were,
+        such as releasing disk space, gives another value, too.
+        """
+        with self.explained():
+            self._reconnect_if_changed()
+            version = self.connection.execute("PRAGMA data_version").fetchone()[0]
+            return self._connections, version, self._changes
+
+    def has_table(self, name: str) -> bool:
+        """Return whether the file has a table."""
+        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        return self.connection.execute(query, (name,)).fetchone() is not None
+
+    def append(self, keys: Keys, packed: CodeBytes | None, digests: Digests | None = None) -> None:
+        """Append a log entry: keys added with codes ``(n, bytes)``, or keys removed if ``packed`` is None.
+
+        Args:
+            keys: ``(n,)`` keys.
+            packed: the codes, or None.
+            digests: ``(n,)`` digests of the added items; None if they are not stored.
+        """
         entry = self.head.entries + 1
         run, codes = keys.astype("<i8").tobytes(), None if packed is None else packed.tobytes()
         row = (entry, run, codes, _entry_checksum(entry, run, codes))
         self.connection.execute("INSERT INTO log VALUES (?, ?, ?, ?)", row)
+        if digests is not None:
+            content = digests.astype("<u8").tobytes()
+            self.connection.execute(DIGESTS)
+            self.connection.execute(
+                "INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", (entry, content, _digest_checksum(run, content))
+            )
         self.head = replace(self.head, entries=entry)
+
+    def digests(self) -> tuple[Keys, Digests]:
+        """Return the keys of items whose digests are stored, in ascending order, and the digests.
+
+        Items that were removed may be among them.
+        """
+        keys, digests = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+        if self.has_table("digests"):
+            query = "SELECT log.keys, digests, digests.checksum FROM digests JOIN log USING (entry) ORDER BY entry"
+            for run, content, checksum in self.connection.execute(query):
+                if _digest_checksum(run, content) == checksum:
+                    keys.append(np.frombuffer(run, "<i8"))
+                    digests.append(np.frombuffer(content, "<u8"))
+        return np.concatenate(keys), np.concatenate(digests)
 
     def removed(self) -> Keys:
         """Return the removed keys, in ascending order."""
@@ -191,13 +247,16 @@ class Database:
     def rewrite(self) -> None:
         """Rewrite the log without removed items, and release their disk space."""
         with self.change():
-            runs = list(self.live())
-            self.connection.execute("DELETE FROM log")
+            runs, (known, digests) = list(self.live()), self.digests()
+            for table in ("log", "digests") if self.has_table("digests") else ("log",):
+                self.connection.execute(f"DELETE FROM {table}")  # noqa: S608  one of two literals
             self.head = replace(self.head, entries=0)
             if runs:
                 keys, packed = (np.concatenate(parts) for parts in zip(*runs, strict=True))
                 for start in range(0, len(keys), ENTRY_ROWS):
-                    self.append(keys[start : start + ENTRY_ROWS], packed[start : start + ENTRY_ROWS])
+                    some = keys[start : start + ENTRY_ROWS]
+                    places, found = positions(known, some)
+                    self.append(some, packed[start : start + ENTRY_ROWS], digests[places] if found.all() else None)
         with self.explained():
             self.connection.execute("VACUUM")
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -295,6 +354,11 @@ def checksum_of(*values: object) -> int:
     return zlib.crc32("\0".join(map(str, values)).encode("utf-8", "surrogatepass"))
 
 
+def row_checksum(key: int, name: str, payload: str | None) -> int:
+    """Return the checksum of the row of an item: that of `checksum_of`, computed faster."""
+    return zlib.crc32(f"{key}\0{name}\0{payload}".encode("utf-8", "surrogatepass"))
+
+
 def damaged(path: Path, how: str) -> UserError:
     """Return the error for a damaged file."""
     return UserError(f"The index {path} is damaged ({how}). Restore it from a copy, or build the index again.")
@@ -332,6 +396,13 @@ def _code(error: sqlite3.DatabaseError) -> int:
 
 def _entry_checksum(entry: int, run: bytes, codes: bytes | None) -> int:
     return zlib.crc32(codes or b"", zlib.crc32(run, checksum_of(entry, codes is None)))
+
+
+def _digest_checksum(run: object, content: object) -> int:
+    """Return the checksum of the digests of an entry with given keys; -1 if either has an impossible form."""
+    if not isinstance(run, bytes) or not isinstance(content, bytes) or len(run) != len(content):
+        return -1
+    return zlib.crc32(content, zlib.crc32(run))
 
 
 def _unlink(path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from silohash.index import kernels
 from silohash.index.base import (
     Allowed,
+    Distances,
     Keys,
     Neighbors,
     allowed_keys,
@@ -203,6 +204,27 @@ class FlatIndex:
                 Neighbors(slot_keys[hits][None], measured[hits].astype(np.int32)[None], np.zeros(1, np.int64))
             )
         return answers
+
+    def search_with_ties(self, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
+        """Return the k nearest items of one query, and all further items at the distance of the last of them.
+
+        Args:
+            words: ``(1, W)`` packed code.
+            k: number of items, at least 1.
+            allowed: an optional filter, as in `search`.
+
+        Returns:
+            ``(n,)`` keys in ascending order, and ``(n,)`` int32 distances.
+        """
+        check_k(k)
+        query = np.ascontiguousarray(to_bytes(words, self.bits))
+        blocks, slot_keys, alive = self._scanned(allowed)
+        depth = min(k, len(slot_keys))
+        if not depth:
+            return np.empty(0, np.int64), np.empty(0, np.int32)
+        scratch = np.empty(kernels.BLOCK_CODES, self._distance_type)
+        slots, distances = kernels.nearest_with_ties(blocks, len(slot_keys), query, depth, alive, scratch)
+        return slot_keys[slots], distances
 
     @property
     def _distance_type(self) -> type[np.unsignedinteger]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from silohash.index.base import Keys
-from silohash.index.database import ENTRY_ROWS, Database, checksum_of, damaged
+from silohash.index.database import ENTRY_ROWS, Database, checksum_of, damaged, row_checksum
 from silohash.types import UserError
 
 PREVIEWS = (
@@ -35,7 +35,7 @@ class ItemRows:
         """
         texts: Sequence[str | None] = [None] * len(names) if payloads is None else payloads
         rows = (
-            (key, name, text, checksum_of(key, name, text))
+            (key, name, text, row_checksum(key, name, text))
             for key, name, text in zip(keys.tolist(), names, texts, strict=True)
         )
         try:
@@ -55,31 +55,33 @@ class ItemRows:
 
     def delete(self, keys: Keys) -> None:
         """Delete the ids, payloads and previews of items."""
-        tables = ("items", "previews") if self._has_previews() else ("items",)
+        tables = ("items", "previews") if self._database.has_table("previews") else ("items",)
         for table in tables:
             deletion = f"DELETE FROM {table} WHERE key = ?"  # noqa: S608  one of two literals
             self._database.connection.executemany(deletion, ((key,) for key in keys.tolist()))
 
-    def read(self, keys: Keys) -> list[tuple[str, str | None]]:
+    def read(self, keys: Sequence[int]) -> list[tuple[str, str | None]]:
         """Return the id and payload of each item.
+
+        If all items have explicit ids, this is one read, which needs no transaction. Otherwise, items without a row are
+        looked up in the log.
 
         Raises:
             UserError: if an item does not exist, or a row is damaged.
         """
-        wanted = np.asarray(keys, np.int64)
         query = "SELECT key, id, payload, checksum FROM items WHERE key IN (SELECT value FROM json_each(?))"
         found: dict[int, tuple[str, str | None]] = {}
-        for key, name, text, checksum in self._database.connection.execute(query, (json.dumps(wanted.tolist()),)):
-            self._check(key, checksum_of(key, name, text), checksum)
+        for key, name, text, checksum in self._database.connection.execute(query, (json.dumps(keys),)):
+            self._check(key, row_checksum(key, name, text), checksum)
             found[key] = (name, text)
         if not self._database.head.named:
-            others = np.array([key for key in wanted.tolist() if key not in found], np.int64)
+            others = np.array([key for key in keys if key not in found], np.int64)
             live = others[self._database.is_live(others)].tolist() if others.size else []
             found |= {key: (str(key), None) for key in live}
-        for key in wanted.tolist():
+        for key in keys:
             if key not in found:
                 raise UserError(f"There is no item with key {key} in {self._database.path}. It may have been removed.")
-        return [found[key] for key in wanted.tolist()]
+        return [found[key] for key in keys]
 
     def first_payloads(self, most: int) -> list[str]:
         """Return the payloads of at most ``most`` items that have one, in the order of their keys.
@@ -90,7 +92,7 @@ class ItemRows:
         query = "SELECT key, id, payload, checksum FROM items WHERE payload IS NOT NULL ORDER BY key LIMIT ?"
         found = []
         for key, name, text, checksum in self._database.connection.execute(query, (most,)):
-            self._check(key, checksum_of(key, name, text), checksum)
+            self._check(key, row_checksum(key, name, text), checksum)
             found.append(text)
         return found
 
@@ -100,7 +102,7 @@ class ItemRows:
         Raises:
             UserError: if a row is damaged.
         """
-        if not self._has_previews():
+        if not self._database.has_table("previews"):
             return {}
         query = (
             "SELECT items.id, key, picture, previews.checksum FROM items JOIN previews USING (key) "
@@ -122,7 +124,7 @@ class ItemRows:
         for key, name, text, checksum in self._database.connection.execute(
             "SELECT key, id, payload, checksum FROM items ORDER BY key"
         ):
-            self._check(key, checksum_of(key, name, text), checksum)
+            self._check(key, row_checksum(key, name, text), checksum)
             labels = json.loads(text).get("labels", ()) if text else ()
             for label in dict.fromkeys(labels):
                 found.setdefault(label, []).append(key)
@@ -156,10 +158,6 @@ class ItemRows:
     def _keys_by_id(self, ids: Sequence[str]) -> dict[str, int]:
         query = "SELECT id, key FROM items WHERE id IN (SELECT value FROM json_each(?))"
         return dict(self._database.connection.execute(query, (json.dumps(list(ids)),)).fetchall())
-
-    def _has_previews(self) -> bool:
-        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'previews'"
-        return self._database.connection.execute(query).fetchone() is not None
 
     def _check(self, key: int, computed: int, stored: int) -> None:
         if computed != stored:

@@ -151,6 +151,25 @@ def _admit(
 
 
 @njit(cache=True, nogil=True)
+def _collect(
+    first: int,
+    count: int,
+    cut: int,
+    alive: Alive,
+    distances: Buffer,
+    kept: int,
+    found: Numbers,
+    found_distances: Numbers,
+) -> Any:  # noqa: ANN401  a number
+    """Write the items of a block that lie within the cut behind ``kept`` others, and return the number of all."""
+    for place in range(min(len(distances), count - first)):
+        if distances[place] <= cut and (alive is None or alive[first + place] != 0):
+            found[kept], found_distances[kept] = first + place, distances[place]
+            kept += 1
+    return kept
+
+
+@njit(cache=True, nogil=True)
 def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, distances: Buffer) -> Any:  # noqa: ANN401
     """Find the k nearest codes of each query.
 
@@ -181,6 +200,44 @@ def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, d
     for q in range(total):
         left_out[q] = _ordered(k, states[q], counts[q], slots[q], stored[q], found[q], found_distances[q])
     return found, found_distances, left_out
+
+
+@njit(cache=True, nogil=True)
+def nearest_with_ties(blocks: Blocks, count: int, query: Blocks, k: int, alive: Alive, distances: Buffer) -> Any:  # noqa: ANN401
+    """Find the k nearest codes of one query, and all further codes at the distance of the last of them.
+
+    The first pass over the blocks finds the cut and notes the lowest distance of each block. The second pass visits only the
+    blocks that hold a code within the cut, which are few.
+
+    Args:
+        blocks: ``(blocks, bytes, BLOCK_CODES)``, with padding at the end of the last block.
+        count: number of codes in the blocks.
+        query: ``(1, bytes)``.
+        k: number of codes, at least 1 and at most ``count``.
+        alive: ``(count,)`` uint8, with 0 for codes to skip; or None to scan all codes.
+        distances: ``(BLOCK_CODES,)`` work array, as in `nearest`.
+
+    Returns:
+        ``(n,)`` int64 slots in ascending order, and ``(n,)`` int32 distances. If there are fewer than k codes, all are
+        returned.
+    """
+    farthest, room = 8 * query.shape[1] + 1, min(count, 4 * k)
+    slots, stored = np.empty(room, np.int64), np.empty(room, np.int32)
+    counts, state = np.zeros(farthest + 1, np.int64), np.zeros(3, np.int64)
+    state[2] = farthest
+    lowest = np.empty(len(blocks), np.int64)
+    for block in range(len(blocks)):
+        lowest[block] = _measure(blocks[block], query[0], True, distances)
+        if lowest[block] <= state[2]:
+            _admit(block * len(distances), count, k, alive, distances, state, counts, slots, stored)
+    cut, kept = state[2], 0
+    found = np.empty(state[1] + counts[cut], np.int64)
+    found_distances = np.empty(len(found), np.int32)
+    for block in range(len(blocks)):
+        if lowest[block] <= cut:
+            _measure(blocks[block], query[0], False, distances)
+            kept = _collect(block * len(distances), count, cut, alive, distances, kept, found, found_distances)
+    return found, found_distances
 
 
 @njit(cache=True, nogil=True)

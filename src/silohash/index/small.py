@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from silohash.index.base import (
     Allowed,
+    Distances,
     Keys,
     Neighbors,
     allowed_keys,
@@ -24,6 +25,9 @@ from silohash.index.codes import Words, check_words, word_count, word_type
 
 SMALL_ITEMS = 100_000
 """Indexes of at most this many items are searched with NumPy."""
+
+SMALL_ITEMS_IF_PREPARED = 10_000
+"""The same number for a process that answers many queries and has loaded the kernels before the first."""
 
 
 class SmallIndex:
@@ -99,6 +103,17 @@ class SmallIndex:
             hits = hits[np.argsort(distances[hits], kind="stable")]
             answers.append(Neighbors(keys[hits][None], distances[hits].astype(np.int32)[None], np.zeros(1, np.int64)))
         return answers
+
+    def search_with_ties(self, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
+        """Return the k nearest items of one query, and all ties with the last. See `FlatIndex.search_with_ties`."""
+        check_k(k)
+        [query] = check_words(words, self.bits)
+        keys, codes = self._searched(allowed)
+        distances = _distances(codes, query)
+        if k < len(keys):
+            near = np.flatnonzero(distances <= np.partition(distances, k - 1)[k - 1])
+            keys, distances = keys[near], distances[near]
+        return keys, distances.astype(np.int32)
 
     def _searched(self, allowed: Allowed | None) -> tuple[Keys, Words]:
         """Return the keys and codes that pass a filter."""

@@ -3,6 +3,9 @@
 Codes are stored as a log, see `database`. Reading the log costs little more than copying the codes, so no second file is
 needed that could disagree with it. Ids, payloads and previews are stored in rows, see `items`. Every change is one
 transaction, which is applied as a whole or not at all.
+
+A search reads the rows of its final hits only. Codes, keys and digests of items are in memory. They take one byte per eight
+bits of code, and 17 bytes, per item.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ import numpy as np
 
 from silohash.index.base import Index, IndexManifest, Keys, positions
 from silohash.index.codes import CodeBytes, Codes, Words, byte_count, from_bytes, to_bytes
-from silohash.index.database import ENTRY_ROWS, Database, create_file
+from silohash.index.database import ENTRY_ROWS, Database, Stamp, create_file
+from silohash.index.digests import Digests, item_digests
 from silohash.index.items import ItemRows, check_items
 from silohash.index.small import SMALL_ITEMS, SmallIndex
 from silohash.types import UserError
@@ -80,6 +84,13 @@ class Store:
         """Return a value that changes whenever items are added or removed, by this program or by another."""
         head = self._database.current_head()
         return head.next_key, head.entries, head.manifest.count
+
+    def stamp(self) -> Stamp:
+        """Return a value that differs after every change of the file. It is cheap, and may differ without a change of items.
+
+        If it differs, compare `version`.
+        """
+        return self._database.stamp()
 
     def add_codes(
         self, codes: Codes, payloads: Sequence[str] | None = None, previews: Sequence[bytes | None] | None = None
@@ -149,19 +160,22 @@ class Store:
         """Erase removed items from the file, and release their disk space."""
         self._database.rewrite()
 
-    def load(self, engine: Engine = "flat") -> Index:
+    def load(self, engine: Engine = "flat", *, small_items: int | None = None) -> Index:
         """Build the index in memory from the live codes.
 
         The flat engine is a `SmallIndex` for few items. For more items, faiss replaces it if numba is not installed.
 
         Args:
             engine: "flat" or "faiss".
+            small_items: number of items up to which the flat engine is a `SmallIndex`; `SMALL_ITEMS` if None. The compiled
+                scan is faster if many queries follow.
 
         Raises:
             UserError: if the file is damaged, or the engine is unknown or not installed.
         """
         with self._database.reading():
-            small = engine == "flat" and self.manifest.count <= SMALL_ITEMS
+            few = SMALL_ITEMS if small_items is None else small_items
+            small = engine == "flat" and self.manifest.count <= few
             index: Index = SmallIndex(self.manifest.bits) if small else empty_index(engine, self.manifest)
             for keys, packed in self._database.live():
                 index.add(keys, from_bytes(packed, self.manifest.bits))
@@ -199,7 +213,7 @@ class Store:
             UserError: if a key does not exist.
         """
         with self._database.reading():
-            return [name for name, _ in self._rows.read(keys)]
+            return [name for name, _ in self._rows.read(keys.tolist())]
 
     def payloads(self, keys: Keys) -> list[dict[str, Any]]:
         """Return what the silo stores to show of items: one mapping per item, empty if nothing is stored.
@@ -208,7 +222,29 @@ class Store:
             UserError: if a key does not exist.
         """
         with self._database.reading():
-            return [json.loads(text) if text else {} for _, text in self._rows.read(keys)]
+            return [json.loads(text) if text else {} for _, text in self._rows.read(keys.tolist())]
+
+    def rows(self, keys: list[int]) -> list[tuple[str, dict[str, Any]]]:
+        """Return the id and the payload of items, in one read.
+
+        Raises:
+            UserError: if a key does not exist.
+        """
+        if self._database.head.named:
+            with self._database.explained():
+                rows = self._rows.read(keys)
+        else:
+            with self._database.reading():
+                rows = self._rows.read(keys)
+        return [(name, json.loads(text) if text else {}) for name, text in rows]
+
+    def digests(self) -> tuple[Keys, Digests]:
+        """Return the keys of items whose digests of (silo, id) are stored, in ascending order, and the digests.
+
+        Items that were removed may be among them. Files of earlier versions do not have digests.
+        """
+        with self._database.reading():
+            return self._database.digests()
 
     def first_payloads(self, most: int) -> list[dict[str, Any]]:
         """Return the payloads of at most ``most`` items that have one, in the order of their keys."""
@@ -239,7 +275,9 @@ class Store:
             self._rows.write(keys, names, payloads)
         if previews is not None:
             self._rows.write_previews(keys, previews)
-        self._database.append(keys, packed)
+        silo = self.manifest.silo
+        digests = item_digests([silo] * len(ids), ids) if silo and ids is not None else None
+        self._database.append(keys, packed, digests)
 
     def _drop(self, keys: Keys) -> int:
         """Remove live keys, and return their number."""

@@ -202,10 +202,16 @@ class Hits:
         """Whether distances of different silos are comparable. If not, ranks give the order."""
         return self.ranks is None
 
-    def taken(self, positions: list[int]) -> Hits:
-        """Return the same result with only the hits at the given positions, in the given order."""
+    def taken(self, positions: list[int], *, left_out: Mapping[int, int] | None = None) -> Hits:
+        """Return the same result with only the hits at the given positions, in the given order.
+
+        Args:
+            positions: positions of the hits to keep.
+            left_out: replaces ``left_out`` unless it is None.
+        """
         return replace(
             self,
+            left_out=self.left_out if left_out is None else left_out,
             ids=tuple(self.ids[p] for p in positions),
             distances=tuple(self.distances[p] for p in positions),
             silos=tuple(self.silos[p] for p in positions),

@@ -13,21 +13,18 @@ again.
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from silohash.search.hits import Hits, Node, Query, silent
+from silohash.search.gathering import NOT_QUERIED, gather
+from silohash.search.hits import Hits, Node, Query
 from silohash.search.order import question_key, tie_order
-from silohash.types import UserError, sides_of
+from silohash.types import UserError
 
 DEADLINE_SECONDS = 10.0
-NOT_QUERIED = "It was not queried, because there is no query for it."
 
 
 def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -> Hits:
@@ -52,9 +49,10 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
     else:
         _check_comparable(parts, digests)
     joined = _joined(parts, digests, by_rank=by_rank)
-    order = _order(joined, key)
-    kept = joined.taken(order[:k])
-    return replace(kept, left_out=_left_out(parts, kept, [joined.places[p] for p in order[k:]], k))
+    order = _order(joined, key, k)
+    places = joined.places
+    last = places[order[k - 1]] if len(order) >= k else None
+    return joined.taken(order[:k], left_out=_left_out(parts, len(order) - k, last))
 
 
 def _check_comparable(parts: Sequence[Hits], digests: frozenset[str]) -> None:
@@ -103,23 +101,35 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
     )
 
 
-def _order(joined: Hits, key: bytes) -> list[int]:
-    """Return the positions of hits ordered by place and, among equals, by the keyed hash of silo and id."""
-    places = joined.places
-    equals = tie_order(joined.silos, joined.ids, key)
-    return sorted(range(len(joined)), key=lambda p: (places[p], int(equals[p]), joined.silos[p], joined.ids[p]))
+def _order(joined: Hits, key: bytes, k: int) -> list[int]:
+    """Return the positions of hits ordered by place and, among equals, by the keyed hash of silo and id.
+
+    Hits beyond the place of the k-th are left out. Their ids are not hashed.
+    """
+    places, silos, ids = joined.places, joined.silos, joined.ids
+    cut = sorted(places)[k - 1] if k < len(places) else None
+    near = [p for p, place in enumerate(places) if cut is None or place <= cut]
+    equals = tie_order([silos[p] for p in near], [ids[p] for p in near], key).tolist()
+    return [
+        p for *_, p in sorted((places[p], equal, silos[p], ids[p], p) for p, equal in zip(near, equals, strict=True))
+    ]
 
 
-def _left_out(parts: Sequence[Hits], kept: Hits, dropped: Sequence[int], k: int) -> dict[int, int]:
+def _left_out(parts: Sequence[Hits], dropped: int, last: int | None) -> dict[int, int]:
     """Return the number of items left out at each place: those dropped here, and those that the parts left out.
 
-    If k hits are kept, places beyond the last hit are not reported, because items there may be unknown.
+    Args:
+        parts: the results that were merged.
+        dropped: number of hits of the parts that are at the place of the last hit and were not kept.
+        last: place of the last hit if there are as many hits as requested, otherwise None. Places beyond it are not
+            reported, because items there may be unknown.
     """
-    left_out = Counter(dropped)
+    left_out = {last: dropped} if last is not None and dropped > 0 else {}
     for part in parts:
-        left_out.update(part.left_out)
-    last = kept.places[-1] if len(kept) == k else None
-    return {place: count for place, count in sorted(left_out.items()) if last is None or place <= last}
+        for place, count in part.left_out.items():
+            if last is None or place <= last:
+                left_out[place] = left_out.get(place, 0) + count
+    return dict(sorted(left_out.items()))
 
 
 def _joined_reasons(parts: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -137,7 +147,7 @@ def ask(
     secret: bytes = b"",
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> Hits:
-    """Send a query to all silos at the same time, and merge the answers that arrive before the deadline.
+    """Send a query to all silos, and merge the answers that arrive before the deadline. See `gather`.
 
     Args:
         nodes: the silos, with unique names.
@@ -163,10 +173,10 @@ def ask(
         return Hits(missing_silos=dict.fromkeys(sorted(names), NOT_QUERIED))
     codes = [query.words] if isinstance(query, Query) else [query[name].words for name in sorted(query)]
     key = question_key(secret, codes)
-    keyed = {name: replace(value, tie_key=key) for name, value in queries.items()}
-    answers = _answers(nodes, keyed, deadline_seconds)
+    keyed = {id(value): replace(value, tie_key=key) for value in queries.values()}
+    answers = gather(nodes, {name: keyed[id(value)] for name, value in queries.items()}, deadline_seconds)
     merged = merge(answers, k=first.reach, key=key, by_rank=len({q.model_digest for q in queries.values()}) > 1)
-    return merged.page(first.offset)
+    return merged.page(first.offset) if first.offset else merged
 
 
 def _common(queries: Mapping[str, Query]) -> Query | None:
@@ -178,72 +188,3 @@ def _common(queries: Mapping[str, Query]) -> Query | None:
             "Use the same bits, target, k, offset, radius, label and previews for all of them."
         )
     return next(iter(queries.values()), None)
-
-
-def _answers(nodes: Sequence[Node], queries: Mapping[str, Query], deadline_seconds: float) -> list[Hits]:
-    """Query each node in its own daemon thread, so that a node that never returns delays neither the hub nor its exit."""
-    replies: queue.SimpleQueue[tuple[str, Hits]] = queue.SimpleQueue()
-    answers: dict[str, Hits] = {}
-    waiting = set()
-    for node in nodes:
-        if node.name in queries:
-            waiting.add(node.name)
-            threading.Thread(
-                target=_reply, args=(node, queries[node.name], replies), name=f"ask {node.name}", daemon=True
-            ).start()
-        else:
-            answers[node.name] = silent(node.name, NOT_QUERIED)
-    end = time.monotonic() + deadline_seconds
-    while waiting:
-        try:
-            name, hits = replies.get(timeout=max(0.0, end - time.monotonic()))
-        except queue.Empty:
-            break
-        waiting.discard(name)
-        answers[name] = hits
-    for name in waiting:
-        answers[name] = silent(name, f"It did not answer within {deadline_seconds:g} seconds.")
-    return [answers[node.name] for node in nodes]
-
-
-def _reply(node: Node, query: Query, replies: queue.SimpleQueue[tuple[str, Hits]]) -> None:
-    """Put the answer of a node, or the reason for its absence, into the queue that the hub waits for."""
-    try:
-        hits = node.answer(query)
-        flaw = _flaw(hits, node.name, query)
-        replies.put((node.name, silent(node.name, flaw) if flaw else hits))
-    except UserError as error:
-        replies.put((node.name, silent(node.name, str(error))))
-    except Exception as error:  # an error of one silo must not cost the answers of the others
-        replies.put((node.name, silent(node.name, f"It failed: {type(error).__name__}: {error}")))
-
-
-def _flaw(hits: Hits, name: str, query: Query) -> str:
-    """Return what is wrong with the answer of a silo, or an empty string."""
-    if any(silo != name for silo in (*hits.silos, *hits.missing_silos, *hits.limited_silos)):
-        return "It answered in the name of another silo."
-    if hits.model_digests - {query.model_digest}:
-        return f"It answered with codes of another model ({', '.join(sorted(hits.model_digests))})."
-    if hits.ranks is not None:
-        return "It answered with ranks, which only the hub assigns."
-    return _flaw_of_columns(hits, query) or _flaw_of_numbers(hits, query)
-
-
-def _flaw_of_columns(hits: Hits, query: Query) -> str:
-    columns = (hits.distances, hits.silos, hits.payloads, hits.sides)
-    if len(hits) > query.reach or any(len(column) != len(hits) for column in columns):
-        return (
-            f"It answered with {len(hits)} hits when {query.reach} were requested, or with columns of unequal length."
-        )
-    if any(side not in sides_of(query.target) for sides in hits.sides for side in sides):
-        return f"It answered with sides other than {' and '.join(sides_of(query.target))}."
-    return ""
-
-
-def _flaw_of_numbers(hits: Hits, query: Query) -> str:
-    reach_bits = query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
-    if any(not 0 <= distance <= reach_bits for distance in hits.distances):
-        return f"It answered with a distance outside the range from 0 to {reach_bits} bits."
-    if any(count < 0 for count in hits.left_out.values()):
-        return "It answered with a negative number of items left out."
-    return ""

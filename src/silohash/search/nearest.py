@@ -5,28 +5,26 @@ of silo and id (`order`), which is the same for all codes of an item. Let x be o
 its nearest code. If the code of x were not among the first k codes of side s, the codes of k other items would precede it
 there, by a smaller distance or by the hash. The distances of these items are no larger than those of their codes, so k items
 would precede x. The first k codes of each side therefore suffice for the k nearest items. Codes at the same distance as
-the last of them are read too, so that the tie at the cut is resolved by the hash and counted.
+the last of them are found in the same scan, so that the tie at the cut is resolved by the hash and counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.index.base import Keys, Neighbors
+from silohash.index.base import Distances, Keys
+from silohash.index.digests import Digests
 from silohash.search.hits import Query
-from silohash.search.order import Digests, keyed_order
+from silohash.search.order import keyed_order
 from silohash.search.side import Side
 from silohash.types import Modality
 
-Distances = npt.NDArray[np.int32]
 
-
-@dataclass(frozen=True)
-class NearItem:
+class NearItem(NamedTuple):
     """One of the nearest items of a silo.
 
     Attributes:
@@ -55,32 +53,34 @@ def nearest_items(
         The items, and a mapping from the distance of the last item to the number of items left out there. It is empty if
         there are none.
     """
-    allowed = {name: None if query.label is None else side.keys_with(query.label) for name, side in sides.items()}
-    first = {name: side.index.search(query.words[None], k, allowed=allowed[name]) for name, side in sides.items()}
-    cuts = [int(found.distances[0, -1]) for found in first.values() if found.keys[0, -1] >= 0]
-    limit_bits = min([*cuts, query.bits if radius_bits is None else radius_bits])
-    near = {name: _within(side, query, first[name], allowed[name], limit_bits) for name, side in sides.items()}
+    near = {name: side.nearest(query.words, k, query.label) for name, side in sides.items()}
+    limit_bits = _limit_bits([distances for _, distances in near.values()], query, k, radius_bits)
+    for name, (keys, distances) in near.items():
+        inside = distances <= limit_bits
+        if not inside.all():
+            near[name] = keys[inside], distances[inside]
+    if len(sides) == 1:
+        [(name, side)] = sides.items()
+        return _of_one_side(name, side, *near[name], query.tie_key, k)
     return _joined(sides, near, query.tie_key, k)
 
 
-def _within(
-    side: Side, query: Query, first: Neighbors, allowed: Keys | None, limit_bits: int
-) -> tuple[Keys, Distances]:
-    """Return the keys and distances of all codes of a side within a limit that is not beyond its first k codes.
+def _limit_bits(found: list[Distances], query: Query, k: int, radius_bits: int | None) -> int:
+    """Return the distance beyond which no code is needed: the smallest of the radius and of the sides' k-th distances."""
+    cuts = [int(distances.max()) for distances in found if len(distances) >= k]
+    return min([*cuts, query.bits if radius_bits is None else radius_bits])
 
-    Args:
-        side: the side.
-        query: the query.
-        first: the first k codes of the side.
-        allowed: the keys that may be found; None for all.
-        limit_bits: the limit. If the side has more than k codes, it is at most the distance of the last of ``first``.
-    """
-    keys, distances = first.keys[0], first.distances[0]
-    if first.ties_at_cut[0] and distances[-1] == limit_bits:
-        [whole] = side.index.search_radius(query.words[None], limit_bits, allowed=allowed)
-        keys, distances = whole.keys[0], whole.distances[0]
-    inside = (keys >= 0) & (distances <= limit_bits)
-    return keys[inside], distances[inside]
+
+def _of_one_side(
+    name: Modality, side: Side, keys: Keys, distances: Distances, tie_key: bytes, k: int
+) -> tuple[list[NearItem], dict[int, int]]:
+    """Return the first k items of the codes of one side, and the number of ties left out."""
+    ranked = np.lexsort((keyed_order(side.digests(keys), tie_key), distances))[:k]
+    kept = distances[ranked]
+    items = [
+        NearItem(distance, {name: key}) for distance, key in zip(kept.tolist(), keys[ranked].tolist(), strict=True)
+    ]
+    return items, _left_out(distances, kept)
 
 
 def _joined(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from silohash.index.base import search_with_ties
 from silohash.index.codes import word_count, word_type
 from silohash.index.preview import preview_url
 from silohash.index.store import Engine, Store
@@ -15,6 +18,12 @@ from silohash.search.nearest import NearItem, nearest_items
 from silohash.search.policy import Policy
 from silohash.search.side import Side
 from silohash.types import MODALITIES, Modality, UserError, sides_of
+
+QUICK_ITEMS = 2_000_000
+"""Number of codes that are scanned in well under a millisecond."""
+
+ATTEMPTS = 3
+"""Number of times a query is tried, if items are removed while it is answered."""
 
 
 class SiloNode:
@@ -33,6 +42,7 @@ class SiloNode:
         *,
         engine: Engine = "flat",
         unusable: Mapping[Modality, str] | None = None,
+        prepared: bool = False,
     ) -> None:
         """Load the indexes of the silo. An index that cannot be loaded is not an error until it is searched.
 
@@ -42,16 +52,19 @@ class SiloNode:
             policy: the limits of what the silo releases; the default policy if None.
             engine: index engine, as in `Store.load`.
             unusable: for each modality whose index exists or should exist but cannot be searched, the reason.
+            prepared: whether many queries follow, as in `Side`. Call `prepare` before the first.
         """
         self.name = name
         self.policy = policy or Policy()
         self._engine = engine
+        self._prepared = prepared
+        self._reloading = threading.Lock()
         self._stores = tuple(stores.values())
         self._sides: dict[Modality, Side] = {}
         self._unusable = dict(unusable or {})
         for modality, store in stores.items():
             try:
-                self._sides[modality] = Side(name, store, engine)
+                self._sides[modality] = Side(name, store, engine, prepared=prepared)
             except UserError as error:
                 self._unusable[modality] = str(error)
 
@@ -64,10 +77,30 @@ class SiloNode:
         for side in self._sides.values():
             if len(side.index):
                 nothing = np.zeros((1, word_count(side.index.bits)), word_type(side.index.bits))
-                side.index.search(nothing, 1)
-                side.index.search_radius(nothing, 0)
+                search_with_ties(side.index, nothing, 1)
                 return True
         return False
+
+    def prepare(self) -> None:
+        """Load all that a query needs, so that the first is answered as fast as the next.
+
+        These are the loops of the scan, also for searches by label, and the digests of all items. An index that cannot be
+        read is not an error until it is searched.
+        """
+        for modality, side in self._sides.items():
+            with suppress(UserError):
+                side.complete_digests()
+            nothing = np.zeros(word_count(side.index.bits), word_type(side.index.bits))
+            search_with_ties(side.index, nothing[None], 1, allowed=np.ones(len(side.index), bool))
+            manifest = side.store.manifest
+            query = Query(words=nothing, bits=manifest.bits, model_digest=manifest.model_digest, target=modality, k=1)
+            with suppress(UserError):
+                self._search({modality: side}, query, ())
+
+    @property
+    def quick(self) -> bool:
+        """Whether a query takes about a millisecond or less, so that it does not need a thread of its own (see `gather`)."""
+        return sum(len(side.index) for side in self._sides.values()) <= QUICK_ITEMS
 
     @property
     def model_digest(self) -> str:
@@ -123,11 +156,16 @@ class SiloNode:
             The hits, or a silent result with the reason if the silo refuses the query. If items are searched and only one
             of their sides can be used, ``limited_silos`` has the reason.
         """
-        try:
-            sides, reasons = self._sides_for(query)
-            return self._search(sides, query, reasons)
-        except UserError as error:
-            return silent(self.name, str(error))
+        reason = ""
+        for _ in range(ATTEMPTS):
+            try:
+                sides, reasons = self._sides_for(query)
+                return self._search(sides, query, reasons)
+            except UserError as error:
+                reason = str(error)
+                if not self._changed():
+                    break
+        return silent(self.name, reason)
 
     def _sides_for(self, query: Query) -> tuple[dict[Modality, Side], list[str]]:
         """Return the sides to search, and the reasons why others that the silo has cannot be searched.
@@ -151,6 +189,13 @@ class SiloNode:
             f"It searched its {searched} only. {reason}" for modality, reason in reasons.items() if self.has(modality)
         ]
 
+    def _changed(self) -> bool:
+        """Return whether items changed since they were loaded, as when one is removed between the scan and the reading."""
+        try:
+            return any(side.outdated() for side in self._sides.values())
+        except UserError:
+            return False
+
     def _side(self, modality: Modality, query: Query) -> Side:
         """Return the side of a modality, after checking the policy and the model of the query."""
         side = self._usable(modality)
@@ -168,7 +213,10 @@ class SiloNode:
     def _current(self, modality: Modality, side: Side) -> Side:
         """Return a side, loaded again if its store has changed."""
         if side.outdated():
-            side = self._sides[modality] = Side(self.name, side.store, self._engine)
+            with self._reloading:  # of several queries at the same time, one loads the index
+                side = self._sides[modality]
+                if side.outdated():
+                    side = self._sides[modality] = Side(self.name, side.store, self._engine, prepared=self._prepared)
         return side
 
     def _search(self, sides: Mapping[Modality, Side], query: Query, reasons: Sequence[str]) -> Hits:
@@ -197,9 +245,8 @@ class SiloNode:
         first = [next(iter(item.keys.items())) for item in items]
         for modality, side in sides.items():
             places = [place for place, (found_by, _) in enumerate(first) if found_by == modality]
-            keys = np.array([first[place][1] for place in places], np.int64)
-            stored = zip(places, side.store.item_ids(keys), side.store.payloads(keys), strict=True)
-            for place, name, payload in stored:
+            keys = [first[place][1] for place in places]
+            for place, (name, payload) in zip(places, side.store.rows(keys), strict=True):
                 ids[place], payloads[place] = name, payload
         return ids, payloads
 

@@ -2,8 +2,8 @@
 
 Hamming distances of short codes have many ties. Listing one silo before another among equals would favor it in every
 search, so equals are ordered by a keyed hash of (silo, id). The hash has two stages. A BLAKE2 digest of (silo, id) does
-not depend on the query, so a silo can cache it. A vectorized mixing of that digest with a key costs microseconds for ten
-thousand items. The key depends on the query, so no item wins every tie.
+not depend on the query, so an index stores it (`index.digests`). A vectorized mixing of that digest with a key costs
+microseconds for ten thousand items. The key depends on the query, so no item wins every tie.
 """
 
 from __future__ import annotations
@@ -14,38 +14,23 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-Digests = npt.NDArray[np.uint64]
+from silohash.index.digests import PERSON, Digests, item_digests
 
-_PERSON = b"silohash ties"
 _SHIFT = np.uint64(32)
 _FACTORS = (np.uint64(0xBEA225F9EB34556D), np.uint64(0x9E3779B97F4A7C15))
-
-
-def item_digests(silos: Iterable[str], ids: Iterable[str]) -> Digests:
-    """Return a digest of each (silo, id), ``(n,)`` uint64.
-
-    The length of the silo's name is hashed first, so that ("a", "bc") and ("ab", "c") differ.
-    """
-    digests = [
-        int.from_bytes(
-            hashlib.blake2b(f"{len(silo)}:{silo}{item}".encode(), digest_size=8, person=_PERSON).digest(), "little"
-        )
-        for silo, item in zip(silos, ids, strict=True)
-    ]
-    return np.array(digests, np.uint64)
 
 
 def keyed_order(digests: Digests, key: bytes) -> Digests:
     """Mix digests with a key. Smaller values come first.
 
     Args:
-        digests: ``(n,)`` uint64, from `item_digests`.
+        digests: ``(n,)`` uint64, from `index.digests.item_digests`.
         key: any bytes.
 
     Returns:
         ``(n,)`` uint64. With the same key, different digests give different values.
     """
-    halves = np.frombuffer(hashlib.blake2b(key, digest_size=16, person=_PERSON).digest(), "<u8")
+    halves = np.frombuffer(hashlib.blake2b(key, digest_size=16, person=PERSON).digest(), "<u8")
     mixed = np.array(digests, np.uint64)
     for half in halves:
         mixed ^= half
@@ -74,7 +59,7 @@ def question_key(secret: bytes, words: Iterable[npt.NDArray[np.unsignedinteger]]
         secret: a secret of the hub, which makes the order unpredictable for others.
         words: packed codes of the query, in a fixed order.
     """
-    hasher = hashlib.blake2b(key=hashlib.blake2b(secret, digest_size=32).digest(), digest_size=16, person=_PERSON)
+    hasher = hashlib.blake2b(key=hashlib.blake2b(secret, digest_size=32).digest(), digest_size=16, person=PERSON)
     for part in words:
         hasher.update(np.ascontiguousarray(part).tobytes())
     return hasher.digest()

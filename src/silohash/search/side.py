@@ -1,4 +1,4 @@
-"""One modality of a silo in memory: its store, its index, and what searches have cached."""
+"""One modality of a silo in memory: its store, its index, and what searches need of all items."""
 
 from __future__ import annotations
 
@@ -6,59 +6,96 @@ import threading
 
 import numpy as np
 
-from silohash.index.base import Index, Keys
+from silohash.index.base import Distances, Keys, positions, search_with_ties
+from silohash.index.codes import Words
+from silohash.index.database import ENTRY_ROWS
+from silohash.index.digests import Digests, item_digests
+from silohash.index.small import SMALL_ITEMS_IF_PREPARED
 from silohash.index.store import Engine, Store
-from silohash.search.order import Digests, item_digests
 
 
 class Side:
-    """Hold the codes of one modality of a silo's items.
+    """Hold the codes, keys and digests of one modality of a silo's items.
 
-    Digests of items are computed when a search first needs them.
+    An item takes one byte per eight bits of code, 8 bytes for its key and 9 bytes for its digest. Digests come from the
+    store. Those that the store does not hold, as in files of earlier versions, are computed when a search first needs them.
     """
 
-    def __init__(self, silo: str, store: Store, engine: Engine) -> None:
+    def __init__(self, silo: str, store: Store, engine: Engine, *, prepared: bool = False) -> None:
         """Load the index of a store.
 
         Args:
             silo: name of the silo.
             store: the open store.
             engine: index engine, as in `Store.load`.
+            prepared: whether many queries follow, so that loading the compiled scan pays even for few items.
 
         Raises:
             UserError: if the store is damaged.
         """
         self.store = store
+        self._stamp = store.stamp()
         self._version = store.version()
-        self.index: Index = store.load(engine)
+        self.index = store.load(engine, small_items=SMALL_ITEMS_IF_PREPARED if prepared else None)
         self._silo = silo
-        self._digests: Digests = np.zeros(0, np.uint64)
-        self._known = np.zeros(0, bool)
+        self._keys = self.index.keys
+        self._digests: Digests = np.zeros(len(self._keys), np.uint64)
+        self._known = np.zeros(len(self._keys), bool)
+        self._all_known = self._read_digests()
         self._label_keys: dict[str, Keys] | None = None
         self._lock = threading.Lock()
 
     def outdated(self) -> bool:
         """Return whether items were added to the store or removed from it since the index was loaded."""
-        return self.store.version() != self._version
+        stamp = self.store.stamp()
+        if stamp == self._stamp:
+            return False
+        if self.store.version() != self._version:
+            return True
+        self._stamp = stamp
+        return False
 
-    def digests(self, keys: Keys) -> Digests:
-        """Return the digests of (silo, id) of items, ``(n,)``, as `order.item_digests`. The id of an item is hashed once.
+    def nearest(self, words: Words, k: int, label: str | None = None) -> tuple[Keys, Distances]:
+        """Return the k nearest codes, and all further codes at the distance of the last of them.
 
         Args:
-            keys: ``(n,)`` different keys.
+            words: ``(W,)`` packed code.
+            k: number of codes.
+            label: if set, only items with this label are searched.
+
+        Returns:
+            ``(n,)`` keys and ``(n,)`` distances, in any order.
         """
-        with self._lock:
-            more = int(keys.max(initial=-1)) + 1 - len(self._known)
-            if more > 0:
-                more = max(more, len(self._known))
-                self._digests = np.pad(self._digests, (0, more))
-                self._known = np.pad(self._known, (0, more))
-            new = keys[~self._known[keys]]
-            if len(new):
-                ids = self.store.item_ids(new)
-                self._digests[new] = item_digests([self._silo] * len(ids), ids)
-                self._known[new] = True
-            return np.asarray(self._digests[keys])
+        allowed = None if label is None else self.keys_with(label)
+        return search_with_ties(self.index, words[None], k, allowed=allowed)
+
+    def digests(self, keys: Keys) -> Digests:
+        """Return the digests of (silo, id) of items, ``(n,)``, as `item_digests`. The id of an item is hashed once.
+
+        Args:
+            keys: ``(n,)`` different keys of the index.
+        """
+        places = np.searchsorted(self._keys, keys)
+        if not self._all_known:
+            with self._lock:
+                new = places[~self._known[places]]
+                if len(new):
+                    ids = self.store.item_ids(self._keys[new])
+                    self._digests[new] = item_digests([self._silo] * len(ids), ids)
+                    self._known[new] = True
+        return np.asarray(self._digests[places])
+
+    def complete_digests(self) -> None:
+        """Compute the digests that the store does not hold, so that no search has to.
+
+        Raises:
+            UserError: if the store is damaged, or its items have changed meanwhile.
+        """
+        if not self._all_known:
+            missing = self._keys[~self._known]
+            for start in range(0, len(missing), ENTRY_ROWS):
+                self.digests(missing[start : start + ENTRY_ROWS])
+            self._all_known = True
 
     def keys_with(self, label: str) -> Keys:
         """Return the keys of the items with a label. The labels of all items are read once."""
@@ -73,3 +110,15 @@ class Side:
             if self._label_keys is None:
                 self._label_keys = self.store.label_keys()
             return self._label_keys
+
+    def _read_digests(self) -> bool:
+        """Read the digests from the store, and return whether it holds those of all items."""
+        if self.store.manifest.silo != self._silo:
+            return not len(self._keys)
+        keys, digests = self.store.digests()
+        if len(keys) == len(self._keys) and (keys == self._keys).all():
+            self._digests = digests
+            return True
+        places, self._known = positions(keys, self._keys)
+        self._digests[self._known] = digests[places[self._known]]
+        return bool(self._known.all())

@@ -33,7 +33,7 @@ MOST_CAPTIONS = 5_000
 """Number of captions per silo that are read for known words, if no word of a query is known."""
 
 
-def open_nodes(folder: Path, *, engine: Engine = "flat") -> list[SiloNode]:
+def open_nodes(folder: Path, *, engine: Engine = "flat", prepared: bool = False) -> list[SiloNode]:
     """Open the index of every silo, with the silo's policy, in the order of their names.
 
     A silo whose index is missing, damaged or that of another silo does not prevent the others from being searched. Its node
@@ -42,6 +42,8 @@ def open_nodes(folder: Path, *, engine: Engine = "flat") -> list[SiloNode]:
     Args:
         folder: the index folder of a run. Policies are read from the folder ``policies`` beside it.
         engine: index engine, "flat" or "faiss".
+        prepared: whether many queries follow. All that they need is then loaded first, so that the first query is answered
+            as fast as the next.
 
     Raises:
         UserError: if no silo is indexed, an index has a hidden name, the list of silos is damaged, a policy is not valid,
@@ -61,14 +63,24 @@ def open_nodes(folder: Path, *, engine: Engine = "flat") -> list[SiloNode]:
             stores = _open_stores(folder / silo, existing.get(silo, {}), unusable)
             for store in stores.values():
                 opened.callback(store.close)
-            nodes.append(SiloNode(silo, stores, policy_of(policies, silo), engine=engine, unusable=unusable))
-        any(node.warm_up() for node in nodes)
+            policy = policy_of(policies, silo)
+            nodes.append(SiloNode(silo, stores, policy, engine=engine, unusable=unusable, prepared=prepared))
+        _load(nodes, prepared=prepared)
         opened.pop_all()  # after an error all files are closed, otherwise the nodes keep them open
     return nodes
 
 
+def _load(nodes: Sequence[SiloNode], *, prepared: bool) -> None:
+    """Run the loops of an index once or, if many queries follow, load all that the queries of each node need."""
+    if not prepared:
+        any(node.warm_up() for node in nodes)
+        return
+    for node in nodes:
+        node.prepare()
+
+
 def open_node(folder: Path, silo: str, policy: Policy | None = None, *, engine: Engine = "flat") -> SiloNode:
-    """Open the index of one silo.
+    """Open the index of one silo for many queries.
 
     Args:
         folder: the index folder of a run. The indexes of other silos need not be there.
@@ -85,8 +97,9 @@ def open_node(folder: Path, silo: str, policy: Policy | None = None, *, engine: 
         raise UserError(f"There is no index of the silo {silo} in {folder}. Build it: silohash index {folder.parent}")
     unusable = _missing_files(folder, silo, _expected_silos(folder), existing)
     policy = policy_of(folder.parent / POLICIES, silo) if policy is None else policy
-    node = SiloNode(silo, _open_stores(folder / silo, existing, unusable), policy, engine=engine, unusable=unusable)
-    node.warm_up()
+    stores = _open_stores(folder / silo, existing, unusable)
+    node = SiloNode(silo, stores, policy, engine=engine, unusable=unusable, prepared=True)
+    node.prepare()
     return node
 
 

@@ -56,7 +56,7 @@ class LocalBackend:
         from silohash.runtime.run import Run
 
         run = Run.open(folder)
-        return cls(run, open_nodes(run.index_folder))
+        return cls(run, open_nodes(run.index_folder, prepared=True))
 
     def close(self) -> None:
         """Close the indexes."""

@@ -14,7 +14,9 @@ from silohash.index.base import (
     check_radius,
     distinct,
     positions,
+    search_with_ties,
 )
+from silohash.index.small import SmallIndex
 from silohash.types import UserError
 
 MANIFEST = IndexManifest("digest-of-the-model", 64, "image")
@@ -120,3 +122,20 @@ def test_distinct_keys_are_those_of_numpy(keys: list[int]) -> None:
     found = distinct(np.array(keys, np.int64))
     assert found.dtype == np.int64
     assert found.tolist() == sorted(set(keys))
+
+
+class Untied:
+    """An index without `search_with_ties`."""
+
+    def __init__(self, index):
+        self.search, self.search_radius = index.search, index.search_radius
+
+
+def test_an_index_without_ties_is_searched_twice():
+    index = SmallIndex(8)
+    index.add(np.arange(5), np.array([[0], [1], [2], [3], [255]], np.uint16))
+    for k in (1, 2, 3, 5, 9):
+        one, two = (search_with_ties(each, np.zeros((1, 1), np.uint16), k) for each in (index, Untied(index)))
+        assert sorted(zip(*map(list, one), strict=True)) == sorted(zip(*map(list, two), strict=True))
+    keys, distances = search_with_ties(Untied(index), np.zeros((1, 1), np.uint16), 2)
+    assert (sorted(keys.tolist()), sorted(distances.tolist())) == ([0, 1, 2], [0, 1, 1])

@@ -7,12 +7,15 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from silohash.index import database
 from silohash.index.base import FORMAT_VERSION, IndexManifest
+from silohash.index.database import checksum_of, row_checksum
+from silohash.index.digests import item_digests
 from silohash.index.store import Store
 from silohash.types import UserError
 from tests.read_only import python_on_read_only
@@ -297,3 +300,84 @@ def test_errors_of_the_database_are_translated(tmp_path, code, message):
 def test_a_file_may_be_read_from_another_thread(path):
     with Store.open(filled(path)) as store, ThreadPoolExecutor(1) as pool:
         assert len(pool.submit(store.load).result()) == 50
+
+
+def digest_rows(path):
+    connection = sqlite3.connect(path)
+    rows = connection.execute("SELECT entry, digests FROM digests ORDER BY entry").fetchall()
+    connection.close()
+    return [(entry, np.frombuffer(content, "<u8").tolist()) for entry, content in rows]
+
+
+def with_digests(path, ids):
+    with Store.create(path, replace(MANIFEST, silo="north")) as store:
+        store.add(ids[:3], words(3))
+        store.add(ids[3:], words(len(ids) - 3, seed=1))
+    return path
+
+
+def test_digests_are_stored_per_entry_and_follow_their_items(path):
+    ids = list("abcde")
+    expected = item_digests(["north"] * 5, ids).tolist()
+    assert digest_rows(with_digests(path, ids)) == [(1, expected[:3]), (2, expected[3:])]
+    with Store.open(path) as store:
+        assert [part.tolist() for part in store.digests()] == [[0, 1, 2, 3, 4], expected]
+        store.remove(["b"])
+        assert [part.tolist() for part in store.digests()] == [[0, 1, 2, 3, 4], expected]
+        store.compact()
+        kept = [expected[0], *expected[2:]]
+        assert [part.tolist() for part in store.digests()] == [[0, 2, 3, 4], kept]
+        store.remove(list("acde"))
+        store.compact()
+        assert [part.tolist() for part in store.digests()] == [[], []]
+    assert digest_rows(path) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE digests SET checksum = checksum + 1 WHERE entry = 1",
+        "UPDATE digests SET digests = x'00' WHERE entry = 1",
+        "UPDATE digests SET digests = 7 WHERE entry = 1",
+        "DELETE FROM digests WHERE entry = 1",
+    ],
+)
+def test_digests_that_do_not_belong_to_their_entry_are_left_out(path, damage):
+    expected = item_digests(["north"] * 2, "de").tolist()
+    connection = sqlite3.connect(with_digests(path, list("abcde")))
+    connection.execute(damage)
+    connection.commit()
+    connection.close()
+    with Store.open(path) as store:
+        assert [part.tolist() for part in store.digests()] == [[3, 4], expected]
+        store.remove(["e"])
+        store.compact()
+        assert [part.tolist() for part in store.digests()] == [[], []]
+        assert len(store.load()) == 4
+
+
+def test_items_without_ids_or_without_a_silo_have_no_digests(path):
+    with Store.open(filled(path)) as store:
+        assert not store._database.has_table("digests")
+        assert [part.tolist() for part in store.digests()] == [[], []]
+
+
+def test_the_stamp_differs_after_every_change(path):
+    with Store.open(filled(path)) as store, Store.open(path) as other:
+        seen = [store.stamp()]
+        assert store.stamp() == seen[0]
+        other.remove(["item-1"])
+        seen.append(store.stamp())
+        store.remove(["item-2"])
+        seen.append(store.stamp())
+        other.compact()
+        seen.append(store.stamp())
+        store.compact()
+        seen.append(store.stamp())
+        assert len(set(seen)) == 5
+        assert store.stamp() == seen[-1]
+
+
+@pytest.mark.parametrize("payload", [None, "", '{"caption": "é"}', "\ud800"])
+def test_the_checksum_of_a_row_is_that_of_its_values(payload):
+    assert row_checksum(7, "name", payload) == checksum_of(7, "name", payload)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from silohash.index import kernels
-from silohash.index.kernels import BLOCK_CODES, measure_all, nearest
+from silohash.index.kernels import BLOCK_CODES, measure_all, nearest, nearest_with_ties
 
 
 def blocks_of(codes):
@@ -78,3 +78,26 @@ def test_all_distances(width):
 
 def test_a_block_is_a_whole_number_of_groups():
     assert BLOCK_CODES % (8 * kernels.GROUP_WORDS) == 0
+
+
+@pytest.mark.parametrize("width", [1, 3, 8, 32])
+@pytest.mark.parametrize("k", [1, 9, 400])
+@pytest.mark.parametrize("dead", [False, True])
+def test_nearest_with_ties_are_all_codes_up_to_the_kth_distance(width, k, dead):
+    generator = np.random.default_rng([width, k])
+    codes = generator.integers(0, 256, (2 * BLOCK_CODES + 60, width), dtype=np.uint8)
+    alive = (generator.random(len(codes)) < 0.5).astype(np.uint8) if dead else None
+    for query in (np.zeros(width, np.uint8), codes[-1]):
+        live = [slot for slot in range(len(codes)) if alive is None or alive[slot]]
+        plain = {slot: distance(codes[slot], query) for slot in live}
+        cut = sorted(plain.values())[k - 1]
+        slots, distances = nearest_with_ties(blocks_of(codes), len(codes), query[None], k, alive, scratch(width))
+        expected = [(slot, plain[slot]) for slot in live if plain[slot] <= cut]
+        assert list(zip(slots.tolist(), distances.tolist(), strict=True)) == expected
+
+
+def test_nearest_with_ties_of_fewer_live_codes_than_requested():
+    codes = np.array([[0], [1], [255]], np.uint8)
+    alive = np.array([1, 0, 1], np.uint8)
+    slots, distances = nearest_with_ties(blocks_of(codes), 3, np.zeros((1, 1), np.uint8), 3, alive, scratch(1))
+    assert (slots.tolist(), distances.tolist()) == ([0, 2], [0, 8])

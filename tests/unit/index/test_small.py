@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.index.base import Neighbors
+from silohash.index.base import Neighbors, search_with_ties
 from silohash.index.codes import pack
 from silohash.index.flat import FlatIndex
 from silohash.index.small import SmallIndex
@@ -95,3 +95,29 @@ def test_mistakes_are_explained() -> None:
     ):
         with pytest.raises(UserError, match=message):
             mistake()
+
+
+def near(index, query: np.ndarray, k: int, allowed: np.ndarray | None = None) -> list[tuple[int, int]]:
+    keys, distances = search_with_ties(index, query, k, allowed=allowed)
+    assert (keys.dtype, distances.dtype) == (np.int64, np.int32)
+    return sorted(zip(keys.tolist(), distances.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("bits", [8, 64, 256])
+@pytest.mark.parametrize("k", [1, 5, 60])
+def test_ties_are_those_of_two_searches(bits: int, k: int) -> None:
+    words, query = pack(signs(60, bits)), pack(signs(1, bits, 1))
+    indexes = (SmallIndex(bits), FlatIndex(bits))
+    for index in indexes:
+        index.add(np.arange(60) * 2, words)
+        index.remove(np.array([4, 8]))
+    for allowed in (None, np.arange(0, 60, 4), np.zeros(0, np.int64)):
+        found = indexes[0].search(query, k, allowed=allowed)
+        cut = found.distances[0][found.keys[0] >= 0].max(initial=-1)
+        whole = indexes[0].search_radius(query, bits, allowed=allowed)[0]
+        within = whole.distances[0] <= cut
+        expected = sorted(zip(whole.keys[0][within].tolist(), whole.distances[0][within].tolist(), strict=True))
+        assert near(indexes[0], query, k, allowed) == near(indexes[1], query, k, allowed) == expected
+    for index in indexes:
+        with pytest.raises(UserError, match="k = 0"):
+            search_with_ties(index, query, 0)

@@ -162,3 +162,28 @@ def test_a_store_returns_the_codes_of_its_items(tmp_path: Path) -> None:
         assert (store.has("b"), store.has("a"), store.has("d")) == (True, False, False)
         with pytest.raises(UserError, match='There is no item "a" in'):
             store.words(["b", "a"])
+
+
+def test_rows_are_ids_and_payloads(path):
+    with Store.open(filled(path)) as store:
+        assert store.rows([3, 0]) == [("item-3", {"caption": "item-3"}), ("item-0", {"caption": "item-0"})]
+        assert store.rows([]) == []
+        store.remove(["item-3"])
+        with pytest.raises(UserError, match="no item with key 3"):
+            store.rows([0, 3])
+
+
+def test_rows_of_items_without_ids(path):
+    with Store.create(path, MANIFEST) as store, Store.open(path) as other:
+        store.add(None, words(3), ['{"a": 1}'] * 3)
+        store.add(None, words(2))
+        assert store.rows([4, 0]) == other.rows([4, 0]) == [("4", {}), ("0", {"a": 1})]
+        store.remove(["4"])
+        with pytest.raises(UserError, match="no item with key 4"):
+            other.rows([4])
+
+
+def test_the_number_of_items_for_the_small_index(path):
+    with Store.open(filled(path)) as store:
+        assert type(store.load(small_items=50)).__name__ == "SmallIndex"
+        assert type(store.load(small_items=49)).__name__ == "FlatIndex"

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from silohash.search.gathering import NOT_QUERIED
 from silohash.search.hits import Hits, Query
-from silohash.search.merge import NOT_QUERIED, ask, merge
+from silohash.search.merge import ask, merge
 from silohash.types import UserError
 from tests.silos import MODEL, made_up_codes, made_up_node, query_of
 

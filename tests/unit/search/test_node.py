@@ -268,3 +268,52 @@ def test_an_index_that_cannot_be_searched_is_a_reason_and_not_an_error(tmp_path)
 def test_only_an_index_with_items_can_be_warmed_up(tmp_path):
     assert made_up_node(tmp_path, "north", WORDS, BITS).warm_up()
     assert not made_up_node(tmp_path, "south", WORDS[:0], BITS).warm_up()
+
+
+def test_a_prepared_node_gives_the_same_answers(tmp_path, monkeypatch):
+    monkeypatch.setattr("silohash.search.side.SMALL_ITEMS_IF_PREPARED", 1)
+    plain = node_of_both(tmp_path, {"a": 1, "b": 4, "c": 2}, {"b": 0, "a": 3, "d": 2, "c": 2})
+    stores = {modality: side.store for modality, side in plain._sides.items()}
+    node = SiloNode("north", stores, prepared=True)
+    node.prepare()
+    assert type(node._sides["text"].index).__name__ == "FlatIndex"
+    queries = [items(**asked) for asked in ({"k": 2}, {"k": 9}, {"k": 9, "label": "d"})]
+    expected = [plain.answer(query) for query in queries]
+    monkeypatch.setattr(Store, "item_ids", lambda self, keys: pytest.fail("ids were read"))
+    assert [node.answer(query) for query in queries] == expected
+    SiloNode("east", {}, prepared=True).prepare()
+
+
+def test_an_index_that_cannot_be_read_is_no_error_of_preparation(tmp_path):
+    store = made_up_store(tmp_path / "image.sqlite", WORDS, BITS)
+    node = SiloNode("east", {"image": store}, prepared=True)
+    store._database.connection.execute("UPDATE items SET checksum = 7")
+    node.prepare()
+    assert "checksum of item" in node.answer(query_of(WORDS, BITS)).missing_silos["east"]
+
+
+@pytest.mark.parametrize(("removals", "answered"), [(1, True), (2, True), (3, False)])
+def test_an_item_that_is_removed_during_a_query(tmp_path, monkeypatch, removals, answered):
+    node = made_up_node(tmp_path, "north", WORDS, BITS)
+    query = query_of(WORDS, BITS, k=3)
+    rows, left = Store.rows, [removals]
+
+    def removing(self, keys):
+        if left[0]:
+            left[0] -= 1
+            with Store.open(self.path) as other:
+                other.remove([str(keys[0])])
+        return rows(self, keys)
+
+    monkeypatch.setattr(Store, "rows", removing)
+    hits = node.answer(query)
+    assert (len(hits) == 3) is answered
+    assert ("no item with key" in hits.missing_silos.get("north", "")) is not answered
+
+
+def test_large_silos_get_a_thread_of_their_own(tmp_path, monkeypatch):
+    node = made_up_node(tmp_path, "north", WORDS, BITS)
+    monkeypatch.setattr("silohash.search.node.QUICK_ITEMS", 200)
+    assert node.quick
+    monkeypatch.setattr("silohash.search.node.QUICK_ITEMS", 199)
+    assert not node.quick

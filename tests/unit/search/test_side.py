@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from silohash.index.base import IndexManifest
+from silohash.index.digests import item_digests
 from silohash.index.store import Store
-from silohash.search.order import item_digests
 from silohash.search.side import Side
 
 
@@ -44,3 +44,58 @@ def test_a_change_of_the_store_is_noticed(store):
     assert not side.outdated()
     store.remove(["a"])
     assert side.outdated()
+
+
+def test_digests_in_the_store_are_used_without_reading_ids(tmp_path, monkeypatch):
+    with Store.create(tmp_path / "image.sqlite", IndexManifest("m", 16, "image", silo="north")) as store:
+        store.add(list("abcd"), np.array([[1], [2], [3], [4]], np.uint16))
+        store.remove(["b"])
+        monkeypatch.setattr(Store, "item_ids", lambda self, keys: pytest.fail("ids were read"))
+        side = Side("north", store, "flat")
+        assert side.digests(np.array([3, 0])).tolist() == item_digests(["north"] * 2, "da").tolist()
+        side.complete_digests()
+        assert side.digests(np.array([2])).tolist() == item_digests(["north"], "c").tolist()
+
+
+def test_digests_that_the_store_lacks_are_computed(tmp_path):
+    with Store.create(tmp_path / "image.sqlite", IndexManifest("m", 16, "image", silo="north")) as store:
+        for ids in ("ab", "cd"):
+            store.add(list(ids), np.array([[1], [2]], np.uint16))
+        store._database.connection.execute("DELETE FROM digests WHERE entry = 1")
+        expected = item_digests(["north"] * 4, "abcd").tolist()
+        assert Side("north", store, "flat").digests(np.arange(4)).tolist() == expected
+        other = Side("south", store, "flat")
+        assert other.digests(np.arange(4)).tolist() == item_digests(["south"] * 4, "abcd").tolist()
+
+
+def test_all_missing_digests_are_computed_at_once(store, monkeypatch):
+    monkeypatch.setattr("silohash.search.side.ENTRY_ROWS", 2)
+    side = Side("north", store, "flat")
+    side.complete_digests()
+    monkeypatch.setattr(Store, "item_ids", lambda self, keys: pytest.fail("ids were read"))
+    assert side.digests(side.index.keys).tolist() == item_digests(["north"] * 3, "abc").tolist()
+
+
+def test_a_change_that_leaves_all_items_is_no_reason_to_load_them(store):
+    side = Side("north", store, "flat")
+    before = store.stamp()
+    with Store.open(store.path) as other:
+        other._database.connection.execute("CREATE TABLE extra (value)")
+    assert store.stamp() != before
+    assert not side.outdated()
+    assert side._stamp == store.stamp()
+
+
+def test_few_items_are_scanned_with_numpy_unless_many_queries_follow(store, monkeypatch):
+    assert type(Side("north", store, "flat", prepared=True).index).__name__ == "SmallIndex"
+    monkeypatch.setattr("silohash.search.side.SMALL_ITEMS_IF_PREPARED", 2)
+    assert type(Side("north", store, "flat", prepared=True).index).__name__ == "FlatIndex"
+    assert type(Side("north", store, "flat").index).__name__ == "SmallIndex"
+
+
+def test_the_nearest_codes_with_their_ties(store):
+    side = Side("north", store, "flat")
+    keys, distances = side.nearest(np.zeros(1, np.uint16), 1)
+    assert dict(zip(keys.tolist(), distances.tolist(), strict=True)) == {0: 1, 1: 1}
+    keys, distances = side.nearest(np.zeros(1, np.uint16), 2, "red")
+    assert (keys.tolist(), distances.tolist()) == ([2], [2])

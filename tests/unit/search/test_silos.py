@@ -17,6 +17,7 @@ from silohash.index.source import PictureSource
 from silohash.index.store import Store
 from silohash.search.hits import Query
 from silohash.search.merge import ask
+from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
 from silohash.search.silos import ask_run, open_node, open_nodes, remove_items
 from silohash.types import UserError
@@ -302,3 +303,15 @@ def test_hits_know_the_folders_of_pictures_on_this_machine(folder: Path, tmp_pat
     (folder / "north" / "source.json").write_text("[]")
     hits = ask_run(run_with(folder, {"global": "m"}), "words", "text", "text")
     assert (hits.folders, set(hits.missing_silos)) == ({}, {"north"})
+
+
+def test_prepared_nodes_have_loaded_all_that_queries_need(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = answers(folder)
+    prepared = []
+    prepare = SiloNode.prepare
+    monkeypatch.setattr(SiloNode, "prepare", lambda node: prepared.append(node.name) or prepare(node))
+    nodes = open_nodes(folder, prepared=True)
+    assert prepared == ["north", "south"]
+    assert all(side._all_known for node in nodes for side in node._sides.values())
+    query = Query(words=pack(np.ones((1, 16)))[0], bits=16, model_digest="m", target="text", k=100)
+    assert sorted(f"{hit.silo}/{hit.id}" for hit in ask(nodes, query)) == plain[0]

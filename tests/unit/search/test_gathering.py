@@ -1,0 +1,107 @@
+"""Nodes are queried at the same time, by the calling thread if they are quick, and left out if they are late or wrong."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from silohash.search.gathering import NOT_QUERIED, gather
+from silohash.search.hits import Hits, Query
+from silohash.types import UserError
+
+QUERY = Query(words=np.zeros(1, np.uint16), bits=16, model_digest="m", target="image", k=2)
+
+
+class Scripted:
+    """A node that does what the test says."""
+
+    def __init__(self, name, act, *, quick=False):
+        self.name = name
+        self.act = act
+        self.quick = quick
+
+    def answer(self, query):
+        return self.act(query)
+
+
+def hits_of(name, *distances):
+    count = len(distances)
+    ids = tuple(map(str, range(count)))
+    return Hits(
+        ids=ids, distances=distances, silos=(name,) * count, payloads=({},) * count, model_digests=frozenset("m")
+    )
+
+
+def queries(*names):
+    return dict.fromkeys(names, QUERY)
+
+
+def test_answers_stand_in_the_order_of_the_nodes():
+    nodes = [Scripted(name, lambda _, name=name: hits_of(name, 3), quick=name in "bd") for name in "abcde"]
+    answers = gather(nodes, queries(*"abcd"), 10.0)
+    assert [hits.silos for hits in answers] == [("a",), ("b",), ("c",), ("d",), ()]
+    assert answers[4].missing_silos == {"e": NOT_QUERIED}
+    assert gather([], {}, 10.0) == []
+
+
+def test_quick_nodes_are_queried_by_the_calling_thread():
+    threads = {}
+
+    def act(name):
+        def answer(_):
+            threads[name] = threading.current_thread()
+            return hits_of(name)
+
+        return answer
+
+    gather([Scripted(name, act(name), quick=name == "b") for name in "abc"], queries(*"abc"), 10.0)
+    assert threads["b"] is threading.current_thread()
+    assert len(set(threads.values())) == 3
+    assert all(thread.daemon for name, thread in threads.items() if name != "b")
+
+
+def test_other_nodes_work_while_a_quick_one_is_queried():
+    together = threading.Barrier(3, timeout=10)
+
+    def meet(name):
+        def act(_):
+            together.wait()
+            return hits_of(name, 1)
+
+        return act
+
+    answers = gather([Scripted(name, meet(name), quick=name == "a") for name in "abc"], queries(*"abc"), 10.0)
+    assert [len(hits) for hits in answers] == [1, 1, 1]
+
+
+def test_late_nodes_are_named():
+    wait = threading.Event()
+    try:
+        slow = Scripted("slow", lambda _: wait.wait(60))
+        answers = gather([slow, Scripted("a", lambda _: hits_of("a", 1), quick=True)], queries("slow", "a"), 0.3)
+    finally:
+        wait.set()
+    assert answers[0].missing_silos == {"slow": "It did not answer within 0.3 seconds."}
+    assert len(answers[1]) == 1
+    late = gather([Scripted("a", lambda _: hits_of("a", 1), quick=True)], queries("a"), 0.0)
+    assert late[0].missing_silos == {"a": "It did not answer within 0 seconds."}
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_errors_of_a_node_are_its_reason(quick):
+    def refuse(_):
+        raise UserError("Closed on Sundays.")
+
+    def fail(_):
+        raise OSError("disk gone")
+
+    acts = {"a": refuse, "b": fail, "c": lambda _: hits_of("c", 1, 17), "d": lambda _: hits_of("x", 1)}
+    answers = gather([Scripted(name, act, quick=quick) for name, act in acts.items()], queries(*"abcd"), 10.0)
+    assert [next(iter(hits.missing_silos.values())) for hits in answers] == [
+        "Closed on Sundays.",
+        "It failed: OSError: disk gone",
+        "It answered with a distance outside the range from 0 to 16 bits.",
+        "It answered in the name of another silo.",
+    ]
