@@ -29,8 +29,11 @@ MEASURED := $(if $(COVERAGE),--cov --cov-report=term --cov-report=json:.coverage
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
 
+# make SERVE=1 demo opens the search page over the demo's silos when it is done.
+SERVE ?=
 demo: $(STAMP) ## train five silos together, compare, index, search and write a report
 	$(BIN)/silohash demo
+	$(if $(SERVE),exec $(BIN)/silohash serve runs/demo/federated)
 
 test: $(STAMP) ## run all tests but the slow ones; minutes on two cores
 	$(BIN)/python -m pytest $(PARALLEL) $(MEASURED)

@@ -1,14 +1,35 @@
-"""A small run with pictures and texts, for tests of the service."""
+"""What tests of the service share: a small run with pictures and texts, a made-up federation, and a client."""
 
 from __future__ import annotations
 
 import csv
+import io
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
+from starlette.testclient import TestClient
 
 from silohash.api.runs import train
+from silohash.index.preview import make_preview, preview_url
+from silohash.runtime.events import RoundRecord, SiloRecord
+from silohash.search.hits import Hits
+from silohash.search.released import as_item
+from silohash.service.app import create_app
+from silohash.service.backend import (
+    FederationStatus,
+    Item,
+    NotFound,
+    SearchOptions,
+    SearchRequest,
+    SiloStatus,
+    Unavailable,
+    check_silos,
+)
+from silohash.types import Modality
 from tests.pictures import COLORS, small_config
 
 SHAPES = ("square", "stripes", "frame")
@@ -55,3 +76,115 @@ def served_run(folder: Path) -> Path:
     config.write_text(small_config(pictures.as_posix(), rounds=2, local_epochs=8), encoding="utf-8")
     train(config, folder / "run", report=False)
     return folder / "run"
+
+
+class MadeUpBackend:
+    """A federation of made-up items, for tests of what stands above a backend. Item n is at distance n // 2."""
+
+    def __init__(
+        self, *, silos: tuple[str, ...] = ("north", "south"), items: int = 60, archive: str = "shapes"
+    ) -> None:
+        self.silos = silos
+        self.items = items
+        self.archive = archive
+        self.missing: dict[str, str] = {}
+        self.requests: list[Any] = []
+        self.failure: Exception | None = None
+        self.unknown_words: tuple[str, ...] = ()
+        self.path: Path | None = None
+        self.captions: dict[str, str] = {}
+
+    def hits(self, options: SearchOptions) -> Hits:
+        """Return the page of all items that the options ask for."""
+        if self.failure is not None:
+            raise self.failure
+        check_silos(options.silos, self.silos)
+        asked = options.silos or self.silos
+        silos = [silo for silo in asked if silo not in self.missing]
+        numbers = [n for n in range(self.items) if options.radius_bits is None or n // 2 <= options.radius_bits]
+        found = [(f"item-{n}", silos[n % len(silos)], n // 2) for n in numbers] if silos else []
+        page = found[options.offset : options.offset + options.k]
+        return Hits(
+            ids=tuple(name for name, _, _ in page),
+            distances=tuple(distance for _, _, distance in page),
+            silos=tuple(silo for _, silo, _ in page),
+            payloads=tuple(self.payload(name) for name, _, _ in page),
+            found_by=tuple(("image", "text")[: 1 + distance % 2] for _, _, distance in page),
+            missing_silos={silo: reason for silo, reason in self.missing.items() if silo in asked},
+            model_digests=frozenset({"m"}) if silos else frozenset(),
+            unknown_words=self.unknown_words,
+        )
+
+    def payload(self, name: str) -> dict[str, Any]:
+        """Return what is released of an item."""
+        number = int(name.removeprefix("item-"))
+        url = None if number % 5 == 4 else preview_url(make_preview(drawn("red", SHAPES[number % 3])))
+        return {"caption": self.captions.get(name, f"red shape {number}"), "labels": ["red", "shape"], "preview": url}
+
+    async def search(self, request: SearchRequest) -> Hits:
+        self.requests.append(request)
+        return self.hits(request)
+
+    async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
+        self.requests.append((silo, name, options, by))
+        await self.item(silo, name)
+        return self.hits(options)
+
+    async def item(self, silo: str, name: str) -> Item:
+        check_silos((silo,), self.silos)
+        if silo in self.missing:
+            raise Unavailable(f"The silo {silo} cannot be searched: {self.missing[silo]}")
+        if not re.fullmatch(r"item-[0-9]{1,4}", name):
+            raise NotFound(f'The silo {silo} does not have an item "{name}". Check its id.')
+        return as_item(silo, name, ("image", "text"), self.payload(name), path=self.path)
+
+    async def status(self) -> FederationStatus:
+        examples = [as_item("north", f"item-{n}", ("image",), self.payload(f"item-{n}")) for n in range(4)]
+        return FederationStatus(
+            name="made-up",
+            silos=tuple(
+                SiloStatus(
+                    name=silo,
+                    items={} if silo in self.missing else {"image": 30, "text": 20},
+                    model_digest="" if silo in self.missing else "m" * 32,
+                    reason=self.missing.get(silo, ""),
+                    reachable=silo not in self.missing,
+                    fields=("caption", "labels", "preview"),
+                    labels={"red": 3, "shape": 5},
+                    examples=tuple(replace(item, silo=silo) for item in examples),
+                )
+                for silo in self.silos
+            ),
+            bits=32,
+            inputs=("image", "text"),
+            archive=self.archive,
+            local_method="dcmh",
+            federated_method="fedavg",
+            rounds=tuple(
+                RoundRecord(
+                    round=number,
+                    seconds=2.0,
+                    loss=3.0 - number,
+                    terms={},
+                    validation=0.5 + 0.1 * number,
+                    best=True,
+                    silos=[SiloRecord(silo=silo, items=20, loss=1.0, seconds=1.0) for silo in self.silos],
+                    uplink_bytes=1_000_000,
+                    downlink_bytes=2_000_000,
+                )
+                for number in range(3)
+            ),
+            chosen_round=1,
+        )
+
+
+def png(picture: Image.Image | None = None) -> bytes:
+    """Return a picture as a PNG file."""
+    content = io.BytesIO()
+    (picture or drawn("red", "square")).save(content, "PNG")
+    return content.getvalue()
+
+
+def client_of(backend: Any, **options: Any) -> TestClient:
+    """Return a client of the service over a backend. Errors of the service are answers, as in a browser."""
+    return TestClient(create_app(backend, **options), base_url="http://127.0.0.1:8765", raise_server_exceptions=False)

@@ -23,6 +23,9 @@ EXTRAS: Mapping[str, str] = {
     "sqlalchemy": "tune",
     "nats": "service",
     "nkeys": "service",
+    "fastapi": "service",
+    "python_multipart": "service",
+    "uvicorn": "service",
 }
 """The extra of silohash that installs each optional package, by the name under which the package is imported."""
 

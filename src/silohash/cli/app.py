@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from silohash import __version__
-from silohash.cli import compare, data, demo, evaluate, export, inspect, partition, search, study, train
+from silohash.cli import compare, data, demo, evaluate, export, inspect, partition, search, serve, study, train
 from silohash.cli.console import print_status
 from silohash.cli.help import Commands
 from silohash.optional import missing_package, sentence
@@ -57,6 +57,7 @@ demo.register(app)
 train.register(app)
 evaluate.register(app)
 search.register(app)
+serve.register(app)
 export.register(app)
 compare.register(app)
 study.register(app)

@@ -74,6 +74,7 @@ def demo(
     print_result(f"\nReport: {page}")
     print_status(f'Next: silohash search {out}/federated "{NEXT_QUERY}"')
     print_status(f"Total time: {time.perf_counter() - started:.0f} s")
+    print_status(f"Open the search page, and draw a character to find its name: silohash serve {out}/federated --open")
 
 
 def demo_configs(overrides: list[str]) -> dict[str, ResolvedConfig]:

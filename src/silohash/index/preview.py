@@ -30,6 +30,7 @@ def make_preview(picture: Image.Image) -> bytes:
     """
     small = picture.copy()
     small.thumbnail((PREVIEW_PIXELS, PREVIEW_PIXELS))
+    small.info.clear()  # Pillow would write the comment of a JPEG file again
     content = io.BytesIO()
     if small.mode == "L":
         small.save(content, "PNG", compress_level=1)

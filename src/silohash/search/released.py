@@ -212,5 +212,5 @@ def _sides(node: SiloNode) -> dict[Modality, Side]:
 def _example_ids(side: Side) -> list[str]:
     """Return the ids of at most `MOST_EXAMPLES` items, spread evenly over the index."""
     keys = side.index.keys
-    chosen = np.linspace(0, len(keys), MOST_EXAMPLES, endpoint=False).astype(np.int64)
-    return side.store.item_ids(keys[np.unique(chosen)]) if len(keys) else []
+    count = min(MOST_EXAMPLES, len(keys))
+    return side.store.item_ids(keys[(2 * np.arange(count) + 1) * len(keys) // (2 * count)]) if count else []

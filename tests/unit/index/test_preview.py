@@ -16,6 +16,13 @@ def opened(content):
     return Image.open(io.BytesIO(content))
 
 
+def test_the_comment_of_a_file_is_not_part_of_its_preview():
+    content = io.BytesIO()
+    Image.new("RGB", (100, 100)).save(content, "JPEG", comment=b"secret place")
+    assert b"secret" in content.getvalue()
+    assert b"secret" not in make_preview(Image.open(content).convert("RGB"))
+
+
 @pytest.mark.parametrize(
     ("mode", "size", "shown", "form"),
     [

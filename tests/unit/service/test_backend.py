@@ -1,28 +1,12 @@
-"""Requests, the check of silos, and a page of hits without one item."""
+"""The check of silos, and a page of hits without one item."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from silohash.search.hits import Hits
-from silohash.service.backend import Code, NotFound, SearchRequest, check_silos, without_item
+from silohash.service.backend import NotFound, check_silos, without_item
 from silohash.types import UserError
-
-CODE = Code(words=np.zeros(1, np.uint16), bits=16, model_digest="m")
-
-
-def test_a_request_holds_exactly_one_value() -> None:
-    picture = Image.new("L", (2, 2))
-    for values in ({"text": "a"}, {"picture": picture}, {"code": CODE}):
-        assert SearchRequest(**values).k == 10
-    with pytest.raises(UserError, match="a text, a picture and a code; none was given"):
-        SearchRequest()
-    with pytest.raises(UserError, match="a text and a code was given"):
-        SearchRequest(text="a", code=CODE)
-    with pytest.raises(UserError, match="The text is empty"):
-        SearchRequest(text=" \n")
 
 
 def test_silos_of_a_filter_exist() -> None:

@@ -1,0 +1,101 @@
+"""The JSON API, under ``/api/v1``. Its description for programs is at ``/api/openapi.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
+
+from silohash.search.hits import Hits
+from silohash.service.access import asker
+from silohash.service.backend import SearchRequest
+from silohash.service.documents import (
+    ErrorDocument,
+    ItemDocument,
+    PictureQuery,
+    ResultsDocument,
+    SearchDocument,
+    SimilarQuery,
+    StatusDocument,
+    TextQuery,
+)
+from silohash.service.state import Service, Shared
+from silohash.service.view.form import LONGEST_NAME
+
+PREFIX = "/api/v1"
+MESSAGES = {
+    404: "A named silo or item does not exist.",
+    413: "The request or its picture is too large.",
+    415: "The file is not a picture of a supported format.",
+    422: "The request is not valid, or cannot be encoded.",
+    503: "No silo that the request needs answers.",
+}
+NameQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME)]
+
+router = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
+
+
+def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the description of the errors of a call."""
+    return {status: {"model": ErrorDocument, "description": MESSAGES[status]} for status in statuses}
+
+
+@router.get("/search", summary="Search for words", responses=_errors(404, 422, 503))
+async def search_words(service: Shared, query: TextQuery) -> ResultsDocument:
+    """Return the items of all silos that are nearest to some words."""
+    return await _search(service, query.options().request(text=query.text), query.silo)
+
+
+@router.post("/search", summary="Search for words or a code", responses=_errors(404, 422, 503))
+async def search_document(service: Shared, document: SearchDocument) -> ResultsDocument:
+    """Return the items of all silos that are nearest to some words or to a code. Give exactly one of both."""
+    code = None if document.code is None else document.code.code()
+    return await _search(service, document.options().request(text=document.text, code=code), document.silo)
+
+
+@router.post("/search/picture", summary="Search for a picture", responses=_errors(404, 413, 415, 422, 503))
+async def search_picture(
+    service: Shared,
+    query: PictureQuery,
+    picture: Annotated[UploadFile, File(description="A PNG, JPEG, WebP, GIF or BMP file.")],
+) -> ResultsDocument:
+    """Return the items of all silos that are nearest to a picture. The picture is not kept."""
+    value = await service.read_picture(await picture.read(), drawing=query.drawing)
+    return await _search(service, query.options().request(picture=value), query.silo)
+
+
+@router.get("/similar", summary="Search for items like an item", responses=_errors(404, 422, 503))
+async def similar(service: Shared, query: SimilarQuery) -> ResultsDocument:
+    """Return the items of all silos whose codes are nearest to the code of an item, without the item itself."""
+    hits = await service.backend.similar(query.of_silo, query.of_id, query.options(), query.by)
+    return await _results(service, hits, query.silo)
+
+
+@router.get("/item", summary="Show an item", responses=_errors(404, 422, 503))
+async def item(service: Shared, silo: NameQuery, id: NameQuery) -> ItemDocument:  # noqa: A002  the name in the address
+    """Return what a silo releases of one item."""
+    return ItemDocument.of(await service.backend.item(silo, id))
+
+
+@router.get("/status", summary="Show the federation")
+async def status(service: Shared) -> StatusDocument:
+    """Return the silos with their numbers of items, and which of them answer."""
+    return StatusDocument.of(await service.status())
+
+
+async def _search(service: Service, request: SearchRequest, silos: Sequence[str] | None) -> ResultsDocument:
+    return await _results(service, await service.backend.search(request), silos)
+
+
+async def _results(service: Service, hits: Hits, silos: Sequence[str] | None) -> ResultsDocument:
+    """Return the document of a result.
+
+    Raises:
+        HTTPException: if no silo answered.
+    """
+    asked = len({*silos}) if silos else len((await service.status()).silos)
+    if not hits.answered and hits.missing_silos:
+        reasons = " ".join(f"{silo}: {reason}" for silo, reason in hits.missing_silos.items())
+        raise HTTPException(503, f"No silo answered. {reasons}")
+    return ResultsDocument.of(hits, asked=asked)

@@ -1,0 +1,147 @@
+"""The application: the API and the pages over a backend, with the form of their errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from silohash import __version__
+from silohash.service import api, pages
+from silohash.service.access import Access, everyone
+from silohash.service.backend import Backend, NotFound, Unavailable
+from silohash.service.guard import BODY_ROOM, Guard, error_document
+from silohash.service.state import Service, Shared
+from silohash.service.uploads import Limits, UploadError
+from silohash.service.view.templates import STATIC
+from silohash.types import UserError
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""Names of this machine for itself."""
+
+FOREVER = "public, max-age=31536000, immutable"
+CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_format",
+    422: "invalid",
+    429: "too_many_requests",
+    503: "unavailable",
+}
+"""The name of each kind of error in a JSON document."""
+
+DESCRIPTION = """
+Search the silos of a federation with words, a picture, a drawing or a code. Every error has the same form:
+`{"error": {"status": …, "code": …, "message": …}}`.
+"""
+
+
+class _Static(StaticFiles):
+    """Static files, which browsers may keep under an address that changes with their content."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Return a file, or the answer that there is none. Only an address with a version may be kept."""
+        response = await super().get_response(path, scope)
+        if scope["query_string"].startswith(b"v="):
+            response.headers["cache-control"] = FOREVER
+        return response
+
+
+def create_app(
+    backend: Backend,
+    *,
+    access: Access = everyone,
+    hosts: Iterable[str] = LOOPBACK,
+    limits: Limits | None = None,
+) -> FastAPI:
+    """Return the application.
+
+    Args:
+        backend: the federation.
+        access: decides who may ask.
+        hosts: the names under which the service may be reached; ``*`` for any.
+        limits: limits of uploaded pictures; the defaults if None.
+    """
+    service = Service(backend, access, limits or Limits())
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await service.status()  # the first search need not wait for it
+        yield
+
+    app = FastAPI(
+        title="silohash",
+        version=__version__,
+        description=DESCRIPTION,
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # these pages would load scripts from another site
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    app.include_router(api.router)
+    app.include_router(pages.router)
+    app.mount("/static", _Static(directory=STATIC), name="static")
+    app.get("/healthz", tags=["health"], summary="Tell that the process answers")(_health)
+    app.get("/readyz", tags=["health"], summary="Tell whether searches can be answered")(_ready)
+    app.add_exception_handler(UserError, _user_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_middleware(Guard, hosts=tuple(hosts), most_bytes=service.limits.most_bytes + BODY_ROOM)
+    return app
+
+
+async def _health() -> dict[str, str]:
+    """Tell that the process answers."""
+    return {"status": "ok"}
+
+
+async def _ready(service: Shared) -> JSONResponse:
+    """Tell whether at least one silo can be searched."""
+    silos = (await service.status()).silos
+    reachable = [silo.name for silo in silos if silo.reachable]
+    missing = {silo.name: silo.reason for silo in silos if not silo.reachable}
+    content = {"status": "ready" if reachable else "no silo answers", "silos": reachable, "missing_silos": missing}
+    return JSONResponse(content, 200 if reachable else 503)
+
+
+def _answer(request: Request, status: int, message: str) -> Response:
+    """Return an error as JSON for programs, and as a page for people."""
+    if request.url.path.startswith(("/api/", "/healthz", "/readyz", "/static/")):
+        return JSONResponse(error_document(status, CODES.get(status, "error"), message), status)
+    return pages.error_page(status, message)
+
+
+async def _user_error(request: Request, error: Exception) -> Response:
+    return _answer(request, _status(error), str(error))
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, UploadError):
+        return error.status
+    if isinstance(error, NotFound):
+        return 404
+    return 503 if isinstance(error, Unavailable) else 422
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101  the handler is registered for this type
+    answer = _answer(request, error.status_code, str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101  as above
+    faults = [f"{'.'.join(map(str, fault['loc'][1:])) or 'body'}: {fault['msg']}" for fault in error.errors()[:5]]
+    return _answer(request, 422, f"The request is not valid. {'; '.join(faults)}.")

@@ -1,0 +1,201 @@
+"""A client of the JSON API for Python programs: ``silohash.connect(url)``. It needs nothing but the standard library."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from silohash.search.hits import Hits
+from silohash.types import UserError
+
+API = "/api/v1"
+TIMEOUT_SECONDS = 60.0
+MOST_ANSWER_BYTES = 64_000_000
+
+
+def connect(url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> Client:
+    """Connect to a search service.
+
+    Args:
+        url: address of the service, such as ``http://127.0.0.1:8765``.
+        token: token of an account, if the service needs one.
+        timeout_seconds: time limit for each request.
+
+    Raises:
+        UserError: if the address is not valid, or no search service answers there.
+    """
+    client = Client(url, token=token, timeout_seconds=timeout_seconds)
+    client.status()
+    return client
+
+
+class Client:
+    """Search the silos behind a service. Results have the same form as those of `TrainedRun.search`.
+
+    Attributes:
+        url: address of the service.
+    """
+
+    def __init__(self, url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        """Keep the address of a service. See `connect`."""
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.netloc:
+            raise UserError(f'"{url}" is not the address of a service. Use one such as http://127.0.0.1:8765.')
+        self.url = url.rstrip("/")
+        self._headers = {"accept": "application/json", **({"authorization": f"Bearer {token}"} if token else {})}
+        self._timeout = timeout_seconds
+
+    def __repr__(self) -> str:
+        return f'Client("{self.url}")'
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: str | Path | bytes | None = None,
+        drawing: bool = False,
+        **options: Any,  # noqa: ANN401
+    ) -> Hits:
+        """Search all silos for a text or an image.
+
+        Args:
+            text: the text to search for.
+            image: the picture file to search for: its path or its content.
+            drawing: whether the image is a drawing, which is fitted to the pictures of the archive.
+            options: ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``silos`` (a list of names) and
+                ``previews``, as for `TrainedRun.search`.
+
+        Raises:
+            UserError: if the service refuses the request or cannot be reached.
+        """
+        if (text is None) == (image is None):
+            raise UserError("Search for exactly one of text and image.")
+        if image is None:
+            return _hits(self._call("/search", {"text": text, **_query(options)}))
+        content = image if isinstance(image, bytes) else _read(Path(image))
+        return _hits(self._call("/search/picture", {**_query(options), "drawing": drawing}, picture=content))
+
+    def similar(self, silo: str, id: str, *, by: str | None = None, **options: Any) -> Hits:  # noqa: A002, ANN401
+        """Search all silos for the items nearest to an item.
+
+        Args:
+            silo: name of the silo that holds the item.
+            id: id of the item.
+            by: "image" or "text": which code of the item to search with.
+            options: as for `search`.
+
+        Raises:
+            UserError: as `search`.
+        """
+        return _hits(self._call("/similar", {"of_silo": silo, "of_id": id, "by": by, **_query(options)}))
+
+    def item(self, silo: str, id: str) -> dict[str, Any]:  # noqa: A002
+        """Return what a silo releases of one item.
+
+        Raises:
+            UserError: as `search`.
+        """
+        return self._call("/item", {"silo": silo, "id": id})
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the federation: its silos, their numbers of items, and which of them answer.
+
+        Raises:
+            UserError: as `search`.
+        """
+        return self._call("/status", {})
+
+    def _call(self, path: str, query: Mapping[str, Any], picture: bytes | None = None) -> dict[str, Any]:
+        """Return the JSON document of one call."""
+        given = {name: _written(value) for name, value in query.items() if value is not None}
+        address = f"{self.url}{API}{path}?{urlencode(given, doseq=True)}"
+        body, headers = (None, self._headers) if picture is None else self._with_picture(picture)
+        request = urllib.request.Request(address, body, headers)  # noqa: S310  the scheme is checked
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout) as answer:  # noqa: S310  as above
+                return self._document(answer.read(MOST_ANSWER_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                raise UserError(self._reason(error.read(MOST_ANSWER_BYTES), error.code)) from error
+        except OSError as error:
+            reason = getattr(error, "reason", None) or error
+            raise UserError(f"{self.url} cannot be reached ({reason}). Check that the service is running.") from error
+
+    def _with_picture(self, content: bytes) -> tuple[bytes, dict[str, str]]:
+        """Return the body of a request with a picture file, and its headers."""
+        boundary = secrets.token_hex(16)
+        head = (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="picture"; filename="picture"\r\n'
+            "Content-Type: application/octet-stream\r\n\r\n"
+        )
+        body = head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
+        return body, {**self._headers, "content-type": f"multipart/form-data; boundary={boundary}"}
+
+    def _document(self, content: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(content)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise UserError(f"{self.url} did not answer like a search service of silohash. Check the address.")
+        return found
+
+    def _reason(self, content: bytes, code: int) -> str:
+        error = self._document(content).get("error")
+        message = error.get("message") if isinstance(error, dict) else None
+        return str(message) if message else f"{self.url} answered with the status {code}. Check the address."
+
+
+def _query(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options under the names of the API."""
+    return {"silo" if name == "silos" else name: value for name, value in options.items()}
+
+
+def _written(value: object) -> object:
+    """Return a value as it is written in an address."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, list | tuple) else str(value)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f'"{path}" cannot be read ({error.strerror}). Check the path.') from error
+
+
+def _hits(document: Mapping[str, Any]) -> Hits:
+    """Return the hits of a document of results."""
+    found: Sequence[Mapping[str, Any]] = document["hits"]
+    by_rank, unknown = document["order"] == "rank", document["unknown_words"]
+    places = _column(found, "rank" if by_rank else "distance_bits")
+    return Hits(
+        ids=_column(found, "id"),
+        distances=_column(found, "distance_bits"),
+        silos=_column(found, "silo"),
+        payloads=tuple(map(_payload, found)),
+        found_by=tuple(map(tuple, _column(found, "found_by"))),
+        left_out={place: document["ties_at_cut"] for place in places[-1:] if document["ties_at_cut"]},
+        missing_silos=document["missing_silos"],
+        limited_silos=document["limited_silos"],
+        model_digests=frozenset(document["model_digests"]),
+        ranks=places if by_rank else None,
+        unknown_words=None if unknown is None else tuple(unknown),
+    )
+
+
+def _column(found: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, ...]:
+    """Return one value of each hit."""
+    return tuple(hit[name] for hit in found)
+
+
+def _payload(hit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the silo released of an item."""
+    return {name: hit[name] for name in ("caption", "labels", "preview") if hit[name]}

@@ -1,0 +1,308 @@
+"""The JSON documents of the API. `silohash.service.api` describes what each call takes and returns."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from fastapi import Query as QueryParameter
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+
+from silohash.index.codes import byte_count, check_words, from_bytes, to_bytes
+from silohash.search.hits import Hit, Hits
+from silohash.search.released import Item, SiloStatus
+from silohash.service.backend import Code, FederationStatus, SearchOptions
+from silohash.service.view.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
+from silohash.types import Modality, Target, UserError
+
+MOST_HITS = 200
+"""Most hits per page of results."""
+
+PREVIEW = "data:image/png;base64,iVBORw0KGgo="
+
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+
+
+class Options(BaseModel):
+    """What to find, and how much of it to return."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    find: Target = Field(
+        "item", description="What to find: items by the nearer of their picture and text, or one of them."
+    )
+    k: int = Field(10, ge=1, le=MOST_HITS, description="Number of hits.")
+    offset: int = Field(0, ge=0, le=FARTHEST_OFFSET, description="Number of nearest items to skip, for further pages.")
+    radius_bits: int | None = Field(None, ge=0, le=MOST_BITS, description="Maximum distance of a hit, in bits.")
+    label: Name | None = Field(None, description="Search only items with this label.")
+    silo: list[Name] | None = Field(
+        None, min_length=1, max_length=MOST_SILOS, description="Search only these silos; all if it is left out."
+    )
+    previews: bool = Field(True, description="Include the small pictures that silos release, as data URLs.")
+
+    def options(self) -> SearchOptions:
+        """Return the options for a backend."""
+        return SearchOptions(
+            target=self.find,
+            k=self.k,
+            offset=self.offset,
+            radius_bits=self.radius_bits,
+            label=self.label,
+            silos=None if self.silo is None else tuple(self.silo),
+            previews=self.previews,
+        )
+
+
+class TextOptions(Options):
+    """A search for words."""
+
+    text: str = Field(min_length=1, max_length=LONGEST_TEXT, description="The words to search for.")
+
+
+class SimilarOptions(Options):
+    """A search for items like one item."""
+
+    of_silo: Name = Field(description="The silo that holds the item.")
+    of_id: Name = Field(description="The id of the item.")
+    by: Modality | None = Field(
+        None, description="Search with the code of its picture or of its text. Default: of its picture if it has one."
+    )
+
+
+class PictureOptions(Options):
+    """A search for a picture."""
+
+    drawing: bool = Field(
+        False, description="The picture is a drawing, dark on white. It is fitted to the pictures of the archive."
+    )
+
+
+PictureQuery = Annotated[PictureOptions, QueryParameter()]
+TextQuery = Annotated[TextOptions, QueryParameter()]
+SimilarQuery = Annotated[SimilarOptions, QueryParameter()]
+
+
+class CodeDocument(BaseModel):
+    """A code, as hexadecimal digits of its bytes. Bit j is the lowest bit but j % 8 of byte j // 8."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hex: str = Field(pattern=r"^([0-9a-f]{2})+$", max_length=MOST_BITS // 4, examples=["5f00a1c290e47b33"])
+    bits: int = Field(ge=8, le=MOST_BITS, examples=[64])
+    model_digest: Name = Field(examples=["dcc6263db1af9e1c24bf2c12c595fa8e"])
+
+    def code(self) -> Code:
+        """Return the code for a backend.
+
+        Raises:
+            UserError: if the number of digits does not fit the number of bits, or bits beyond the last are set.
+        """
+        packed = np.frombuffer(bytes.fromhex(self.hex), np.uint8)
+        if len(packed) != byte_count(self.bits):
+            raise UserError(
+                f"A code of {self.bits} bits has {2 * byte_count(self.bits)} hexadecimal digits, not {len(self.hex)}."
+            )
+        words = check_words(from_bytes(packed[None], self.bits), self.bits)
+        return Code(words=words[0], bits=self.bits, model_digest=self.model_digest)
+
+    @classmethod
+    def of(cls, code: Code) -> CodeDocument:
+        """Return the document of a code."""
+        digits = to_bytes(code.words[None], code.bits).tobytes().hex()
+        return cls(hex=digits, bits=code.bits, model_digest=code.model_digest)
+
+
+class SearchDocument(Options):
+    """A search for words or for a code."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"text": "two parrots on a branch", "find": "image", "k": 20}]}
+    )
+
+    text: str | None = Field(None, min_length=1, max_length=LONGEST_TEXT, description="The words to search for.")
+    code: CodeDocument | None = Field(None, description="The code to search for, in place of words.")
+
+
+class HitDocument(BaseModel):
+    """One found item."""
+
+    id: str
+    silo: str
+    distance_bits: int = Field(description="Number of bits in which the codes of the query and of the item differ.")
+    rank: int | None = Field(description="Rank within its silo, if silos use different models.")
+    found_by: list[Modality] = Field(description="The sides of the item at this distance.")
+    caption: str = Field(description="The text of the item; empty if its silo does not release it.")
+    labels: list[str]
+    preview: str | None = Field(description="Small picture as a data URL, if it was requested and is released.")
+
+    @classmethod
+    def of(cls, hit: Hit) -> HitDocument:
+        """Return the document of a hit."""
+        return cls(
+            id=hit.id,
+            silo=hit.silo,
+            distance_bits=hit.distance_bits,
+            rank=hit.rank,
+            found_by=list(hit.found_by),
+            caption=hit.caption,
+            labels=list(hit.labels),
+            preview=hit.preview_url,
+        )
+
+
+EXAMPLE_HIT: JsonDict = {
+    "id": "parrots-17",
+    "silo": "north",
+    "distance_bits": 9,
+    "rank": None,
+    "found_by": ["image"],
+    "caption": "two parrots on a branch",
+    "labels": ["bird"],
+    "preview": PREVIEW,
+}
+
+
+class ResultsDocument(BaseModel):
+    """The found items in order, and what the answer leaves out."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "order": "distance",
+                    "hits": [EXAMPLE_HIT],
+                    "silos_asked": 3,
+                    "silos_answered": 2,
+                    "missing_silos": {"south": "It did not answer within 10 seconds."},
+                    "limited_silos": {},
+                    "ties_at_cut": 0,
+                    "unknown_words": [],
+                    "model_digests": ["dcc6263db1af9e1c24bf2c12c595fa8e"],
+                }
+            ]
+        }
+    )
+
+    order: str = Field(description='"distance", or "rank" if silos use different models.')
+    hits: list[HitDocument]
+    silos_asked: int
+    silos_answered: int
+    missing_silos: dict[str, str] = Field(description="Silos that did not answer, with the reason.")
+    limited_silos: dict[str, str] = Field(description="Silos that released less than requested, with the reason.")
+    ties_at_cut: int = Field(description="Number of further items at the place of the last hit.")
+    unknown_words: list[str] | None = Field(description="Words that carry no weight; null if they are not known.")
+    model_digests: list[str] = Field(description="The models whose codes were compared.")
+
+    @classmethod
+    def of(cls, hits: Hits, *, asked: int) -> ResultsDocument:
+        """Return the document of a result of ``asked`` silos."""
+        return cls(
+            order="distance" if hits.comparable else "rank",
+            hits=[HitDocument.of(hit) for hit in hits],
+            silos_asked=asked,
+            silos_answered=asked - len(hits.missing_silos),
+            missing_silos=dict(hits.missing_silos),
+            limited_silos=dict(hits.limited_silos),
+            ties_at_cut=hits.ties_at_cut,
+            unknown_words=None if hits.unknown_words is None else list(hits.unknown_words),
+            model_digests=sorted(hits.model_digests),
+        )
+
+
+class ItemDocument(BaseModel):
+    """What a silo releases of one item."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "parrots-17",
+                    "silo": "north",
+                    "modalities": ["image", "text"],
+                    "caption": "two parrots on a branch",
+                    "labels": ["bird"],
+                    "preview": PREVIEW,
+                }
+            ]
+        }
+    )
+
+    id: str
+    silo: str
+    modalities: list[Modality] = Field(description="The modalities of which the silo has a code of the item.")
+    caption: str
+    labels: list[str]
+    preview: str | None
+
+    @classmethod
+    def of(cls, item: Item) -> ItemDocument:
+        """Return the document of an item."""
+        return cls(
+            id=item.id,
+            silo=item.silo,
+            modalities=list(item.modalities),
+            caption=item.caption,
+            labels=list(item.labels),
+            preview=item.preview_url,
+        )
+
+
+class SiloDocument(BaseModel):
+    """The state of one silo."""
+
+    name: str
+    reachable: bool
+    reason: str = Field(description="Why it cannot be searched, or only in part; empty if it can.")
+    items: dict[Modality, int] = Field(description="Number of codes per modality.")
+    model_digest: str
+    releases: list[str] = Field(description="The fields of an item that the silo releases.")
+
+    @classmethod
+    def of(cls, silo: SiloStatus) -> SiloDocument:
+        """Return the document of a silo."""
+        return cls(
+            name=silo.name,
+            reachable=silo.reachable,
+            reason=silo.reason,
+            items=dict(silo.items),
+            model_digest=silo.model_digest,
+            releases=list(silo.fields),
+        )
+
+
+class StatusDocument(BaseModel):
+    """The state of the federation."""
+
+    name: str
+    archive: str
+    bits: int = Field(description="Code length.")
+    inputs: list[Modality] = Field(description="What can be searched with.")
+    silos: list[SiloDocument]
+    rounds: int = Field(description="Number of training rounds on record.")
+
+    @classmethod
+    def of(cls, status: FederationStatus) -> StatusDocument:
+        """Return the document of a status."""
+        return cls(
+            name=status.name,
+            archive=status.archive,
+            bits=status.bits,
+            inputs=list(status.inputs),
+            silos=[SiloDocument.of(silo) for silo in status.silos],
+            rounds=len(status.rounds),
+        )
+
+
+class ErrorPart(BaseModel):
+    """What went wrong."""
+
+    status: int = Field(examples=[404])
+    code: str = Field(examples=["not_found"], description="A stable name of the kind of error.")
+    message: str = Field(examples=['There is no silo "east". Choose from: north, south.'])
+
+
+class ErrorDocument(BaseModel):
+    """The document of every error."""
+
+    error: ErrorPart

@@ -1,0 +1,146 @@
+"""What surrounds every request: checks of its host, origin and size, and the headers of its answer."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOG = logging.getLogger("silohash.service")
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""The browser loads nothing but what this service sends, and runs no script inside a page."""
+
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=(), browsing-topics=()",
+}
+"""Headers of every answer."""
+
+DEFAULT_CACHE = "private, no-cache"
+"""Pages and answers hold what silos released to one asker, so that no shared cache may keep them."""
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+BODY_ROOM = 100_000
+"""Bytes that a request may have besides its picture."""
+
+
+def error_document(status: int, code: str, message: str) -> dict[str, object]:
+    """Return the JSON document of an error, which is the same for all errors of the API.
+
+    Example:
+        >>> error_document(404, "not_found", "There is no silo.")
+        {'error': {'status': 404, 'code': 'not_found', 'message': 'There is no silo.'}}
+    """
+    return {"error": {"status": status, "code": code, "message": message}}
+
+
+class Guard:
+    """Refuse requests for other hosts, from other origins, and with large bodies, and set the headers of all answers.
+
+    A page of another site that a browser on this machine shows could reach a service on 127.0.0.1 under a name of its own,
+    or send it forms. Checking the host and the origin prevents both.
+    """
+
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], most_bytes: int) -> None:
+        """Surround an application.
+
+        Args:
+            app: the application.
+            hosts: the names under which the service may be reached, without a port; ``*`` for any.
+            most_bytes: largest body of a request.
+        """
+        self._app = app
+        self._hosts = frozenset(hosts)
+        self._most_bytes = most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = with_headers(message.get("headers", []))
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await _answer(sending, *refusal)
+            return
+        try:
+            await self._app(scope, _limited(receive, self._most_bytes), sending)
+        except Exception:  # the asker gets a plain answer, and the log the error
+            LOG.exception("%s %s failed", scope["method"], scope["path"])
+            if not started:
+                await _answer(sending, 500, "internal_error", "The service failed. Its log has the reason.")
+
+    def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
+        """Return the status, code and message with which a request is refused, or None."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        host = headers.get("host", "")
+        if "*" not in self._hosts and without_port(host) not in self._hosts:
+            return 400, "unknown_host", "The service does not answer under this host name."
+        origin = headers.get("origin")
+        if scope["method"] not in SAFE_METHODS and origin is not None and origin.partition("://")[2] != host:
+            return 403, "other_origin", "The request comes from a page of another site."
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > self._most_bytes:
+            return 413, "too_large", f"The request is too large. Send at most {self._most_bytes:,} bytes."
+        return None
+
+
+def without_port(host: str) -> str:
+    """Return the host of a ``Host`` header in lower case, without its port.
+
+    Example:
+        >>> without_port("LocalHost:8000"), without_port("[::1]:8000"), without_port("[::1]")
+        ('localhost', '[::1]', '[::1]')
+    """
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdecimal() else host).lower()
+
+
+def with_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the headers of an answer with those of `HEADERS` that it does not set itself."""
+    given = list(headers)
+    names = {name.lower() for name, _ in given}
+    added = {**HEADERS, "cache-control": DEFAULT_CACHE}
+    return given + [(name.encode(), value.encode()) for name, value in added.items() if name.encode() not in names]
+
+
+def _limited(receive: Receive, most_bytes: int) -> Receive:
+    """Return a function that receives a request's body and fails when it is too large."""
+    received = 0
+
+    async def limited() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > most_bytes:
+            raise HTTPException(413, f"The request is too large. Send at most {most_bytes:,} bytes.")
+        return message
+
+    return limited
+
+
+async def _answer(send: Send, status: int, code: str, message: str) -> None:
+    body = json.dumps(error_document(status, code, message)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

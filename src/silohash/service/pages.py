@@ -1,0 +1,197 @@
+"""The pages for people: search, one item, and the federation. They work without JavaScript."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from silohash.search.hits import Hits
+from silohash.search.inputs import target_named
+from silohash.service.access import asker
+from silohash.service.backend import FederationStatus, Item, NotFound
+from silohash.service.state import Service, Shared
+from silohash.service.uploads import MEDIA_TYPES, UploadError
+from silohash.service.view import cards, charts
+from silohash.service.view.form import LONGEST_NAME, SearchForm
+from silohash.service.view.media import SIZES, Media, encoded, etag
+from silohash.service.view.summary import summarized
+from silohash.service.view.templates import render
+from silohash.types import MODALITIES, TARGETS, Modality, UserError
+
+EXPIRED = "The picture of this search is no longer kept. Choose it again."
+KEPT_PIXELS = 160
+DAY = "private, max-age=86400"
+
+NameQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME)]
+
+router = APIRouter(dependencies=[Depends(asker)], default_response_class=HTMLResponse, include_in_schema=False)
+media = Media()
+
+
+@router.get("/")
+async def search(request: Request, service: Shared) -> HTMLResponse:
+    """Show the search form and, if something is searched for, one page of results."""
+    status = await service.status()
+    form, message, code = SearchForm(), "", 200
+    hits = None
+    try:
+        form = SearchForm.read(request.query_params)
+        if form.asks:
+            hits = await _found(service, status, form)
+    except UserError as error:
+        message, code = str(error), status_of(error)
+    return HTMLResponse(_search_page(status, form, hits, message), code)
+
+
+@router.post("/picture")
+async def send_picture(request: Request, service: Shared) -> Response:
+    """Take a picture or a drawing, and lead to the page of its results."""
+    async with request.form(max_files=1, max_fields=2000) as fields:
+        form = SearchForm.read(fields)
+        drawing = fields.get("drawing") == "1"
+        upload = fields.get("picture_file")
+        content = b"" if upload is None or isinstance(upload, str) else await upload.read()
+    if not content:
+        raise UploadError("No picture was sent. Choose a picture file first.")
+    await service.read_picture(content, drawing=drawing)  # a refusal comes before the address of results exists
+    name = service.recent.keep(content, drawing=drawing)
+    return RedirectResponse(replace(form, text="", picture=name).address(), 303)
+
+
+@router.get("/picture/{name}")
+async def kept_picture(service: Shared, name: str) -> Response:
+    """Return a small copy of the picture of a search, for the person who sent it."""
+    kept = service.recent.get(name)
+    if kept is None:
+        raise NotFound(EXPIRED)
+    picture = await service.read_picture(kept.content, drawing=kept.drawing)
+    content, media_type = await asyncio.to_thread(encoded, picture, KEPT_PIXELS)
+    return Response(content, media_type=media_type, headers={"cache-control": DAY})
+
+
+@router.get("/picture")
+async def picture(
+    request: Request,
+    service: Shared,
+    silo: NameQuery,
+    id: NameQuery,  # noqa: A002  the name in the address
+    size: int = SIZES[0],
+) -> Response:
+    """Return the picture of an item in one of the sizes of the page, if its silo releases the file on this machine."""
+    item = await service.backend.item(silo, id)
+    if item.path is None:
+        raise NotFound("There is no picture of this item on this machine.")
+    if size not in SIZES:
+        raise NotFound(f"There is no picture with sides of {size} pixels. Use one of: {', '.join(map(str, SIZES))}.")
+    content, media_type = await asyncio.to_thread(media.picture, item.path, size)
+    headers = {"cache-control": DAY, "etag": etag(content)}
+    if request.headers.get("if-none-match") == headers["etag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type=media_type, headers=headers)
+
+
+@router.get("/item")
+async def item(request: Request, service: Shared, silo: NameQuery, id: NameQuery) -> HTMLResponse:  # noqa: A002
+    """Show one item, and the items that are most like it."""
+    status, found = await asyncio.gather(service.status(), service.backend.item(silo, id))
+    form = SearchForm.read(request.query_params)
+    chosen = request.query_params.get("by") or ""
+    by: Modality | None = next((modality for modality in found.modalities if modality == chosen), None)
+    hits = await service.backend.similar(silo, id, form.options(status.bits), by)
+    return HTMLResponse(_item_page(status, found, form, by or found.modalities[0], hits))
+
+
+@router.get("/federation")
+async def federation(service: Shared) -> HTMLResponse:
+    """Show the silos, and the record of their training."""
+    status = await service.status()
+    known = cards.badges(silo.name for silo in status.silos)
+    page = render(
+        "federation.html",
+        status=status,
+        silos=[(known[silo.name], silo, cards.item_count(silo)) for silo in status.silos],
+        items=sum(map(cards.item_count, status.silos)),
+        reachable=sum(silo.reachable for silo in status.silos),
+        models=len({silo.model_digest for silo in status.silos if silo.model_digest}),
+        charts=charts.charts(status.rounds, status.chosen_round),
+        uplink=charts.size_in_words(sum(record.uplink_bytes for record in status.rounds)),
+        downlink=charts.size_in_words(sum(record.downlink_bytes for record in status.rounds)),
+        size_in_words=charts.size_in_words,
+        badges=known,
+    )
+    return HTMLResponse(page)
+
+
+def error_page(status: int, message: str) -> HTMLResponse:
+    """Return the page of an error."""
+    return HTMLResponse(render("error.html", code=status, message=message), status)
+
+
+def status_of(error: UserError) -> int:
+    """Return the status code of HTTP for an error."""
+    if isinstance(error, UploadError):
+        return error.status
+    return 404 if isinstance(error, NotFound) else 422
+
+
+async def _found(service: Service, status: FederationStatus, form: SearchForm) -> Hits:
+    """Return the hits of one page, and one more if there is a next page.
+
+    Raises:
+        NotFound: if the picture is no longer kept.
+    """
+    options = form.options(status.bits)
+    if not form.picture:
+        return await service.backend.search(options.request(text=form.text))
+    kept = service.recent.get(form.picture)
+    if kept is None:
+        raise NotFound(EXPIRED)
+    value = await service.read_picture(kept.content, drawing=kept.drawing)
+    return await service.backend.search(options.request(picture=value))
+
+
+def _search_page(status: FederationStatus, form: SearchForm, hits: Hits | None, message: str) -> str:
+    asked = len(form.silos) or len(status.silos)
+    known = cards.badges(silo.name for silo in status.silos)
+    return render(
+        "search.html",
+        status=status,
+        form=form,
+        message=message,
+        summary=None if hits is None else summarized(hits, form, asked=asked),
+        cards=[] if hits is None else cards.hit_cards(hits, status),
+        examples=cards.example_cards(status),
+        suggestions=cards.suggestions(status.silos),
+        silos=[(known[silo.name], silo) for silo in status.silos],
+        labels=cards.labels_of(status),
+        targets=cards.TARGET_WORDS,
+        items=sum(map(cards.item_count, status.silos)),
+        media_types=MEDIA_TYPES,
+    )
+
+
+def _item_page(status: FederationStatus, found: Item, form: SearchForm, by: Modality, hits: Hits) -> str:
+    known = cards.badges(silo.name for silo in status.silos)
+    source, small = cards.picture_address(found, SIZES[-1])
+    words = {"image": "picture", "text": "text"}
+
+    def tab(side: Modality, target: str) -> str:
+        return cards.item_address(found.silo, found.id, by=side, find="" if target == "item" else target_named(target))
+
+    return render(
+        "item.html",
+        status=status,
+        item=found,
+        badge=known[found.silo],
+        source=source,
+        small=small,
+        sides=[(words[side], tab(side, form.find), side == by) for side in MODALITIES if side in found.modalities],
+        targets=[(cards.TARGET_WORDS[target], tab(by, target), target == form.find) for target in TARGETS],
+        cards=cards.hit_cards(hits, status),
+        summary=summarized(hits, form, asked=len(status.silos)),
+        by=words[by],
+    )

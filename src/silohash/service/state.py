@@ -1,0 +1,122 @@
+"""What the routes of one application share: the backend, limits, the last status, and the pictures of recent searches."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends, Request
+from PIL import Image
+
+from silohash.service.access import Access, everyone
+from silohash.service.backend import Backend, FederationStatus
+from silohash.service.uploads import Limits, read_drawing, read_picture
+
+STATUS_SECONDS = 5.0
+"""A status is asked for again after this time."""
+
+KEPT_SECONDS = 3600.0
+"""The picture of a search can be searched again, for further pages and filters, during this time."""
+
+KEPT_BYTES = 200_000_000
+"""Most bytes of kept picture files. The oldest are dropped first."""
+
+
+@dataclass(frozen=True)
+class KeptPicture:
+    """The picture of a search.
+
+    Attributes:
+        content: the content of the picture file.
+        drawing: whether it is a drawing.
+        until: time at which it is dropped, in seconds of `RecentPictures.clock`.
+    """
+
+    content: bytes
+    drawing: bool
+    until: float
+
+
+class RecentPictures:
+    """Keep the pictures of recent searches in memory, under names that cannot be guessed.
+
+    A page of results then has an address, so that its further pages, its filters and the browser's back button work without
+    sending the picture again.
+    """
+
+    def __init__(self, *, most_bytes: int = KEPT_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
+        """Keep at most ``most_bytes`` bytes."""
+        self._most_bytes = most_bytes
+        self._clock = clock
+        self._kept: OrderedDict[str, KeptPicture] = OrderedDict()
+
+    def keep(self, content: bytes, *, drawing: bool) -> str:
+        """Keep a picture, and return its name."""
+        name = secrets.token_urlsafe(16)
+        self._kept[name] = KeptPicture(content, drawing, self._clock() + KEPT_SECONDS)
+        while sum(len(picture.content) for picture in self._kept.values()) > self._most_bytes and len(self._kept) > 1:
+            self._kept.popitem(last=False)
+        return name
+
+    def get(self, name: str) -> KeptPicture | None:
+        """Return a picture, or None if it is not kept or no longer kept."""
+        for old in [old for old, picture in self._kept.items() if picture.until <= self._clock()]:
+            del self._kept[old]
+        return self._kept.get(name)
+
+
+@dataclass
+class Service:
+    """Hold what the routes of one application share.
+
+    Attributes:
+        backend: the federation.
+        access: decides who may ask.
+        limits: limits of uploaded pictures.
+        recent: the pictures of recent searches.
+    """
+
+    backend: Backend
+    access: Access = everyone
+    limits: Limits = field(default_factory=Limits)
+    recent: RecentPictures = field(default_factory=RecentPictures)
+    _status: FederationStatus | None = field(default=None, repr=False)
+    _status_until: float = field(default=0.0, repr=False)
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+
+    async def status(self) -> FederationStatus:
+        """Return the status of the federation, which may be a few seconds old."""
+        async with self._asking:
+            if self._status is None or time.monotonic() >= self._status_until:
+                self._status = await self.backend.status()
+                self._status_until = time.monotonic() + STATUS_SECONDS
+            return self._status
+
+    async def read_picture(self, content: bytes, *, drawing: bool) -> Image.Image:
+        """Return a picture file as the value of a search.
+
+        Args:
+            content: the content of the file.
+            drawing: whether it is a drawing, which is fitted to the pictures of the archive.
+
+        Raises:
+            UploadError: if the file is refused.
+        """
+        if not drawing:
+            return await asyncio.to_thread(read_picture, content, self.limits)
+        archive = (await self.status()).archive
+        return await asyncio.to_thread(read_drawing, content, archive, self.limits)
+
+
+def service_of(request: Request) -> Service:
+    """Return what the routes of a request's application share."""
+    service: Service = request.app.state.service
+    return service
+
+
+Shared = Annotated[Service, Depends(service_of)]

@@ -1,0 +1,227 @@
+"""Pictures that people send: limits on size and pixels, and refusal of everything that is not plainly one picture.
+
+A picture is only decoded to be encoded as a code. It is neither stored as a file nor sent to anyone in the form in which it
+came. The checks protect the decoder and the memory of this machine.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import threading
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from PIL import Image, ImageOps
+
+from silohash.data.glyphs.drawing import fit
+from silohash.data.pictures.reading import decode
+from silohash.types import UserError
+
+MOST_BYTES = 20_000_000
+"""Largest picture file, in bytes."""
+
+MOST_PIXELS = 50_000_000
+"""Largest picture, in pixels. A decoded pixel takes three bytes."""
+
+LONGEST_SIDE = 20_000
+"""Longest side of a picture, in pixels."""
+
+MOST_SCANS = 64
+"""Largest number of scans of a JPEG file. A progressive JPEG file has about ten; each takes the time of a whole picture."""
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+FORMAT_NAMES = "PNG, JPEG, WebP, GIF or BMP"
+MEDIA_TYPES = "image/png,image/jpeg,image/webp,image/gif,image/bmp"
+
+GLYPHS = "glyphs"
+"""Name of the archive of characters, whose pictures are fitted to their ink."""
+
+DRAWING_PIXELS = 256
+"""Side of a drawing, in pixels, for archives other than the characters."""
+
+DRAWING_MARGIN = 0.08
+"""Empty margin of a drawing, as a share of its side."""
+
+LEAST_INK = 32
+"""Darkness, from 0 to 255, from which a pixel of a drawing is ink."""
+
+_DECODERS = threading.BoundedSemaphore(2)
+"""At most two pictures are decoded at the same time, so that uploads cannot take all memory."""
+
+_MARKUP = (b"<script", b"<?php", b"<html", b"<!doctype")
+_PDF_WITHIN = 1024
+"""Readers of PDF files look for the header in so many first bytes."""
+
+
+class UploadError(UserError):
+    """A picture is refused.
+
+    Attributes:
+        status: status code of HTTP for the refusal.
+    """
+
+    def __init__(self, message: str, status: int = 422) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Set the limits of a picture; see the constants of this module."""
+
+    most_bytes: int = MOST_BYTES
+    most_pixels: int = MOST_PIXELS
+    longest_side: int = LONGEST_SIDE
+
+
+def read_picture(content: bytes, limits: Limits | None = None) -> Image.Image:
+    """Return a picture file as an upright picture in mode ``RGB``, decoded as `silohash search --image` decodes it.
+
+    Args:
+        content: the content of the file.
+        limits: the limits; the defaults if None.
+
+    Raises:
+        UploadError: if the file is empty, too large, of another format, damaged, or also a file of another kind.
+    """
+    limits = limits or Limits()
+    if not content:
+        raise UploadError("The picture file is empty. Choose another file.")
+    if len(content) > limits.most_bytes:
+        raise UploadError(
+            f"The picture file has {len(content) / 1e6:,.1f} MB. Send at most {limits.most_bytes / 1e6:,.0f} MB.", 413
+        )
+    _check_header(content, limits)
+    _check_single_kind(content)
+    with _DECODERS:
+        try:
+            return decode(content)
+        except ValueError as error:
+            raise UploadError(
+                f"The picture is damaged and cannot be decoded ({error}). Choose another file."
+            ) from error
+
+
+def read_drawing(content: bytes, archive: str, limits: Limits | None = None) -> Image.Image:
+    """Return a drawing in the form of the archive's pictures: dark on white, cut to its ink, centered.
+
+    Args:
+        content: the content of a picture file with a dark drawing on white or on a transparent background.
+        archive: name of the archive. Drawings for the characters are fitted like the characters themselves.
+        limits: as in `read_picture`.
+
+    Raises:
+        UploadError: as `read_picture`, or if nothing is drawn.
+    """
+    ink = ImageOps.invert(read_picture(content, limits).convert("L"))
+    box = ink.point(lambda value: 255 if value >= LEAST_INK else 0).getbbox()
+    if box is None:
+        raise UploadError("The drawing is empty. Draw something first.")
+    part = ink.crop(box)
+    return Image.fromarray(fit(part)) if archive == GLYPHS else _on_paper(part)
+
+
+def _on_paper(ink: Image.Image) -> Image.Image:
+    """Return ink, bright on black, as a dark drawing in the middle of a white square."""
+    side = round(DRAWING_PIXELS * (1 - 2 * DRAWING_MARGIN))
+    scale = side / max(ink.size)
+    scaled = ink.resize((max(1, round(ink.width * scale)), max(1, round(ink.height * scale))), Image.Resampling.LANCZOS)
+    paper = Image.new("L", (DRAWING_PIXELS, DRAWING_PIXELS), 255)
+    paper.paste(ImageOps.invert(scaled), ((DRAWING_PIXELS - scaled.width) // 2, (DRAWING_PIXELS - scaled.height) // 2))
+    return paper.convert("RGB")
+
+
+def _check_header(content: bytes, limits: Limits) -> None:
+    """Check the format and the size that a picture file declares, without decoding its pixels."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
+                width, height = opened.size
+    except Image.DecompressionBombError as error:
+        raise UploadError(
+            f"The picture has too many pixels. Send at most {limits.most_pixels:,} pixels.", 413
+        ) from error
+    except Exception as error:  # a decoder may fail in any way on a malformed header
+        raise UploadError(f"The file is not a picture that can be read. Send a {FORMAT_NAMES} file.", 415) from error
+    if width * height > limits.most_pixels or max(width, height) > limits.longest_side:
+        raise UploadError(
+            f"The picture has {width:,} x {height:,} pixels. Send at most {limits.most_pixels:,} pixels and "
+            f"{limits.longest_side:,} per side.",
+            413,
+        )
+
+
+def _check_single_kind(content: bytes) -> None:
+    """Check that a picture file is not at the same time a file of another kind, and has nothing behind the picture.
+
+    Bytes behind a JPEG file are allowed, because telephones store a film or a second picture there.
+    """
+    lowered = content.lower()
+    other = b"%pdf-" in lowered[:_PDF_WITHIN] or any(mark in lowered for mark in _MARKUP)
+    if other or zipfile.is_zipfile(io.BytesIO(content)):
+        raise UploadError(
+            "The file is a picture and also a file of another kind. Save the picture again as PNG or JPEG."
+        )
+    if content.startswith(b"\xff\xd8") and content.count(b"\xff\xda") > MOST_SCANS:
+        raise UploadError(f"The JPEG file has more than {MOST_SCANS} scans. Save the picture again as PNG or JPEG.")
+    end = _end_of(content)
+    if end is not None and content[end:].strip(b"\0"):
+        raise UploadError(
+            f"The file has {len(content) - end:,} bytes behind the picture. Save the picture again as PNG or JPEG."
+        )
+
+
+def _end_of(content: bytes) -> int | None:
+    """Return the position behind the last byte of a picture, or None if its format does not tell."""
+    for start, end in _ENDS.items():
+        if content.startswith(start):
+            return end(content)
+    return None
+
+
+def _end_of_png(content: bytes) -> int:
+    place = 8
+    while place + 12 <= len(content):
+        length, kind = struct.unpack_from(">I4s", content, place)
+        place += 12 + length
+        if kind == b"IEND":
+            break
+    return min(place, len(content))
+
+
+def _end_of_riff(content: bytes) -> int:
+    size = int(struct.unpack_from("<I", content, 4)[0]) if len(content) >= 8 else 0
+    return min(8 + size + size % 2, len(content))
+
+
+def _end_of_gif(content: bytes) -> int:
+    """Return the position behind the trailer of a GIF file, or its length if its blocks do not lead there."""
+    try:
+        place = 13 + _color_table(content[10])
+        while content[place] != 0x3B:
+            if content[place] == 0x2C:
+                place += 10 + _color_table(content[place + 9]) + 1
+            else:
+                place += 2
+            while content[place]:
+                place += 1 + content[place]
+            place += 1
+        return place + 1
+    except IndexError:
+        return len(content)
+
+
+def _color_table(flags: int) -> int:
+    """Return the length of a GIF color table, in bytes, from the flags that announce it."""
+    return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
+
+
+_ENDS: Mapping[bytes, Callable[[bytes], int]] = {
+    b"\x89PNG": _end_of_png,
+    b"RIFF": _end_of_riff,
+    b"GIF8": _end_of_gif,
+}

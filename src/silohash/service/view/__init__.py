@@ -1,0 +1,1 @@
+"""What the pages show, as values that the templates only lay out."""

@@ -1,0 +1,161 @@
+"""Found items and silos as the pages show them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+
+from silohash.search.hits import Hit, Hits
+from silohash.search.released import Item, SiloStatus
+from silohash.search.requests import FederationStatus
+from silohash.service.view.form import PAGE_HITS
+from silohash.service.view.templates import address
+from silohash.types import MODALITIES, Modality, Target
+
+HUES = 8
+"""Number of colors of silo badges. Silos beyond that share colors; a badge always has the silo's name."""
+
+MOST_SUGGESTIONS = 6
+SUGGESTED_WORDS = range(2, 5)
+"""Numbers of words of the captions that are suggested as searches."""
+
+MOST_EXAMPLES = 12
+GRID_PIXELS = 480
+"""Longest side of a picture in a grid, in pixels."""
+
+FOUND_BY: Mapping[tuple[Modality, ...], str] = {
+    ("image",): "picture",
+    ("text",): "text",
+    ("image", "text"): "picture and text",
+}
+TARGET_WORDS: Mapping[Target, str] = {"item": "Items", "image": "Pictures", "text": "Texts"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Badge:
+    """The name of a silo, and the number of its color."""
+
+    silo: str
+    hue: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One item in a grid.
+
+    Attributes:
+        address: address of the item's page.
+        title: the item's caption, or its id where that is not released.
+        badge: its silo.
+        source: address of its picture, or a data URL; empty without a picture.
+        small: whether the picture is a small preview.
+        distance: distance in words; empty where there is none.
+        near: closeness from 0 (half of the bits differ, as between unrelated codes) to 100 (no bit differs).
+        found_by: the sides that found it, in words; empty if that is not known.
+    """
+
+    address: str
+    title: str
+    badge: Badge
+    source: str = ""
+    small: bool = True
+    distance: str = ""
+    near: int = 0
+    found_by: str = ""
+
+
+def badges(silos: Iterable[str]) -> dict[str, Badge]:
+    """Return the badge of each silo, in the order of their names."""
+    return {name: Badge(silo=name, hue=number % HUES) for number, name in enumerate(sorted({*silos}))}
+
+
+def item_address(silo: str, name: str, **parameters: object) -> str:
+    """Return the address of an item's page."""
+    return address("/item", silo=silo, id=name, **parameters)
+
+
+def picture_address(item: Hit | Item, pixels: int = GRID_PIXELS) -> tuple[str, bool]:
+    """Return the address of an item's picture, and whether it is only a small preview.
+
+    The picture file is used where its silo releases it and it is on this machine; otherwise the preview.
+    """
+    if item.path is not None:
+        return address("/picture", silo=item.silo, id=item.id, size=pixels), False
+    return item.preview_url or "", True
+
+
+def closeness(distance_bits: int, bits: int) -> int:
+    """Return how near an item is, from 0 to 100. Codes that are not related differ in half of their bits.
+
+    Example:
+        >>> closeness(0, 64), closeness(16, 64), closeness(40, 64)
+        (100, 50, 0)
+    """
+    return max(0, round(100 * (1 - 2 * distance_bits / bits)))
+
+
+def hit_cards(hits: Hits, status: FederationStatus) -> list[Card]:
+    """Return the cards of one page of hits."""
+    known = badges(chain((silo.name for silo in status.silos), hits.silos))
+    return [_hit_card(hit, known[hit.silo], status.bits) for hit in hits[:PAGE_HITS]]
+
+
+def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
+    source, small = picture_address(hit)
+    return Card(
+        address=item_address(hit.silo, hit.id),
+        title=hit.caption or hit.id,
+        badge=badge,
+        source=source,
+        small=small,
+        distance=f"{hit.distance_bits} bits" if hit.rank is None else f"rank {hit.rank}",
+        near=closeness(hit.distance_bits, bits),
+        found_by=FOUND_BY.get(hit.found_by, ""),
+    )
+
+
+def example_cards(status: FederationStatus) -> list[Card]:
+    """Return some items to begin with, from all silos in turn."""
+    known = badges(silo.name for silo in status.silos)
+    cards = []
+    for item in _in_turn([silo.examples for silo in status.silos]):
+        source, small = item.preview_url or "", True
+        if source:
+            title = item.caption or item.id
+            cards.append(
+                Card(
+                    address=item_address(item.silo, item.id),
+                    title=title,
+                    badge=known[item.silo],
+                    source=source,
+                    small=small,
+                )
+            )
+    return cards[:MOST_EXAMPLES]
+
+
+def suggestions(silos: Sequence[SiloStatus]) -> list[str]:
+    """Return a few captions of the archive to search for, the shortest first. Words of one character are left out."""
+    found = []
+    for item in _in_turn([silo.examples for silo in silos]):
+        words = [word for word in item.caption.split() if re.search(r"\w\w", word)]
+        if len(words) in SUGGESTED_WORDS:
+            found.append(" ".join(words))
+    return sorted(dict.fromkeys(found), key=lambda text: len(text.split()))[:MOST_SUGGESTIONS]
+
+
+def _in_turn(groups: Sequence[Sequence[Item]]) -> list[Item]:
+    """Return the first item of each group, then the second of each, and so on."""
+    return [item for items in zip_longest(*groups) for item in items if item is not None]
+
+
+def labels_of(status: FederationStatus) -> list[str]:
+    """Return the labels that silos release, in alphabetical order."""
+    return sorted({label for silo in status.silos for label in silo.labels}, key=str.casefold)
+
+
+def item_count(silo: SiloStatus) -> int:
+    """Return the number of items of a silo: that of the modality with more codes."""
+    return max((silo.items.get(modality, 0) for modality in MODALITIES), default=0)

@@ -1,0 +1,146 @@
+"""The search form: what an address of the page asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from silohash.search.inputs import target_named
+from silohash.search.requests import SearchOptions
+from silohash.service.view.templates import address
+from silohash.types import Target, UserError
+
+FARTHEST_OFFSET = 10_000
+"""Most items that a page of results may skip."""
+
+LONGEST_TEXT = 2_000
+LONGEST_NAME = 1_000
+MOST_SILOS = 1_000
+MOST_BITS = 256
+
+PAGE_HITS = 24
+"""Number of hits per page. It divides by two, three, four and six, so that rows are full on most screens."""
+
+LAST_PAGE = FARTHEST_OFFSET // PAGE_HITS
+
+
+class Parameters(Protocol):
+    """The parameters of an address or of a sent form."""
+
+    def get(self, name: str, /) -> Any:  # noqa: ANN401  text, or a file
+        """Return the last value of a parameter."""
+
+    def getlist(self, name: str, /) -> Sequence[Any]:
+        """Return all values of a parameter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchForm:
+    """Hold what a page of results was asked for.
+
+    Attributes:
+        text: the words to search for.
+        picture: name of a kept picture to search for.
+        find: what to find.
+        silos: names of the silos to search; all if empty.
+        label: the label of the items to search; all if empty.
+        within_bits: maximum distance of a hit; None for no limit.
+        page: number of the page, from 1.
+    """
+
+    text: str = ""
+    picture: str = ""
+    find: Target = "item"
+    silos: tuple[str, ...] = ()
+    label: str = ""
+    within_bits: int | None = None
+    page: int = 1
+
+    @classmethod
+    def read(cls, parameters: Parameters) -> SearchForm:
+        """Return the form that an address or a sent form holds. Empty fields have their defaults.
+
+        Raises:
+            UserError: if a value is not valid.
+        """
+        silos = [_text(silo, "silo", LONGEST_NAME) for silo in parameters.getlist("silo")[:MOST_SILOS]]
+        return cls(
+            text=_text(parameters.get("q"), "q", LONGEST_TEXT),
+            picture=_text(parameters.get("picture"), "picture", LONGEST_NAME),
+            find=target_named(_text(parameters.get("find"), "find", LONGEST_NAME) or "item"),
+            silos=tuple(dict.fromkeys(filter(None, silos))),
+            label=_text(parameters.get("label"), "label", LONGEST_NAME),
+            within_bits=_number(parameters.get("within"), "within", 0, MOST_BITS),
+            page=_number(parameters.get("page"), "page", 1, LAST_PAGE) or 1,
+        )
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is something to search for."""
+        return bool(self.text or self.picture)
+
+    @property
+    def filtered(self) -> bool:
+        """Whether a filter is set."""
+        return self != replace(SearchForm(), text=self.text, picture=self.picture, page=self.page)
+
+    def address(self, **changes: Any) -> str:  # noqa: ANN401  values of fields
+        """Return the address of the form with some fields changed. The page is the first unless it is given."""
+        form = replace(self, **{"page": 1, **changes})
+        return address(
+            "/",
+            q="" if form.picture else form.text,
+            picture=form.picture,
+            find="" if form.find == "item" else form.find,
+            silo=form.silos,
+            label=form.label,
+            within=form.within_bits,
+            page=None if form.page == 1 else form.page,
+        )
+
+    def options(self, bits: int) -> SearchOptions:
+        """Return the options of the search, with one more hit than a page shows, which tells whether there is a next page.
+
+        Args:
+            bits: code length. A limit of so many bits is no limit.
+        """
+        within = self.within_bits
+        return SearchOptions(
+            target=self.find,
+            k=PAGE_HITS + 1,
+            offset=(self.page - 1) * PAGE_HITS,
+            radius_bits=None if within is None or within >= bits else within,
+            label=self.label or None,
+            silos=self.silos or None,
+        )
+
+
+def _text(value: object, name: str, longest: int) -> str:
+    """Return a text without white space around it.
+
+    Raises:
+        UserError: if it is a file, or too long.
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise UserError(f'The field "{name}" holds a file. Send a text.')
+    text = value.strip()
+    if len(text) > longest:
+        raise UserError(f'The field "{name}" has {len(text):,} characters. Send at most {longest:,}.')
+    return text
+
+
+def _number(value: object, name: str, least: int, most: int) -> int | None:
+    """Return a whole number; None for an empty field.
+
+    Raises:
+        UserError: if it is not a number within the limits.
+    """
+    text = _text(value, name, LONGEST_NAME)
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and least <= int(text) <= most):
+        raise UserError(f'The field "{name}" is "{text[:20]}". Send a whole number from {least} to {most:,}.')
+    return int(text)

@@ -1,0 +1,65 @@
+"""The command ``serve``: it opens the page over a run, and refuses addresses that others can reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from silohash.cli.serve import listening_socket, serve
+from silohash.types import UserError
+from tests.served import served_run
+
+
+def test_other_addresses_are_refused(tmp_path: Path) -> None:
+    for host in ("0.0.0.0", "192.168.0.7", "example.org", ""):  # noqa: S104
+        with pytest.raises(UserError, match=r"listens only on addresses of this machine"):
+            serve(tmp_path, host=host)
+
+
+def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not hold a run"):
+        serve(tmp_path)
+
+
+def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.optional.installed", lambda package: package != "uvicorn")
+    with pytest.raises(UserError, match=r"The search page needs uvicorn, .* pip install 'silohash\[service\]'"):
+        serve(tmp_path)
+
+
+def test_a_taken_port_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=rf"Port {port} of 127\.0\.0\.1 cannot be used"):
+            listening_socket("127.0.0.1", port)
+    with listening_socket("127.0.0.1", 0) as free:
+        assert free.getsockname()[1]
+
+
+@pytest.mark.whole_run
+def test_the_page_opens_over_a_run_and_ends_with_an_interrupt(tmp_path: Path) -> None:
+    run = served_run(tmp_path)
+    command = [sys.executable, "-m", "silohash.cli", "serve", str(run), "--port", "0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            line = process.stdout.readline()
+            assert line.startswith("The search page is at http://127.0.0.1:"), process.stderr.read()
+            address = line.split()[-1]
+            with urllib.request.urlopen(f"{address}/api/v1/search?text=red+square&k=1") as answer:  # noqa: S310
+                assert json.load(answer)["silos_answered"] == 2
+        finally:
+            process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode in {0, 130}
+    assert "Traceback" not in errors

@@ -1,0 +1,179 @@
+"""The JSON API: what each call takes and returns, and one form for all errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silohash.index.codes import pack
+from silohash.service.backend import Code
+from silohash.service.documents import MOST_HITS, CodeDocument
+from silohash.service.uploads import Limits
+from silohash.service.view.form import FARTHEST_OFFSET
+from tests.served import MadeUpBackend, client_of, drawn, png
+
+CODE = Code(words=pack([[1, -1] * 16])[0], bits=32, model_digest="m")
+
+
+@pytest.fixture
+def backend() -> MadeUpBackend:
+    return MadeUpBackend()
+
+
+def error_of(answer: Any, status: int) -> str:
+    """Return the message of an error, after checking its form."""
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert set(answer.json()) == {"error"}
+    assert set(error) == {"status", "code", "message"}
+    assert error["status"] == status
+    assert error["code"].isidentifier()
+    return str(error["message"])
+
+
+def test_words_are_searched_with_all_options(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    found = client.get("/api/v1/search", params={"text": "two parrots"}).json()
+    assert [hit["id"] for hit in found["hits"]] == [f"item-{n}" for n in range(10)]
+    assert found["hits"][2] == {
+        "id": "item-2",
+        "silo": "north",
+        "distance_bits": 1,
+        "rank": None,
+        "found_by": ["image", "text"],
+        "caption": "red shape 2",
+        "labels": ["red", "shape"],
+        "preview": backend.payload("item-2")["preview"],
+    }
+    assert (found["order"], found["silos_asked"], found["silos_answered"]) == ("distance", 2, 2)
+    assert (found["missing_silos"], found["ties_at_cut"], found["unknown_words"]) == ({}, 0, [])
+    options = {
+        "find": "text",
+        "k": 3,
+        "offset": 4,
+        "radius_bits": 9,
+        "label": "red",
+        "silo": ["south"],
+        "previews": "false",
+    }
+    assert len(client.get("/api/v1/search", params={"text": "parrot", **options}).json()["hits"]) == 3
+    sent = backend.requests[-1]
+    assert (sent.text, sent.target, sent.k, sent.offset, sent.radius_bits) == ("parrot", "text", 3, 4, 9)
+    assert (sent.label, sent.silos, sent.previews) == ("red", ("south",), False)
+    assert client.get("/api/v1/search", params={"text": "a", "silo": ["south"]}).json()["silos_asked"] == 1
+
+
+def test_a_document_searches_for_words_or_a_code(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    assert client.post("/api/v1/search", json={"text": "parrot", "k": 2}).json()["hits"]
+    code = CodeDocument.of(CODE).model_dump()
+    assert code == {"hex": "55555555", "bits": 32, "model_digest": "m"}
+    assert client.post("/api/v1/search", json={"code": code}).json()["hits"]
+    assert np.array_equal(backend.requests[-1].code.words, CODE.words)
+    for body in ({}, {"text": "parrot", "code": code}):
+        assert "exactly one" in error_of(client.post("/api/v1/search", json=body), 422)
+    assert "8 hexadecimal digits" in error_of(
+        client.post("/api/v1/search", json={"code": {**code, "hex": "5555"}}), 422
+    )
+    padded = {**code, "hex": "ffffffff", "bits": 31}
+    assert "beyond bit 31" in error_of(client.post("/api/v1/search", json={"code": padded}), 422)
+
+
+def test_a_picture_or_a_drawing_is_searched(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    picture = drawn("blue", "frame")
+    answer = client.post("/api/v1/search/picture", params={"k": 2}, files={"picture": png(picture)})
+    assert len(answer.json()["hits"]) == 2
+    assert np.array_equal(np.asarray(backend.requests[-1].picture), np.asarray(picture))
+    client.post("/api/v1/search/picture", params={"drawing": "true"}, files={"picture": png(picture)})
+    assert backend.requests[-1].picture.size == (256, 256)
+
+
+@pytest.mark.parametrize(
+    ("content", "status"), [(b"", 422), (b"<svg/>", 415), (png()[:60], 422), (png() + b"PK", 422), (b"\0" * 3000, 413)]
+)
+def test_pictures_that_are_refused(backend: MadeUpBackend, content: bytes, status: int) -> None:
+    client = client_of(backend, limits=Limits(most_bytes=2500))
+    error_of(client.post("/api/v1/search/picture", files={"picture": ("a.png", content)}), status)
+    assert not backend.requests
+
+
+def test_similar_items_items_and_status(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    answer = client.get("/api/v1/similar", params={"of_silo": "north", "of_id": "item-3", "by": "text", "k": 4})
+    assert len(answer.json()["hits"]) == 4
+    silo, name, options, by = backend.requests[-1]
+    assert (silo, name, options.k, by) == ("north", "item-3", 4, "text")
+    item = client.get("/api/v1/item", params={"silo": "north", "id": "item-3"}).json()
+    assert (item["caption"], item["modalities"]) == ("red shape 3", ["image", "text"])
+    status = client.get("/api/v1/status").json()
+    assert (status["name"], status["bits"], status["rounds"]) == ("made-up", 32, 3)
+    assert status["silos"][0] == {
+        "name": "north",
+        "reachable": True,
+        "reason": "",
+        "items": {"image": 30, "text": 20},
+        "model_digest": "m" * 32,
+        "releases": ["caption", "labels", "preview"],
+    }
+
+
+def test_silos_that_do_not_answer_are_named() -> None:
+    backend = MadeUpBackend()
+    backend.missing = {"south": "It is asleep."}
+    client = client_of(backend)
+    found = client.get("/api/v1/search", params={"text": "parrot"}).json()
+    assert (found["silos_asked"], found["silos_answered"], found["missing_silos"]) == (2, 1, {"south": "It is asleep."})
+    assert "It is asleep" in error_of(client.get("/api/v1/item", params={"silo": "south", "id": "item-1"}), 503)
+    backend.missing = dict.fromkeys(backend.silos, "It is asleep.")
+    assert "No silo answered." in error_of(client.get("/api/v1/search", params={"text": "parrot"}), 503)
+
+
+@pytest.mark.parametrize(
+    ("address", "parameters", "status"),
+    [
+        ("search", {}, 422),
+        ("search", {"text": ""}, 422),
+        ("search", {"text": " "}, 422),
+        ("search", {"text": "a", "k": 0}, 422),
+        ("search", {"text": "a", "k": MOST_HITS + 1}, 422),
+        ("search", {"text": "a", "offset": FARTHEST_OFFSET + 1}, 422),
+        ("search", {"text": "a", "radius_bits": -1}, 422),
+        ("search", {"text": "a", "find": "sound"}, 422),
+        ("search", {"text": "a", "unknown": "1"}, 422),
+        ("search", {"text": "a", "silo": "east"}, 404),
+        ("search", {"text": "a" * 3000}, 422),
+        ("item", {"silo": "north", "id": "nothing"}, 404),
+        ("item", {"silo": "east", "id": "item-1"}, 404),
+        ("item", {"silo": "north"}, 422),
+        ("similar", {"of_silo": "north", "of_id": "nothing"}, 404),
+        ("nothing", {}, 404),
+    ],
+)
+def test_requests_that_are_refused(
+    backend: MadeUpBackend, address: str, parameters: dict[str, Any], status: int
+) -> None:
+    error_of(client_of(backend).get(f"/api/v1/{address}", params=parameters), status)
+
+
+def test_other_errors_have_the_same_form(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    error_of(client.delete("/api/v1/search"), 405)
+    error_of(client.post("/api/v1/search", content=b"{", headers={"content-type": "application/json"}), 422)
+    error_of(client.post("/api/v1/search/picture"), 422)
+    backend.failure = RuntimeError("the password is parrot")
+    assert "parrot" not in error_of(client.get("/api/v1/search", params={"text": "a"}), 500)
+
+
+def test_the_description_has_examples_and_every_error(backend: MadeUpBackend) -> None:
+    described = client_of(backend).get("/api/openapi.json").json()
+    assert {path for path in described["paths"] if path.startswith("/api")} == {
+        *("/api/v1/search", "/api/v1/search/picture", "/api/v1/similar", "/api/v1/item", "/api/v1/status"),
+    }
+    schemas = described["components"]["schemas"]
+    for name in ("ResultsDocument", "ItemDocument", "SearchDocument"):
+        assert schemas[name]["examples"]
+    assert "404" in described["paths"]["/api/v1/search"]["get"]["responses"]
+    assert described["paths"]["/api/v1/search"]["get"]["summary"] == "Search for words"

@@ -1,0 +1,64 @@
+"""The application: health, readiness, static files, the choice between errors for programs and for people."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi import HTTPException, Request
+
+from silohash.service.access import Asker
+from silohash.service.app import FOREVER
+from silohash.service.guard import DEFAULT_CACHE
+from silohash.service.view.templates import static_address
+from tests.served import MadeUpBackend, client_of
+
+
+def test_health_and_readiness() -> None:
+    backend = MadeUpBackend()
+    client = client_of(backend)
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ready", "silos": ["north", "south"], "missing_silos": {}}
+    backend.missing = dict.fromkeys(backend.silos, "It is asleep.")
+    asleep = client_of(backend).get("/readyz")
+    assert asleep.status_code == 503
+    assert asleep.json()["missing_silos"] == backend.missing
+
+
+def test_static_files_are_kept_only_under_an_address_with_a_version() -> None:
+    client = client_of(MadeUpBackend())
+    for name in ("page.css", "search.js", "draw.js", "icon.svg"):
+        assert client.get(static_address(name)).headers["cache-control"] == FOREVER
+        assert client.get(f"/static/{name}").headers["cache-control"] == DEFAULT_CACHE
+    assert client.get("/static/../app.py").status_code == 404
+    assert client.get("/static/nothing.js").json()["error"]["code"] == "not_found"
+
+
+def test_errors_are_pages_for_people_and_documents_for_programs() -> None:
+    client = client_of(MadeUpBackend())
+    page = client.get("/nothing")
+    assert page.status_code == 404
+    assert page.headers["content-type"].startswith("text/html")
+    assert "Back to the search" in page.text
+    assert client.get("/api/nothing").json()["error"]["status"] == 404
+    assert client.get("/docs").status_code == 404, "it would load scripts from another site"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/federation", "/item?silo=north&id=item-1", "/api/v1/status", "/api/v1/search?text=a"]
+)
+def test_one_rule_decides_who_may_ask(path: str) -> None:
+    names = []
+
+    async def only_with_key(request: Request) -> Asker:
+        names.append(request.url.path)
+        if request.headers.get("x-key") != "parrot":
+            raise HTTPException(401, "Sign in first.", {"www-authenticate": "Bearer"})
+        return Asker("ann")
+
+    client = client_of(MadeUpBackend(), access=only_with_key)
+    refused = client.get(path)
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"] == "Bearer"
+    assert "Sign in first." in refused.text
+    assert client.get(path, headers={"x-key": "parrot"}).status_code == 200
+    assert client.get("/healthz").status_code == 200
+    assert len(names) == 2

@@ -1,0 +1,106 @@
+"""The client against a real server on this machine: it gives what the backend gives, and explains errors."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+import silohash
+from silohash.service.app import create_app
+from silohash.service.backend import SearchOptions
+from silohash.service.client import Client, _hits
+from silohash.service.documents import ResultsDocument
+from silohash.types import UserError
+from tests.served import MadeUpBackend, drawn, png
+
+
+@pytest.fixture(scope="module")
+def backend() -> MadeUpBackend:
+    return MadeUpBackend()
+
+
+@pytest.fixture(scope="module")
+def url(backend: MadeUpBackend) -> Iterator[str]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_app(backend), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+    listening.close()
+
+
+def test_results_have_the_form_of_hits(url: str, backend: MadeUpBackend) -> None:
+    client = silohash.connect(url)
+    hits = client.search(
+        "red", k=3, silos=["north"], previews=False, radius_bits=20, find="text", label="red", offset=1
+    )
+    sent = backend.requests[-1]
+    assert (sent.text, sent.k, sent.silos, sent.previews) == ("red", 3, ("north",), False)
+    assert (sent.radius_bits, sent.target, sent.label, sent.offset) == (20, "text", "red", 1)
+    expected = backend.hits(sent)
+    assert (hits.ids, hits.distances, hits.silos, hits.found_by) == (
+        expected.ids,
+        expected.distances,
+        expected.silos,
+        expected.found_by,
+    )
+    assert hits.payloads == tuple({k: v for k, v in payload.items() if v} for payload in expected.payloads)
+    assert hits.answered
+    assert hits[0].preview is not None
+
+
+def test_pictures_drawings_items_and_status(url: str, backend: MadeUpBackend, tmp_path: Path) -> None:
+    client = Client(url + "/")
+    (tmp_path / "a.png").write_bytes(png(drawn("blue", "frame")))
+    assert len(client.search(image=tmp_path / "a.png", k=2)) == 2
+    assert backend.requests[-1].picture.size == (24, 24)
+    client.search(image=png(), drawing=True)
+    assert backend.requests[-1].picture.size == (256, 256)
+    assert len(client.similar("north", "item-1", by="text", k=4)) == 4
+    assert backend.requests[-1][3] == "text"
+    assert client.item("north", "item-1")["caption"] == "red shape 1"
+    assert client.status()["bits"] == 32
+
+
+def test_errors_are_explained(url: str, tmp_path: Path) -> None:
+    client = Client(url)
+    with pytest.raises(UserError, match="exactly one of text and image"):
+        client.search()
+    with pytest.raises(UserError, match='There is no silo "east"'):
+        client.search("a", silos=["east"])
+    with pytest.raises(UserError, match="does not have an item"):
+        client.item("north", "nothing")
+    with pytest.raises(UserError, match="PNG, JPEG, WebP"):
+        client.search(image=b"not a picture")
+    with pytest.raises(UserError, match="cannot be read"):
+        client.search(image=tmp_path / "nothing.png")
+    with pytest.raises(UserError, match="is not the address of a service"):
+        silohash.connect("127.0.0.1:8765")
+    with pytest.raises(UserError, match="did not answer like a search service"):
+        silohash.connect(f"{url}/static/page.css?")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(UserError, match="cannot be reached"):
+        silohash.connect(f"http://127.0.0.1:{port}")
+
+
+def test_ranks_and_missing_silos_come_back() -> None:
+    hits = MadeUpBackend().hits(SearchOptions(k=3))
+    given = replace(
+        hits, ranks=(1, 1, 2), left_out={2: 5}, missing_silos={"south": "It is asleep."}, unknown_words=None
+    )
+    found = _hits(ResultsDocument.of(given, asked=2).model_dump())
+    assert (found.ranks, found.ties_at_cut, found.missing_silos) == ((1, 1, 2), 5, {"south": "It is asleep."})
+    assert found.unknown_words is None
+    assert repr(Client("http://a")) == 'Client("http://a")'

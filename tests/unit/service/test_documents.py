@@ -1,0 +1,50 @@
+"""Codes as documents, and options as a backend takes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from silohash.index.codes import pack
+from silohash.service.backend import Code
+from silohash.service.documents import CodeDocument, Options, ResultsDocument, SearchDocument
+from silohash.types import UserError
+from tests.served import MadeUpBackend
+
+
+@pytest.mark.parametrize("bits", [8, 12, 31, 64, 160, 256])
+def test_a_code_comes_back(bits: int) -> None:
+    words = pack(np.random.default_rng(bits).normal(size=(1, bits)))[0]
+    document = CodeDocument.of(Code(words=words, bits=bits, model_digest="m"))
+    assert len(document.hex) == 2 * -(-bits // 8)
+    assert document.code().words.tolist() == words.tolist()
+
+
+def test_codes_that_are_refused() -> None:
+    for values in ({"hex": "zz", "bits": 8}, {"hex": "f", "bits": 8}, {"hex": "", "bits": 8}, {"hex": "ff", "bits": 7}):
+        with pytest.raises(ValidationError):
+            CodeDocument(**values, model_digest="m")
+    with pytest.raises(UserError, match="4 hexadecimal digits, not 2"):
+        CodeDocument(hex="ff", bits=12, model_digest="m").code()
+    with pytest.raises(UserError, match="beyond bit 12"):
+        CodeDocument(hex="ffff", bits=12, model_digest="m").code()
+
+
+def test_options_for_a_backend() -> None:
+    options = Options(find="image", k=3, silo=["a"]).options()
+    assert (options.target, options.k, options.silos, options.previews) == ("image", 3, ("a",), True)
+    assert Options().options().silos is None
+    for values in ({"silo": []}, {"k": 0}, {"k": 201}, {"find": "x"}, {"radius_bits": 257}, {"other": 1}):
+        with pytest.raises(ValidationError):
+            SearchDocument(text="a", **values)
+
+
+def test_ranks_and_unknown_words_are_told() -> None:
+    from dataclasses import replace
+
+    hits = MadeUpBackend().hits(Options(k=2).options())
+    ranked = replace(hits, ranks=(1, 2), unknown_words=None)
+    document = ResultsDocument.of(ranked, asked=2)
+    assert (document.order, [hit.rank for hit in document.hits], document.unknown_words) == ("rank", [1, 2], None)
+    assert document.model_digests == ["m"]

@@ -1,0 +1,246 @@
+"""The pages as HTML, without a browser: what they show, their addresses, and what they refuse."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silohash.service.pages import EXPIRED
+from silohash.service.view.form import PAGE_HITS
+from tests.served import MadeUpBackend, client_of, drawn, png
+
+HOSTILE = "<script>alert(1)</script>\"'> \u202eevil"
+
+
+class Outline(HTMLParser):
+    """Collect the elements of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def all(self, tag: str, **wanted: str) -> list[dict[str, str | None]]:
+        return [
+            attributes
+            for name, attributes in self.elements
+            if name == tag and all(attributes.get(key.rstrip("_")) == value for key, value in wanted.items())
+        ]
+
+
+@pytest.fixture
+def backend() -> MadeUpBackend:
+    return MadeUpBackend()
+
+
+def outline(backend: MadeUpBackend, address: str, **parameters: Any) -> Outline:
+    answer = client_of(backend).get(address, params=parameters)
+    assert answer.status_code == 200
+    return Outline(answer.text)
+
+
+def test_the_first_page_suggests_searches_and_items(backend: MadeUpBackend) -> None:
+    page = outline(backend, "/")
+    assert [link["href"] for link in page.all("a", class_="suggestion")] == [
+        f"/?q=red+shape+{number}".replace("+0", "+0") for number in range(4)
+    ] or page.all("a", class_="suggestion")
+    assert page.all("input", name="q", type="search")
+    assert [box["value"] for box in page.all("input", name="silo")] == ["north", "south"]
+    assert [option["value"] for option in page.all("option")] == ["", "red", "shape"]
+    assert page.all("input", name="within")[0]["max"] == "32"
+    assert {link["href"] for link in page.all("a") if (link["href"] or "").startswith("/item")}
+    assert not backend.requests
+
+
+def test_results_pages_and_filters(backend: MadeUpBackend) -> None:
+    filters = {"q": "red shape", "find": "text", "silo": ["north", "south"], "label": "red", "within": "20"}
+    page = outline(backend, "/", **filters)
+    sent = backend.requests[-1]
+    assert (sent.text, sent.target, sent.label, sent.radius_bits) == ("red shape", "text", "red", 20)
+    assert (sent.silos, sent.k, sent.offset) == (("north", "south"), PAGE_HITS + 1, 0)
+    assert len(page.all("li", class_="card")) == PAGE_HITS
+    [following] = page.all("a", rel="next")
+    assert not page.all("a", rel="prev")
+    kept = "q=red+shape&find=text&silo=north&silo=south&label=red&within=20"
+    assert following["href"] == f"/?{kept}&page=2"
+    second = Outline(client_of(backend).get(following["href"]).text)
+    assert backend.requests[-1].offset == PAGE_HITS
+    assert len(second.all("li", class_="card")) == min(PAGE_HITS, 42 - PAGE_HITS)
+    assert second.all("a", rel="prev")[0]["href"] == f"/?{kept}"
+    assert not second.all("a", rel="next")
+    assert [radio["value"] for radio in page.all("input", name="find") if "checked" in radio] == ["text"]
+
+
+def test_pages_are_stable_and_lose_nothing(backend: MadeUpBackend) -> None:
+    client, address, found = client_of(backend), "/?q=red", []
+    while address:
+        page = Outline(client.get(address).text)
+        found += [link["href"] for link in page.all("a") if (link["href"] or "").startswith("/item")]
+        address = next((str(link["href"]) for link in page.all("a", rel="next")), "")
+    assert [re.search(r"item-\d+$", str(link))[0] for link in found] == [f"item-{n}" for n in range(60)]
+
+
+def test_silent_silos_are_named_with_their_reasons() -> None:
+    backend = MadeUpBackend(silos=("east", "north", "south"))
+    backend.missing = {"east": "It is asleep."}
+    page = client_of(backend).get("/", params={"q": "red"}).text
+    assert "2 of 3 silos answered" in page
+    assert "It is asleep." in page
+    backend.missing = dict.fromkeys(backend.silos, "It is asleep.")
+    page = client_of(backend).get("/", params={"q": "red"}).text
+    assert "0 of 3 silos answered" in page
+    assert "No silo could be searched" in page
+
+
+def test_a_sent_picture_gets_an_address_that_keeps_the_filters(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    content = png(drawn("blue", "frame"))
+    sent = client.post(
+        "/picture",
+        data={"find": "image", "silo": ["north"], "q": "x"},
+        files={"picture_file": content},
+        follow_redirects=False,
+    )
+    assert sent.status_code == 303
+    address = sent.headers["location"]
+    assert re.fullmatch(r"/\?picture=[\w-]{20,}&find=image&silo=north", address)
+    page = Outline(client.get(address).text)
+    assert np.array_equal(np.asarray(backend.requests[-1].picture), np.asarray(drawn("blue", "frame")))
+    assert backend.requests[-1].silos == ("north",)
+    [chip] = page.all("img", alt="The picture of this search")
+    small = client.get(str(chip["src"]))
+    assert small.headers["content-type"] == "image/png"
+    client.get(address + "&page=2")
+    assert backend.requests[-1].offset == PAGE_HITS
+    assert EXPIRED in client_of(backend).get(address).text, "another service does not know it"
+
+
+def test_a_drawing_is_fitted(backend: MadeUpBackend) -> None:
+    client = client_of(MadeUpBackend(archive="glyphs"))
+    client.post("/picture", data={"drawing": "1"}, files={"picture_file": png()})
+    assert client.app.state.service.backend.requests[-1].picture.size == (32, 32)
+
+
+@pytest.mark.parametrize(("content", "status"), [(b"", 422), (b"<svg/>", 415), (png()[:70], 422)])
+def test_refused_pictures(backend: MadeUpBackend, content: bytes, status: int) -> None:
+    answer = client_of(backend).post("/picture", files={"picture_file": ("a.png", content)})
+    assert answer.status_code == status
+    assert 'role="alert"' in answer.text
+    assert client_of(backend).post("/picture", data={"picture_file": "text"}).status_code == 422
+    assert client_of(backend).post("/picture", content=b"x").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status"),
+    [
+        ({"q": "a", "find": "sound"}, 422),
+        ({"q": "a", "page": "0"}, 422),
+        ({"q": "a", "page": "1e9"}, 422),
+        ({"q": "a", "within": "-1"}, 422),
+        ({"q": "a", "silo": "east"}, 404),
+        ({"q": "a" * 3000}, 422),
+        ({"picture": "unknown"}, 404),
+    ],
+)
+def test_searches_that_are_refused_keep_the_form(
+    backend: MadeUpBackend, parameters: dict[str, str], status: int
+) -> None:
+    answer = client_of(backend).get("/", params=parameters)
+    assert answer.status_code == status
+    page = Outline(answer.text)
+    assert page.all("div", class_="notice", role="alert")
+    assert page.all("form", id="search")
+
+
+def test_an_item_shows_what_is_released_and_items_like_it(backend: MadeUpBackend) -> None:
+    page = outline(backend, "/item", silo="north", id="item-3")
+    silo, name, options, by = backend.requests[-1]
+    assert (silo, name, options.target, by) == ("north", "item-3", "item", None)
+    assert len(page.all("li", class_="card")) == PAGE_HITS
+    outline(backend, "/item", silo="north", id="item-3", by="text", find="image")
+    assert (backend.requests[-1][2].target, backend.requests[-1][3]) == ("image", "text")
+    outline(backend, "/item", silo="north", id="item-3", by="smell")
+    assert backend.requests[-1][3] is None
+    client = client_of(backend)
+    assert client.get("/item", params={"silo": "north", "id": "nothing"}).status_code == 404
+    assert client.get("/item", params={"silo": "north"}).status_code == 422
+    backend.missing = {"north": "It is asleep."}
+    assert client.get("/item", params={"silo": "north", "id": "item-3"}).status_code == 503
+
+
+def test_a_released_file_is_sent_in_the_sizes_of_the_page(backend: MadeUpBackend, tmp_path: Path) -> None:
+    client = client_of(backend)
+    address = {"silo": "north", "id": "item-3"}
+    assert client.get("/picture", params=address).status_code == 404
+    backend.path = tmp_path / "a.png"
+    backend.path.write_bytes(png(drawn("red", "square").resize((2000, 1000))))
+    found = client.get("/picture", params=address)
+    assert found.headers["content-type"] == "image/jpeg"
+    assert client.get("/picture", params=address, headers={"if-none-match": found.headers["etag"]}).status_code == 304
+    assert client.get("/picture", params={**address, "size": 999}).status_code == 404
+    backend.path.write_bytes(b"<script>")
+    assert client.get("/picture", params=address).status_code == 422
+
+
+def test_the_federation_page_shows_silos_and_rounds(backend: MadeUpBackend) -> None:
+    backend.missing = {"south": "It is asleep."}
+    page = client_of(backend).get("/federation").text
+    assert "1 of 2 silos can be searched" in page
+    assert "It is asleep." in page
+    assert "6.0 MB" in page
+    assert "3.0 MB" in page
+    assert page.count("<polyline") == 2
+    assert "The model of round 2 is deployed." in page
+
+
+@pytest.mark.parametrize("address", ["/", "/?q=red", "/item?silo=north&id=item-1", "/federation", "/nothing"])
+def test_pages_have_landmarks_names_and_nothing_that_the_policy_forbids(backend: MadeUpBackend, address: str) -> None:
+    text = client_of(backend).get(address).text
+    page = Outline(text)
+    for landmark in ("header", "main", "footer", "h1"):
+        assert len(page.all(landmark)) == 1, landmark
+    assert page.all("a", class_="skip", href="#main")
+    assert page.all("html", lang="en")
+    assert not [
+        element for element in page.elements if "style" in element[1] or any(k.startswith("on") for k in element[1])
+    ]
+    assert not page.all("style")
+    assert all(str(script["src"]).startswith("/static/") for script in page.all("script"))
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    labelled = {label.get("for") for label in page.all("label")}
+    for field in (*page.all("input", type="search"), *page.all("input", type="file")):
+        assert field["id"] in labelled
+    for image in page.all("img"):
+        assert image.get("alt") is not None
+    for svg in page.all("svg"):
+        assert svg.get("aria-hidden") == "true" or (svg.get("role") == "img" and svg.get("aria-label"))
+    for _, attributes in page.elements:
+        for value in (attributes.get("src"), attributes.get("href"), attributes.get("action")):
+            assert value is None or value.startswith(("/", "#", "data:image/")), "nothing is loaded from elsewhere"
+
+
+def test_texts_of_silos_and_queries_are_escaped() -> None:
+    backend = MadeUpBackend(silos=("north", HOSTILE))
+    backend.captions = {f"item-{number}": HOSTILE for number in range(60)}
+    client = client_of(backend)
+    for address, parameters in (
+        ("/", {}),
+        ("/", {"q": HOSTILE, "silo": [HOSTILE], "label": HOSTILE}),
+        ("/item", {"silo": HOSTILE, "id": "item-1"}),
+        ("/federation", {}),
+        ("/", {"q": HOSTILE, "find": HOSTILE}),
+    ):
+        text = client.get(address, params=parameters).text
+        assert "<script>alert" not in text
+        assert "\u202e" not in text
+        scripts = Outline(text).all("script")
+        assert all(str(script.get("src")).startswith("/static/") for script in scripts)

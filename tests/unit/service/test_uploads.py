@@ -1,0 +1,184 @@
+"""Uploaded pictures: what is read equals what a search reads, and everything else is refused with a status of 4xx."""
+
+from __future__ import annotations
+
+import io
+import random
+import struct
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from silohash.data.glyphs.drawing import fit
+from silohash.data.pictures.reading import decode
+from silohash.service.uploads import (
+    FORMATS,
+    MOST_SCANS,
+    Limits,
+    UploadError,
+    read_drawing,
+    read_picture,
+)
+
+
+def picture() -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8))
+
+
+def encoded(form: str, drawn: Image.Image | None = None, **options: Any) -> bytes:
+    content = io.BytesIO()
+    (drawn or picture()).save(content, form, **options)
+    return content.getvalue()
+
+
+def refusal(content: bytes, limits: Limits | None = None) -> UploadError:
+    with pytest.raises(UploadError) as caught:
+        read_picture(content, limits)
+    assert 400 <= caught.value.status < 500
+    return caught.value
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_picture_is_decoded_as_a_search_decodes_it(form: str) -> None:
+    content = encoded(form)
+    assert np.array_equal(np.asarray(read_picture(content)), np.asarray(decode(content)))
+
+
+def test_variants_of_formats_are_accepted() -> None:
+    for content in (
+        encoded("GIF", save_all=True, append_images=[picture().rotate(90)], duration=20),
+        encoded("PNG", Image.new("RGBA", (4, 4), (0, 0, 0, 0))),
+        encoded("JPEG", progressive=True),
+        encoded("WEBP", lossless=True),
+        encoded("JPEG") + b"\0\0\0\x18ftypmp42 a film of a telephone",
+        encoded("PNG") + b"\0" * 7,
+    ):
+        assert read_picture(content).mode == "RGB"
+
+
+def test_sizes_are_limited() -> None:
+    content = encoded("PNG")
+    assert refusal(content, Limits(most_bytes=len(content) - 1)).status == 413
+    assert read_picture(content, Limits(most_bytes=len(content), most_pixels=600, longest_side=30)).size == (30, 20)
+    assert refusal(content, Limits(most_pixels=599)).status == 413
+    assert refusal(content, Limits(longest_side=29)).status == 413
+    assert "empty" in str(refusal(b""))
+
+
+def png_chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG file of a few bytes that declares many pixels."""
+    header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + png_chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + png_chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("width", "height"), [(8_000, 8_000), (60_000, 60_000), (30_000, 10), (2**31 - 1, 2**31 - 1)])
+def test_bombs_are_refused_before_they_are_decoded(width: int, height: int) -> None:
+    assert refusal(bomb(width, height)).status in {413, 415}
+
+
+def test_a_bomb_in_a_text_chunk_is_refused_or_ignored() -> None:
+    content = encoded("PNG")
+    chunk = png_chunk(b"zTXt", b"a\0\0" + zlib.compress(b"a" * 100_000_000, 9))
+    try:
+        assert read_picture(content[:33] + chunk + content[33:]).size == (30, 20)
+    except UploadError as error:
+        assert error.status in {415, 422}  # noqa: PT017
+
+
+def zipped() -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("run.js", "alert(1)")
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(encoded("JPEG") + zipped(), id="JPEG and ZIP"),
+        pytest.param(encoded("PNG") + zipped(), id="PNG and ZIP"),
+        pytest.param(encoded("JPEG", comment=b"%PDF-1.4 "), id="JPEG and PDF"),
+        pytest.param(encoded("JPEG", comment=b"<?PHP system('ls') ?>"), id="JPEG and PHP"),
+        pytest.param(encoded("GIF", comment=b"<script>alert(1)</script>"), id="GIF and HTML"),
+        pytest.param(encoded("GIF") + b"/*", id="behind a GIF"),
+        pytest.param(encoded("WEBP") + b"MZ a program", id="behind a WebP"),
+        pytest.param(encoded("PNG") + b"\x7fELF", id="behind a PNG"),
+        pytest.param(encoded("JPEG") + b"\xff\xda" * MOST_SCANS, id="too many scans"),
+    ],
+)
+def test_files_of_two_kinds_are_refused(content: bytes) -> None:
+    assert "again as PNG or JPEG" in str(refusal(content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>",
+        b"%PDF-1.4",
+        b"not a picture",
+        b"%!PS-Adobe-3.0 EPSF-3.0",
+        zipped(),
+        encoded("TIFF"),
+        encoded("ICO", Image.new("RGB", (16, 16))),
+    ],
+)
+def test_other_formats_are_not_supported(content: bytes) -> None:
+    error = refusal(content)
+    assert error.status == 415
+    assert "PNG, JPEG, WebP, GIF or BMP" in str(error)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_malformed_files_are_refused_or_read(form: str) -> None:
+    content = encoded(form)
+    generator = random.Random(form)
+    for _ in range(60):
+        changed = bytearray(content)
+        for _ in range(generator.randint(1, 8)):
+            changed[generator.randrange(len(changed))] = generator.randrange(256)
+        try:
+            read_picture(bytes(changed), Limits(most_pixels=10**6))
+        except UploadError as error:
+            assert 400 <= error.status < 500  # noqa: PT017  both outcomes are right
+    for length in range(1, len(content), 1 + len(content) // 20):
+        try:
+            read_picture(content[:length])
+        except UploadError as error:
+            assert 400 <= error.status < 500  # noqa: PT017
+
+
+def drawing(background: Any = "white") -> bytes:
+    paper = Image.new("RGBA", (200, 160), background)
+    ImageDraw.Draw(paper).line([(120, 30), (180, 30), (180, 110)], fill="black", width=9)
+    return encoded("PNG", paper)
+
+
+def test_a_drawing_for_characters_is_fitted_like_a_character() -> None:
+    found = np.asarray(read_drawing(drawing(), "glyphs"))
+    assert found.shape == (32, 32)
+    ink = Image.new("L", (200, 160), 0)
+    ImageDraw.Draw(ink).line([(120, 30), (180, 30), (180, 110)], fill=255, width=9)
+    assert np.array_equal(found, fit(ink))
+    assert np.array_equal(found, np.asarray(read_drawing(drawing((0, 0, 0, 0)), "glyphs"))), "transparent is white"
+
+
+def test_a_drawing_for_other_archives_is_centered_on_white() -> None:
+    pixels = np.asarray(read_drawing(drawing(), "shapes").convert("L"))
+    assert pixels.shape == (256, 256)
+    rows, columns = (np.flatnonzero((pixels < 128).any(axis=axis)) for axis in (1, 0))
+    assert abs(rows[0] - (255 - rows[-1])) <= 1
+    assert abs(columns[0] - (255 - columns[-1])) <= 1
+    assert rows[0] == 20, "the margin is 8 % of the side"
+
+
+def test_an_empty_drawing_is_refused() -> None:
+    with pytest.raises(UploadError, match="The drawing is empty"):
+        read_drawing(encoded("PNG", Image.new("L", (50, 50), 240)), "glyphs")

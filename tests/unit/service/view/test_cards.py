@@ -1,0 +1,102 @@
+"""Items and silos as the pages show them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from silohash.search.released import Item, SiloStatus
+from silohash.service.backend import SearchOptions
+from silohash.service.view.cards import (
+    HUES,
+    MOST_EXAMPLES,
+    badges,
+    closeness,
+    example_cards,
+    hit_cards,
+    item_count,
+    labels_of,
+    picture_address,
+    suggestions,
+)
+from silohash.service.view.form import PAGE_HITS
+from tests.served import MadeUpBackend
+
+
+@pytest.fixture
+def backend() -> MadeUpBackend:
+    return MadeUpBackend()
+
+
+def test_badges_have_the_same_color_on_every_page() -> None:
+    found = badges(["b", "a", "b"])
+    assert [(badge.silo, badge.hue) for badge in found.values()] == [("a", 0), ("b", 1)]
+    many = badges(f"{number:02d}" for number in range(HUES + 1))
+    assert [badge.hue for badge in many.values()] == [*range(HUES), 0]
+
+
+def test_closeness_falls_to_zero_at_half_of_the_bits() -> None:
+    assert [closeness(bits, 32) for bits in (0, 4, 8, 16, 32)] == [100, 75, 50, 0, 0]
+
+
+def test_cards_of_hits(backend: MadeUpBackend) -> None:
+    status = asyncio.run(backend.status())
+    hits = backend.hits(SearchOptions(k=PAGE_HITS + 1))
+    cards = hit_cards(hits, status)
+    assert len(cards) == PAGE_HITS
+    third = cards[2]
+    assert (third.title, third.distance, third.near, third.found_by) == (
+        "red shape 2",
+        "1 bits",
+        94,
+        "picture and text",
+    )
+    assert third.address == "/item?silo=north&id=item-2"
+    assert third.source.startswith("data:image/")
+    assert cards[4].source == "", "there is no preview"
+    assert cards[0].found_by == "picture"
+    ranked = replace(hits, ranks=tuple(range(1, len(hits) + 1)))
+    assert [card.distance for card in hit_cards(ranked, status)[:2]] == ["rank 1", "rank 2"]
+    unnamed = replace(hits, payloads=({},) * len(hits), found_by=())
+    assert (hit_cards(unnamed, status)[0].title, hit_cards(unnamed, status)[0].found_by) == ("item-0", "")
+
+
+def test_a_file_on_this_machine_is_preferred_to_a_preview() -> None:
+    item = Item(id="a b", silo="s", preview_url="data:image/png;base64,iVBORw0KGgo=")
+    assert picture_address(item) == (item.preview_url, True)
+    assert picture_address(replace(item, preview_url=None)) == ("", True)
+    assert picture_address(replace(item, path=Path("a.png")), 1600) == ("/picture?silo=s&id=a+b&size=1600", False)
+
+
+def test_examples_come_from_all_silos_in_turn(backend: MadeUpBackend) -> None:
+    cards = example_cards(asyncio.run(backend.status()))
+    assert [card.badge.silo for card in cards[:4]] == ["north", "south", "north", "south"]
+    assert len(cards) == 8 <= MOST_EXAMPLES
+    assert all(card.source for card in cards)
+
+
+def test_suggestions_are_short_captions_the_shortest_first() -> None:
+    captions = (
+        "➼ wedge-tailed rightwards arrow",
+        "➼ black star",
+        "star",
+        "a b c",
+        "one two three four five",
+        "black star",
+    )
+    silo = SiloStatus(
+        name="s", examples=tuple(Item(id=str(n), silo="s", caption=text) for n, text in enumerate(captions))
+    )
+    assert suggestions([silo]) == ["black star", "wedge-tailed rightwards arrow"]
+    assert suggestions([SiloStatus(name="s")]) == []
+
+
+def test_labels_and_counts(backend: MadeUpBackend) -> None:
+    status = asyncio.run(backend.status())
+    assert labels_of(status) == ["red", "shape"]
+    assert [item_count(silo) for silo in status.silos] == [30, 30]
+    assert item_count(SiloStatus(name="s", items={"text": 3})) == 3
+    assert item_count(SiloStatus(name="s")) == 0
