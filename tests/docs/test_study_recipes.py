@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.config.load import resolve
+from silohash.evaluate.measures import Measure
 from silohash.study.config import StudyConfig, load_study
 from silohash.study.plan import PlannedRun, planned_runs
 from silohash.study.tuning import searches
@@ -101,3 +103,65 @@ def test_two_levels_of_labels_in_every_silo_of_the_tables_of_fedcafe() -> None:
     _, runs = plan_of_one_seed("fedcafe-shdch")
     assert {run.config.local.model_dump()["coarse_column"] for run in runs} == {"sub_category"}
     assert {run.config.partition.model_dump()["beta"] for run in runs} == {0.5, 0.2}
+
+
+FEDUCH = ("feduch", "feduch-bases", "feduch-ablation", "feduch-weights", "feduch-convergence")
+
+
+@pytest.mark.parametrize("name", FEDUCH)
+def test_studies_of_feduch_differ_in_what_they_compare_alone(name: str) -> None:
+    config, runs = plan_of_one_seed(name)
+    assert config.seeds == (0, 1, 2)
+    assert {run.choices["data"] for run in runs} == {"coco18", "fashion", "wiki", "flickr8k"}
+    first = runs[0].config
+    for run in runs:
+        assert (run.config.train, run.config.model) == (first.train, first.model)
+        standardized = (run.config.features.model_dump()[modality]["standardize"] for modality in ("image", "text"))
+        assert set(standardized) == {run.choices["data"] == "wiki"}
+        assert run.config.federated.local_epochs == first.federated.local_epochs
+        assert not resolve(run.config).local.needs_labels
+        uneven = run.choices.get("shares", "Dirichlet 0.5") == "Dirichlet 0.5"
+        clustered = run.choices["data"] == "flickr8k"
+        assert run.config.partition.kind == (("pseudo" if clustered else "dirichlet") if uneven else "iid")
+        assert run.config.partition.silos == 4
+        if uneven:
+            assert run.config.partition.model_dump()["beta"] == 0.5
+        by_pairs = [Measure.parse(text).by == "pairs" for text in run.config.evaluate.measures]
+        assert by_pairs == [clustered, clustered]
+
+
+def test_methods_and_bases_of_feduch() -> None:
+    federated = {run.config.federated.name for run in plan_of_one_seed("feduch")[1]}
+    assert federated == {"local", "fedavg", "fedprox", "moon", "feduch", "ptfuch"}
+    found = {(run.config.local.name, run.config.federated.name) for run in plan_of_one_seed("feduch-bases")[1]}
+    assert found == {(local, method) for local in ("djsrh", "jdsh") for method in ("fedavg", "feduch")}
+
+
+def test_weights_of_each_part_of_feduch() -> None:
+    weights = {
+        "without both": (0.0, 0.0),
+        "contrast only": (0.6, 0.0),
+        "distillation only": (0.0, 0.4),
+        "FedUCH": (0.6, 0.4),
+    }
+    for run in plan_of_one_seed("feduch-ablation")[1]:
+        params = resolve(run.config).federated.params.model_dump()
+        assert (params["contrast_weight"], params["distillation_weight"]) == weights[run.choices["method"]]
+    config, runs = plan_of_one_seed("feduch-weights")
+    assert config.plots.heat_map == ("mu", "phi")
+    for run in runs:
+        params = resolve(run.config).federated.params.model_dump()
+        chosen = (float(run.choices["mu"]), float(run.choices["phi"]))
+        assert (params["contrast_weight"], params["distillation_weight"]) == chosen
+
+
+def test_points_of_a_line_of_convergence_differ_in_their_rounds_alone() -> None:
+    settings: dict[tuple[str, str], list[object]] = {}
+    for run in plan_of_one_seed("feduch-convergence")[1]:
+        value = run.config.model_dump()
+        assert value["federated"].pop("rounds") == int(run.choices["rounds"])
+        assert value["evaluate"]["validation"] == 0
+        settings.setdefault((run.choices["data"], run.choices["method"]), []).append(value)
+    assert len(settings) == 8
+    for of_line in settings.values():
+        assert of_line == [of_line[0]] * 5

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
 from silohash.report.plots import RadiusCurve
-from silohash.report.style import ACCENT, INK, SERIES, series
+from silohash.report.style import INK, SERIES, series
 from silohash.runtime.events import RoundRecord
 from silohash.study.config import CurveName, Over
 from silohash.study.pivot import Cell
@@ -154,6 +154,7 @@ def draw_heat_map(axes: Axes, values: Values, down: Sequence[str], across: Seque
     """
     axes.imshow(np.ma.masked_invalid(values), cmap=HEAT, aspect="auto")
     axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
     axes.set_yticks(range(len(down)), [visible(name) for name in down])
     axes.set_xticks(range(len(across)), [visible(name) for name in across])
     known = values[np.isfinite(values)]
@@ -165,7 +166,7 @@ def draw_heat_map(axes: Axes, values: Values, down: Sequence[str], across: Seque
             color = "white" if value > middle else INK
             axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=7.5, color=color)
     row, column = np.unravel_index(np.nanargmax(values), values.shape)
-    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=ACCENT, lw=2, clip_on=False))
+    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=INK, lw=2, clip_on=False))
 
 
 def _table(lines: Sequence[Sequence[float]], count: int) -> Values:

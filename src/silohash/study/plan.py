@@ -210,10 +210,10 @@ def _check_measure(config: StudyConfig, runs: Sequence[PlannedRun]) -> None:
         measured = [str(measure) for measure in measures]
         if "measure" not in config.table.model_fields_set and all(measure.by == "pairs" for measure in measures):
             continue  # the tables then show a measure that the runs have
-        if config.table.measure not in measured:
+        if set(measured).isdisjoint(config.table.measures):
             raise UserError(
-                f'table.measure is "{config.table.measure}", but {_description(run)} only measures {", ".join(measured)}. '
-                'Add it to "evaluate.measures" in set.'
+                f'table.measure is "{", ".join(config.table.measures)}", but {_description(run)} only measures '
+                f'{", ".join(measured)}. Add it to "evaluate.measures" in set.'
             )
 
 

@@ -338,7 +338,8 @@ class StudyPlotter:
                 for one in self.values[down]
             ]
             draw_heat_map(axes, np.array(means), self.values[down], self.values[across])
-        self._explain(figure, "Means over the seeds.")
+        colors = "Colors: lowest to highest figure of a panel."
+        self._explain(figure, f"Means over the seeds. {colors}", colors)
 
     def _draw_side_by_side(self, figure: Figure, fixed: Fields) -> None:
         tasks = self.values["task"]

@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 
+from silohash.config.load import resolve
 from silohash.data.benchmarks.table import DATASETS
 from silohash.registry import Registry
 from silohash.study import papers
@@ -21,6 +22,7 @@ from silohash.study.papers import (
     without_missing,
     write_comparison,
 )
+from silohash.study.plan import planned_runs
 from silohash.types import UserError
 from tests.synthetic_studies import axis, synthetic_study
 
@@ -51,7 +53,7 @@ def test_protocols_and_settings_are_known(table, recipes):
     assert named
     for values in named:
         assert values["data.protocol"] in DATASETS[values["data.name"]].protocols
-    assert config.table.measure == "mAP@all"
+    assert config.table.measure == ("mAP@50[denominator=retrieved]" if table.key.startswith("feduch") else "mAP@all")
 
 
 def test_some_figures_as_they_are_printed(recipes):
@@ -70,6 +72,43 @@ def test_some_figures_as_they_are_printed(recipes):
     assert of("fedcafe/table4", beta="0.5", method="Local", bits="16", task="t2i") == "0.6763"
     assert of("fedhap/table2", data="MIRFlickr", method="FedHAP", bits="48") == "0.8778"
     assert of("fedhap/table3", data="NUS-WIDE", method="DCH (MOON)", bits="12") == "0.3950"
+    assert of("feduch/table2", data="Wikipedia", method="Standalone", bits="128", task="i2t") == "0.233"
+    assert of("feduch/table2", data="MS-COCO", method="FedUCH", bits="16", task="t2i") == "0.635"
+    assert of("feduch/table7", data="NUS-WIDE", method="FedUCH-3", bits="64", task="t2i") == "0.748"
+    assert of("feduch/table12", data="MIRFlickr-25K", base="JDSH", method="MOON", bits="32", task="i2t") == "0.772"
+
+
+def test_rows_without_the_terms_of_feduch_are_those_of_fedavg(recipes):
+    def figures(key, method):
+        lines = read_published(paper_table(key).file(recipes, ".csv"))
+        return {
+            (line["data"], line["bits"], line["task"]): line[PUBLISHED] for line in lines if line["method"] == method
+        }
+
+    for variant, method in (("FedUCH-1", "FedAvg"), ("FedUCH", "FedUCH")):
+        found, among = figures("feduch/table7", variant), figures("feduch/table2", method)
+        assert len(found) == 20
+        assert found.items() <= among.items()
+
+
+def test_weights_of_feduch_are_those_that_the_paper_selects(recipes):
+    selected = {
+        "Wikipedia": (0.6, 0.4, 25), "MIRFlickr-25K": (0.6, 0.4, 30), "IAPR TC-12": (0.5, 0.5, 30),
+        "MS-COCO": (0.4, 0.7, 35), "NUS-WIDE": (0.3, 0.7, 35),
+    }  # fmt: skip
+    off = {"FedUCH-1": (0, 0), "FedUCH-2": (1, 0), "FedUCH-3": (0, 1)}
+    for key in ("feduch/table2", "feduch/table7", "feduch/table12"):
+        config = paper_table(key).study(recipes)
+        runs = planned_runs(config.model_copy(update={"seeds": (0,)}))
+        assert {run.choices["data"] for run in runs} <= selected.keys()
+        for run in runs:
+            contrast, distillation, rounds = selected[run.choices["data"]]
+            assert run.config.federated.rounds == rounds
+            if run.config.federated.name == "feduch":
+                on = off.get(run.choices["method"], (1, 1))
+                found = resolve(run.config).federated.params.model_dump()
+                assert found["contrast_weight"] == on[0] * contrast
+                assert found["distillation_weight"] == on[1] * distillation
 
 
 def test_methods_and_data_that_are_not_there_are_named(recipes, monkeypatch, tmp_path):

@@ -188,3 +188,12 @@ def test_rules_are_numbered_from_one() -> None:
     ) as caught:
         planned_runs(study_of({**tiny_study(ARCHIVE), "where": [rule, copy.deepcopy(rule)]}))
     assert "Set it in only one of them" in str(caught.value)
+
+
+def test_a_run_needs_one_of_the_measures_of_the_tables() -> None:
+    value = tiny_study(ARCHIVE)
+    value["table"] |= {"measure": "P@7", "further_measures": ["mAP@all"]}
+    assert len(planned_runs(study_of(value))) == 8
+    value["table"]["further_measures"] = ["P@9"]
+    with pytest.raises(UserError, match=r'table\.measure is "P@7, P@9", but .* only measures mAP@all\.'):
+        planned_runs(study_of(value))
