@@ -21,11 +21,14 @@ EXTRAS: Mapping[str, str] = {
     "transformers": "backbones",
     "optuna": "tune",
     "sqlalchemy": "tune",
+    "argon2": "service",
     "nats": "service",
     "nkeys": "service",
     "fastapi": "service",
     "python_multipart": "service",
     "uvicorn": "service",
+    "psycopg": "pgvector",
+    "pymilvus": "milvus",
 }
 """The extra of silohash that installs each optional package, by the name under which the package is imported."""
 

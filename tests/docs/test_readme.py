@@ -60,8 +60,10 @@ def silohash_objections(root: Any, words: list[str], *, whole: bool) -> Iterator
         if rest[0] not in command.commands:
             yield f"{' '.join(path)} has no command {rest[0]}"
             return
-        path.append(rest[0])
-        command = command.commands[rest.pop(0)]
+        length = 2 if " ".join(rest[:2]) in command.commands else 1  # such as "index move"
+        name = " ".join(rest[:length])
+        path.append(name)
+        command, rest = command.commands[name], rest[length:]
     options = {name: p for p in command.params for name in (*p.opts, *p.secondary_opts) if name.startswith("-")}
     positional = [p for p in command.params if p.param_type_name == "argument"]
     given, used = 0, set()

@@ -16,7 +16,7 @@ from silohash.types import Rows, UserError
 if TYPE_CHECKING:
     from silohash.evaluate.measures import Measure
     from silohash.index.base import Allowed
-    from silohash.index.store import Engine
+    from silohash.index.store import MemoryEngine
 
 CodesLike: TypeAlias = Codes | npt.ArrayLike
 """Codes, or a table ``(items, bits)``: real outputs whose signs count, signs (-1 or +1), or bits (0 or 1)."""
@@ -138,7 +138,7 @@ def nearest(
     k: int = 10,
     *,
     allowed: Allowed | None = None,
-    engine: Engine = "flat",
+    engine: MemoryEngine = "flat",
     threads: int = 1,
 ) -> Neighbors:
     """Find the nearest codes of each query by Hamming distance, exactly.

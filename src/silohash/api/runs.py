@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from silohash.config.sections import RunConfig
     from silohash.data.archive import Archive
     from silohash.index.codes import Codes
-    from silohash.index.store import Engine
+    from silohash.index.store import MemoryEngine
     from silohash.partitions.base import Partition
     from silohash.runtime.events import Observer
     from silohash.search.hits import Hits
@@ -94,7 +94,7 @@ class TrainedRun:
 
         self.folder = Path(folder)
         self._run = Run.open(self.folder)
-        self._nodes: dict[str, list[SiloNode]] = {}
+        self._nodes: dict[MemoryEngine | None, list[SiloNode]] = {}
 
     def __repr__(self) -> str:
         config = self.config
@@ -236,7 +236,7 @@ class TrainedRun:
         radius_bits: int | None = None,
         label: str | None = None,
         previews: bool = True,
-        engine: Engine = "flat",
+        engine: MemoryEngine | None = None,
     ) -> Hits:
         """Search all silos for a text, an image or a vector, and merge their answers.
 
@@ -253,7 +253,7 @@ class TrainedRun:
             radius_bits: maximum distance of a hit, in bits; None for no limit.
             label: if set, only items with this label are searched.
             previews: whether hits carry the small pictures that silos release.
-            engine: index engine, "flat" or "faiss".
+            engine: index engine in memory, "flat" or "faiss"; None for the engine that ``RUN/index.toml`` chooses.
 
         Returns:
             The hits, which print as a table and show their previews in a notebook. A silo that cannot be searched, because
@@ -311,9 +311,9 @@ class TrainedRun:
             return named_or_folder(str(archive), link_options(follow_links=follow_links))
         return archive
 
-    def _open_nodes(self, engine: Engine) -> list[SiloNode]:
+    def _open_nodes(self, engine: MemoryEngine | None) -> list[SiloNode]:
         """Return the silos, which remain open between searches."""
-        if engine not in ENGINES:
+        if engine is not None and engine not in ENGINES:
             raise UserError(f'There is no index engine "{engine}"; choose one of: {", ".join(ENGINES)}.')
         if engine not in self._nodes:
             self._nodes[engine] = open_nodes(self._run.index_folder, engine=engine)

@@ -47,6 +47,13 @@ class Command(TyperCommand):
 class Commands(TyperGroup):
     """A group of commands whose help page has one section per group and shows every summary in full."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  as above
+        """Return the name of a command, the command, and its arguments. A name can be two words, such as ``index move``."""
+        words = " ".join(args[:2])
+        if len(args) > 1 and words in self.commands:
+            return words, self.commands[words], args[2:]
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  as above
         """Write one section per group of commands."""
         width = max(map(len, self.list_commands(ctx)))

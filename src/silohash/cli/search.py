@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -19,7 +20,7 @@ from silohash.visible import visible
 if TYPE_CHECKING:
     from silohash.api.runs import TrainedRun
     from silohash.cli.pictures import Graphics
-    from silohash.index.store import Engine
+    from silohash.index.store import MemoryEngine
     from silohash.search.hits import Hits
 
 
@@ -42,6 +43,12 @@ Find = Annotated[
         metavar="item|image|text", help="What to find: items by the nearer of picture and text, or only one of the two."
     ),
 ]
+Engines = Annotated[
+    str | None,
+    typer.Option(
+        metavar="flat|faiss", help="Search in memory, wherever the indexes were moved. Both give the same hits."
+    ),
+]
 Offset = Annotated[int, typer.Option(metavar="N", min=0, help="Number of nearest items to skip, for further pages.")]
 Radius = Annotated[int | None, typer.Option(metavar="BITS", min=0, help="Maximum distance of a hit, in bits.")]
 
@@ -49,6 +56,7 @@ Radius = Annotated[int | None, typer.Option(metavar="BITS", min=0, help="Maximum
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     add_command(app, index, SEARCH)
+    add_command(app, move, SEARCH, name="index move")
     add_command(app, search, SEARCH)
 
 
@@ -102,6 +110,50 @@ def index(
         print_json({"items": counts})
 
 
+def move(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="flat|faiss|pgvector|milvus",
+            help="New engine: in memory, on a PostgreSQL server with pgvector, or on a Milvus server.",
+        ),
+    ],
+    url_env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Environment variable with the URL of the server. Default: SILOHASH_PGVECTOR_URL or SILOHASH_MILVUS_URL.",
+        ),
+    ] = None,
+    url_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with the URL of the server, instead of a variable.")
+    ] = None,
+    approximate: Annotated[
+        bool, typer.Option("--approximate", help="Let the server build an approximate index, which can miss items.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Move the indexes of all silos to another engine, for silos that outgrow one machine.
+
+    The codes are copied to the server, read back, and compared with the index files. Searches then use the server. The index
+    files remain, and --to flat searches them in memory again. If the command is interrupted, repeat it.
+    """
+    from silohash.api.runs import open_run
+    from silohash.index.engines import IndexConfig
+    from silohash.index.move import move_indexes
+
+    values = {"engine": to, "url_env": url_env, "url_file": url_file, "approximate": approximate}
+    config = IndexConfig.checked(values, "silohash index move")
+    folder = open_run(run).folder
+    with spinner("Moving"):
+        moved = move_indexes(folder, config, print_status)
+    if as_json:
+        print_json({"engine": config.engine, "indexes": [asdict(index) for index in moved]})
+    else:
+        print_status(f"Searches now use the engine {config.engine}.")
+
+
 def search(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to search for, in quotation marks.")] = None,
@@ -113,7 +165,7 @@ def search(
     offset: Offset = 0,
     radius: Radius = None,
     label: Annotated[str | None, typer.Option(metavar="LABEL", help="Search only items with this label.")] = None,
-    engine: Annotated[str, typer.Option(metavar="flat|faiss", help="Index engine. Both give the same hits.")] = "flat",
+    engine: Engines = None,
     previews: Previews = False,
     show: Show = False,
     files: Files = False,
@@ -140,7 +192,7 @@ def search(
             radius_bits=radius,
             label=label,
             previews=previews or show,
-            engine=cast("Engine", engine),
+            engine=cast("MemoryEngine | None", engine),
         )
     if as_json:
         print_json(_document(hits))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -270,3 +270,32 @@ def allowed_keys(allowed: Allowed, live: Keys) -> Keys:
         return np.asarray(live[given], np.int64)
     wanted = distinct(given.astype(np.int64))
     return wanted[positions(live, wanted)[1]]
+
+
+def chosen_keys(allowed: Allowed, index: Index) -> Keys | None:
+    """Return the keys of a filter for an index that need not check whether they exist; None if all items pass.
+
+    Raises:
+        UserError: if a mask does not have one element per item.
+    """
+    given = np.asarray(allowed)
+    if given.dtype != np.bool_:
+        return distinct(given.astype(np.int64))
+    if given.all() and given.shape == (len(index),):
+        return None
+    return allowed_keys(given.astype(np.bool_), index.keys)
+
+
+def merged_answers(answers: Sequence[tuple[Keys, npt.NDArray[np.int32], int]], k: int) -> Neighbors:
+    """Return the answers to several queries as one result.
+
+    Args:
+        answers: for each query, at most k keys and distances in order, and the number of ties left out.
+        k: number of requested items.
+    """
+    shape = (len(answers), k)
+    merged = Neighbors(np.full(shape, -1, np.int64), np.full(shape, -1, np.int32), np.zeros(len(answers), np.int64))
+    for row, (keys, distances, left_out) in enumerate(answers):
+        merged.keys[row, : len(keys)], merged.distances[row, : len(keys)] = keys, distances
+        merged.ties_at_cut[row] = left_out
+    return merged

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -24,12 +24,17 @@ from silohash.index.base import Index, IndexManifest, Keys, positions
 from silohash.index.codes import CodeBytes, Codes, Words, byte_count, from_bytes, to_bytes
 from silohash.index.database import ENTRY_ROWS, Database, Stamp, create_file
 from silohash.index.digests import Digests, item_digests
+from silohash.index.engines import IndexConfig
 from silohash.index.items import ItemRows, check_items
+from silohash.index.served import ServerIndex, open_copy
 from silohash.index.small import SMALL_ITEMS, SmallIndex
 from silohash.types import UserError
 
-Engine = Literal["flat", "faiss"]
-ENGINES: tuple[Engine, ...] = ("flat", "faiss")
+MemoryEngine = Literal["flat", "faiss"]
+ENGINES: tuple[MemoryEngine, ...] = ("flat", "faiss")
+
+Engine: TypeAlias = "MemoryEngine | IndexConfig"
+"""An engine in memory by its name, or any engine with its settings."""
 
 
 class Store:
@@ -40,6 +45,7 @@ class Store:
         self.path = path
         self._database = Database(path)
         self._rows = ItemRows(self._database)
+        self._copy: ServerIndex | None = None
 
     @classmethod
     def create(cls, path: Path, manifest: IndexManifest) -> Store:
@@ -61,7 +67,8 @@ class Store:
         return cls(path)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and the connection to a server that searches it."""
+        self._replace_copy(None)
         self._database.connection.close()
 
     def __enter__(self) -> Store:
@@ -161,18 +168,25 @@ class Store:
         self._database.rewrite()
 
     def load(self, engine: Engine = "flat", *, small_items: int | None = None) -> Index:
-        """Build the index in memory from the live codes.
+        """Build the index in memory from the live codes, or connect to their copy on a server.
 
-        The flat engine is a `SmallIndex` for few items. For more items, faiss replaces it if numba is not installed.
+        The flat engine is a `SmallIndex` for few items. For more items, faiss replaces it if numba is not installed. A copy
+        on a server is first brought up to date. The store closes its connection when it is closed or loaded again.
 
         Args:
-            engine: "flat" or "faiss".
+            engine: "flat", "faiss", or a choice with settings.
             small_items: number of items up to which the flat engine is a `SmallIndex`; `SMALL_ITEMS` if None. The compiled
                 scan is faster if many queries follow.
 
         Raises:
-            UserError: if the file is damaged, or the engine is unknown or not installed.
+            UserError: if the file is damaged, the engine is unknown or not installed, or the server cannot be used.
         """
+        if isinstance(engine, IndexConfig):
+            if not engine.in_memory:
+                copy = open_copy(self, engine)
+                self._replace_copy(copy)
+                return copy
+            engine = "faiss" if engine.engine == "faiss" else "flat"
         with self._database.reading():
             few = SMALL_ITEMS if small_items is None else small_items
             small = engine == "flat" and self.manifest.count <= few
@@ -205,6 +219,21 @@ class Store:
                 places, there = positions(live, keys)
                 found[there] = packed[places[there]]
             return from_bytes(found, self.manifest.bits)
+
+    def codes(self) -> Iterator[tuple[Keys, Words]]:
+        """Yield the live keys in ascending order with their codes. Use the store for nothing else meanwhile.
+
+        Raises:
+            UserError: if the file is damaged.
+        """
+        with self._database.reading():
+            for keys, packed in self._database.live():
+                yield keys, from_bytes(packed, self.manifest.bits)
+
+    def removed_keys(self) -> Keys:
+        """Return the removed keys that the file still notes, in ascending order. Compacting it forgets them."""
+        with self._database.reading():
+            return self._database.removed()
 
     def item_ids(self, keys: Keys) -> list[str]:
         """Return the ids of items.
@@ -279,6 +308,12 @@ class Store:
         digests = item_digests([silo] * len(ids), ids) if silo and ids is not None else None
         self._database.append(keys, packed, digests)
 
+    def _replace_copy(self, copy: ServerIndex | None) -> None:
+        """Close the connection to a copy on a server, and keep another in its place."""
+        former, self._copy = self._copy, copy
+        if former is not None:
+            former.close()
+
     def _drop(self, keys: Keys) -> int:
         """Remove live keys, and return their number."""
         if keys.size:
@@ -292,7 +327,7 @@ class Store:
         self._database.head = replace(head, manifest=manifest, **changes)
 
 
-def empty_index(engine: Engine, manifest: IndexManifest, *, threads: int = 1) -> Index:
+def empty_index(engine: MemoryEngine, manifest: IndexManifest, *, threads: int = 1) -> Index:
     """Return an empty index with room for the manifest's items. If numba is not installed, faiss replaces "flat".
 
     Args:
@@ -312,7 +347,7 @@ def empty_index(engine: Engine, manifest: IndexManifest, *, threads: int = 1) ->
     return FaissIndex(manifest.bits)
 
 
-def installed_engine(engine: Engine) -> Engine:
+def installed_engine(engine: MemoryEngine) -> MemoryEngine:
     """Return the engine to use: the given one, or "faiss" in place of "flat" if numba is not installed.
 
     Raises:

@@ -15,6 +15,7 @@ from silohash.features.truncation import truncation_remark
 from silohash.files import folder_beside
 from silohash.index.base import IndexManifest
 from silohash.index.listing import note_indexed
+from silohash.index.move import follow_indexes
 from silohash.index.preview import make_preview
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
@@ -37,7 +38,7 @@ def index_run(
     fields: Mapping[str, Collection[str]] | None = None,
     notify: Notify = lambda text: None,
 ) -> dict[str, int]:
-    """Build the indexes of a run. Existing indexes of the same silos are replaced.
+    """Build the indexes of a run. Existing indexes of the same silos are replaced, and their copies on a server.
 
     Items that are only queries are held out of the indexes, unless ``all_items`` is set. An additional archive that does
     not state splits has no queries, so it is indexed as a whole.
@@ -81,6 +82,7 @@ def index_run(
             notify(f"{silo}: {counts[silo]:,} items")
             for sentence in left_out(items, rows, encodable):
                 notify(f"{silo}: {sentence}")
+        follow_indexes(run.folder, notify)
     for remark in filter(None, _remarks(run, archive, all_items=all_items)):
         notify(remark)
     return counts

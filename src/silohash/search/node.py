@@ -91,7 +91,8 @@ class SiloNode:
             with suppress(UserError):
                 side.complete_digests()
             nothing = np.zeros(word_count(side.index.bits), word_type(side.index.bits))
-            search_with_ties(side.index, nothing[None], 1, allowed=np.ones(len(side.index), bool))
+            with suppress(UserError):
+                search_with_ties(side.index, nothing[None], 1, allowed=np.ones(len(side.index), bool))
             manifest = side.store.manifest
             query = Query(words=nothing, bits=manifest.bits, model_digest=manifest.model_digest, target=modality, k=1)
             with suppress(UserError):
@@ -100,7 +101,8 @@ class SiloNode:
     @property
     def quick(self) -> bool:
         """Whether a query takes about a millisecond or less, so that it does not need a thread of its own (see `gather`)."""
-        return sum(len(side.index) for side in self._sides.values()) <= QUICK_ITEMS
+        in_memory = isinstance(self._engine, str) or self._engine.in_memory
+        return in_memory and sum(len(side.index) for side in self._sides.values()) <= QUICK_ITEMS
 
     @property
     def model_digest(self) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from pydantic import BaseModel
 
 from silohash.files import PART, read_json
+from silohash.index.engines import read_index_config
 from silohash.index.listing import LISTING, Listing, read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Engine, Store, installed_engine
@@ -33,7 +34,7 @@ MOST_CAPTIONS = 5_000
 """Number of captions per silo that are read for known words, if no word of a query is known."""
 
 
-def open_nodes(folder: Path, *, engine: Engine = "flat", prepared: bool = False) -> list[SiloNode]:
+def open_nodes(folder: Path, *, engine: Engine | None = None, prepared: bool = False) -> list[SiloNode]:
     """Open the index of every silo, with the silo's policy, in the order of their names.
 
     A silo whose index is missing, damaged or that of another silo does not prevent the others from being searched. Its node
@@ -41,7 +42,7 @@ def open_nodes(folder: Path, *, engine: Engine = "flat", prepared: bool = False)
 
     Args:
         folder: the index folder of a run. Policies are read from the folder ``policies`` beside it.
-        engine: index engine, "flat" or "faiss".
+        engine: index engine, as in `Store.load`; None for the one that ``index.toml`` beside the folder chooses.
         prepared: whether many queries follow. All that they need is then loaded first, so that the first query is answered
             as fast as the next.
 
@@ -49,7 +50,7 @@ def open_nodes(folder: Path, *, engine: Engine = "flat", prepared: bool = False)
         UserError: if no silo is indexed, an index has a hidden name, the list of silos is damaged, a policy is not valid,
             or the engine is not installed.
     """
-    installed_engine(engine)
+    engine = _checked_engine(engine, folder)
     policies = folder.parent / POLICIES
     expected, existing = _expected_silos(folder), dict(_index_files(folder))
     if not existing and not any(expected.values()):
@@ -79,19 +80,19 @@ def _load(nodes: Sequence[SiloNode], *, prepared: bool) -> None:
         node.prepare()
 
 
-def open_node(folder: Path, silo: str, policy: Policy | None = None, *, engine: Engine = "flat") -> SiloNode:
+def open_node(folder: Path, silo: str, policy: Policy | None = None, *, engine: Engine | None = None) -> SiloNode:
     """Open the index of one silo for many queries.
 
     Args:
         folder: the index folder of a run. The indexes of other silos need not be there.
         silo: name of the silo.
         policy: the silo's policy; None for that of the folder ``policies`` beside the index folder.
-        engine: index engine, "flat" or "faiss".
+        engine: index engine, as in `open_nodes`.
 
     Raises:
         UserError: if the silo is not indexed, the policy is not valid, or the engine is not installed.
     """
-    installed_engine(engine)
+    engine = _checked_engine(engine, folder)
     existing = dict(_index_files(folder)).get(silo, {})
     if not existing:
         raise UserError(f"There is no index of the silo {silo} in {folder}. Build it: silohash index {folder.parent}")
@@ -101,6 +102,18 @@ def open_node(folder: Path, silo: str, policy: Policy | None = None, *, engine: 
     node = SiloNode(silo, stores, policy, engine=engine, unusable=unusable, prepared=True)
     node.prepare()
     return node
+
+
+def _checked_engine(engine: Engine | None, folder: Path) -> Engine:
+    """Return the engine to open an index folder with, after checking that it is installed."""
+    chosen = read_index_config(folder.parent) if engine is None else engine
+    if isinstance(chosen, str):
+        installed_engine(chosen)
+        return chosen
+    chosen.check_installed()
+    if chosen.engine == "flat":
+        installed_engine("flat")
+    return chosen
 
 
 def released_fields(folder: Path, silos: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -210,13 +223,19 @@ def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
 
     Raises:
         UserError: if the run is not indexed, an index is damaged, or another process writes to the run. In these cases
-            nothing is removed.
+            nothing is removed. If a server with copies of the codes cannot be reached, the items are removed, and the next
+            search removes their codes from the server.
     """
     files = dict(_index_files(folder))
     if not files:
         raise UserError(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
     with locked_run(folder.parent):
-        return _remove_from(files, ids)
+        removed = _remove_from(files, ids)
+        if removed:
+            from silohash.index.move import follow_indexes
+
+            follow_indexes(folder.parent)
+    return removed
 
 
 def _remove_from(files: Mapping[str, Mapping[Modality, Path]], ids: Sequence[str]) -> dict[str, list[str]]:

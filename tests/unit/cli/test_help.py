@@ -28,7 +28,7 @@ def begin() -> None:
     """Begin."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def app() -> typer.Typer:
     made = typer.Typer(cls=Commands, rich_markup_mode=None, no_args_is_help=True)
     add_command(made, find, SEARCH, name="look")
@@ -69,3 +69,11 @@ def test_a_command_without_arguments_has_no_section_for_them(app: typer.Typer) -
     assert lines[0] == "Usage: tool begin [OPTIONS]"
     assert "Arguments:" not in lines
     assert "Options:" in lines
+
+
+def test_a_command_can_have_a_name_of_two_words(app: typer.Typer) -> None:
+    add_command(app, begin, SEARCH, name="look around")
+    assert CliRunner().invoke(app, ["look", "around"]).exit_code == 0
+    assert page(app, "look", "around")[0] == "Usage: tool look around [OPTIONS]"
+    assert page(app, "look")[0] == "Usage: tool look [OPTIONS] RUN... [WORDS]"
+    assert CliRunner().invoke(app, ["look", "FOLDER", "around"]).exit_code == 0

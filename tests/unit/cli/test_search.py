@@ -160,3 +160,14 @@ def test_lines_of_hits_with_and_without_pictures(monkeypatch: pytest.MonkeyPatch
     assert shown == []
     search.print_aligned(hits, "kitty")
     assert shown == [(name, "kitty") for name in "abc"]
+
+
+def test_moving_needs_a_known_engine_and_an_indexed_run(run: Path) -> None:
+    assert '"engine" is not valid' in silohash("index", "move", run, "--to", "annoy").err
+    said = silohash("index", "move", run, "--to", "flat", "--url-env", "URL")
+    assert said.code == 2
+    assert "neither a server nor an approximate index" in said.err
+    moved = silohash("index", "move", run, "--to", "faiss", "--json").document()
+    assert moved["engine"] == "faiss"
+    assert {index["modality"] for index in moved["indexes"]} == {"image", "text"}
+    assert found(run) == found(run, "--engine", "flat")

@@ -6,8 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from silohash.index import served
+from silohash.index.engines import IndexConfig
+from tests.unit.index.fake_server import FakeServer
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Return the path of a store that does not exist yet."""
     return tmp_path / "silo" / "image.sqlite"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    """Replace all servers by one in this process."""
+    fake = FakeServer()
+    monkeypatch.setattr(served, "connect", fake.connect)
+    monkeypatch.setattr(served, "drop_copy", fake.drop)
+    monkeypatch.setattr("silohash.index.move.drop_copy", fake.drop)
+    monkeypatch.setattr(IndexConfig, "check_installed", lambda config: None)
+    return fake

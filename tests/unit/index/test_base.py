@@ -12,7 +12,9 @@ from silohash.index.base import (
     check_k,
     check_keys,
     check_radius,
+    chosen_keys,
     distinct,
+    merged_answers,
     positions,
     search_with_ties,
 )
@@ -139,3 +141,22 @@ def test_an_index_without_ties_is_searched_twice():
         assert sorted(zip(*map(list, one), strict=True)) == sorted(zip(*map(list, two), strict=True))
     keys, distances = search_with_ties(Untied(index), np.zeros((1, 1), np.uint16), 2)
     assert (sorted(keys.tolist()), sorted(distances.tolist())) == ([0, 1, 2], [0, 1, 1])
+
+
+def test_answers_of_several_queries_are_filled_up() -> None:
+    first = (np.array([5, 2]), np.array([0, 3], np.int32), 4)
+    merged = merged_answers([first, (np.zeros(0, np.int64), np.zeros(0, np.int32), 0)], 3)
+    assert merged.keys.tolist() == [[5, 2, -1], [-1, -1, -1]]
+    assert merged.distances.tolist() == [[0, 3, -1], [-1, -1, -1]]
+    assert merged.ties_at_cut.tolist() == [4, 0]
+    assert merged.keys.dtype == merged.ties_at_cut.dtype == np.int64
+
+
+def test_filters_of_servers() -> None:
+    index = SmallIndex(8)
+    index.add(np.array([3, 5, 9]), np.zeros((3, 1), np.uint16))
+    assert chosen_keys(np.array([9, 4, 9]), index).tolist() == [4, 9]
+    assert chosen_keys(np.array([True, False, True]), index).tolist() == [3, 9]
+    assert chosen_keys(np.ones(3, bool), index) is None
+    with pytest.raises(UserError, match="one bool per item"):
+        chosen_keys(np.ones(2, bool), index)

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from silohash.index.base import IndexManifest
+from silohash.index.engines import IndexConfig
 from silohash.index.preview import make_preview, preview_url
 from silohash.index.store import Store
 from silohash.search.node import SiloNode
@@ -317,3 +318,10 @@ def test_large_silos_get_a_thread_of_their_own(tmp_path, monkeypatch):
     assert node.quick
     monkeypatch.setattr("silohash.search.node.QUICK_ITEMS", 199)
     assert not node.quick
+
+
+def test_a_silo_on_a_server_is_asked_in_a_thread_of_its_own() -> None:
+    node = SiloNode("north", {})
+    assert node.quick
+    assert SiloNode("north", {}, engine=IndexConfig(engine="faiss")).quick
+    assert not SiloNode("north", {}, engine=IndexConfig(engine="milvus")).quick

@@ -1,0 +1,222 @@
+"""Every index engine against an oracle that compares all codes: the same multiset of distances, exact engines the same keys.
+
+The engines on servers run against real servers, which the tests start.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from silohash.index.base import Allowed, Index
+from silohash.index.codes import pack, unpack
+from silohash.types import UserError
+from tests import servers
+from tests.unit.index.stores import mistakes
+
+COUNT = 3_000
+Make = Callable[[int], Index]
+numbers = itertools.count()
+
+
+def flat(bits: int) -> Index:
+    from silohash.index.flat import FlatIndex
+
+    return FlatIndex(bits)
+
+
+def small(bits: int) -> Index:
+    from silohash.index.small import SmallIndex
+
+    return SmallIndex(bits)
+
+
+def faiss(bits: int) -> Index:
+    pytest.importorskip("faiss")
+    from silohash.index.faiss import FaissIndex
+
+    return FaissIndex(bits)
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    with servers.postgres() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def milvus_url() -> Iterator[str]:
+    with servers.milvus() as url:
+        yield url
+
+
+@pytest.fixture(
+    params=[
+        "flat",
+        "small",
+        "faiss",
+        "pgvector",
+        "pgvector-approximate",
+        pytest.param("milvus", marks=pytest.mark.whole_run),
+        pytest.param("milvus-approximate", marks=pytest.mark.whole_run),
+    ]
+)
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Return a function that creates an empty index."""
+    engine, _, approximate = request.param.partition("-")
+    if engine in {"flat", "small", "faiss"}:
+        yield {"flat": flat, "small": small, "faiss": faiss}[engine]
+        return
+    opened = []
+
+    def create(bits: int) -> Index:
+        name = f"contract_{next(numbers)}"
+        options = {"approximate": bool(approximate), "create": True}
+        if engine == "pgvector":
+            from silohash.index.pgvector import PgvectorIndex
+
+            opened.append(PgvectorIndex(request.getfixturevalue("postgres_url"), name, bits, **options))
+        else:
+            from silohash.index.milvus import MilvusIndex
+
+            opened.append(MilvusIndex(request.getfixturevalue("milvus_url"), name, bits, **options))
+        return opened[-1]
+
+    yield create
+    for index in opened:
+        index.close()
+
+
+def clustered(count: int, bits: int, seed: int) -> np.ndarray:
+    """Return signs around twelve centers, with many codes at the same distance of one another."""
+    generator = np.random.default_rng(seed)
+    centers = np.where(np.random.default_rng(9).random((12, bits)) < 0.5, -1, 1)
+    return centers[generator.integers(0, 12, count)] * np.where(generator.random((count, bits)) < 0.08, -1, 1)
+
+
+class Oracle:
+    """All codes by key, compared with a matrix product in float64."""
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        self.codes: dict[int, np.ndarray] = {}
+
+    def ordered(self, query: np.ndarray, allowed: Allowed | None = None) -> list[tuple[int, int]]:
+        """Return (distance, key) of all items that pass a filter, in order."""
+        keys = sorted(self.codes)
+        if allowed is not None:
+            chosen = np.asarray(allowed)
+            passing = np.array(keys)[chosen].tolist() if chosen.dtype == bool else chosen.tolist()
+            keys = sorted(set(keys) & set(passing))
+        if not keys:
+            return []
+        dots = np.array([self.codes[key] for key in keys], np.float64) @ query.astype(np.float64)
+        return sorted((round((self.bits - dot) / 2), key) for dot, key in zip(dots.tolist(), keys, strict=True))
+
+
+def filled(make: Make, bits: int) -> tuple[Index, Oracle]:
+    """Return an index and an oracle to which items were added in parts, replaced and removed."""
+    index, oracle = make(bits), Oracle(bits)
+    keys = np.random.default_rng(1).permutation(3 * COUNT)[:COUNT]
+    signs = clustered(COUNT, bits, 2)
+    for part in (slice(0, 1_000), slice(1_000, COUNT)):
+        index.add(keys[part], pack(signs[part]))
+    oracle.codes.update(zip(keys.tolist(), signs, strict=True))
+    assert index.remove(np.concatenate([keys[:50], keys[:3], [10**9]])) == 50
+    assert index.remove(keys[:50]) == 0
+    index.add(keys[40:60], pack(signs[100:120]))
+    for key in keys[:40].tolist():
+        del oracle.codes[key]
+    oracle.codes.update(zip(keys[40:60].tolist(), signs[100:120], strict=True))
+    getattr(index, "finish", lambda: None)()
+    return index, oracle
+
+
+@pytest.mark.parametrize("bits", [12, 64])
+def test_equals_the_oracle(make: Make, bits: int) -> None:
+    index, oracle = filled(make, bits)
+    assert len(index) == len(oracle.codes)
+    assert index.keys.tolist() == sorted(oracle.codes)
+    queries = clustered(4, bits, 3)
+    packed = pack(queries)
+    mask = np.random.default_rng(4).random(len(index)) < 0.3
+    some = index.keys[mask][::-1]
+    for k, allowed in ((1, None), (50, None), (4_000, None), (50, mask), (50, some), (5, np.array([-3, int(some[0])]))):
+        found = index.search(packed, k, allowed=allowed)
+        for row, query in enumerate(queries):
+            expected = oracle.ordered(query, allowed)
+            check_row(index.exact, k, expected, found.keys[row], found.distances[row], int(found.ties_at_cut[row]))
+    assert index.search(packed, 3, allowed=np.zeros(0, np.int64)).keys.tolist() == [[-1] * 3] * 4
+    for radius in (0, bits // 4, bits):
+        for query, answer in zip(queries, index.search_radius(packed, radius), strict=True):
+            expected = [pair for pair in oracle.ordered(query) if pair[0] <= radius]
+            got = list(zip(answer.distances[0].tolist(), answer.keys[0].tolist(), strict=True))
+            assert got == expected if index.exact else set(got) <= set(expected)
+
+
+def check_row(
+    exact: bool, k: int, expected: list[tuple[int, int]], keys: np.ndarray, distances: np.ndarray, ties: int
+) -> None:
+    """Check the answer to one query."""
+    depth = min(k, len(expected))
+    assert (keys[depth:] == -1).all()
+    assert (distances[depth:] == -1).all()
+    found = list(zip(distances[:depth].tolist(), keys[:depth].tolist(), strict=True))
+    if exact:
+        assert found == expected[:depth]
+        assert ties == sum(distance == expected[depth - 1][0] for distance, _ in expected[depth:])
+        return
+    real = [pair for pair in found if pair[1] >= 0]
+    assert set(real) <= set(expected)
+    near = sum(distance <= expected[depth - 1][0] for distance, _ in real)
+    assert near >= 0.9 * depth
+    assert ties <= sum(distance == expected[depth - 1][0] for distance, _ in expected[depth:]) or near < depth
+
+
+def test_an_empty_index_and_no_queries(make: Make) -> None:
+    index = make(64)
+    query = pack(np.ones((2, 64)))
+    assert len(index) == 0
+    assert index.keys.tolist() == []
+    assert index.remove(np.array([3])) == 0
+    assert index.search(query, 2).keys.tolist() == [[-1, -1]] * 2
+    assert [answer.keys.shape for answer in index.search_radius(query, 64)] == [(1, 0)] * 2
+    index.add(np.array([7]), query[:1])
+    assert index.search(query[:0], 3).keys.shape == (0, 3)
+    assert index.search_radius(query[:0], 3) == []
+    assert index.search(query[:1], 2).keys.tolist() == [[7, -1]]
+
+
+def test_mistakes_are_refused(make: Make) -> None:
+    index = make(64)
+    index.add(np.arange(2), pack(-np.ones((2, 64))))
+    for mistake, message in mistakes(index):
+        with pytest.raises(UserError, match=message):
+            mistake()
+    assert unpack(pack(np.ones((1, 64))), 64).sum() == 64
+    with pytest.raises(UserError):
+        make(7)
+
+
+@pytest.mark.whole_run
+def test_milvus_answers_beyond_its_limit_of_rows(milvus_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a limit of 900 rows per request, answers of more rows are put together from several requests."""
+    from silohash.index import milvus
+
+    monkeypatch.setattr(milvus, "MOST_ROWS", 900)
+
+    def create(bits: int) -> Index:
+        return milvus.MilvusIndex(milvus_url, f"contract_{next(numbers)}", bits, create=True)
+
+    index, oracle = filled(create, 24)
+    query = clustered(1, 24, 3)
+    expected = oracle.ordered(query[0])
+    assert index.keys.tolist() == sorted(oracle.codes)
+    assert [key for keys, _ in index.stored() for key in keys.tolist()] == sorted(oracle.codes)
+    for k in (800, 1_000):
+        found = index.search(pack(query), k)
+        check_row(True, k, expected, found.keys[0], found.distances[0], int(found.ties_at_cut[0]))
+    index.close()

@@ -1,0 +1,73 @@
+"""The Milvus index without a server: URLs, ranges of keys, and errors. Searches are in tests/contract."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from silohash.types import UserError
+
+pytest.importorskip("pymilvus")
+
+from silohash.index import milvus
+from silohash.index.milvus import HIGHEST_KEY, MilvusIndex, connection_of, drop_collection
+
+
+def test_urls_are_divided_and_secrets_leave_the_address() -> None:
+    assert connection_of("http://host") == {"uri": "http://host:19530"}
+    assert connection_of("unix:/tmp/socket") == {"uri": "unix:/tmp/socket"}
+    assert connection_of("https://me:p%40ss@host:1/silos/") == {
+        "uri": "https://host:1",
+        "user": "me",
+        "password": "p@ss",
+        "db_name": "silos",
+    }
+    with pytest.raises(UserError, match="http://HOST:19530/DATABASE") as caught:
+        connection_of("http://me:secret@host:port")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_does_not_answer_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(milvus, "CONNECT_SECONDS", 0.2)
+    url = "http://me:s3cret@127.0.0.1:9"
+    for use in (lambda: MilvusIndex(url, "x", 64), lambda: drop_collection(url, "x")):
+        with pytest.raises(UserError, match="Milvus server of the index could not be used") as caught:
+            use()
+        assert "s3cret" not in str(caught.value)
+
+
+class Counted(MilvusIndex):
+    """An index whose counts come from a list of keys."""
+
+    def __init__(self, keys: np.ndarray) -> None:
+        self.items = keys
+        self._known = None
+        self.asked = 0
+
+    def _count(self, part: tuple[int, int]) -> int:
+        self.asked += 1
+        return int(np.count_nonzero((self.items >= part[0]) & (self.items < part[1])))
+
+
+@pytest.mark.parametrize("keys", [np.arange(1_000), np.arange(0, 10**9, 10**6), 2**61 + np.arange(700)])
+def test_ranges_of_keys_hold_fewer_items_than_a_request_returns(
+    keys: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(milvus, "MOST_ROWS", 100)
+    index = Counted(keys)
+    ranges = list(index._ranges((0, HIGHEST_KEY), len(keys)))
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == HIGHEST_KEY
+    assert all(first[1] == second[0] for first, second in pairwise(ranges))
+    assert all(0 < index._count(part) < 100 for part in ranges)
+    assert len(ranges) < 3 * len(keys) / 100 + 8
+    assert list(index._ranges((0, HIGHEST_KEY), 0)) == []
+    assert list(index._ranges((0, HIGHEST_KEY), 99)) == [(0, HIGHEST_KEY)]
+
+
+def test_few_requests_find_where_keys_begin() -> None:
+    index = Counted(np.arange(20_000))
+    assert len(list(index._ranges((0, HIGHEST_KEY), 20_000))) <= 4
+    assert index.asked < 12
