@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from silohash import __version__
-from silohash.cli import compare, data, demo, evaluate, export, inspect, partition, search, serve, study, train
+from silohash.cli import account, compare, data, demo, evaluate, export, inspect, partition, search, serve, study, train
 from silohash.cli.console import print_status
 from silohash.cli.help import Commands
 from silohash.optional import missing_package, sentence
@@ -64,6 +64,7 @@ study.register(app)
 data.register(app)
 partition.register(app)
 inspect.register(app)
+account.register(app)
 
 
 def main() -> None:

@@ -1,0 +1,421 @@
+"""The accounts of a service: names, passwords, sessions and tokens, in one SQLite file.
+
+Passwords are stored as argon2id hashes. Of sessions and tokens, which are random, only SHA-256 digests are stored, so that a
+copy of the file does not let anyone in. The file is readable only for the user who runs the service.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from silohash.optional import require
+from silohash.types import UserError
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
+
+FILE = "accounts.sqlite"
+"""Name of the file, beside the config of the hub."""
+
+APPLICATION_ID = 0x51105A43
+FORMAT_VERSION = 1
+SESSION_SECONDS = 12 * 3600
+DAY_SECONDS = 86_400
+PASSWORD_LENGTHS = range(10, 1001)
+NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+TOKEN_START = "silohash_"  # noqa: S105  the public part of a token, by which scanners of secrets find it
+WAIT_SECONDS = 10.0
+
+Scope = Literal["search", "items", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+"""What a token permits: searches, the pages of single items, or the administration of the service."""
+
+SCHEMA = f"""
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {FORMAT_VERSION};
+CREATE TABLE accounts (name TEXT PRIMARY KEY, password TEXT NOT NULL, admin INTEGER NOT NULL, created REAL NOT NULL);
+CREATE TABLE sessions (
+    digest BLOB PRIMARY KEY, account TEXT NOT NULL REFERENCES accounts ON DELETE CASCADE, expires REAL NOT NULL
+);
+CREATE TABLE tokens (
+    id TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE, account TEXT NOT NULL REFERENCES accounts ON DELETE CASCADE,
+    label TEXT NOT NULL, scopes TEXT NOT NULL, created REAL NOT NULL, expires REAL
+);
+"""
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account of a person.
+
+    Attributes:
+        name: name with which the person signs in.
+        admin: whether the person may administer the service.
+        created: time of creation, in seconds since 1970.
+    """
+
+    name: str
+    admin: bool
+    created: float
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token of a program, without its secret.
+
+    Attributes:
+        id: the public part of the token.
+        account: name of the account that it belongs to.
+        label: what the token is for.
+        scopes: what the token permits.
+        created: time of creation, in seconds since 1970.
+        expires: time after which it is refused, in seconds since 1970; None if it does not expire.
+    """
+
+    id: str
+    account: str
+    label: str
+    scopes: frozenset[Scope]
+    created: float
+    expires: float | None
+
+
+class Accounts:
+    """An open file of accounts. Use it in a ``with`` block, or call `close`. Threads may share it."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        """Open a file of accounts, which is created if it does not exist.
+
+        Args:
+            path: the file.
+            clock: returns the time in seconds since 1970.
+
+        Raises:
+            UserError: if the file is not one of accounts, is in a newer format, or cannot be read or written.
+        """
+        self.path = path
+        self._clock = clock
+        self._lock = threading.RLock()
+        with self._explained():
+            if not path.exists():
+                os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+            self._connection = sqlite3.connect(
+                path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._connection.execute("PRAGMA foreign_keys = ON")
+                self._prepare()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def __enter__(self) -> Accounts:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def add(self, name: str, password: str, *, admin: bool = False) -> None:
+        """Add an account.
+
+        Raises:
+            UserError: if the name or the password is not allowed, or the account exists.
+        """
+        checked, hashed = check_name(name), self._hashed(password)
+        with self._changing():
+            if self._known(checked):
+                raise UserError(f'The account "{checked}" already exists. Choose another name, or remove it first.')
+            self._connection.execute(
+                "INSERT INTO accounts VALUES (?, ?, ?, ?)", (checked, hashed, admin, self._clock())
+            )
+
+    def set_password(self, name: str, password: str) -> None:
+        """Change the password of an account, and end its sessions.
+
+        Raises:
+            UserError: if the password is not allowed, or the account does not exist.
+        """
+        hashed = self._hashed(password)
+        with self._changing():
+            self._check_known(name)
+            self._connection.execute("UPDATE accounts SET password = ? WHERE name = ?", (hashed, name))
+            self._connection.execute("DELETE FROM sessions WHERE account = ?", (name,))
+
+    def remove(self, name: str) -> None:
+        """Remove an account with its sessions and tokens.
+
+        Raises:
+            UserError: if it does not exist.
+        """
+        with self._changing():
+            self._check_known(name)
+            self._connection.execute("DELETE FROM accounts WHERE name = ?", (name,))
+
+    def all(self) -> list[Account]:
+        """Return all accounts in the order of their names."""
+        with self._changing():
+            rows = self._connection.execute("SELECT name, admin, created FROM accounts ORDER BY name").fetchall()
+        return [Account(name, bool(admin), created) for name, admin, created in rows]
+
+    def verify(self, name: str, password: str) -> bool:
+        """Return whether a password is that of an account. An unknown name takes the same time as a wrong password."""
+        from argon2.exceptions import InvalidHashError, VerificationError
+
+        with self._changing():
+            row = self._connection.execute("SELECT password FROM accounts WHERE name = ?", (name,)).fetchone()
+        stored = self._unknown if row is None else row[0]
+        try:
+            self._hasher.verify(stored, _bytes(password[: PASSWORD_LENGTHS.stop]))
+        except (VerificationError, InvalidHashError):
+            return False
+        if row is not None and self._hasher.check_needs_rehash(stored):
+            renewed = self._hasher.hash(_bytes(password))
+            with self._changing():
+                self._connection.execute(
+                    "UPDATE accounts SET password = ? WHERE name = ? AND password = ?", (renewed, name, stored)
+                )
+        return row is not None
+
+    def start_session(self, name: str) -> str:
+        """Return the secret of a new session, which ends after `SESSION_SECONDS` without a request.
+
+        Raises:
+            UserError: if the account does not exist.
+        """
+        secret, now = secrets.token_urlsafe(32), self._clock()
+        with self._changing():
+            self._check_known(name)
+            self._connection.execute("DELETE FROM sessions WHERE expires <= ?", (now,))
+            self._connection.execute(
+                "INSERT INTO sessions VALUES (?, ?, ?)", (_digest(secret), name, now + SESSION_SECONDS)
+            )
+        return secret
+
+    def session(self, secret: str) -> Account | None:
+        """Return the account of a session, or None if there is no such session or it has ended."""
+        digest, now = _digest(secret), self._clock()
+        with self._changing():
+            row = self._connection.execute(
+                "SELECT name, admin, created, expires FROM sessions JOIN accounts ON name = account "
+                "WHERE digest = ? AND expires > ?",
+                (digest, now),
+            ).fetchone()
+            if row is None:
+                return None
+            if row[3] < now + SESSION_SECONDS / 2:
+                self._connection.execute(
+                    "UPDATE sessions SET expires = ? WHERE digest = ?", (now + SESSION_SECONDS, digest)
+                )
+        return Account(row[0], bool(row[1]), row[2])
+
+    def end_session(self, secret: str) -> None:
+        """End a session if it exists."""
+        with self._changing():
+            self._connection.execute("DELETE FROM sessions WHERE digest = ?", (_digest(secret),))
+
+    def add_token(
+        self, account: str, scopes: Collection[Scope], *, label: str = "", days: float | None = None
+    ) -> tuple[Token, str]:
+        """Add a token for a program.
+
+        Args:
+            account: name of the account that it belongs to. Only that of an administrator may have the scope "admin".
+            scopes: what the token permits.
+            label: what the token is for.
+            days: number of days after which it expires; None if it does not expire.
+
+        Returns:
+            The token, and its text, which cannot be shown again.
+
+        Raises:
+            UserError: if the account does not exist, a scope is unknown or not allowed, or ``days`` is not positive.
+        """
+        chosen, now = check_scopes(scopes), self._clock()
+        if days is not None and not days > 0:
+            raise UserError(f"A token cannot expire after {days} days. Use a positive number.")
+        token = Token(
+            secrets.token_hex(6), account, label, chosen, now, None if days is None else now + days * DAY_SECONDS
+        )
+        secret = f"{TOKEN_START}{token.id}_{secrets.token_urlsafe(32)}"
+        with self._changing():
+            self._check_known(account)
+            if "admin" in chosen and not self._is_admin(account):
+                raise UserError(
+                    f'"{account}" is not an administrator. Leave out the scope "admin", or choose another account.'
+                )
+            self._connection.execute(
+                "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (token.id, _digest(secret), account, label, " ".join(sorted(chosen)), now, token.expires),
+            )
+        return token, secret
+
+    def token(self, secret: str) -> Token | None:
+        """Return the token with a text, or None if there is none or it has expired."""
+        return next(
+            iter(self._tokens("WHERE digest = ? AND (expires IS NULL OR expires > ?)", _digest(secret), self._clock())),
+            None,
+        )
+
+    def tokens(self) -> list[Token]:
+        """Return all tokens in the order of their accounts, also those that have expired."""
+        return self._tokens("ORDER BY account, created, id")
+
+    def remove_token(self, token_id: str) -> None:
+        """Remove a token by its public part.
+
+        Raises:
+            UserError: if it does not exist.
+        """
+        with self._changing():
+            if not self._connection.execute("DELETE FROM tokens WHERE id = ?", (token_id,)).rowcount:
+                raise UserError(
+                    f'There is no token "{token_id}" in {self.path}. silohash account list prints all tokens.'
+                )
+
+    @cached_property
+    def _hasher(self) -> PasswordHasher:
+        require("argon2", "Signing in with a password")
+        from argon2 import PasswordHasher
+
+        return PasswordHasher()
+
+    @cached_property
+    def _unknown(self) -> str:
+        """The hash of a password that nobody has."""
+        return self._hasher.hash(secrets.token_urlsafe(32))
+
+    def _hashed(self, password: str) -> str:
+        check_password(password)
+        return self._hasher.hash(_bytes(password))
+
+    def _tokens(self, which: str, *values: object) -> list[Token]:
+        query = f"SELECT id, account, label, scopes, created, expires FROM tokens {which}"  # noqa: S608  literals
+        with self._changing():
+            rows = self._connection.execute(query, values).fetchall()
+        return [
+            Token(
+                token_id,
+                account,
+                label,
+                check_scopes(scopes.split()),
+                created,
+                expires,
+            )
+            for token_id, account, label, scopes, created, expires in rows
+        ]
+
+    def _known(self, name: str) -> bool:
+        return self._connection.execute("SELECT 1 FROM accounts WHERE name = ?", (name,)).fetchone() is not None
+
+    def _is_admin(self, name: str) -> bool:
+        row = self._connection.execute("SELECT admin FROM accounts WHERE name = ?", (name,)).fetchone()
+        return row is not None and bool(row[0])
+
+    def _check_known(self, name: str) -> None:
+        if not self._known(name):
+            raise UserError(f'There is no account "{name}" in {self.path}. silohash account list prints all accounts.')
+
+    def _prepare(self) -> None:
+        """Create the tables of a new file, and check those of an existing one."""
+        with self._changing():
+            kind = self._connection.execute("PRAGMA application_id").fetchone()[0]
+            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            is_new = not self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if is_new and not kind:
+                for statement in filter(str.strip, SCHEMA.split(";\n")):
+                    self._connection.execute(statement)
+            elif kind != APPLICATION_ID:
+                raise UserError(f"{self.path} is not a file of accounts. Choose another folder, or move the file away.")
+            elif version > FORMAT_VERSION:
+                raise UserError(
+                    f"{self.path} has format version {version}, but this silohash reads versions up to {FORMAT_VERSION}. "
+                    "Install a newer silohash."
+                )
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Run a transaction, which is applied as a whole or not at all."""
+        with self._lock, self._explained():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Translate errors of the file into messages."""
+        try:
+            yield
+        except sqlite3.ProgrammingError:
+            raise
+        except (sqlite3.DatabaseError, OSError) as error:
+            raise UserError(
+                f"The file of accounts {self.path} cannot be read or written ({error}). Check the file and its folder."
+            ) from error
+
+
+def check_name(name: str) -> str:
+    """Return the name of an account in lower case.
+
+    Raises:
+        UserError: if it is not allowed.
+    """
+    checked = name.strip().lower()
+    if not NAME.fullmatch(checked):
+        raise UserError(
+            f'"{name}" cannot be the name of an account. Use up to 64 of the characters a-z, 0-9, ".", "_", "@" and "-", '
+            "and begin with a letter or a digit."
+        )
+    return checked
+
+
+def check_password(password: str) -> None:
+    """Check that a password is neither too short nor too long.
+
+    Raises:
+        UserError: if it is. The message does not hold the password.
+    """
+    if len(password) not in PASSWORD_LENGTHS:
+        raise UserError(
+            f"The password has {len(password)} characters. Use from {PASSWORD_LENGTHS.start} to {PASSWORD_LENGTHS.stop - 1}."
+        )
+
+
+def check_scopes(scopes: Collection[str]) -> frozenset[Scope]:
+    """Return scopes without repetition.
+
+    Raises:
+        UserError: if there are none, or one is unknown.
+    """
+    unknown = sorted(set(scopes) - set(SCOPES))
+    if unknown or not scopes:
+        raise UserError(f"{', '.join(unknown) or 'None'} is not a scope of a token. Choose from: {', '.join(SCOPES)}.")
+    return frozenset(scope for scope in SCOPES if scope in scopes)
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(_bytes(secret)).digest()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,217 @@
+"""Accounts, sessions and tokens in their file: what is let in, what expires, and that no secret is stored."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import argon2
+import pytest
+
+from silohash.service.accounts import store
+from silohash.service.accounts.store import (
+    DAY_SECONDS,
+    SESSION_SECONDS,
+    Account,
+    Accounts,
+    check_name,
+    check_password,
+    check_scopes,
+)
+from silohash.types import UserError
+
+PASSWORD = "correct horse"  # noqa: S105  of tests
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def accounts(tmp_path: Path, clock: Clock) -> Iterator[Accounts]:
+    with Accounts(tmp_path / "accounts.sqlite", clock=clock) as opened:
+        opened._hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+        yield opened
+
+
+def test_accounts_are_added_listed_and_removed(accounts: Accounts, clock: Clock) -> None:
+    accounts.add("  Ada@Example.org ", PASSWORD)
+    accounts.add("root", PASSWORD, admin=True)
+    assert accounts.all() == [Account("ada@example.org", False, 1_000.0), Account("root", True, 1_000.0)]
+    with pytest.raises(UserError, match='"root" already exists'):
+        accounts.add("Root", PASSWORD)
+    accounts.remove("root")
+    assert [account.name for account in accounts.all()] == ["ada@example.org"]
+    for use in (lambda: accounts.remove("root"), lambda: accounts.set_password("root", PASSWORD)):
+        with pytest.raises(UserError, match='no account "root"'):
+            use()
+
+
+def test_only_the_right_password_is_accepted(accounts: Accounts) -> None:
+    accounts.add("ada", PASSWORD)
+    assert accounts.verify("ada", PASSWORD)
+    for name, password in (
+        ("ada", PASSWORD + " "),
+        ("ada", ""),
+        ("eve", PASSWORD),
+        ("ada", "\ud800x"),
+        ("ada", "x" * 5_000),
+    ):
+        assert not accounts.verify(name, password)
+    accounts.set_password("ada", "another one!")
+    assert not accounts.verify("ada", PASSWORD)
+    assert accounts.verify("ada", "another one!")
+
+
+def test_a_password_longer_than_allowed_is_not_cut_to_one_that_fits(accounts: Accounts) -> None:
+    accounts.add("ada", "x" * 1_000)
+    assert accounts.verify("ada", "x" * 1_000)
+    assert not accounts.verify("ada", "x" * 1_001)
+
+
+def test_hashes_with_former_settings_are_renewed(accounts: Accounts) -> None:
+    accounts.add("ada", PASSWORD)
+    before = accounts._connection.execute("SELECT password FROM accounts").fetchone()[0]
+    accounts._hasher = argon2.PasswordHasher(time_cost=2, memory_cost=8, parallelism=1)
+    assert accounts.verify("ada", PASSWORD)
+    after = accounts._connection.execute("SELECT password FROM accounts").fetchone()[0]
+    assert "t=1" in before
+    assert "t=2" in after
+    assert accounts.verify("ada", PASSWORD)
+
+
+def test_sessions_end_by_themselves_or_on_request(accounts: Accounts, clock: Clock) -> None:
+    accounts.add("ada", PASSWORD)
+    one, other = accounts.start_session("ada"), accounts.start_session("ada")
+    assert one != other
+    assert accounts.session(one).name == accounts.session(other).name == "ada"
+    assert accounts.session("unknown") is None
+    accounts.end_session(one)
+    assert accounts.session(one) is None
+    clock.now += SESSION_SECONDS * 0.4
+    assert accounts.session(other)
+    clock.now += SESSION_SECONDS * 0.5
+    assert accounts.session(other)  # past the half, the session is prolonged
+    clock.now += SESSION_SECONDS * 0.9
+    assert accounts.session(other)
+    clock.now += SESSION_SECONDS
+    assert accounts.session(other) is None
+    accounts.start_session("ada")
+    assert accounts._connection.execute("SELECT count(*) FROM sessions").fetchone() == (1,)
+    with pytest.raises(UserError, match="no account"):
+        accounts.start_session("eve")
+
+
+def test_a_new_password_or_a_removal_ends_sessions(accounts: Accounts) -> None:
+    accounts.add("ada", PASSWORD)
+    session = accounts.start_session("ada")
+    accounts.set_password("ada", "another one!")
+    assert accounts.session(session) is None
+    session = accounts.start_session("ada")
+    _, token = accounts.add_token("ada", {"search"})
+    accounts.remove("ada")
+    assert accounts.session(session) is None
+    assert accounts.token(token) is None
+    assert accounts.tokens() == []
+
+
+def test_tokens_have_scopes_and_expire(accounts: Accounts, clock: Clock) -> None:
+    accounts.add("ada", PASSWORD)
+    forever, text = accounts.add_token("ada", ["items", "search", "items"], label="nightly")
+    short, other = accounts.add_token("ada", {"search"}, days=2)
+    assert accounts.token(text) == forever
+    assert (forever.scopes, forever.label, forever.expires) == (frozenset({"search", "items"}), "nightly", None)
+    assert text.startswith(f"silohash_{forever.id}_")
+    assert short.expires == 1_000.0 + 2 * DAY_SECONDS
+    clock.now += 2 * DAY_SECONDS - 1
+    assert accounts.token(other) == short
+    clock.now += 1
+    assert accounts.token(other) is None
+    assert {token.id for token in accounts.tokens()} == {forever.id, short.id}
+    accounts.remove_token(forever.id)
+    assert accounts.token(text) is None
+    with pytest.raises(UserError, match="no token"):
+        accounts.remove_token(forever.id)
+
+
+def test_mistakes_with_tokens_are_refused(accounts: Accounts) -> None:
+    accounts.add("ada", PASSWORD)
+    accounts.add("root", PASSWORD, admin=True)
+    with pytest.raises(UserError, match='"ada" is not an administrator'):
+        accounts.add_token("ada", {"admin"})
+    assert accounts.add_token("root", {"admin"})[0].scopes == {"admin"}
+    with pytest.raises(UserError, match="no account"):
+        accounts.add_token("eve", {"search"})
+    for days in (0, -1, float("nan")):
+        with pytest.raises(UserError, match="positive"):
+            accounts.add_token("ada", {"search"}, days=days)
+    for scopes in ((), ("find",)):
+        with pytest.raises(UserError, match="search, items, admin"):
+            check_scopes(scopes)
+
+
+def test_no_secret_is_in_the_file(accounts: Accounts) -> None:
+    accounts.add("ada", PASSWORD)
+    session = accounts.start_session("ada")
+    _, token = accounts.add_token("ada", {"search"})
+    content = accounts.path.read_bytes()
+    assert b"ada" in content
+    for secret in (PASSWORD, session, token, token.rpartition("_")[2]):
+        assert secret.encode() not in content
+    assert stat.S_IMODE(accounts.path.stat().st_mode) == 0o600
+
+
+def test_a_file_is_opened_again_and_others_are_refused(tmp_path: Path, accounts: Accounts) -> None:
+    accounts.add("ada", PASSWORD)
+    with Accounts(accounts.path) as again:
+        assert [account.name for account in again.all()] == ["ada"]
+        again._connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(UserError, match="format version 99"):
+        Accounts(accounts.path)
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE x (y)")
+    connection.close()
+    with pytest.raises(UserError, match="not a file of accounts"):
+        Accounts(other)
+    (tmp_path / "text").write_text("no database" * 100)
+    with pytest.raises(UserError, match="cannot be read"):
+        Accounts(tmp_path / "text")
+    with pytest.raises(UserError, match="cannot be read or written"):
+        Accounts(tmp_path / "missing" / "accounts.sqlite")
+
+
+@pytest.mark.parametrize("name", ["", " ", "-a", "a b", "ä", "a/b", "a" * 65, "a\n"])
+def test_names_that_are_not_allowed(name: str) -> None:
+    if name == "a\n":
+        assert check_name(name) == "a"
+        return
+    with pytest.raises(UserError, match="name of an account"):
+        check_name(name)
+
+
+def test_lengths_of_passwords() -> None:
+    for password in ("x" * 10, "x" * 1_000):
+        check_password(password)
+    for password in ("x" * 9, "x" * 1_001):
+        with pytest.raises(UserError, match=f"has {len(password)} characters. Use from 10 to 1000") as caught:
+            check_password(password)
+        assert password not in str(caught.value)
+
+
+def test_the_package_for_passwords_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.optional.installed", lambda package: False)
+    with Accounts(tmp_path / "a") as opened, pytest.raises(UserError, match=r"silohash\[service\]"):
+        opened.add("ada", PASSWORD)
+    assert store.SCOPES == ("search", "items", "admin")
