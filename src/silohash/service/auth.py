@@ -1,0 +1,284 @@
+"""Signing in: decide who may ask, by the sessions of people and the tokens of programs.
+
+A `Gate` gives the application its rule of access, and the routes with which people sign in and out. The session of a
+person is a cookie that scripts cannot read and that other sites cannot send. A request that changes something, such as one
+that sends a picture, must also come from a page of this service. After wrong passwords and above a rate of requests, an
+account or an address has to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated
+from urllib.parse import quote, urlsplit
+
+from fastapi import APIRouter, FastAPI, Form, HTTPException, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from silohash.service.access import Asker
+from silohash.service.accounts.store import SESSION_SECONDS, Account, Accounts, Scope
+from silohash.service.accounts.throttle import BackOff, RateLimit
+from silohash.service.app import create_app
+from silohash.service.backend import Backend
+from silohash.service.uploads import Limits
+from silohash.service.view.templates import render
+
+LOG = logging.getLogger("silohash.service.auth")
+
+SIGN_IN = "/sign-in"
+SIGN_OUT = "/sign-out"
+ACCOUNT = "/account"
+COOKIE = "silohash-session"
+SECURE_COOKIE = f"__Host-{COOKIE}"
+"""With this prefix, browsers accept the cookie from an encrypted connection to this very host only."""
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+LONGEST_FIELD = 2_000
+CHECKS_AT_ONCE = 2
+"""Number of passwords that are checked at the same time. Each takes 64 MB of memory for a moment."""
+
+WRONG = "The name or the password is wrong."
+Field = Annotated[str, Form(max_length=LONGEST_FIELD)]
+
+
+@dataclass
+class Gate:
+    """Decide who may ask.
+
+    Attributes:
+        accounts: the accounts, sessions and tokens.
+        secure_cookies: whether browsers send the session's cookie over encrypted connections only. Set it to False only
+            for a service without encryption that nobody else can listen to.
+        account_limit: limit on the requests of an account. A page of results shows up to a hundred pictures.
+        address_limit: limit on the requests from an address, behind which there may be many people.
+        back_off: the waits after wrong passwords.
+    """
+
+    accounts: Accounts
+    secure_cookies: bool = True
+    account_limit: RateLimit = field(default_factory=lambda: RateLimit(per_minute=1_200, burst=400))
+    address_limit: RateLimit = field(default_factory=lambda: RateLimit(per_minute=3_000, burst=1_000))
+    back_off: BackOff = field(default_factory=BackOff)
+    _checks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CHECKS_AT_ONCE), repr=False)
+
+    async def access(self, request: Request) -> Asker:
+        """Return who asks. This is the rule of access of an application.
+
+        Raises:
+            HTTPException: with status 303 to the page for signing in, 401 without valid credentials, 403 if they do not
+                permit the request, or 429 after too many requests.
+        """
+        self._count(self.address_limit, address_of(request))
+        credentials = request.headers.get("authorization")
+        name = self._person(request).name if credentials is None else self._program(request, credentials)
+        self._count(self.account_limit, name)
+        return Asker(name)
+
+    def router(self) -> APIRouter:
+        """Return the routes for signing in and out."""
+        router = APIRouter(include_in_schema=False)
+        router.add_api_route(SIGN_IN, self._show, methods=["GET"])
+        router.add_api_route(SIGN_IN, self._sign_in, methods=["POST"])
+        router.add_api_route(SIGN_OUT, self._sign_out, methods=["POST"])
+        router.add_api_route(ACCOUNT, self._show_account, methods=["GET"])
+        return router
+
+    def signed_in(self, request: Request) -> Account | None:
+        """Return the account of the session of a request, or None if there is none."""
+        secret = request.cookies.get(self._cookie)
+        return None if not secret or len(secret) > LONGEST_FIELD else self.accounts.session(secret)
+
+    @property
+    def _cookie(self) -> str:
+        return SECURE_COOKIE if self.secure_cookies else COOKIE
+
+    def _program(self, request: Request, credentials: str) -> str:
+        """Return the account of the token in a header."""
+        kind, _, secret = credentials.partition(" ")
+        token = (
+            self.accounts.token(secret.strip()) if kind.lower() == "bearer" and len(secret) <= LONGEST_FIELD else None
+        )
+        if token is None:
+            raise HTTPException(
+                401, "The token is unknown or has expired. Ask for a new one.", {"WWW-Authenticate": "Bearer"}
+            )
+        needed = scope_of(request.url.path)
+        if needed is None or needed not in token.scopes:
+            what = (
+                "A token does not open pages." if needed is None else f'The token does not have the scope "{needed}".'
+            )
+            raise HTTPException(403, f"{what} Use a token with the scopes that the request needs.")
+        return token.account
+
+    def _person(self, request: Request) -> Account:
+        """Return the account that is signed in."""
+        account = self.signed_in(request)
+        if account is None:
+            raise _not_signed_in(request)
+        if request.method not in SAFE_METHODS and not is_same_origin(request):
+            raise HTTPException(403, "The request does not come from a page of this service.")
+        if scope_of(request.url.path) == "admin" and not account.admin:
+            raise HTTPException(403, "Only administrators may do this.")
+        return account
+
+    def _count(self, limit: RateLimit, key: str) -> None:
+        """Count a request.
+
+        Raises:
+            HTTPException: with status 429 if there were too many.
+        """
+        wait = limit.wait_seconds(key)
+        if wait:
+            raise HTTPException(429, f"Too many requests. Wait {math.ceil(wait)} s.", _retry_after(wait))
+
+    async def _show(self, request: Request, next: str = "/") -> Response:  # noqa: A002  the name in the address
+        """Show the form for signing in."""
+        self._count(self.address_limit, address_of(request))
+        if self.signed_in(request) is not None:
+            return RedirectResponse(local_path(next), 303)
+        return _form(next)
+
+    async def _sign_in(self, request: Request, name: Field = "", password: Field = "", next: Field = "/") -> Response:  # noqa: A002
+        """Check a password, and start a session."""
+        address = address_of(request)
+        self._count(self.address_limit, address)
+        if not is_same_origin(request):
+            raise HTTPException(403, "The request does not come from a page of this service.")
+        name = name.strip().lower()
+        if wait := self.back_off.wait_seconds(name, address):
+            message = f"There were too many wrong passwords. Try again in {math.ceil(wait)} s."
+            return _form(next, message, name, 429, _retry_after(wait))
+        self.back_off.failed(name, address)  # before the check, so that passwords sent at once are counted too
+        async with self._checks:
+            right = await asyncio.to_thread(self.accounts.verify, name, password)
+        if not right:
+            LOG.warning("Sign-in from %s failed", address)  # people type passwords into the field for the name
+            return _form(next, WRONG, name, 401)
+        self.back_off.succeeded(name, address)
+        answer = RedirectResponse(local_path(next), 303)
+        self._end(request, answer)
+        answer.set_cookie(
+            self._cookie,
+            self.accounts.start_session(name),
+            max_age=SESSION_SECONDS * 2,
+            secure=self.secure_cookies,
+            httponly=True,
+            samesite="lax",
+        )
+        LOG.info("%s signed in from %s", name, address)
+        return answer
+
+    async def _sign_out(self, request: Request) -> Response:
+        """End the session."""
+        if not is_same_origin(request):
+            raise HTTPException(403, "The request does not come from a page of this service.")
+        answer = RedirectResponse(SIGN_IN, 303)
+        self._end(request, answer)
+        return answer
+
+    async def _show_account(self, request: Request) -> Response:
+        """Show who is signed in, and the form for signing out."""
+        self._count(self.address_limit, address_of(request))
+        account = self.signed_in(request)
+        if account is None:
+            return RedirectResponse(_sign_in_address(ACCOUNT), 303)
+        return HTMLResponse(render("account.html", account=account, sign_out=SIGN_OUT))
+
+    def _end(self, request: Request, answer: Response) -> None:
+        """End the session of a request, if there is one, and let the browser forget its cookie."""
+        secret = request.cookies.get(self._cookie)
+        if secret:
+            self.accounts.end_session(secret)
+            answer.delete_cookie(self._cookie, secure=self.secure_cookies, httponly=True, samesite="lax")
+
+
+def create_protected_app(
+    backend: Backend, gate: Gate, *, hosts: Iterable[str], limits: Limits | None = None
+) -> FastAPI:
+    """Return the application over a backend, for those who sign in or have a token.
+
+    Args:
+        backend: the federation.
+        gate: decides who may ask.
+        hosts: the names under which the service may be reached; ``*`` for any.
+        limits: limits of uploaded pictures; the defaults if None.
+    """
+    app = create_app(backend, access=gate.access, hosts=hosts, limits=limits)
+    app.include_router(gate.router())
+    return app
+
+
+def scope_of(path: str) -> Scope | None:
+    """Return the scope that a token needs for a path, or None if it is a page for people.
+
+    Example:
+        >>> scope_of("/api/v1/search/picture"), scope_of("/api/v1/item"), scope_of("/metrics"), scope_of("/federation")
+        ('search', 'items', 'admin', None)
+    """
+    if path.startswith("/api/"):
+        call = path.removeprefix("/api/v1/").partition("/")[0]
+        scopes: dict[str, Scope] = {"search": "search", "similar": "search", "status": "search", "item": "items"}
+        return scopes.get(call, "admin")
+    return "admin" if path == "/metrics" else None
+
+
+def is_same_origin(request: Request) -> bool:
+    """Return whether a request comes from a page of this service, by headers that pages cannot change.
+
+    A request without these headers is refused. All current browsers send them with forms.
+    """
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+    if site is not None and site != "same-origin":
+        return False
+    if origin is None:
+        return site is not None
+    return urlsplit(origin).netloc == request.headers.get("host")
+
+
+def local_path(target: str) -> str:
+    """Return a path of this service, or ``/`` if an address leads elsewhere.
+
+    Example:
+        >>> local_path("/item?id=3"), local_path("//example.org"), local_path("https://example.org")
+        ('/item?id=3', '/', '/')
+    """
+    is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
+    return target if is_local and not target.startswith((SIGN_IN, SIGN_OUT)) else "/"
+
+
+def address_of(request: Request) -> str:
+    """Return the address that a request comes from. For IPv6, it is the first half, because one person may have the rest."""
+    host = "" if request.client is None else request.client.host
+    return ":".join(host.split(":")[:4]) if host.count(":") > 1 else host
+
+
+def _not_signed_in(request: Request) -> HTTPException:
+    """Return the answer without credentials: a page leads people to the form, and programs get an error."""
+    path = request.url.path
+    if scope_of(path) is not None:
+        return HTTPException(
+            401, "Sign in, or send a token: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"}
+        )
+    target = f"{path}?{request.url.query}" if request.url.query else path
+    return HTTPException(
+        303, "Sign in first.", {"Location": _sign_in_address(target if request.method == "GET" else "/")}
+    )
+
+
+def _sign_in_address(target: str) -> str:
+    return f"{SIGN_IN}?next={quote(target, safe='/')}"
+
+
+def _retry_after(wait: float) -> dict[str, str]:
+    return {"Retry-After": str(math.ceil(wait))}
+
+
+def _form(
+    target: str, message: str = "", name: str = "", status: int = 200, headers: dict[str, str] | None = None
+) -> HTMLResponse:
+    page = render("sign_in.html", target=local_path(target), message=message, name=name, action=SIGN_IN)
+    return HTMLResponse(page, status, headers)

@@ -1,0 +1,303 @@
+"""Signing in through the application: cookies, other sites, tokens and their scopes, limits, and logs without secrets."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import argon2
+import pytest
+from starlette.testclient import TestClient
+
+from silohash.service.accounts.store import Accounts
+from silohash.service.accounts.throttle import BackOff, RateLimit
+from silohash.service.auth import (
+    COOKIE,
+    SECURE_COOKIE,
+    Gate,
+    address_of,
+    create_protected_app,
+    is_same_origin,
+    local_path,
+    scope_of,
+)
+from tests.served import MadeUpBackend, png
+
+BASE = "https://silos.example.org"
+ORIGIN = {"origin": BASE}
+PASSWORD = "correct horse"  # noqa: S105  of tests
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def accounts(tmp_path: Path) -> Iterator[Accounts]:
+    with Accounts(tmp_path / "accounts.sqlite") as opened:
+        opened._hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+        opened.add("ada", PASSWORD)
+        opened.add("root", PASSWORD, admin=True)
+        yield opened
+
+
+def client_of(gate: Gate, base: str = BASE) -> TestClient:
+    app = create_protected_app(MadeUpBackend(), gate, hosts=["silos.example.org", "127.0.0.1"])
+    return TestClient(app, base_url=base, follow_redirects=False)
+
+
+@pytest.fixture
+def client(accounts: Accounts) -> TestClient:
+    return client_of(Gate(accounts))
+
+
+def sign_in(client: TestClient, name: str = "ada", password: str = PASSWORD, target: str = "/", **headers: str):
+    data = {"name": name, "password": password, "next": target}
+    return client.post("/sign-in", data=data, headers=ORIGIN | headers)
+
+
+def bearer(accounts: Accounts, *scopes: str, name: str = "ada") -> dict[str, str]:
+    return {"authorization": f"Bearer {accounts.add_token(name, scopes)[1]}"}
+
+
+def test_pages_lead_to_the_form_and_back(client: TestClient) -> None:
+    answer = client.get("/?q=red+shape")
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/sign-in?next=/%3Fq%3Dred%2Bshape"
+    form = client.get(answer.headers["location"])
+    assert form.status_code == 200
+    assert 'name="next" value="/?q=red+shape"' in form.text
+    assert 'autocomplete="current-password"' in form.text
+    answer = sign_in(client, " Ada ", target="/?q=red+shape")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/?q=red+shape")
+    assert client.get("/?q=red+shape").status_code == 200
+    assert client.get("/sign-in?next=/federation").headers["location"] == "/federation"
+    assert "Signed in as <strong>ada</strong>." in client.get("/account").text
+
+
+def test_the_cookie_is_kept_from_scripts_and_other_sites(accounts: Accounts, client: TestClient) -> None:
+    cookie = sign_in(client).headers["set-cookie"]
+    assert cookie.startswith(f"{SECURE_COOKIE}=")
+    assert {part.strip().lower() for part in cookie.split(";")[1:]} >= {"httponly", "secure", "samesite=lax", "path=/"}
+    assert "domain" not in cookie.lower()
+    local = client_of(Gate(accounts, secure_cookies=False), "http://127.0.0.1:8765")
+    answer = sign_in(local, origin="http://127.0.0.1:8765")
+    assert answer.headers["set-cookie"].startswith(f"{COOKIE}=")
+    assert "secure" not in answer.headers["set-cookie"].lower()
+    assert local.get("/").status_code == 200
+
+
+def test_signing_out_ends_the_session_itself(client: TestClient) -> None:
+    sign_in(client)
+    secret = client.cookies[SECURE_COOKIE]
+    answer = client.post("/sign-out", headers=ORIGIN)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in")
+    assert SECURE_COOKIE not in client.cookies
+    client.cookies.set(SECURE_COOKIE, secret)
+    assert client.get("/").status_code == 303
+    assert client.get("/account").headers["location"] == "/sign-in?next=/account"
+
+
+def test_a_new_session_replaces_the_former_one(client: TestClient) -> None:
+    sign_in(client)
+    former = client.cookies[SECURE_COOKIE]
+    sign_in(client, "root")
+    assert client.cookies[SECURE_COOKIE] != former
+    client.cookies.set(SECURE_COOKIE, former, domain="silos.example.org")
+    other = TestClient(client.app, base_url=BASE, cookies={SECURE_COOKIE: former}, follow_redirects=False)
+    assert other.get("/").status_code == 303
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "x" * 3_000, "é"])
+def test_unknown_sessions_are_refused(accounts: Accounts, cookie: str) -> None:
+    client = client_of(Gate(accounts))
+    headers = {"cookie": f"{SECURE_COOKIE}={cookie}".encode()}
+    assert client.get("/", headers=headers).status_code == 303
+    assert client.get("/api/v1/status", headers=headers).status_code == 401
+
+
+def test_a_wrong_password_and_an_unknown_name_look_the_same(client: TestClient) -> None:
+    answers = [sign_in(client, name, password) for name, password in (("ada", "wrong"), ("eve", PASSWORD), ("", ""))]
+    assert {answer.status_code for answer in answers} == {401}
+    pages = {re.sub(r"<input id=.*?>", "", answer.text) for answer in answers}
+    assert len(pages) == 1
+    assert "The name or the password is wrong." in pages.pop()
+    assert client.get("/").status_code == 303
+
+
+def test_what_someone_types_is_not_markup(client: TestClient) -> None:
+    answer = sign_in(client, '"><b>x', "y", target='"><i>')
+    assert "<b>" not in answer.text
+    assert "<i>" not in answer.text
+    assert 'name="next" value="/"' in answer.text
+
+
+def test_wrong_passwords_make_the_next_try_wait(accounts: Accounts) -> None:
+    clock = Clock()
+    client = client_of(Gate(accounts, back_off=BackOff(clock=clock)))
+    assert [sign_in(client, password="wrong").status_code for _ in range(6)] == [401] * 6  # noqa: S106
+    refused = sign_in(client)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert "Try again in 1 s." in refused.text
+    assert sign_in(client, "root").status_code == 303
+    clock.now += 1
+    assert sign_in(client).status_code == 303
+    assert sign_in(client, password="wrong").status_code == 401  # noqa: S106  the right password has reset the count
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "https://evil.example"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "null"},
+    ],
+)
+def test_other_sites_cannot_send_forms(client: TestClient, headers: dict[str, str]) -> None:
+    data = {"name": "ada", "password": PASSWORD}
+    assert client.post("/sign-in", data=data, headers=headers).status_code == 403
+    sign_in(client)
+    assert client.post("/sign-out", headers=headers).status_code == 403
+    files = {"picture_file": ("a.png", png(), "image/png")}
+    assert client.post("/picture", files=files, headers=headers).status_code == 403
+    assert client.post("/api/v1/search", json={"text": "red"}, headers=headers).status_code == 403
+    assert client.get("/").status_code == 200
+
+
+def test_the_pages_of_the_service_can_send_forms(client: TestClient) -> None:
+    sign_in(client)
+    files = {"picture_file": ("a.png", png(), "image/png")}
+    assert client.post("/picture", files=files, headers=ORIGIN).status_code == 303
+    fetched = {"sec-fetch-site": "same-origin"}
+    assert client.post("/api/v1/search", json={"text": "red"}, headers=fetched).status_code == 200
+
+
+def test_programs_send_tokens_with_scopes(accounts: Accounts, client: TestClient) -> None:
+    search, items = bearer(accounts, "search"), bearer(accounts, "items")
+    assert client.get("/api/v1/search?text=red", headers=search).status_code == 200
+    assert client.post("/api/v1/search", json={"text": "red"}, headers=search).status_code == 200
+    assert client.get("/api/v1/status", headers=search).status_code == 200
+    assert client.get("/api/v1/item?silo=north&id=item-3", headers=items).status_code == 200
+    refused = client.get("/api/v1/item?silo=north&id=item-3", headers=search)
+    assert refused.status_code == 403
+    assert 'does not have the scope "items"' in refused.json()["error"]["message"]
+    assert client.get("/api/v1/search?text=red", headers=items).status_code == 403
+    assert "does not open pages" in client.get("/", headers=search).text
+    both = {**bearer(accounts, "search", "items")}
+    assert client.get("/api/v1/item?silo=north&id=item-3", headers=both).status_code == 200
+
+
+@pytest.mark.parametrize("value", ["", "Bearer", "Bearer x", "Basic YWRhOng=", "Bearer " + "x" * 5_000])
+def test_requests_without_a_valid_token_are_refused(client: TestClient, value: str) -> None:
+    sign_in(client)  # a header with credentials decides, even beside a session
+    answer = client.get("/api/v1/status", headers={"authorization": value})
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert answer.json()["error"]["code"] == "unauthorized"
+
+
+def test_without_credentials_the_api_answers_with_an_error(client: TestClient) -> None:
+    answer = client.get("/api/v1/search?text=red")
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert client.get("/healthz").status_code == 200
+
+
+def test_requests_above_a_rate_are_refused(accounts: Accounts) -> None:
+    clock = Clock()
+    limits = {
+        "account_limit": RateLimit(per_minute=60, burst=2, clock=clock),
+        "address_limit": RateLimit(per_minute=60, burst=5, clock=clock),
+    }
+    client = client_of(Gate(accounts, **limits))
+    token = bearer(accounts, "search")
+    answers = [client.get("/api/v1/status", headers=token) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[2].headers["retry-after"] == "1"
+    other = bearer(accounts, "search", name="root")
+    assert client.get("/api/v1/status", headers=other).status_code == 200
+    assert client.get("/api/v1/status", headers={}).status_code == 401
+    assert [client.get(path).status_code for path in ("/api/v1/status", "/", "/sign-in", "/account")] == [429] * 4
+    assert sign_in(client).status_code == 429
+    clock.now += 1
+    assert client.get("/sign-in").status_code == 200
+
+
+def test_a_removed_account_is_refused_at_once(accounts: Accounts, client: TestClient) -> None:
+    token = bearer(accounts, "search")
+    sign_in(client)
+    accounts.remove("ada")
+    assert client.get("/").status_code == 303
+    assert client.get("/api/v1/status", headers=token).status_code == 401
+
+
+def test_no_secret_is_logged(accounts: Accounts, client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    sign_in(client, "my secret typed as a name", "wrong secret")
+    sign_in(client)
+    token = bearer(accounts, "search")
+    client.get("/api/v1/status", headers=token)
+    assert "ada signed in from testclient" in caplog.text
+    assert "Sign-in from testclient failed" in caplog.text
+    for secret in (
+        "my secret",
+        "wrong secret",
+        PASSWORD,
+        client.cookies[SECURE_COOKIE],
+        token["authorization"].split()[1],
+    ):
+        assert secret not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("/item?id=3", "/item?id=3"),
+        ("//example.org", "/"),
+        ("/\\example.org", "/"),
+        ("https://example.org", "/"),
+        ("/a\r\nset-cookie: x", "/"),
+        ("", "/"),
+        ("/sign-in?next=/", "/"),
+    ],
+)
+def test_signing_in_does_not_lead_to_other_sites(client: TestClient, target: str, expected: str) -> None:
+    assert local_path(target) == expected
+    assert sign_in(client, target=target).headers["location"] == expected
+
+
+def test_scopes_of_paths() -> None:
+    paths = (
+        "/api/v1/search",
+        "/api/v1/similar",
+        "/api/v1/status",
+        "/api/v1/item",
+        "/api/v1/other",
+        "/api/v2",
+        "/metrics",
+        "/x",
+    )
+    assert [scope_of(path) for path in paths] == ["search"] * 3 + ["items"] + ["admin"] * 3 + [None]
+
+
+class Asked:
+    def __init__(self, address: str | None, **headers: str) -> None:
+        self.client = None if address is None else type("Client", (), {"host": address})
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def test_addresses_and_origins() -> None:
+    assert address_of(Asked("10.0.0.1")) == "10.0.0.1"
+    assert address_of(Asked("2001:db8:1:2:3:4:5:6")) == "2001:db8:1:2"
+    assert address_of(Asked(None)) == ""
+    assert is_same_origin(Asked("x", origin="https://a:1", host="a:1"))
+    assert is_same_origin(Asked("x", sec_fetch_site="same-origin", host="a"))
+    assert not is_same_origin(Asked("x", origin="https://a:1", host="a"))
+    assert not is_same_origin(Asked("x", sec_fetch_site="none", host="a"))
+    assert not is_same_origin(Asked("x", host="a"))
