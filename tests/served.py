@@ -5,11 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import uvicorn
 from PIL import Image
 from starlette.testclient import TestClient
 
@@ -183,6 +189,23 @@ def png(picture: Image.Image | None = None) -> bytes:
     content = io.BytesIO()
     (picture or drawn("red", "square")).save(content, "PNG")
     return content.getvalue()
+
+
+@contextmanager
+def running(app: Any) -> Iterator[str]:
+    """Serve an application on this machine while the block runs, and yield its address."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
 
 
 def client_of(backend: Any, **options: Any) -> TestClient:

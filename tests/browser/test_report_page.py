@@ -3,63 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from silohash.report.page import write_report
+from tests.browsers import CONTRAST, started_browser
 from tests.reports import made_up_report, made_up_run
-
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-CONTRAST = """
-() => {
-  const light = ([r, g, b]) => {
-    const part = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
-  };
-  const numbers = c => {
-    const found = c.match(/[0-9.]+/g).map(Number);
-    return c.startsWith("color(srgb") ? [...found.slice(0, 3).map(v => 255 * v), ...found.slice(3)] : found;
-  };
-  const behind = e => {
-    for (; e; e = e.parentElement) {
-      const c = numbers(getComputedStyle(e).backgroundColor);
-      if (c.length < 4 || c[3] === 1) return c;
-    }
-  };
-  const low = [];
-  const texts = "h1,h2,h3,p,li,dt,dd,td,th,a,summary,.soft,.silo,.yes b,.no b,.axis span,figcaption";
-  for (const e of document.querySelectorAll(texts)) {
-    if (!e.textContent.trim()) continue;
-    const [a, b] = [light(numbers(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
-    const ratio = (a + 0.05) / (b + 0.05);
-    if (ratio < 4.5) low.push(`${e.tagName} ${e.className} ${ratio.toFixed(2)}`);
-  }
-  return low;
-}
-"""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not CHROMIUM.exists():
-        pytest.skip(f"{CHROMIUM} is not there; install it with: apt-get install -y chromium")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield started
-        started.close()
+    yield from started_browser()
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import socket
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import uvicorn
 
 import silohash
 from silohash.service.app import create_app
@@ -18,7 +15,7 @@ from silohash.service.backend import SearchOptions
 from silohash.service.client import Client, _hits
 from silohash.service.documents import ResultsDocument
 from silohash.types import UserError
-from tests.served import MadeUpBackend, drawn, png
+from tests.served import MadeUpBackend, drawn, png, running
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +25,8 @@ def backend() -> MadeUpBackend:
 
 @pytest.fixture(scope="module")
 def url(backend: MadeUpBackend) -> Iterator[str]:
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app(backend), log_level="warning"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
-    listening.close()
+    with running(create_app(backend)) as address:
+        yield address
 
 
 def test_results_have_the_form_of_hits(url: str, backend: MadeUpBackend) -> None:

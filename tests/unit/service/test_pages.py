@@ -49,9 +49,7 @@ def outline(backend: MadeUpBackend, address: str, **parameters: Any) -> Outline:
 
 def test_the_first_page_suggests_searches_and_items(backend: MadeUpBackend) -> None:
     page = outline(backend, "/")
-    assert [link["href"] for link in page.all("a", class_="suggestion")] == [
-        f"/?q=red+shape+{number}".replace("+0", "+0") for number in range(4)
-    ] or page.all("a", class_="suggestion")
+    assert [link["href"] for link in page.all("a", class_="suggestion")] == ["/?q=red", "/?q=shape", "/?q=red+shape"]
     assert page.all("input", name="q", type="search")
     assert [box["value"] for box in page.all("input", name="silo")] == ["north", "south"]
     assert [option["value"] for option in page.all("option")] == ["", "red", "shape"]

@@ -66,6 +66,7 @@ export function startDrawing(search) {
   function open(shown) {
     panel.hidden = !shown;
     opener.setAttribute("aria-expanded", String(shown));
+    document.documentElement.classList.toggle("drawing", shown); // so that results do not move the surface
     if (!shown) opener.focus();
   }
   opener.addEventListener("click", () => open(panel.hidden));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -18,6 +19,12 @@ HUES = 8
 """Number of colors of silo badges. Silos beyond that share colors; a badge always has the silo's name."""
 
 MOST_SUGGESTIONS = 6
+MOST_LABELS = 3
+"""Most suggestions that are names of labels."""
+
+LABEL_WORDS = 2
+"""Most words of a label that is suggested."""
+
 SUGGESTED_WORDS = range(2, 5)
 """Numbers of words of the captions that are suggested as searches."""
 
@@ -137,13 +144,28 @@ def example_cards(status: FederationStatus) -> list[Card]:
 
 
 def suggestions(silos: Sequence[SiloStatus]) -> list[str]:
-    """Return a few captions of the archive to search for, the shortest first. Words of one character are left out."""
-    found = []
-    for item in _in_turn([silo.examples for silo in silos]):
-        words = [word for word in item.caption.split() if re.search(r"\w\w", word)]
-        if len(words) in SUGGESTED_WORDS:
-            found.append(" ".join(words))
-    return sorted(dict.fromkeys(found), key=lambda text: len(text.split()))[:MOST_SUGGESTIONS]
+    """Return a few searches that have answers: names of labels, then captions of the archive, the shortest first.
+
+    Labels are taken if their words occur in captions, so that the model knows them, and rare ones come first, because they
+    tell more about the archive. Words of one character are left out of captions.
+    """
+    captions = [_words(item.caption) for item in _in_turn([silo.examples for silo in silos])]
+    texts = sorted((words for words in captions if len(words) in SUGGESTED_WORDS), key=len)
+    labels = _known_labels(silos, {word for words in captions for word in words})[:MOST_LABELS]
+    return list(dict.fromkeys([*labels, *map(" ".join, texts)]))[:MOST_SUGGESTIONS]
+
+
+def _known_labels(silos: Sequence[SiloStatus], known: set[str]) -> list[str]:
+    """Return the labels of at most two words, all of them known, rare ones first."""
+    counts = Counter[str]()
+    for silo in silos:
+        counts.update(silo.labels)
+    found = [label for label in counts if {*label.split()} <= known and len(label.split()) <= LABEL_WORDS]
+    return sorted(found, key=lambda label: (counts[label], label))
+
+
+def _words(caption: str) -> list[str]:
+    return [word for word in caption.split() if re.search(r"\w\w", word)]
 
 
 def _in_turn(groups: Sequence[Sequence[Item]]) -> list[Item]:

@@ -92,6 +92,9 @@ def test_suggestions_are_short_captions_the_shortest_first() -> None:
     )
     assert suggestions([silo]) == ["black star", "wedge-tailed rightwards arrow"]
     assert suggestions([SiloStatus(name="s")]) == []
+    labels = {"black": 9, "arrow": 2, "star": 5, "one two three four": 1, "unknown": 1, "rightwards": 9}
+    found = suggestions([replace(silo, labels=labels)])
+    assert found == ["arrow", "star", "black", "black star", "wedge-tailed rightwards arrow"], "rare labels come first"
 
 
 def test_labels_and_counts(backend: MadeUpBackend) -> None:

@@ -1,0 +1,313 @@
+"""The search page in a real browser: words, pictures, drawings, pages, silent silos, small windows, keyboard, no script."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silohash.service.app import create_app
+from silohash.service.view.form import PAGE_HITS
+from tests.browsers import CONTRAST, started_browser
+from tests.served import MadeUpBackend, drawn, png, running
+
+PHONE = {"width": 360, "height": 740}
+SEND_FILE = """
+([kind, content]) => {
+  const bytes = Uint8Array.from(atob(content), (c) => c.charCodeAt(0));
+  const data = new DataTransfer();
+  data.items.add(new File([bytes], "a.png", { type: "image/png" }));
+  const name = kind === "paste" ? "clipboardData" : "dataTransfer";
+  const Event = kind === "paste" ? ClipboardEvent : DragEvent;
+  document.body.dispatchEvent(new Event(kind, { [name]: data, bubbles: true, cancelable: true }));
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    yield from started_browser()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[MadeUpBackend, str]]:
+    """A backend, and the address of the page over it."""
+    backend = MadeUpBackend(silos=("archive", "museum", "town library"), archive="glyphs")
+    with running(create_app(backend)) as address:
+        yield backend, address
+
+
+@pytest.fixture
+def opened(browser: Any, served: tuple[MadeUpBackend, str]) -> Iterator[Callable[..., Any]]:
+    """A function that opens a page. Afterwards it is checked that no page had a fault or asked another host."""
+    backend, address = served
+    contexts, faults = [], []
+    backend.missing = {}
+
+    def opening(path: str = "/", **options: Any) -> Any:
+        context = browser.new_context(viewport=options.pop("viewport", {"width": 1200, "height": 800}), **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: faults.append(message.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on(
+            "request", lambda request: request.url.startswith((address, "data:", "blob:")) or faults.append(request.url)
+        )
+        page.goto(address + path)
+        return page
+
+    yield opening
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait until an expression is true. The page's own policy keeps it from being evaluated inside the page."""
+    for _ in range(200):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(f"never true: {condition}")
+
+
+def captions(page: Any) -> list[str]:
+    return list(page.locator("#results .card .title").all_text_contents())
+
+
+def first_page() -> list[str]:
+    return [f"red shape {number}" for number in range(PAGE_HITS)]
+
+
+def test_results_follow_the_words_and_have_an_address(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str]
+) -> None:
+    page = opened()
+    assert page.locator("a.suggestion").all_text_contents() == ["red", "shape", "red shape"]
+    page.keyboard.type("red")
+    page.wait_for_selector("#results .summary")
+    assert captions(page) == first_page()
+    assert page.url.endswith("/?q=red")
+    assert page.locator("#announce").text_content() == "The 24 nearest · all 3 silos answered"
+    page.keyboard.type(" shape")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?q=red+shape")
+    page.check("text=Pictures", force=True)
+    page.wait_for_url("**/?q=red+shape&find=image")
+    page.select_option("select[name=label]", "red")
+    page.wait_for_url("**/?q=red+shape&find=image&label=red")
+    page.locator("input[name=within]").fill("5")
+    page.wait_for_url("**&within=5")
+    until(page, "document.querySelectorAll('#results .card').length === 12")
+    sent = served[0].requests[-1]
+    assert (sent.text, sent.target, sent.label, sent.radius_bits) == ("red shape", "image", "red", 5)
+    page.reload()
+    assert len(captions(page)) == 12
+    assert page.locator("#within-text").text_content() == "5 bits"
+    page.click("text=Clear filters")
+    page.wait_for_url("**/?q=red+shape")
+    assert captions(page) == first_page()
+
+
+def test_silos_are_chosen_in_a_menu(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:
+    page = opened("/?q=red")
+    page.click("summary:has-text('Silos')")
+    page.check("input[value='museum']")
+    page.wait_for_url("**/?q=red&silo=museum")
+    assert served[0].requests[-1].silos == ("museum",)
+    until(page, "document.getElementById('headline').textContent.includes('the silo answered')")
+    page.keyboard.press("Escape")
+    assert not page.locator("details.menu").get_attribute("open")
+
+
+@pytest.mark.parametrize("way", ["choose", "paste", "drop"])
+def test_a_picture_is_chosen_pasted_or_dropped(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str], way: str
+) -> None:
+    page, picture = opened("/?q=red&find=image"), drawn("blue", "frame")
+    if way == "choose":
+        page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": png(picture)})
+    else:
+        page.evaluate(SEND_FILE, [way, base64.b64encode(png(picture)).decode()])
+    page.wait_for_selector(".chip img")
+    assert np.array_equal(np.asarray(served[0].requests[-1].picture), np.asarray(picture))
+    assert served[0].requests[-1].target == "image", "the filters are kept"
+    assert page.locator("#q").input_value() == ""
+    until(page, "document.querySelector('.chip img').naturalWidth > 0")
+    page.click("a[rel=next]")
+    page.wait_for_url("**&page=2")
+    assert served[0].requests[-1].offset == PAGE_HITS
+    page.click("[aria-label='Remove the picture']")
+    page.wait_for_url("**/?find=image")
+    assert page.locator(".chip").count() == 0
+
+
+def test_a_picture_that_is_refused_gives_the_reason(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red")
+    page.route("**/picture", lambda route: route.fulfill(status=200, content_type="text/html", body=REFUSAL))
+    page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": b"no picture"})
+    page.wait_for_selector("[role=alert]")
+    assert "Send a PNG" in page.locator("[role=alert]").text_content()
+
+
+REFUSAL = '<div class="notice"><h1>That did not work</h1><p>Send a PNG file.</p></div>'
+
+
+def test_a_drawing_is_searched_after_each_stroke(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:
+    page = opened()
+    page.click("#draw-open")
+    box = page.locator("#canvas").bounding_box()
+    assert box is not None
+
+    def stroke(*points: tuple[float, float]) -> None:
+        for number, (x, y) in enumerate(points):
+            page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"], steps=4)
+            if number == 0:
+                page.mouse.down()
+        before = page.url
+        page.mouse.up()
+        page.wait_for_url(lambda url: url != before)
+
+    stroke((0.2, 0.3), (0.4, 0.3))
+    stroke((0.3, 0.2), (0.3, 0.4))
+    pixels = np.asarray(served[0].requests[-1].picture)
+    assert pixels.shape == (32, 32)
+    ink = pixels < 128
+    assert ink[2:30, 15:17].all(), "a small plus sign is as large and in the middle as the characters of the archive"
+    assert ink[15:17, 2:30].all()
+    assert not ink[:12, :12].any()
+    assert 0.1 < ink.mean() < 0.3
+    assert abs(page.locator("#canvas").bounding_box()["y"] - box["y"]) < 1, "results do not move the surface"
+    before = page.url
+    page.click("#undo")
+    page.wait_for_url(lambda url: url != before)
+    assert (np.asarray(served[0].requests[-1].picture) < 128)[:, 15].sum() < 8, "one stroke is left"
+    page.keyboard.press("Escape")
+    assert page.locator("#draw").is_hidden()
+
+
+def test_pages_are_stable_and_the_focus_follows(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red")
+    first = captions(page)
+    page.click("a[rel=next]")
+    page.wait_for_url("**/?q=red&page=2")
+    until(page, "document.activeElement.id === 'results'")
+    second = captions(page)
+    assert first == first_page()
+    assert not {*first} & {*second}
+    page.go_back()
+    until(page, "document.querySelector('#results .title').textContent === 'red shape 0'")
+    assert captions(page) == first
+    page.go_forward()
+    until(page, "document.querySelector('#results .title').textContent !== 'red shape 0'")
+    assert captions(page) == second
+
+
+def test_a_silent_silo_is_named_with_its_reason(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:
+    page = opened()
+    served[0].missing = {"museum": "It did not answer within 10 seconds."}
+    page.fill("#q", "red")
+    page.wait_for_selector(".warning")
+    assert "2 of 3 silos answered" in page.locator("#headline").text_content()
+    reason = page.locator(".warning li")
+    assert reason.is_hidden()
+    page.click(".warning summary")
+    assert reason.is_visible()
+    assert "within 10 seconds" in reason.text_content()
+
+
+def test_an_item_leads_to_items_like_it(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:
+    page = opened("/?q=red")
+    page.click(".card a >> nth=3")
+    assert page.locator("h1").text_content() == "red shape 3"
+    page.click(".tabs >> text=text")
+    page.click(".tabs >> text=Pictures")
+    _, name, options, by = served[0].requests[-1]
+    assert (name, options.target, by) == ("item-3", "image", "text")
+    assert page.locator("#similar .card").count() == PAGE_HITS
+
+
+@pytest.mark.parametrize("path", ["/", "/?q=red", "/item?silo=museum&id=item-3", "/federation"])
+@pytest.mark.parametrize("window", [PHONE, {"width": 1280, "height": 800}])
+def test_nothing_is_wider_than_the_window(opened: Callable[..., Any], path: str, window: dict[str, int]) -> None:
+    page = opened(path, viewport=window)
+    assert page.evaluate("document.documentElement.scrollWidth") <= window["width"]
+    small = page.evaluate(
+        "[...document.querySelectorAll('button,.tool,.top a,.paging a')].map(e => e.getBoundingClientRect())"
+        ".filter(b => b.width && Math.min(b.width, b.height) < 36).length"
+    )
+    assert small == 0, "a finger hits every button"
+
+
+def test_drawing_on_a_phone(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red", viewport=PHONE, has_touch=True)
+    page.tap("#draw-open")
+    box = page.locator("#canvas").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= PHONE["width"]
+    with page.expect_response("**/picture"):
+        page.touchscreen.tap(box["x"] + 50, box["y"] + 50)
+    page.wait_for_selector(".chip img")
+
+
+def test_everything_can_be_done_with_the_keyboard(opened: Callable[..., Any]) -> None:
+    page = opened("/federation")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.goto(page.url.replace("/federation", "/"))
+    until(page, "document.activeElement.id === 'q'")
+    page.keyboard.type("red")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#results .card")
+    seen = []
+    for _ in range(15):
+        page.keyboard.press("Tab")
+        seen.append(
+            page.evaluate("document.activeElement.id || document.activeElement.name || document.activeElement.tagName")
+        )
+        if page.evaluate("!!document.activeElement.closest('#results')"):
+            break
+    assert seen[:3] == ["draw-open", "file-label", "BUTTON"]
+    assert "find" in seen
+    assert "label" in seen
+    assert "within" in seen
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/item?**")
+    assert page.locator("h1").text_content() == "red shape 0"
+
+
+def test_without_script_words_pictures_filters_and_pages_work(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str]
+) -> None:
+    page = opened("/", java_script_enabled=False)
+    assert page.locator("#draw-open").is_hidden()
+    page.fill("#q", "red")
+    page.check("text=Texts", force=True)
+    page.click("button:has-text('Search') >> nth=0")
+    assert captions(page) == first_page()
+    assert served[0].requests[-1].target == "text"
+    page.click("a[rel=next]")
+    assert "page=2" in page.url
+    page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": png(drawn("green", "square"))})
+    page.click("#upload button")
+    assert page.locator(".chip img").is_visible()
+    assert captions(page) == first_page()
+    assert np.array_equal(np.asarray(served[0].requests[-1].picture), np.asarray(drawn("green", "square")))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/", "/?q=red", "/item?silo=museum&id=item-3", "/federation"])
+def test_texts_are_legible_in_light_and_dark(opened: Callable[..., Any], path: str, scheme: str) -> None:
+    page = opened(path, color_scheme=scheme)
+    assert page.evaluate(CONTRAST) == []
+
+
+def test_a_service_that_is_gone_is_told(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red")
+    page.route("**/*", lambda route: route.fulfill(status=200, content_type="text/html", body="<p>proxy</p>"))
+    page.fill("#q", "blue")
+    page.wait_for_selector("[role=alert]")
+    assert "did not answer as expected" in page.locator("[role=alert]").text_content()
