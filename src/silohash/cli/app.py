@@ -10,7 +10,21 @@ from typing import Annotated
 import typer
 
 from silohash import __version__
-from silohash.cli import account, compare, data, demo, evaluate, export, inspect, partition, search, serve, study, train
+from silohash.cli import (
+    account,
+    audit,
+    compare,
+    data,
+    demo,
+    evaluate,
+    export,
+    inspect,
+    partition,
+    search,
+    serve,
+    study,
+    train,
+)
 from silohash.cli.console import print_status
 from silohash.cli.help import Commands
 from silohash.optional import missing_package, sentence
@@ -58,6 +72,7 @@ train.register(app)
 evaluate.register(app)
 search.register(app)
 serve.register(app)
+audit.register(app)
 export.register(app)
 compare.register(app)
 study.register(app)

@@ -103,6 +103,8 @@ def respond(node: SiloNode, content: bytes, most_bytes: int = MOST_ANSWER_BYTES)
 def _answer(node: SiloNode, request: Request) -> Answer:
     if isinstance(request, Query):
         return node.answer(request)
+    if isinstance(request, ItemRequest | CodeRequest) and request.asker:
+        node.admit(request.asker)
     if isinstance(request, ItemRequest):
         modalities, payload = released_item(node, request.id)
         return ReleasedItem(request.id, modalities, payload)

@@ -34,6 +34,7 @@ class Query:
         label: if set, only items with this label are searched.
         previews: whether hits carry the small pictures that silos release.
         tie_key: key of the order among items at the same distance. It is set by `ask`.
+        asker: name of the account or program that asks, for the limits and the audit logs of silos; empty if unknown.
     """
 
     words: npt.NDArray[np.unsignedinteger]
@@ -46,6 +47,7 @@ class Query:
     label: str | None = None
     previews: bool = False
     tie_key: bytes = b""
+    asker: str = ""
 
     def __post_init__(self) -> None:
         """Check the code and the numbers.

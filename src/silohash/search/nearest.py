@@ -37,7 +37,7 @@ class NearItem(NamedTuple):
 
 
 def nearest_items(
-    sides: Mapping[Modality, Side], query: Query, k: int, radius_bits: int | None
+    sides: Mapping[Modality, Side], query: Query, k: int, radius_bits: int | None, *, step_bits: int = 1
 ) -> tuple[list[NearItem], dict[int, int]]:
     """Return the k nearest items of a silo, in order, and the number of further items at the distance of the last.
 
@@ -48,6 +48,8 @@ def nearest_items(
         query: the code to search for, the label to filter by, and the key of the order among equals.
         k: number of items.
         radius_bits: maximum distance of an item; None for no limit.
+        step_bits: distances are rounded down to a multiple of this before items are ordered, so that neither the order nor
+            the choice of the items reveals more.
 
     Returns:
         The items, and a mapping from the distance of the last item to the number of items left out there. It is empty if
@@ -55,6 +57,10 @@ def nearest_items(
     """
     near = {name: side.nearest(query.words, k, query.label) for name, side in sides.items()}
     limit_bits = _limit_bits([distances for _, distances in near.values()], query, k, radius_bits)
+    if step_bits > 1:
+        last_bits = limit_bits // step_bits * step_bits + step_bits - 1  # the largest that is rounded like the limit
+        limit_bits = min(query.bits if radius_bits is None else radius_bits, last_bits)
+        near = {name: _rounded(side, query, limit_bits, step_bits) for name, side in sides.items()}
     for name, (keys, distances) in near.items():
         inside = distances <= limit_bits
         if not inside.all():
@@ -63,6 +69,12 @@ def nearest_items(
         [(name, side)] = sides.items()
         return _of_one_side(name, side, *near[name], query.tie_key, k)
     return _joined(sides, near, query.tie_key, k)
+
+
+def _rounded(side: Side, query: Query, limit_bits: int, step_bits: int) -> tuple[Keys, Distances]:
+    """Return the keys of all codes of a side within a limit, and their distances rounded down to a multiple of a step."""
+    keys, distances = side.within(query.words, limit_bits, query.label)
+    return keys, distances // np.int32(step_bits) * np.int32(step_bits)
 
 
 def _limit_bits(found: list[Distances], query: Query, k: int, radius_bits: int | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,10 +14,13 @@ from silohash.index.codes import word_count, word_type
 from silohash.index.preview import preview_url
 from silohash.index.store import Engine, Store
 from silohash.search.hits import Hits, Query, silent
+from silohash.search.limits import Approvals, Quota
 from silohash.search.nearest import NearItem, nearest_items
 from silohash.search.policy import Policy
 from silohash.search.side import Side
 from silohash.types import MODALITIES, Modality, UserError, sides_of
+
+T = TypeVar("T")
 
 QUICK_ITEMS = 2_000_000
 """Number of codes that are scanned in well under a millisecond."""
@@ -56,6 +59,8 @@ class SiloNode:
         """
         self.name = name
         self.policy = policy or Policy()
+        self._quota = Quota(self.policy.max_queries_per_minute, self.policy.max_queries_per_day)
+        self._approvals = None if self.policy.approve is None else Approvals(self.policy.approve)
         self._engine = engine
         self._prepared = prepared
         self._reloading = threading.Lock()
@@ -117,7 +122,7 @@ class SiloNode:
 
     def captions(self, most: int) -> list[str]:
         """Return captions of the silo's items, in the order in which they were indexed, if its policy releases them."""
-        if "caption" not in self.policy.fields:
+        if "caption" not in self.policy.fields or self._approvals is not None:
             return []
         try:
             payloads = [payload for side in [*self._sides.values()][:1] for payload in side.store.first_payloads(most)]
@@ -142,6 +147,22 @@ class SiloNode:
         first = next(modality for modality in MODALITIES if modality in self._sides)
         return self._sides[first].store.previews(ids)
 
+    def admit(self, asker: str) -> None:
+        """Count a request of an asker.
+
+        Raises:
+            UserError: if the asker has reached a limit of the policy.
+        """
+        self._quota.admit(asker)
+
+    def approves(self, name: str) -> bool:
+        """Return whether the policy allows releasing the item with an id.
+
+        Raises:
+            UserError: if the list of approved items cannot be read.
+        """
+        return self._approvals is None or name in self._approvals.ids()
+
     def close(self) -> None:
         """Close the silo's index files."""
         for store in self._stores:
@@ -158,6 +179,10 @@ class SiloNode:
             The hits, or a silent result with the reason if the silo refuses the query. If items are searched and only one
             of their sides can be used, ``limited_silos`` has the reason.
         """
+        try:
+            self.admit(query.asker)
+        except UserError as error:
+            return silent(self.name, str(error))
         reason = ""
         for _ in range(ATTEMPTS):
             try:
@@ -223,11 +248,17 @@ class SiloNode:
 
     def _search(self, sides: Mapping[Modality, Side], query: Query, reasons: Sequence[str]) -> Hits:
         k = min(query.reach, self.policy.max_results)
-        items, left_out = nearest_items(sides, query, k, self.policy.radius_bits(query.radius_bits))
+        radius_bits, step_bits = self.policy.radius_bits(query.radius_bits), self.policy.distance_step_bits
+        items, left_out = nearest_items(sides, query, k, radius_bits, step_bits=step_bits)
+        reasons = [*reasons, *self._limits(query, len(items))]
         ids, payloads = self._stored(sides, items)
+        kept = [place for place, name in enumerate(ids) if self.approves(name)]
+        if len(kept) < len(ids):
+            reasons.append(f"It withheld {len(ids) - len(kept):,} of the nearest items, which are not approved.")
+            items, ids, payloads = _taken(items, kept), _taken(ids, kept), _taken(payloads, kept)
         if query.previews and "preview" in self.policy.fields:
             self._add_previews(ids, payloads)
-        limits = " ".join([*reasons, *self._limits(query, len(items))])
+        limits = " ".join(reasons)
         return Hits(
             ids=tuple(ids),
             distances=tuple(item.distance_bits for item in items),
@@ -267,3 +298,8 @@ class SiloNode:
         if limit is not None and released < query.reach and (query.radius_bits is None or limit < query.radius_bits):
             return [f"It limits results to a distance of {limit} bits."]
         return []
+
+
+def _taken(values: Sequence[T], places: Sequence[int]) -> list[T]:
+    """Return the values at some places."""
+    return [values[place] for place in places]

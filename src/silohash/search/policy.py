@@ -1,4 +1,4 @@
-"""What a silo releases in a search: how many items, up to which distance, and which fields of them.
+"""What a silo releases in a search: to whom how often, how many items, up to which distance, and which fields of them.
 
 A policy is a TOML file per silo, ``RUN/policies/SILO.toml``. Every key is optional::
 
@@ -6,6 +6,11 @@ A policy is a TOML file per silo, ``RUN/policies/SILO.toml``. Every key is optio
     max_distance_bits = 20         # no item farther away than this; at least 0, no limit by default
     fields = ["caption", "labels"] # fields of an item that are released; "preview" is the third
     modalities = ["image", "text"] # indexes that may be searched
+    distance_step_bits = 4         # distances are rounded down to a multiple of this; at least 1, which is exact
+    max_queries_per_minute = 60    # per asker; at least 1, no limit by default
+    max_queries_per_day = 1000     # per asker; at least 1, no limit by default
+    approve = "approved.txt"       # file with one id per line; all other items are withheld and only counted
+    audit_sync_seconds = 1.0       # time after which a line of the audit log is on the disk; 0 waits for the disk
 
 A silo without a file has the default policy.
 """
@@ -13,7 +18,7 @@ A silo without a file has the default policy.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +40,23 @@ class Policy:
         max_distance_bits: maximum distance of an item that is released; None for no limit.
         fields: released fields, a subset of `FIELDS`. If empty, only ids and distances are released.
         modalities: modalities whose index may be searched. If empty, the silo answers no query.
+        distance_step_bits: released distances are rounded down to a multiple of this. At 1 they are exact.
+        max_queries_per_minute: maximum number of queries per asker and minute; None for no limit.
+        max_queries_per_day: maximum number of queries per asker and day; None for no limit.
+        approve: file with the ids of the items that may be released, one per line. Others are withheld and only counted.
+            None releases all items. `read_policy` takes a relative path as relative to the folder of the policy.
+        audit_sync_seconds: time after which a line of the audit log is on the disk, at least 0.
     """
 
     max_results: int = 1000
     max_distance_bits: int | None = None
     fields: tuple[str, ...] = FIELDS
     modalities: tuple[Modality, ...] = MODALITIES
+    distance_step_bits: int = 1
+    max_queries_per_minute: int | None = None
+    max_queries_per_day: int | None = None
+    approve: Path | None = None
+    audit_sync_seconds: float = 1.0
 
     def __post_init__(self) -> None:
         """Check the limits.
@@ -49,8 +65,12 @@ class Policy:
             UserError: if a number is out of range, or a name is unknown.
         """
         _check_number("max_results", self.max_results, least=1)
-        if self.max_distance_bits is not None:
-            _check_number("max_distance_bits", self.max_distance_bits, least=0)
+        _check_number("distance_step_bits", self.distance_step_bits, least=1)
+        for name, least in (("max_distance_bits", 0), ("max_queries_per_minute", 1), ("max_queries_per_day", 1)):
+            if getattr(self, name) is not None:
+                _check_number(name, getattr(self, name), least=least)
+        _check_seconds("audit_sync_seconds", self.audit_sync_seconds)
+        object.__setattr__(self, "approve", _checked_path("approve", self.approve))
         object.__setattr__(self, "fields", _checked_names("fields", self.fields, FIELDS))
         object.__setattr__(self, "modalities", _checked_names("modalities", self.modalities, MODALITIES))
 
@@ -65,8 +85,13 @@ class Policy:
 
     def radius_bits(self, requested_bits: int | None) -> int | None:
         """Return the radius of a search: the smaller of the requested radius and the policy's, None if neither is set."""
-        limits = [limit for limit in (requested_bits, self.max_distance_bits) if limit is not None]
+        limits = [limit for limit in (self._widened(requested_bits), self.max_distance_bits) if limit is not None]
         return min(limits, default=None)
+
+    def _widened(self, radius_bits: int | None) -> int | None:
+        """Return the largest distance that is rounded down to at most a radius, so that a radius reveals no more."""
+        step = self.distance_step_bits
+        return None if radius_bits is None else radius_bits // step * step + step - 1
 
 
 def read_policy(path: Path) -> Policy:
@@ -83,7 +108,8 @@ def read_policy(path: Path) -> Policy:
                 f'The policy {path} has the unknown key "{name}"{suggestion(name, known)}; its keys are: {", ".join(known)}.'
             )
     try:
-        return Policy(**values)
+        policy = Policy(**values)
+        return policy if policy.approve is None else replace(policy, approve=path.parent / policy.approve)
     except UserError as error:
         raise UserError(f"The policy {path} is not valid: {error}") from error
 
@@ -115,6 +141,19 @@ def check_policy_files(folder: Path, silos: Collection[str]) -> None:
 def _check_number(name: str, value: object, *, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise UserError(f"{name} is {value!r}. Set it to a whole number of at least {least}.")
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+        raise UserError(f"{name} is {value!r}. Set it to a number of seconds of at least 0.")
+
+
+def _checked_path(name: str, value: object) -> Path | None:
+    if value is None or isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value:
+        raise UserError(f"{name} is {value!r}. Set it to the path of a text file with one id per line.")
+    return Path(value)
 
 
 def _checked_names(key: str, names: object, known: tuple[str, ...]) -> tuple[str, ...]:

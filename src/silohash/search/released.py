@@ -99,7 +99,7 @@ def released_item(node: SiloNode, name: str) -> tuple[tuple[Modality, ...], dict
         NotFound: if the silo does not have the item, or does not allow searching for it.
         UserError: if the silo's index cannot be used.
     """
-    sides = {modality: side for modality, side in _sides(node).items() if side.store.has(name)}
+    sides = {modality: side for modality, side in _sides(node).items() if node.approves(name) and side.store.has(name)}
     if not sides:
         raise NotFound(f'The silo {node.name} does not have an item "{name}". Check its id.')
     first = next(iter(sides.values()))
@@ -152,7 +152,8 @@ def item_code(node: SiloNode, name: str, modality: Modality | None = None) -> It
         NotFound: if the silo does not have the code.
         UserError: if the silo's index cannot be used.
     """
-    for name_of_side, side in _sides(node).items():
+    sides = _sides(node) if node.approves(name) else {}
+    for name_of_side, side in sides.items():
         if modality in (None, name_of_side) and side.store.has(name):
             manifest = side.store.manifest
             return ItemCode(
@@ -185,7 +186,7 @@ def silo_status(node: SiloNode) -> SiloStatus:
             reachable=bool(sides),
             fields=node.policy.fields,
             labels=first.labels() if first is not None and "labels" in node.policy.fields else {},
-            examples=() if first is None else tuple(item_of(node, name) for name in _example_ids(first)),
+            examples=() if first is None else _examples(node, first),
         )
     except UserError as error:
         return SiloStatus(name=node.name, reason=str(error), reachable=False)
@@ -207,6 +208,11 @@ def _sides(node: SiloNode) -> dict[Modality, Side]:
     if not sides:
         raise UserError(f"The silo {node.name} cannot be searched: {' '.join(dict.fromkeys(reasons))}")
     return sides
+
+
+def _examples(node: SiloNode, side: Side) -> tuple[Item, ...]:
+    """Return some items of a silo, as far as its policy approves them."""
+    return tuple(item_of(node, name) for name in _example_ids(side) if node.approves(name))
 
 
 def _example_ids(side: Side) -> list[str]:

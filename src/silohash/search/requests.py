@@ -48,6 +48,7 @@ class SearchOptions:
         label: if set, only items with this label are searched.
         silos: names of the silos to search; None for all.
         previews: whether hits carry the small pictures that silos release.
+        asker: name of the account or program that asks, as in `silohash.search.hits.Query`.
     """
 
     target: Target = "item"
@@ -57,6 +58,7 @@ class SearchOptions:
     label: str | None = None
     silos: tuple[str, ...] | None = None
     previews: bool = True
+    asker: str = ""
 
     def request(
         self, *, text: str | None = None, picture: Image.Image | None = None, code: Code | None = None

@@ -69,6 +69,12 @@ class Side:
         allowed = None if label is None else self.keys_with(label)
         return search_with_ties(self.index, words[None], k, allowed=allowed)
 
+    def within(self, words: Words, radius_bits: int, label: str | None = None) -> tuple[Keys, Distances]:
+        """Return all codes within a distance of a code ``(W,)``. The label and the result are as in `nearest`."""
+        allowed = None if label is None else self.keys_with(label)
+        [found] = self.index.search_radius(words[None], radius_bits, allowed=allowed)
+        return found.keys[0], found.distances[0]
+
     def digests(self, keys: Keys) -> Digests:
         """Return the digests of (silo, id) of items, ``(n,)``, as `item_digests`. The id of an item is hashed once.
 

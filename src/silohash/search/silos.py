@@ -137,6 +137,7 @@ class QueryOptions(TypedDict, total=False):
     radius_bits: int | None
     label: str | None
     previews: bool
+    asker: str
 
 
 def ask_run(

@@ -8,7 +8,7 @@ so that a later version can add some.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
@@ -47,17 +47,22 @@ class WireError(UserError):
 
 @dataclass(frozen=True)
 class ItemRequest:
-    """Request what a silo releases of one item, by the id of the item."""
+    """Request what a silo releases of one item, by the id of the item. ``asker`` is as in `Query`."""
 
     id: str
+    asker: str = ""
 
 
 @dataclass(frozen=True)
 class CodeRequest:
-    """Request the code of one item, by the id of the item. None stands for the code of its picture if it has one."""
+    """Request the code of one item, by the id of the item. None stands for the code of its picture if it has one.
+
+    ``asker`` is as in `Query`.
+    """
 
     id: str
     modality: Modality | None = None
+    asker: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,12 +86,14 @@ class _Search(TypedDict):
     label: Text | None
     previews: bool
     tie_key: Hexadecimal
+    asker: NotRequired[Text]
 
 
 class _Item(TypedDict):
     version: Version
     kind: Literal["item"]
     id: Text
+    asker: NotRequired[Text]
 
 
 class _Code(TypedDict):
@@ -94,6 +101,7 @@ class _Code(TypedDict):
     kind: Literal["code"]
     id: Text
     modality: Modality | None
+    asker: NotRequired[Text]
 
 
 class _Status(TypedDict):
@@ -129,9 +137,9 @@ def decode_request(content: bytes) -> Request:
     """
     document = checked(content, _REQUEST, MOST_REQUEST_BYTES, "The request")
     if document["kind"] == "item":
-        return ItemRequest(document["id"])
+        return ItemRequest(document["id"], document.get("asker", ""))
     if document["kind"] == "code":
-        return CodeRequest(document["id"], document["modality"])
+        return CodeRequest(document["id"], document["modality"], document.get("asker", ""))
     if document["kind"] == "status":
         return StatusRequest()
     return Query(
@@ -145,14 +153,15 @@ def decode_request(content: bytes) -> Request:
         label=document["label"],
         previews=document["previews"],
         tie_key=bytes.fromhex(document["tie_key"]),
+        asker=document.get("asker", ""),
     )
 
 
 def _document(request: Request) -> dict[str, Any]:
     if isinstance(request, ItemRequest):
-        return {"kind": "item", "id": request.id}
+        return {"kind": "item", "id": request.id, "asker": request.asker}
     if isinstance(request, CodeRequest):
-        return {"kind": "code", "id": request.id, "modality": request.modality}
+        return {"kind": "code", "id": request.id, "modality": request.modality, "asker": request.asker}
     if isinstance(request, StatusRequest):
         return {"kind": "status"}
     return {
@@ -167,6 +176,7 @@ def _document(request: Request) -> dict[str, Any]:
         "label": request.label,
         "previews": request.previews,
         "tie_key": request.tie_key.hex(),
+        "asker": request.asker,
     }
 
 

@@ -99,7 +99,7 @@ class HubBackend:
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
         """Return the items nearest to an item, without the item. See `Backend.similar`."""
         silos = self._chosen(options.silos)
-        request = CodeRequest(name, by)
+        request = CodeRequest(name, by, options.asker)
         content = await self._ask_one(silo, request)
         try:
             found = decode_code(content, request, silo)
@@ -236,6 +236,7 @@ def _queries(codes: Mapping[str, Code], options: SearchOptions) -> dict[str, Que
         "radius_bits": options.radius_bits,
         "label": options.label,
         "previews": options.previews,
+        "asker": options.asker,
         "tie_key": key,
     }
     by_code = {

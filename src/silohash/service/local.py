@@ -144,6 +144,7 @@ def _query_options(options: SearchOptions) -> QueryOptions:
         radius_bits=options.radius_bits,
         label=options.label,
         previews=options.previews,
+        asker=options.asker,
     )
 
 

@@ -10,17 +10,20 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from logging import DEBUG, WARNING
+from logging import DEBUG, ERROR, WARNING
 
 from silohash.runtime.run import Run
+from silohash.search.answers import encode_refusal
 from silohash.search.bus import Responder, Response, respond
 from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
 from silohash.search.policy import read_policy
 from silohash.search.silos import open_node
+from silohash.service.audit import FOLDER, AuditLog, entry_of
 from silohash.service.config import SiloConfig
 from silohash.service.logs import log_event
 from silohash.service.nats_bus import SiloLink
+from silohash.types import UserError
 
 
 def open_silo(config: SiloConfig) -> SiloNode:
@@ -46,17 +49,22 @@ def run_silo(config: SiloConfig, *, ready: Callable[[], None] | None = None) -> 
     """
     node = open_silo(config)
     try:
-        asyncio.run(_serve(config, node, ready))
+        path = config.run / FOLDER / f"{config.silo}.jsonl"
+        log = AuditLog(path, sync_seconds=node.policy.audit_sync_seconds)
+        try:
+            asyncio.run(_serve(config, node, ready, log))
+        finally:
+            log.close()
     finally:
         node.close()
 
 
-async def _serve(config: SiloConfig, node: SiloNode, ready: Callable[[], None] | None) -> None:
+async def _serve(config: SiloConfig, node: SiloNode, ready: Callable[[], None] | None, log: AuditLog) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     with ThreadPoolExecutor(1, "answer") as executor:
-        link = SiloLink(config.bus, config.federation, config.silo, responder(node), executor)
+        link = SiloLink(config.bus, config.federation, config.silo, responder(node, log), executor)
         log_event("silo started", silo=config.silo, federation=config.federation)
         if ready is not None:
             ready()
@@ -66,17 +74,35 @@ async def _serve(config: SiloConfig, node: SiloNode, ready: Callable[[], None] |
     log_event("silo stopped", silo=config.silo)
 
 
-def responder(node: SiloNode) -> Responder:
-    """Return the function that answers for a silo and logs what it answered."""
+def responder(node: SiloNode, log: AuditLog | None = None) -> Responder:
+    """Return the function that answers for a silo and logs what it answered.
+
+    Args:
+        node: the silo.
+        log: the silo's audit log. Nothing is released that cannot be written to it. None writes none.
+    """
 
     def answer(content: bytes, most_bytes: int) -> bytes:
         """Answer one request."""
         start = time.perf_counter()
-        response = respond(node, content, most_bytes)
+        response = _audited(node, respond(node, content, most_bytes), log)
         _log(node.name, response, time.perf_counter() - start)
         return response.content
 
     return answer
+
+
+def _audited(node: SiloNode, response: Response, log: AuditLog | None) -> Response:
+    """Write an answer to the audit log and return it, or a refusal if it cannot be written."""
+    if log is None:
+        return response
+    try:
+        log.append(entry_of(response))
+    except UserError as error:
+        log_event("the audit log cannot be written", level=ERROR, silo=node.name, reason=str(error))
+        refusal = UserError("It cannot write its audit log, so it does not release anything.")
+        return Response(encode_refusal(node.name, refusal), response.request, error=refusal)
+    return response
 
 
 def _log(silo: str, response: Response, seconds: float) -> None:

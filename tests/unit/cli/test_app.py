@@ -36,6 +36,7 @@ COMMANDS = (
         "sweep",
         "index",
         "search",
+        "audit-log",
     ),
     *("export", "encode", "data", "partition", "list", "doctor"),
 )

@@ -124,3 +124,13 @@ def test_silos_of_nodes_answer_over_the_local_bus(north):
     arrived = decode_hits(replies.answers["north"], query, "north")
     assert isinstance(arrived, Hits)
     assert arrived.ids == north.answer(query).ids
+
+
+def test_requests_for_items_count_as_queries_of_their_asker(tmp_path):
+    node = made_up_node(tmp_path, "north", made_up_codes(5, 16, 1), 16, Policy(max_queries_per_day=1))
+    for asker in ("ann", "bob"):
+        assert respond(node, encode_request(ItemRequest("1", asker))).error is None
+        refused = respond(node, encode_request(CodeRequest("1", None, asker)))
+        assert "1 query per day" in str(refused.error)
+    assert respond(node, encode_request(ItemRequest("1"))).error is None
+    assert respond(node, encode_request(ItemRequest("1"))).error is None

@@ -14,6 +14,7 @@ from silohash.index.engines import IndexConfig
 from silohash.index.preview import make_preview, preview_url
 from silohash.index.store import Store
 from silohash.search.node import SiloNode
+from silohash.search.order import tie_order
 from silohash.search.policy import Policy
 from silohash.types import UserError
 from tests.silos import MODEL, made_up_codes, made_up_node, made_up_store, query_of
@@ -325,3 +326,57 @@ def test_a_silo_on_a_server_is_asked_in_a_thread_of_its_own() -> None:
     assert node.quick
     assert SiloNode("north", {}, engine=IndexConfig(engine="faiss")).quick
     assert not SiloNode("north", {}, engine=IndexConfig(engine="milvus")).quick
+
+
+def test_rounded_distances_order_and_choose_the_items(tmp_path):
+    node = node_at(tmp_path, [0, 1, 2, 3, 4, 5, 6, 7], Policy(distance_step_bits=4))
+    hits = node.answer(query_of(ZERO, BITS, k=8))
+    assert hits.distances == (0, 0, 0, 0, 4, 4, 4, 4)
+    order = tie_order(["north"] * 8, list(map(str, range(8))), b"")
+    expected = [*sorted(range(4), key=lambda row: order[row]), *sorted(range(4, 8), key=lambda row: order[row])]
+    assert hits.ids == tuple(map(str, expected))
+    for k in range(1, 8):
+        fewer = node.answer(query_of(ZERO, BITS, k=k))
+        assert fewer.ids == hits.ids[:k]
+        assert fewer.left_out == ({} if k == 4 else {hits.distances[k - 1]: (4 if k < 4 else 8) - k})
+
+
+@pytest.mark.parametrize(("radius_bits", "count"), [(0, 4), (3, 4), (4, 8), (7, 8), (8, 9)])
+def test_a_radius_reveals_no_more_than_rounded_distances(tmp_path, radius_bits, count):
+    node = node_at(tmp_path, [0, 1, 2, 3, 4, 5, 6, 7, 8], Policy(distance_step_bits=4))
+    hits = node.answer(query_of(ZERO, BITS, k=20, radius_bits=radius_bits))
+    assert len(hits) == count
+    assert max(hits.distances) <= radius_bits
+
+
+def test_rounded_distances_of_items_with_two_codes(tmp_path):
+    node = node_of_both(tmp_path, {"a": 1, "b": 6}, {"b": 2, "a": 5, "d": 3}, Policy(distance_step_bits=2))
+    hits = {hit.id: hit.distance_bits for hit in node.answer(items(k=9))}
+    assert hits == {"a": 0, "b": 2, "d": 2}
+
+
+def test_the_limit_of_the_policy_is_that_of_exact_distances(tmp_path):
+    node = node_at(tmp_path, [0, 4, 5, 6], Policy(distance_step_bits=4, max_distance_bits=5))
+    assert node.answer(query_of(ZERO, BITS, k=9)).distances == (0, 4, 4)
+
+
+def test_items_that_are_not_approved_are_withheld_and_counted(tmp_path):
+    path = tmp_path / "approved.txt"
+    node = node_at(tmp_path, [0, 1, 2, 3], Policy(approve=path))
+    nothing = node.answer(query_of(ZERO, BITS, k=3))
+    assert (nothing.ids, nothing.answered) == ((), True)
+    assert nothing.limited_silos == {"north": "It withheld 3 of the nearest items, which are not approved."}
+    assert node.captions(9) == []
+    path.write_text("1\n3\n")
+    some = node.answer(query_of(ZERO, BITS, k=3))
+    assert (some.ids, some.distances, len(some.payloads), some.found_by) == (("1",), (1,), 1, (("image",),))
+    assert "withheld 2" in some.limited_silos["north"]
+    path.write_text("0\n1\n2\n3\n4\n")
+    assert node.answer(query_of(ZERO, BITS, k=3)).limited_silos == {}
+
+
+def test_each_asker_has_limits(tmp_path):
+    node = node_at(tmp_path, [0], Policy(max_queries_per_day=2))
+    answers = [node.answer(query_of(ZERO, BITS, asker=asker)) for asker in ("ann", "ann", "bob", "ann")]
+    assert [len(hits) for hits in answers] == [1, 1, 1, 0]
+    assert "2 queries per day" in answers[3].missing_silos["north"]

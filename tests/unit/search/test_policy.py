@@ -95,3 +95,31 @@ def test_a_policy_of_an_unknown_silo_is_refused(path):
     (path.parent / "suoth.toml").write_text("")
     with pytest.raises(UserError, match=r'suoth.toml does not belong .*did you mean "south"'):
         check_policy_files(path.parent, ["north", "south"])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"distance_step_bits": 0}, "distance_step_bits is 0"),
+        ({"max_queries_per_minute": 0}, "max_queries_per_minute is 0"),
+        ({"max_queries_per_day": 1.5}, "max_queries_per_day is 1.5"),
+        ({"audit_sync_seconds": -1}, "audit_sync_seconds is -1"),
+        ({"audit_sync_seconds": float("inf")}, "audit_sync_seconds is inf"),
+        ({"approve": 7}, "approve is 7"),
+        ({"approve": ""}, "approve is ''"),
+    ],
+)
+def test_limits_of_askers_and_rounding_are_checked(values, message):
+    with pytest.raises(UserError, match=message):
+        Policy(**values)
+    Policy(distance_step_bits=1, max_queries_per_minute=1, max_queries_per_day=1, audit_sync_seconds=0)
+
+
+@pytest.mark.parametrize(("requested", "expected"), [(None, 9), (0, 3), (3, 3), (4, 7), (7, 7), (8, 9)])
+def test_the_radius_is_widened_to_a_step(requested, expected):
+    assert Policy(distance_step_bits=4, max_distance_bits=9).radius_bits(requested) == expected
+
+
+def test_the_list_of_approved_items_lies_beside_the_policy(tmp_path):
+    (tmp_path / "north.toml").write_text('approve = "lists/approved.txt"\n')
+    assert read_policy(tmp_path / "north.toml").approve == tmp_path / "lists" / "approved.txt"

@@ -15,6 +15,7 @@ from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
 from silohash.search.released import MOST_EXAMPLES, NotFound, as_item, item_code, item_of, released_item, silo_status
 from silohash.types import UserError
+from tests.silos import made_up_codes, made_up_node
 
 BITS = 16
 PICTURE = b"\x89PNG\r\n\x1a\nx"
@@ -95,3 +96,15 @@ def test_examples_are_spread_over_the_index(tmp_path: Path) -> None:
     store.add(names, pack([SIGNS[0]] * len(names)))
     status = silo_status(SiloNode("north", {"text": store}))
     assert [item.id for item in status.examples] == names[5::10]
+
+
+def test_items_that_are_not_approved_are_not_released(tmp_path):
+    path = tmp_path / "approved.txt"
+    path.write_text("1\n")
+    node = made_up_node(tmp_path, "north", made_up_codes(5, 16, 1), 16, Policy(approve=path))
+    assert released_item(node, "1")[0] == ("image",)
+    assert item_code(node, "1").modality == "image"
+    for request in (released_item, item_code):
+        with pytest.raises(NotFound, match='"2"'):
+            request(node, "2")
+    assert [item.id for item in silo_status(node).examples] == ["1"]

@@ -55,6 +55,7 @@ def test_a_query_is_sent_as_a_document_with_these_values():
         "label": "bird",
         "previews": True,
         "tie_key": "00ff",
+        "asker": "",
     }
 
 
@@ -143,3 +144,12 @@ def test_codes_of_all_lengths_keep_their_bits(bits):
     text = hexadecimal(words, bits)
     assert len(text) == 2 * -(-bits // 8)
     assert (words_of(text, bits, "It") == words).all()
+
+
+def test_the_asker_travels_with_a_request_and_may_be_missing():
+    for request in (ItemRequest("a", "ann"), CodeRequest("a", None, "ann"), CodeRequest("a", "text", "")):
+        assert decode_request(encode_request(request)) == request
+    assert decode_request(encode_request(query(asker="ann"))).asker == "ann"
+    content = json.loads(encode_request(ItemRequest("a", "ann")))
+    del content["asker"]
+    assert decode_request(json.dumps(content).encode()) == ItemRequest("a")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 from silohash.search.answers import decode_hits
 from silohash.search.policy import Policy
 from silohash.search.wire import ItemRequest, encode_request
+from silohash.service.audit import AuditLog, verify_log
 from silohash.service.nats_bus import NOT_CONNECTED, NatsBus
 from silohash.service.silo import open_silo, responder, run_silo
 from silohash.types import UserError
@@ -97,3 +99,28 @@ def test_a_signal_ends_the_process_cleanly(run, tmp_path, stop):
         thread.join(20)
     assert b"refusal" in seen[0].answers["silo-1"]
     assert not thread.is_alive()
+
+
+def test_every_answer_is_in_the_audit_log(tmp_path):
+    node = made_up_node(tmp_path, "north", WORDS, 16)
+    log = AuditLog(tmp_path / "audit" / "north.jsonl")
+    answer, query = responder(node, log), query_of(WORDS, 16, k=4, asker="ann")
+    hits = decode_hits(answer(encode_request(query), 1 << 20), query, "north")
+    answer(b"garbage", 1 << 20)
+    lines = [json.loads(line) for line in log.path.read_text().splitlines()]
+    assert [(line["request"], line["asker"]) for line in lines] == [("search", "ann"), ("unreadable", "")]
+    assert lines[0]["released"] == list(hits.ids)
+    assert verify_log(log.path).number == 2
+
+
+def test_nothing_is_released_that_cannot_be_logged(tmp_path, monkeypatch):
+    node = made_up_node(tmp_path, "north", WORDS, 16)
+    log = AuditLog(tmp_path / "audit" / "north.jsonl")
+
+    def full(entry):
+        raise UserError("No space left on the device.")
+
+    monkeypatch.setattr(log, "append", full)
+    query = query_of(WORDS, 16, k=4)
+    hits = decode_hits(responder(node, log)(encode_request(query), 1 << 20), query, "north")
+    assert hits.missing_silos == {"north": "It cannot write its audit log, so it does not release anything."}

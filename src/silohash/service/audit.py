@@ -1,0 +1,258 @@
+"""The audit log of a silo: for each request, who sent it, what kind it was, when, and what was released.
+
+The log is a file of JSON lines to which lines are only ever added. Each line holds the SHA-256 digest of the line before
+it, so that a line that was changed or removed is noticed (`verify_log`). A file that has reached its size gets a number, and
+the log continues in a new file whose first line holds the digest of the last line of the file before it.
+
+The digests do not show that lines at the end of the log were removed. Keep the last number and digest that `verify_log`
+returns in another place to notice that, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from silohash.search.bus import Response
+from silohash.search.hits import Hits, Query
+from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest
+from silohash.types import UserError
+
+MOST_BYTES = 64 << 20
+"""Size at which a file of the log is closed and the next one is begun."""
+
+MOST_LINE_BYTES = 4 << 20
+"""Every line is shorter."""
+
+FOLDER = "audit"
+"""Name of the folder in a run that holds the logs of its silos."""
+
+Entry: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The last line of a log.
+
+    Attributes:
+        number: number of the line, from 1; 0 for an empty log.
+        digest: SHA-256 digest of the line in hexadecimal form; empty for an empty log.
+    """
+
+    number: int = 0
+    digest: str = ""
+
+
+class AuditLog:
+    """Write the log of one silo. Several processes of the silo may write to the same file."""
+
+    def __init__(self, path: Path, *, sync_seconds: float = 0.0, most_bytes: int = MOST_BYTES) -> None:
+        """Open a log, or begin it.
+
+        Args:
+            path: the file. Files that have reached their size lie beside it.
+            sync_seconds: time after which a line is on the disk, so that it outlives a loss of power. At 0, `append` waits
+                for the disk. A line outlives the process from the start.
+            most_bytes: size at which the next file is begun.
+
+        Raises:
+            UserError: if the file cannot be written, or its last line is not a line of a log.
+        """
+        from filelock import FileLock
+
+        self.path = path
+        self._sync_seconds, self._most_bytes = sync_seconds, most_bytes
+        self._threads = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._tail, self._size = Tail(), -1
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(path.with_name(f".{path.name}.lock"))
+            with self._lock:
+                self._repair()
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    def append(self, entry: Entry) -> None:
+        """Add a line with the current time.
+
+        Raises:
+            UserError: if it cannot be written.
+        """
+        try:
+            with self._threads, self._lock:
+                self._write(entry)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+
+    def close(self) -> None:
+        """Wait until all lines are on the disk."""
+        with self._threads:
+            if self._timer is not None:
+                self._timer.cancel()
+        self._sync()
+
+    def _write(self, entry: Entry) -> None:
+        if not self.path.exists() or self.path.stat().st_size != self._size:  # another process has written
+            self._tail = _tail_of_log(self.path)
+        if self.path.exists() and self.path.stat().st_size >= self._most_bytes:
+            self._sync()
+            self.path.rename(_next_name(self.path))
+        if not self.path.exists():
+            self.path.touch(mode=0o600)
+        number = self._tail.number + 1
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"number": number, "time": now, **entry, "before": self._tail.digest}).encode()
+        with self.path.open("ab") as file:
+            file.write(line + b"\n")
+            file.flush()
+            if self._sync_seconds == 0:
+                os.fsync(file.fileno())
+            self._size = file.tell()
+        self._tail = Tail(number, _digest(line))
+        if self._sync_seconds > 0 and self._timer is None:
+            self._timer = threading.Timer(self._sync_seconds, self._sync)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _sync(self) -> None:
+        """Wait until the file is on the disk. An error shows again when the next line is written."""
+        self._timer = None
+        with suppress(OSError), self.path.open("rb") as file:
+            os.fsync(file.fileno())
+
+    def _repair(self) -> None:
+        """Remove a line that was cut when the machine lost its power, and add a line that states it."""
+        if not self.path.exists():
+            return
+        content = self.path.read_bytes()[-MOST_LINE_BYTES:]
+        cut = len(content) - (content.rfind(b"\n") + 1)
+        if cut:
+            os.truncate(self.path, self.path.stat().st_size - cut)
+            self._write({"request": "none", "repaired": f"a cut line of {cut} bytes was removed"})
+
+
+def verify_log(path: Path) -> Tail:
+    """Check every line of a log, over all its files, and return the last one.
+
+    Raises:
+        UserError: if the log does not exist, or a line was changed, removed, added or cut.
+    """
+    files = [*_closed_files(path), *([path] if path.exists() else [])]
+    if not files:
+        raise UserError(f"The audit log {path} does not exist. Check its path.")
+    tail = Tail()
+    for file in files:
+        for place, line in enumerate(_lines(file), start=1):
+            tail = _verified(line, tail, f"{file}, line {place}")
+    return tail
+
+
+def _verified(line: bytes, before: Tail, where: str) -> Tail:
+    """Return a line as the last one, after checking that it follows the one before it."""
+    remedy = "The log was changed after it was written, or a part of it is missing."
+    entry = _parsed(line)
+    if entry is None:
+        raise UserError(f"{where} is not a line of an audit log. {remedy}")
+    if entry["number"] != before.number + 1:
+        raise UserError(f"{where} has the number {entry['number']} instead of {before.number + 1}. {remedy}")
+    if entry["before"] != before.digest:
+        raise UserError(f"{where} does not follow the line before it. {remedy}")
+    return Tail(before.number + 1, _digest(line))
+
+
+def entry_of(response: Response) -> dict[str, Any]:
+    """Return the content of the line for an answer: the request without its code, and what was released."""
+    entry = _of_request(response.request)
+    answer = response.answer
+    if response.error is not None:
+        return {**entry, "refused": str(response.error)}
+    if not isinstance(answer, Hits):
+        return {**entry, "released": [entry["id"]] if "id" in entry else []}
+    if answer.missing_silos:
+        return {**entry, "refused": " ".join(answer.missing_silos.values())}
+    fields = sorted({name for payload in answer.payloads for name in payload})
+    limits = " ".join(answer.limited_silos.values())
+    return {**entry, "released": list(answer.ids), "fields": fields, **({"limits": limits} if limits else {})}
+
+
+def _of_request(request: object) -> dict[str, Any]:
+    """Return what is logged of a request. The words of a query never reach a silo, and its label is not logged."""
+    if isinstance(request, Query):
+        return {
+            "request": "search",
+            "asker": request.asker,
+            "target": request.target,
+            "k": request.k,
+            "offset": request.offset,
+            "radius_bits": request.radius_bits,
+            "by_label": request.label is not None,
+            "previews": request.previews,
+        }
+    if isinstance(request, ItemRequest | CodeRequest):
+        kind = "item" if isinstance(request, ItemRequest) else "code"
+        return {"request": kind, "asker": request.asker, "id": request.id}
+    return {"request": "status" if isinstance(request, StatusRequest) else "unreadable", "asker": ""}
+
+
+def _closed_files(path: Path) -> list[Path]:
+    """Return the files of a log that have reached their size, in the order of their numbers."""
+    return sorted(path.parent.glob(f"{path.stem}.[0-9][0-9][0-9][0-9][0-9][0-9]{path.suffix}"))
+
+
+def _next_name(path: Path) -> Path:
+    """Return the name for the file of a log that has reached its size."""
+    return path.with_name(f"{path.stem}.{len(_closed_files(path)) + 1:06d}{path.suffix}")
+
+
+def _tail_of_log(path: Path) -> Tail:
+    """Return the last line of a log.
+
+    Raises:
+        UserError: if it is not a line of a log.
+    """
+    for file in (path, *reversed(_closed_files(path))):
+        size = file.stat().st_size if file.exists() else 0
+        if size:
+            with file.open("rb") as opened:
+                opened.seek(max(0, size - MOST_LINE_BYTES))
+                line = opened.read().splitlines()[-1]
+            entry = _parsed(line)
+            if entry is None:
+                raise UserError(
+                    f"The last line of {file} is not a line of an audit log. Move the file to another folder."
+                )
+            return Tail(entry["number"], _digest(line))
+    return Tail()
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        for line in file:
+            yield line.removesuffix(b"\n")
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Return the content of a line, or None if it does not have the form of one."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    whole = isinstance(entry, dict) and isinstance(entry.get("number"), int) and isinstance(entry.get("before"), str)
+    return entry if whole else None
+
+
+def _digest(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(f"The audit log {path} cannot be written ({error}). Free space, or correct the permissions.")

@@ -1,0 +1,149 @@
+"""The audit log: its lines, its chain of digests, files that are full, cut lines, and what is logged of an answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+import pytest
+
+from silohash.search.bus import respond
+from silohash.search.policy import Policy
+from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest, encode_request
+from silohash.service.audit import AuditLog, Tail, entry_of, verify_log
+from silohash.types import UserError
+from tests.silos import made_up_codes, made_up_node, query_of
+
+WORDS = made_up_codes(20, 16, 1)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "audit" / "north.jsonl"
+
+
+def filled(path, count=5, **options):
+    log = AuditLog(path, **options)
+    for number in range(count):
+        log.append({"request": "search", "value": number})
+    log.close()
+    return path.read_bytes().splitlines()
+
+
+def test_each_line_holds_the_digest_of_the_line_before(path):
+    lines = filled(path)
+    entries = [json.loads(line) for line in lines]
+    assert [entry["number"] for entry in entries] == [1, 2, 3, 4, 5]
+    assert [entry["value"] for entry in entries] == [0, 1, 2, 3, 4]
+    digests = ["", *(hashlib.sha256(line).hexdigest() for line in lines)]
+    assert [entry["before"] for entry in entries] == digests[:-1]
+    assert verify_log(path) == Tail(5, digests[-1])
+    assert path.stat().st_mode & 0o077 == 0
+    assert all(entry["time"].endswith("+00:00") for entry in entries)
+
+
+@pytest.mark.parametrize("change", ["change", "remove", "swap", "add", "first", "cut", "garbage"])
+def test_every_change_of_a_line_is_noticed(path, change):
+    lines = filled(path)
+    if change == "change":
+        lines[2] = lines[2].replace(b'"value": 2', b'"value": 7')
+    elif change == "remove":
+        del lines[2]
+    elif change == "swap":
+        lines[1], lines[2] = lines[2], lines[1]
+    elif change == "add":
+        lines.insert(3, lines[2])
+    elif change == "first":
+        del lines[0]
+    elif change == "cut":
+        lines[4] = lines[4][:-3]
+    else:
+        lines[0] = b"7"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(UserError, match="The log was changed after it was written"):
+        verify_log(path)
+
+
+def test_the_log_continues_after_it_was_closed_and_beside_another_process(path):
+    filled(path, 2)
+    one, two = AuditLog(path), AuditLog(path)
+    for log in (one, two, two, one):
+        log.append({"request": "search"})
+    assert verify_log(path).number == 6
+
+
+def test_full_files_are_kept_and_the_chain_goes_on(path):
+    filled(path, 10, most_bytes=300)
+    closed = sorted(path.parent.glob("north.0*.jsonl"))
+    assert [file.name for file in closed[:2]] == ["north.000001.jsonl", "north.000002.jsonl"]
+    assert all(file.stat().st_size >= 300 for file in closed)
+    assert verify_log(path).number == 10
+    log = AuditLog(path, most_bytes=300)
+    log.append({"request": "search"})
+    assert verify_log(path).number == 11
+    closed[0].unlink()
+    with pytest.raises(UserError, match="instead of 1"):
+        verify_log(path)
+
+
+def test_a_line_that_was_cut_is_removed_and_named(path):
+    filled(path, 2)
+    with path.open("ab") as file:
+        file.write(b'{"number": 3, "ti')
+    AuditLog(path).append({"request": "search"})
+    entries = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert entries[2]["repaired"] == "a cut line of 17 bytes was removed"
+    assert verify_log(path).number == 4
+
+
+def test_lines_reach_the_disk_at_once_or_after_a_time(path, monkeypatch):
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(number) or fsync(number))
+    log = AuditLog(path, sync_seconds=0)
+    log.append({})
+    log.append({})
+    assert len(synced) == 2
+    later = AuditLog(path, sync_seconds=60)
+    later.append({})
+    later.append({})
+    assert len(synced) == 2
+    later.close()
+    assert len(synced) == 3
+
+
+def test_logs_that_cannot_be_used_are_explained(path, tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        verify_log(path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        AuditLog(tmp_path / "file" / "north.jsonl")
+    path.parent.mkdir()
+    path.write_text("something else\n")
+    with pytest.raises(UserError, match="is not a line of an audit log"):
+        AuditLog(path).append({})
+
+
+def test_what_is_logged_of_requests_and_answers(tmp_path):
+    node = made_up_node(tmp_path, "north", WORDS, 16, Policy(max_results=3))
+
+    def logged(request):
+        return entry_of(respond(node, encode_request(request) if not isinstance(request, bytes) else request))
+
+    found = logged(query_of(WORDS, 16, k=4, asker="ann"))
+    assert (found["request"], found["asker"], found["k"], found["by_label"]) == ("search", "ann", 4, False)
+    assert len(found["released"]) == 3
+    assert found["fields"] == ["caption"]
+    assert "limits results to 3" in found["limits"]
+    assert not {"code", "words", "label", "tie_key"} & set(found)
+    refused = logged(query_of(WORDS, 16, label="secret word"))
+    assert refused["by_label"] is True
+    assert "secret word" not in json.dumps(refused)
+    assert logged(ItemRequest("3", "bob")) == {"request": "item", "asker": "bob", "id": "3", "released": ["3"]}
+    assert logged(CodeRequest("3")) == {"request": "code", "asker": "", "id": "3", "released": ["3"]}
+    assert logged(ItemRequest("none"))["refused"].startswith("The silo north does not have an item")
+    assert logged(StatusRequest()) == {"request": "status", "asker": "", "released": []}
+    assert logged(b"garbage")["request"] == "unreadable"
+    closed = made_up_node(tmp_path, "south", WORDS, 16, Policy(modalities=()))
+    assert "does not allow" in entry_of(respond(closed, encode_request(query_of(WORDS, 16))))["refused"]
