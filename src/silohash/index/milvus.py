@@ -1,8 +1,9 @@
 """An index in a Milvus server, with binary vectors and the Hamming distance.
 
-Milvus returns at most `MOST_ROWS` items per request, and cuts ties arbitrarily. A search therefore requests the distance of
-the k-th item first, and then all items within that distance, in ranges of keys that are halved until an answer is complete.
-Without an approximate index, the results equal those of `FlatIndex`. Codes are padded with zeros to whole bytes.
+Milvus returns at most `MOST_ROWS` items per request, and cuts ties arbitrarily. A search therefore requests some items more
+than k. If these end within the ties at the cut, it requests all items within that distance, in ranges of keys that are
+halved until an answer is complete. Without an approximate index, the results equal those of `FlatIndex`. Codes are padded
+with zeros to whole bytes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from silohash.types import UserError
 
 MOST_ROWS = 16_384
 """Largest number of items per request that Milvus allows."""
+
+EXTRA_ROWS = 256
+"""Number of items that are requested beyond k, so that most queries see all ties at the cut in one request."""
 
 ADDED_ROWS = 10_000
 HIGHEST_KEY = 2**62
@@ -135,9 +139,14 @@ class MilvusIndex:
             return merged_answers([], k)
         with self._explained():
             chosen = self._chosen(allowed)
-            cuts = self._cuts(queries, k, chosen)
-            found = [self._within(query, cut, chosen) for query, cut in zip(queries, cuts, strict=True)]
-        return merged_answers([_cut(keys, distances, k) for keys, distances in found], k)
+            found = self._first(queries, k) if chosen is None else [None] * len(queries)
+            rest = [query for query, hits in zip(queries, found, strict=True) if hits is None]
+            cuts = iter(self._cuts(rest, k, chosen) if rest else ())
+            answers = [
+                self._within(query, next(cuts), chosen) if hits is None else _ordered(hits)
+                for query, hits in zip(queries, found, strict=True)
+            ]
+        return merged_answers([_cut(keys, distances, k) for keys, distances in answers], k)
 
     def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
         """Return all items within a distance of each query. See `FlatIndex.search_radius`."""
@@ -196,6 +205,17 @@ class MilvusIndex:
         parts = [keys[start : start + MOST_ROWS].tolist() for start in range(0, len(keys), MOST_ROWS)]
         return [f"key in {part}" for part in parts]
 
+    def _first(self, queries: list[bytes], k: int) -> list[list[tuple[int, int]] | None]:
+        """Return the first (key, distance) pairs of each query with all ties at the cut, or None if there may be more ties.
+
+        For most queries, one request with a few items more than k is enough.
+        """
+        most = k + max(k, EXTRA_ROWS)
+        if most > MOST_ROWS:
+            return [None] * len(queries)
+        found = self._hits(queries, most, "")
+        return [None if len(hits) == most and hits[-1][1] == hits[k - 1][1] else hits for hits in found]
+
     def _cuts(self, queries: list[bytes], k: int, chosen: list[str] | None) -> list[int]:
         """Return the distance of the k-th item of each query, or of the last item if there are fewer."""
         found: list[list[int]] = [[] for _ in queries]
@@ -220,9 +240,7 @@ class MilvusIndex:
             self._collect(query, radius_bits, (0, HIGHEST_KEY), hits)
         for condition in chosen or ():
             hits += self._hits([query], MOST_ROWS, condition, radius_bits)[0]
-        table = np.array(hits, np.int64).reshape(-1, 2)
-        order = np.lexsort((table[:, 0], table[:, 1]))
-        return table[order, 0], table[order, 1].astype(np.int32)
+        return _ordered(hits)
 
     def _collect(self, query: bytes, radius_bits: int, part: Range, hits: list[tuple[int, int]]) -> None:
         """Add all items within a radius, out of a range of keys. A range with too many items is divided."""
@@ -351,6 +369,13 @@ def _middle(low: int, high: int) -> int:
 def _condition(part: Range) -> str:
     """Return the expression for a range of keys."""
     return f"key >= {part[0]} and key < {part[1]}"
+
+
+def _ordered(hits: list[tuple[int, int]]) -> tuple[Keys, Distances]:
+    """Return the keys and distances of some items, ordered by (distance, key)."""
+    table = np.array(hits, np.int64).reshape(-1, 2)
+    order = np.lexsort((table[:, 0], table[:, 1]))
+    return table[order, 0], table[order, 1].astype(np.int32)
 
 
 def _cut(keys: Keys, distances: Distances, k: int) -> tuple[Keys, Distances, int]:

@@ -71,3 +71,35 @@ def test_few_requests_find_where_keys_begin() -> None:
     index = Counted(np.arange(20_000))
     assert len(list(index._ranges((0, HIGHEST_KEY), 20_000))) <= 4
     assert index.asked < 12
+
+
+class Canned(MilvusIndex):
+    """An index whose server knows the distances of items 0, 1, ..., and counts requests."""
+
+    def __init__(self, distances: list[int]) -> None:
+        self.bits, self.exact, self._url = 16, True, ""
+        self.distances = distances
+        self.requests: list[tuple[int, int | None]] = []
+
+    def _hits(self, queries: list[bytes], most: int, condition: str, radius_bits: int | None = None):
+        self.requests.append((most, radius_bits))
+        pairs = [pair for pair in enumerate(self.distances) if radius_bits is None or pair[1] <= radius_bits]
+        return [sorted(pairs, key=lambda pair: (pair[1], -pair[0]))[:most]] * len(queries)
+
+
+def test_one_request_is_enough_unless_it_ends_with_a_tie(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(milvus, "EXTRA_ROWS", 2)
+    index = Canned([3, 1, 2, 1, 3, 3])
+    query = np.zeros((1, 1), np.uint16)
+    found = index.search(query, 3)
+    assert (found.keys.tolist(), found.distances.tolist(), found.ties_at_cut.tolist()) == (
+        [[1, 3, 2]],
+        [[1, 1, 2]],
+        [0],
+    )
+    assert index.requests == [(6, None)]
+    index = Canned([3, 1, 2, 1, 3, 3, 3, 3, 3, 3, 3])
+    found = index.search(query, 4)
+    assert (found.keys.tolist(), found.ties_at_cut.tolist()) == ([[1, 3, 2, 0]], [7])
+    assert index.requests == [(8, None), (4, None), (milvus.MOST_ROWS, 3)]
+    assert Canned([]).search(query, 2).keys.tolist() == [[-1, -1]]
