@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from silohash.search.words import query_words
 from silohash.types import MODALITIES, Modality, Target, UserError
 
 if TYPE_CHECKING:
+    from silohash.encode.encoder import Encoder
     from silohash.features.base import Value
     from silohash.runtime.run import Run
 
@@ -147,6 +148,7 @@ def ask_run(
     target: Target = "item",
     *,
     nodes: Sequence[SiloNode] | None = None,
+    encoders: MutableMapping[str, Encoder] | None = None,
     **options: Unpack[QueryOptions],
 ) -> Hits:
     """Encode one text, picture or vector, and search all silos of a run.
@@ -160,6 +162,8 @@ def ask_run(
         query_modality: whether the value describes a text or an image.
         target: what to find: "item" for items by the nearer of their two codes, "image" or "text" for one side alone.
         nodes: the open silos; None opens those of the run.
+        encoders: encoders of earlier searches by the names of their models. Those that are missing are added. None makes
+            new ones, which takes longer than the search.
         options: parameters of the `Query`, such as ``k``.
 
     Returns:
@@ -181,7 +185,7 @@ def ask_run(
             missing[node.name] = str(error)
             continue
         if name not in by_model:
-            code = run.model.encoder(name).encode(value, query_modality)
+            code = _encoder(run, name, encoders).encode(value, query_modality)
             by_model[name] = Query(
                 words=code.words[0], bits=code.bits, model_digest=code.model_digest, target=target, **options
             )
@@ -194,6 +198,14 @@ def ask_run(
         unknown_words=unknown,
         folders=picture_folders(run, nodes),
     )
+
+
+def _encoder(run: Run, name: str, known: MutableMapping[str, Encoder] | None) -> Encoder:
+    """Return the encoder of a model, from the known ones if it is among them. A new one is added to them."""
+    if known is None or name not in known:
+        encoder = run.model.encoder(name)
+        return encoder if known is None else known.setdefault(name, encoder)
+    return known[name]
 
 
 def picture_folders(run: Run, nodes: Sequence[SiloNode]) -> dict[str, tuple[Path, ...]]:

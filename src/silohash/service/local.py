@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from silohash.service.backend import (
 from silohash.types import Modality, UserError
 
 if TYPE_CHECKING:
+    from silohash.encode.encoder import Encoder
     from silohash.features.base import Value
     from silohash.runtime.run import Run
     from silohash.search.node import SiloNode
@@ -44,6 +45,7 @@ class LocalBackend:
         """Search the given silos with the model of a run."""
         self.nodes = {node.name: node for node in nodes}
         self._run = run
+        self._encoders: dict[str, Encoder] = {}
         self._folders: Mapping[str, tuple[Path, ...]] = picture_folders(run, nodes)
 
     @classmethod
@@ -56,7 +58,20 @@ class LocalBackend:
         from silohash.runtime.run import Run
 
         run = Run.open(folder)
-        return cls(run, open_nodes(run.index_folder, prepared=True))
+        backend = cls(run, open_nodes(run.index_folder, prepared=True))
+        backend.warm_up()
+        return backend
+
+    def warm_up(self) -> None:
+        """Search once with a text and once with a picture, so that the first search of a person finds the model loaded."""
+        from PIL import Image
+
+        captions = (caption for node in self.nodes.values() for caption in node.captions(1))
+        options = SearchOptions(k=1, previews=False)
+        with suppress(UserError):  # the model may encode only one of them; a search then gives the reason
+            self._search(options.request(picture=Image.new("L", (32, 32), "white")))
+        with suppress(UserError):
+            self._search(options.request(text=next(captions, "a")))
 
     def close(self) -> None:
         """Close the indexes."""
@@ -86,7 +101,8 @@ class LocalBackend:
         value: Value | None = request.text if request.picture is None else request.picture
         assert value is not None  # noqa: S101  the request checks it
         modality: Modality = "text" if request.picture is None else "image"
-        return ask_run(self._run, value, modality, request.target, nodes=nodes, **_query_options(request))
+        options = _query_options(request)
+        return ask_run(self._run, value, modality, request.target, nodes=nodes, encoders=self._encoders, **options)
 
     def _similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None) -> Hits:
         node, nodes = self._node(silo), self._chosen(options.silos)

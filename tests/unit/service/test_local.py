@@ -52,6 +52,14 @@ def test_words_and_pictures_find_what_the_run_finds(folder: Path, backend: Local
             assert found.folders == expected.folders
 
 
+def test_the_model_is_loaded_once(backend: LocalBackend) -> None:
+    assert len(backend._encoders) == 1, "before the first search"
+    first = search(backend, text="red square")
+    [encoder] = backend._encoders.values()
+    assert places(search(backend, text="red square")) == places(first)
+    assert [*backend._encoders.values()] == [encoder]
+
+
 def test_the_options_reach_the_silos(backend: LocalBackend) -> None:
     assert {label for hit in search(backend, text="red square", label="blue", k=50) for label in hit.labels} >= {"blue"}
     assert all("blue" in hit.labels for hit in search(backend, text="red square", label="blue", k=50))
