@@ -131,6 +131,6 @@ def test_readme_leads_with_a_published_network_for_photographs() -> None:
     text = section((REPOSITORY / "README.md").read_text(encoding="utf-8"), "## Your own pictures")
     first = [words for words in commands(text) if words[0] == "silohash"]
     assert first[0][1:] == ["new", "mine.toml", "--data", "my-archive", "--backbone", "clip"]
-    assert [words[1] for words in first] == ["new", "train", "search", "search"]
+    assert [words[1] for words in first] == ["new", "train", "search", "search", "serve"]
     assert first[1].count("--set") == 2
     assert text.index("--backbone clip") < text.index("Without `--backbone`")

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
 from typing_extensions import TypedDict
 
 from silohash.forms import fault
@@ -114,6 +113,7 @@ class _AnyVersion(TypedDict):
 
 
 _REQUEST: TypeAdapter[Any] = TypeAdapter(Annotated[_Search | _Item | _Code | _Status, Field(discriminator="kind")])
+_DOCUMENT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 _ANY_VERSION: TypeAdapter[_AnyVersion] = TypeAdapter(_AnyVersion)
 
 
@@ -191,8 +191,8 @@ def as_json(document: dict[str, Any], name: str) -> bytes:
         WireError: if it holds text that cannot be written as UTF-8.
     """
     try:
-        return to_json({"version": VERSION, **document})
-    except (PydanticSerializationError, UnicodeError) as error:
+        return _DOCUMENT.dump_json({"version": VERSION, **document})
+    except ValueError as error:
         raise WireError(f"{name} holds text that cannot be written as UTF-8.") from error
 
 

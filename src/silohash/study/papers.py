@@ -54,8 +54,8 @@ _FEDUCH_DIFFERENCES = (
     "or the mean over the silos' models for methods without one.",
     "The published code does not contain the two terms of FedUCH, so details that the paper leaves open may differ.",
     "The optimizer and the batches are those of the authors of each local method, as far as they are known.",
-    "The features of Wikipedia are those of the user's files; the paper has CNN-F features and 1,024 topics. The texts of "
-    "IAPR TC-12 and MS-COCO are bags of words; the paper has features of BERT.",
+    "The features are those of the user's files, and texts are bags of words; the paper has CNN-F features, 1,024 topics "
+    "for one of the data sets, and features of BERT for two.",
 )
 
 
