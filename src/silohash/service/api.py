@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
 
 from silohash.search.hits import Hits
-from silohash.service.access import asker
+from silohash.service.access import Allowed, asker
 from silohash.service.backend import SearchRequest
 from silohash.service.documents import (
     ErrorDocument,
@@ -42,33 +42,34 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 @router.get("/search", summary="Search for words", responses=_errors(404, 422, 503))
-async def search_words(service: Shared, query: TextQuery) -> ResultsDocument:
+async def search_words(service: Shared, who: Allowed, query: TextQuery) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words."""
-    return await _search(service, query.options().request(text=query.text), query.silo)
+    return await _search(service, query.options(who.name).request(text=query.text), query.silo)
 
 
 @router.post("/search", summary="Search for words or a code", responses=_errors(404, 422, 503))
-async def search_document(service: Shared, document: SearchDocument) -> ResultsDocument:
+async def search_document(service: Shared, who: Allowed, document: SearchDocument) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words or to a code. Give exactly one of both."""
     code = None if document.code is None else document.code.code()
-    return await _search(service, document.options().request(text=document.text, code=code), document.silo)
+    return await _search(service, document.options(who.name).request(text=document.text, code=code), document.silo)
 
 
 @router.post("/search/picture", summary="Search for a picture", responses=_errors(404, 413, 415, 422, 503))
 async def search_picture(
     service: Shared,
+    who: Allowed,
     query: PictureQuery,
     picture: Annotated[UploadFile, File(description="A PNG, JPEG, WebP, GIF or BMP file.")],
 ) -> ResultsDocument:
     """Return the items of all silos that are nearest to a picture. The picture is not kept."""
     value = await service.read_picture(await picture.read(), drawing=query.drawing)
-    return await _search(service, query.options().request(picture=value), query.silo)
+    return await _search(service, query.options(who.name).request(picture=value), query.silo)
 
 
 @router.get("/similar", summary="Search for items like an item", responses=_errors(404, 422, 503))
-async def similar(service: Shared, query: SimilarQuery) -> ResultsDocument:
+async def similar(service: Shared, who: Allowed, query: SimilarQuery) -> ResultsDocument:
     """Return the items of all silos whose codes are nearest to the code of an item, without the item itself."""
-    hits = await service.backend.similar(query.of_silo, query.of_id, query.options(), query.by)
+    hits = await service.backend.similar(query.of_silo, query.of_id, query.options(who.name), query.by)
     return await _results(service, hits, query.silo)
 
 

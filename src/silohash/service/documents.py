@@ -41,8 +41,8 @@ class Options(BaseModel):
     )
     previews: bool = Field(True, description="Include the small pictures that silos release, as data URLs.")
 
-    def options(self) -> SearchOptions:
-        """Return the options for a backend."""
+    def options(self, asker: str) -> SearchOptions:
+        """Return the options for a backend, with the name of who asks."""
         return SearchOptions(
             target=self.find,
             k=self.k,
@@ -51,6 +51,7 @@ class Options(BaseModel):
             label=self.label,
             silos=None if self.silo is None else tuple(self.silo),
             previews=self.previews,
+            asker=asker,
         )
 
 

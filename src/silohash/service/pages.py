@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
-from silohash.service.access import asker
+from silohash.service.access import Allowed, asker
 from silohash.service.backend import FederationStatus, Item, NotFound
 from silohash.service.state import Service, Shared
 from silohash.service.uploads import MEDIA_TYPES, UploadError
@@ -33,7 +33,7 @@ media = Media()
 
 
 @router.get("/")
-async def search(request: Request, service: Shared) -> HTMLResponse:
+async def search(request: Request, service: Shared, who: Allowed) -> HTMLResponse:
     """Show the search form and, if something is searched for, one page of results."""
     status = await service.status()
     form, message, code = SearchForm(), "", 200
@@ -41,7 +41,7 @@ async def search(request: Request, service: Shared) -> HTMLResponse:
     try:
         form = SearchForm.read(request.query_params)
         if form.asks:
-            hits = await _found(service, status, form)
+            hits = await _found(service, status, form, who.name)
     except UserError as error:
         message, code = str(error), status_of(error)
     return HTMLResponse(_search_page(status, form, hits, message), code)
@@ -95,13 +95,19 @@ async def picture(
 
 
 @router.get("/item")
-async def item(request: Request, service: Shared, silo: NameQuery, id: NameQuery) -> HTMLResponse:  # noqa: A002
+async def item(
+    request: Request,
+    service: Shared,
+    who: Allowed,
+    silo: NameQuery,
+    id: NameQuery,  # noqa: A002  the name in the address
+) -> HTMLResponse:
     """Show one item, and the items that are most like it."""
     status, found = await asyncio.gather(service.status(), service.backend.item(silo, id))
     form = SearchForm.read(request.query_params)
     chosen = request.query_params.get("by") or ""
     by: Modality | None = next((modality for modality in found.modalities if modality == chosen), None)
-    hits = await service.backend.similar(silo, id, form.options(status.bits), by)
+    hits = await service.backend.similar(silo, id, replace(form.options(status.bits), asker=who.name), by)
     return HTMLResponse(_item_page(status, found, form, by or found.modalities[0], hits))
 
 
@@ -138,13 +144,19 @@ def status_of(error: UserError) -> int:
     return 404 if isinstance(error, NotFound) else 422
 
 
-async def _found(service: Service, status: FederationStatus, form: SearchForm) -> Hits:
+async def _found(service: Service, status: FederationStatus, form: SearchForm, name: str) -> Hits:
     """Return the hits of one page, and one more if there is a next page.
+
+    Args:
+        service: the service.
+        status: the state of the federation.
+        form: the form that was sent.
+        name: name of who asks.
 
     Raises:
         NotFound: if the picture is no longer kept.
     """
-    options = form.options(status.bits)
+    options = replace(form.options(status.bits), asker=name)
     if not form.picture:
         return await service.backend.search(options.request(text=form.text))
     kept = service.recent.get(form.picture)

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastapi import Request
 
 from silohash.index.codes import pack
+from silohash.service.access import Asker
 from silohash.service.backend import Code
 from silohash.service.documents import MOST_HITS, CodeDocument
 from silohash.service.uploads import Limits
@@ -177,3 +179,19 @@ def test_the_description_has_examples_and_every_error(backend: MadeUpBackend) ->
         assert schemas[name]["examples"]
     assert "404" in described["paths"]["/api/v1/search"]["get"]["responses"]
     assert described["paths"]["/api/v1/search"]["get"]["summary"] == "Search for words"
+
+
+def test_silos_get_the_name_of_who_asks(backend: MadeUpBackend) -> None:
+    async def ann(_: Request) -> Asker:
+        return Asker("ann")
+
+    client = client_of(backend, access=ann)
+    assert client.get("/api/v1/search", params={"text": "red"}).status_code == 200
+    assert client.post("/api/v1/search", json={"text": "red"}).status_code == 200
+    assert client.post("/api/v1/search/picture", files={"picture": png()}).status_code == 200
+    assert client.get("/", params={"q": "red", "text": "red"}).status_code == 200
+    assert client.get("/api/v1/similar", params={"of_silo": "north", "of_id": "item-1"}).status_code == 200
+    assert client.get("/item", params={"silo": "north", "id": "item-1"}).status_code == 200
+    asked = [request[2] if isinstance(request, tuple) else request for request in backend.requests]
+    assert len(asked) >= 5
+    assert {options.asker for options in asked} == {"ann"}

@@ -32,9 +32,10 @@ def test_codes_that_are_refused() -> None:
 
 
 def test_options_for_a_backend() -> None:
-    options = Options(find="image", k=3, silo=["a"]).options()
+    options = Options(find="image", k=3, silo=["a"]).options("ann")
+    assert options.asker == "ann"
     assert (options.target, options.k, options.silos, options.previews) == ("image", 3, ("a",), True)
-    assert Options().options().silos is None
+    assert Options().options("").silos is None
     for values in ({"silo": []}, {"k": 0}, {"k": 201}, {"find": "x"}, {"radius_bits": 257}, {"other": 1}):
         with pytest.raises(ValidationError):
             SearchDocument(text="a", **values)
@@ -43,7 +44,7 @@ def test_options_for_a_backend() -> None:
 def test_ranks_and_unknown_words_are_told() -> None:
     from dataclasses import replace
 
-    hits = MadeUpBackend().hits(Options(k=2).options())
+    hits = MadeUpBackend().hits(Options(k=2).options(""))
     ranked = replace(hits, ranks=(1, 2), unknown_words=None)
     document = ResultsDocument.of(ranked, asked=2)
     assert (document.order, [hit.rank for hit in document.hits], document.unknown_words) == ("rank", [1, 2], None)
