@@ -1,7 +1,8 @@
-"""The command ``serve``: the search page over a finished run."""
+"""``serve``, ``silo`` and ``hub``: the search page over a run, and the processes of a federation of several machines."""
 
 from __future__ import annotations
 
+from logging import DEBUG, INFO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,10 +22,17 @@ PORT = 8765
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Addresses that only this machine can reach."""
 
+NewKey = Annotated[
+    bool, typer.Option("--new-key", help="Make the secret key that [bus] names, print its public key, and exit.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Also log every request that was answered.")]
+
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands."""
     add_command(app, serve, SEARCH)
+    add_command(app, silo, SEARCH)
+    add_command(app, hub, SEARCH)
 
 
 def serve(
@@ -103,3 +111,88 @@ def _run(app: FastAPI, host: str, port: int, *, open_browser: bool) -> None:
         uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:
         print_status("Stopped.")
+
+
+def silo(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of the silo.")],
+    new_key: NewKey = False,
+    verbose: Verbose = False,
+) -> None:
+    """Answer the queries of a federation with the index of one silo, until stopped with Ctrl-C.
+
+    The process dials out to the federation's bus. Nothing needs to reach it from outside.
+    """
+    _require_bus()
+    from silohash.service.config import read_silo_config
+    from silohash.service.logs import start_logging
+    from silohash.service.nats_server import new_key as make_key
+    from silohash.service.silo import run_silo
+
+    settings = read_silo_config(config)
+    if new_key:
+        print_result(make_key(settings.bus.key))
+        print_status(f"The secret key is in {settings.bus.key}. Enter the public key above in the hub's file: [silos].")
+        return
+    start_logging(level=DEBUG if verbose else INFO)
+    run_silo(settings)
+
+
+def hub(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of the hub.")],
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on: 127.0.0.1, localhost or ::1.")
+    ] = LOOPBACK[0],
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any that is free.")
+    ] = PORT,
+    new_key: NewKey = False,
+    write_nats_config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the config of the NATS server that connects the members, and exit."),
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Search all silos of a federation through an API and a page, until stopped with Ctrl-C.
+
+    The API and the page do not ask for an account, so they listen on addresses of this machine only.
+    """
+    _require_bus()
+    from silohash.files import write_text
+    from silohash.service.config import read_hub_config
+    from silohash.service.nats_server import new_key as make_key
+    from silohash.service.nats_server import server_config
+
+    settings = read_hub_config(config)
+    if new_key:
+        print_result(make_key(settings.bus.key))
+        print_status(f"The secret key is in {settings.bus.key}.")
+    if write_nats_config is not None:
+        write_text(write_nats_config, server_config(settings))
+        print_status(f"Start the server with: nats-server -c {write_nats_config}")
+    if not new_key and write_nats_config is None:
+        _check_address(host)
+        _serve_hub(config, host, port, verbose=verbose)
+
+
+def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
+    from silohash.service.config import read_hub_config
+    from silohash.service.hub import run_hub
+    from silohash.service.logs import start_logging
+
+    with listening_socket(host, port) as listening:
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+        start_logging(level=DEBUG if verbose else INFO)
+        run_hub(read_hub_config(config), listening, ready=lambda: print_result(f"The search page is at {address}"))
+
+
+def _check_address(host: str) -> None:
+    if host not in LOOPBACK:
+        raise UserError(
+            f'The page does not ask for an account, so it listens only on addresses of this machine, and "{host}" is '
+            f"not one of them. Use --host {LOOPBACK[0]}."
+        )
+
+
+def _require_bus() -> None:
+    for package in ("nats", "nkeys"):
+        require(package, "A federation of several machines")

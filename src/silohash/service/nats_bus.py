@@ -2,7 +2,8 @@
 
 A hub publishes each request on the silo's subject and names the subject of the answer. The server delivers a request to one
 of the processes that answer for the silo (a queue group), and tells the hub at once if there is none. Requests may be
-repeated: after a lost connection, the hub sends those without an answer again until their deadline.
+repeated: after a lost connection, the hub sends those without an answer again until their deadline, and gives the silos
+time to connect again too.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ NO_BUS = "The hub is not connected to the bus."
 QUEUE = "search"
 """Name of the queue group of a silo's processes."""
 
-CONNECT_SECONDS = 2
+CONNECT_SECONDS = 10
 STOP_SECONDS = 5
 PING_SECONDS = 5
 """A connection without an answer to three pings in a row counts as lost."""
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.05, 2.0
 RETRY_SECONDS = 0.05
+GRACE_SECONDS = 3.0
+"""Time that silos have to connect again after the hub did, before they count as absent."""
+
 MOST_WAITING_REQUESTS = 1_000
 """Most requests that wait at a silo. Further ones are dropped, and the hub gets no answer to them."""
 
@@ -64,7 +68,7 @@ class Link:
     def __init__(
         self, settings: BusSettings, name: str, opened: Opened, lost: Callable[[], None] | None = None
     ) -> None:
-        """Prepare the connection.
+        """Prepare the connection. ``restored_at`` is the time at which a lost connection was last restored.
 
         Args:
             settings: how to connect.
@@ -82,7 +86,9 @@ class Link:
         self._up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._reported = ""
+        self._was_lost = False
         self.client: Client | None = None
+        self.restored_at: float | None = None
 
     async def start(self, *, wait_seconds: float | None = None) -> bool:
         """Begin to connect, and return whether there is a connection after at most ``wait_seconds``."""
@@ -158,12 +164,15 @@ class Link:
 
     def _mark_up(self, event: str, client: Client) -> None:
         self._reported = ""
+        if self._was_lost:
+            self.restored_at = asyncio.get_running_loop().time()
         self._up.set()
         log_event(event, server=client.connected_url.netloc if client.connected_url else "")
 
     def _mark_down(self) -> None:
         if self._up.is_set():
             self._up.clear()
+            self._was_lost = True
             log_event("lost the connection to the bus", level=WARNING)
         if self._lost is not None:
             self._lost()
@@ -226,24 +235,24 @@ class NatsBus:
     async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float) -> Replies:
         """Send one request per silo, and wait for the answers. See `Bus.ask`."""
         end = asyncio.get_running_loop().time() + deadline_seconds
-        answers: dict[str, bytes] = {}
-        reasons: dict[str, str] = {}
+        found: dict[str, bytes | str] = {}
         open_ = dict(requests)
         while open_:
             if not await self.link.wait(_left(end)):
-                reasons |= dict.fromkeys(open_, NO_BUS)
+                found |= dict.fromkeys(open_, NO_BUS)
                 break
             for silo, outcome in (await self._ask_once(open_, end)).items():
-                if isinstance(outcome, bytes):
-                    answers[silo] = outcome
-                elif isinstance(outcome, str):
-                    reasons[silo] = outcome
-                elif _left(end) <= RETRY_SECONDS:
-                    reasons[silo] = late(deadline_seconds)
-            open_ = {silo: content for silo, content in open_.items() if silo not in answers and silo not in reasons}
+                if self._is_final(outcome, end):
+                    found[silo] = late(deadline_seconds) if outcome is None else outcome
+            open_ = {silo: content for silo, content in requests.items() if silo not in found}
             if open_:
                 await asyncio.sleep(RETRY_SECONDS)
-        return Replies(answers, reasons)
+        return _replies(found)
+
+    def _is_final(self, outcome: bytes | str | None, end: float) -> bool:
+        """Return whether a silo need not be asked again: it answered, it is absent for good, or the time is over."""
+        absent = isinstance(outcome, str) and not self._in_grace()
+        return absent or isinstance(outcome, bytes) or _left(end) <= RETRY_SECONDS
 
     async def _ask_once(self, requests: Mapping[str, bytes], end: float) -> dict[str, bytes | str | None]:
         """Return an answer or a reason per silo; None if the connection was lost, or the time is over."""
@@ -265,6 +274,11 @@ class NatsBus:
             for key in keys.values():
                 del self._waiting[key]
         return {silo: future.result() if future.done() else None for silo, future in futures.items()}
+
+    def _in_grace(self) -> bool:
+        """Return whether the connection was restored so recently that silos may not be connected again yet."""
+        restored_at = self.link.restored_at
+        return restored_at is not None and asyncio.get_running_loop().time() < restored_at + GRACE_SECONDS
 
     async def _subscribe(self, client: Client) -> None:
         pattern = self._subjects.answers(self._hub)
@@ -314,6 +328,14 @@ class SiloLink(Link):
                 await client.publish(message.reply, content)
 
         await client.subscribe(self._subject, queue=QUEUE, cb=answer, pending_msgs_limit=MOST_WAITING_REQUESTS)
+
+
+def _replies(found: Mapping[str, bytes | str]) -> Replies:
+    """Return the answers, which are bytes, and the reasons, which are texts."""
+    return Replies(
+        {silo: outcome for silo, outcome in found.items() if isinstance(outcome, bytes)},
+        {silo: outcome for silo, outcome in found.items() if isinstance(outcome, str)},
+    )
 
 
 def _left(end: float) -> float:

@@ -18,6 +18,7 @@ from silohash.search.bus import Responder, Response, respond
 from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
 from silohash.search.policy import read_policy
+from silohash.search.released import silo_status
 from silohash.search.silos import open_node
 from silohash.service.audit import FOLDER, AuditLog, entry_of
 from silohash.service.config import SiloConfig
@@ -48,6 +49,7 @@ def run_silo(config: SiloConfig, *, ready: Callable[[], None] | None = None) -> 
         UserError: as `open_silo`, or if the key or a certificate cannot be read.
     """
     node = open_silo(config)
+    silo_status(node)  # reads the labels of all items, during which no search would be answered later
     try:
         path = config.run / FOLDER / f"{config.silo}.jsonl"
         log = AuditLog(path, sync_seconds=node.policy.audit_sync_seconds)

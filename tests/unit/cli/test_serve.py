@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import urllib.request
@@ -14,7 +15,10 @@ from pathlib import Path
 import pytest
 
 from silohash.cli.serve import listening_socket, serve
+from silohash.service.nats_server import public_key
 from silohash.types import UserError
+from tests.nats import Federation
+from tests.runs import silohash
 from tests.served import served_run
 
 
@@ -63,3 +67,47 @@ def test_the_page_opens_over_a_run_and_ends_with_an_interrupt(tmp_path: Path) ->
         _, errors = process.communicate(timeout=60)
     assert process.returncode in {0, 130}
     assert "Traceback" not in errors
+
+
+@pytest.fixture
+def federation(tmp_path):
+    return Federation(tmp_path, "north", run=tmp_path / "run")
+
+
+@pytest.mark.parametrize(("command", "member"), [("silo", "north"), ("hub", "hub")])
+def test_a_new_key_is_written_once_and_its_public_key_printed(federation, command, member):
+    key, config = federation.folder / f"{member}.key", federation.folder / f"{member}.toml"
+    again = silohash(command, config, "--new-key")
+    assert again.code == 2
+    assert "exists already" in again.err
+    key.unlink()
+    made = silohash(command, config, "--new-key")
+    assert made.code == 0
+    assert made.out.strip() == public_key(key)
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert key.read_text().strip() not in made.out + made.err
+
+
+def test_the_config_of_the_server_is_written_without_secrets(federation, tmp_path):
+    target = tmp_path / "written.conf"
+    done = silohash("hub", tmp_path / "hub.toml", "--write-nats-config", target)
+    assert done.code == 0
+    assert f"nats-server -c {target}" in done.err
+    assert target.read_text() == (tmp_path / "nats.conf").read_text()
+    assert (tmp_path / "hub.key").read_text().strip() not in target.read_text()
+
+
+def test_what_is_wrong_is_explained_before_anything_starts(federation, tmp_path):
+    for command, member in (("silo", "north"), ("hub", "hub")):
+        missing = silohash(command, tmp_path / "none.toml")
+        assert missing.code == 2
+        assert "none.toml is missing" in missing.err
+        no_run = silohash(command, tmp_path / f"{member}.toml", *(["--port", 0] if command == "hub" else []))
+        assert no_run.code == 2
+        assert "does not hold a run" in no_run.err
+
+
+def test_the_hub_listens_on_this_machine_only(federation, tmp_path):
+    refused = silohash("hub", tmp_path / "hub.toml", "--host", "192.0.2.1")
+    assert refused.code == 2
+    assert '"192.0.2.1" is not one of them. Use --host 127.0.0.1' in refused.err

@@ -36,7 +36,7 @@ def federation(tmp_path_factory):
 @asynccontextmanager
 async def hub_of(federation, **changes):
     bus = NatsBus(federation.hub.bus.model_copy(update=changes), federation.hub.federation)
-    await bus.link.start(wait_seconds=0.2 if changes else 10)
+    await bus.link.start(wait_seconds=0.2 if changes else 60)
     try:
         yield bus
     finally:
@@ -44,7 +44,7 @@ async def hub_of(federation, **changes):
 
 
 @asynccontextmanager
-async def silo_of(federation, silo, responder, *, wait_seconds=10.0, threads=1):
+async def silo_of(federation, silo, responder, *, wait_seconds=60.0, threads=1):
     config = federation.silo(silo)
     with ThreadPoolExecutor(threads) as executor:
         link = SiloLink(config.bus, config.federation, silo, responder, executor)
@@ -86,13 +86,13 @@ def test_silos_answer_and_those_that_are_absent_are_named_at_once(federation):
             silo_of(federation, "Musée d'Orsay", echo("musée")),
         ):
             start = time.monotonic()
-            replies = await bus.ask({"north": b"1", "Musée d'Orsay": b"2", "south": b"3"}, 10)
+            replies = await bus.ask({"north": b"1", "Musée d'Orsay": b"2", "south": b"3"}, 60)
             return replies, time.monotonic() - start
 
     replies, seconds = asyncio.run(ask())
     assert replies.answers == {"north": b"north: 1", "Musée d'Orsay": "musée: 2".encode()}
     assert replies.reasons == {"south": NOT_CONNECTED}
-    assert seconds < 5
+    assert seconds < 30
 
 
 def test_a_late_silo_is_named_and_its_late_answer_is_dropped(federation):
@@ -104,7 +104,7 @@ def test_a_late_silo_is_named_and_its_late_answer_is_dropped(federation):
     async def ask():
         async with hub_of(federation) as bus, silo_of(federation, "north", slow):
             first = await bus.ask({"north": b"slow"}, 0.1)
-            return first, await bus.ask({"north": b"quick"}, 10)
+            return first, await bus.ask({"north": b"quick"}, 60)
 
     first, second = asyncio.run(ask())
     assert first.reasons == {"north": late(0.1)}
@@ -114,7 +114,7 @@ def test_a_late_silo_is_named_and_its_late_answer_is_dropped(federation):
 def test_many_requests_at_the_same_time_get_their_own_answers(federation):
     async def ask():
         async with hub_of(federation) as bus, silo_of(federation, "north", echo("n"), threads=2):
-            return await asyncio.gather(*(bus.ask({"north": b"%d" % number}, 10) for number in range(200)))
+            return await asyncio.gather(*(bus.ask({"north": b"%d" % number}, 60) for number in range(200)))
 
     replies = asyncio.run(ask())
     assert [reply.answers["north"] for reply in replies] == [b"n: %d" % number for number in range(200)]
@@ -130,12 +130,12 @@ def test_processes_of_a_silo_share_its_requests(federation):
         async with hub_of(federation) as bus, silo_of(federation, "north", note(1)):
             async with silo_of(federation, "north", note(2)):
                 for number in range(60):
-                    assert (await bus.ask({"north": b"%d" % number}, 10)).answers
+                    assert (await bus.ask({"north": b"%d" % number}, 60)).answers
             assert len(seen) == 60  # each request is delivered once
             assert set(seen) == {1, 2}
             seen.clear()
             for _ in range(5):
-                assert (await bus.ask({"north": b"x"}, 10)).answers
+                assert (await bus.ask({"north": b"x"}, 60)).answers
         assert seen == [1] * 5
 
     asyncio.run(ask())
@@ -146,11 +146,12 @@ def test_the_limit_on_answers_is_that_of_the_server(federation):
 
     async def ask():
         async with hub_of(federation) as bus:
-            responder = lambda content, most_bytes: limits.append(most_bytes) or bytes(most_bytes)  # noqa: E731
+            responder = lambda content, most_bytes: limits.append(most_bytes) or bytes(1 << 20)  # noqa: E731
             async with silo_of(federation, "north", responder):
-                return await bus.ask({"north": b"x"}, 10)
+                return await bus.ask({"north": b"x"}, 30)
 
-    assert len(asyncio.run(ask()).answers["north"]) == limits[0] == 8 << 20
+    assert len(asyncio.run(ask()).answers["north"]) == 1 << 20
+    assert limits == [8 << 20]
 
 
 def test_the_server_refuses_a_silo_that_answers_in_the_name_of_another(federation):
@@ -166,7 +167,7 @@ def test_the_server_refuses_a_silo_that_answers_in_the_name_of_another(federatio
             silo_of(federation, "south", slow),
             client_of(federation, "north") as (north, errors),
         ):
-            asked = asyncio.create_task(bus.ask({"south": b"x"}, 10))
+            asked = asyncio.create_task(bus.ask({"south": b"x"}, 60))
             await asyncio.sleep(0.1)
             await north.publish(Subjects("tests").answer("south", bus._hub, 0), b"forged")
             await north.flush()
@@ -253,7 +254,7 @@ def test_a_server_without_encryption_is_not_trusted(tmp_path):
 def test_members_show_their_certificates_if_the_server_requires_them(tmp_path):
     async def ask(federation):
         async with hub_of(federation) as bus, silo_of(federation, "north", echo("north")):
-            replies = await bus.ask({"north": b"1"}, 10)
+            replies = await bus.ask({"north": b"1"}, 60)
         async with hub_of(federation, certificate=None, certificate_key=None) as bus:
             return replies, await bus.ask({"north": b"1"}, 0.1)
 
@@ -266,19 +267,19 @@ def test_members_show_their_certificates_if_the_server_requires_them(tmp_path):
 def test_all_members_connect_again_after_the_server_was_killed(tmp_path):
     async def ask(federation):
         async with hub_of(federation) as bus, silo_of(federation, "north", echo("north")) as link:
-            assert (await bus.ask({"north": b"1"}, 10)).answers
+            assert (await bus.ask({"north": b"1"}, 60)).answers
             federation.kill()
             assert (await bus.ask({"north": b"2"}, 0.2)).reasons == {"north": NO_BUS}
-            waiting = asyncio.create_task(bus.ask({"north": b"3"}, 10))
+            waiting = asyncio.create_task(bus.ask({"north": b"3"}, 60))
             await asyncio.sleep(0.2)
             await asyncio.to_thread(federation.start)
-            first = await waiting  # the silo may connect after the hub
-            assert await link.wait(10)
-            return first, await bus.ask({"north": b"4"}, 10)
+            first = await waiting
+            assert await link.wait(60)
+            return first, await bus.ask({"north": b"4"}, 60)
 
     with Federation(tmp_path, "north") as federation:
         first, second = asyncio.run(ask(federation))
-    assert first.answers == {"north": b"north: 3"} or first.reasons == {"north": NOT_CONNECTED}
+    assert first.answers == {"north": b"north: 3"}
     assert second.answers == {"north": b"north: 4"}
 
 
@@ -302,7 +303,7 @@ def test_a_request_whose_answer_was_lost_with_the_connection_is_sent_again(tmp_p
 
     with Federation(tmp_path, "north") as federation:
         replies = asyncio.run(ask(federation))
-    assert replies.answers == {"north": b"x"} or replies.reasons == {"north": NOT_CONNECTED}
+    assert replies.answers == {"north": b"x"}
 
 
 def test_a_silo_can_start_before_the_server(tmp_path):
@@ -310,9 +311,9 @@ def test_a_silo_can_start_before_the_server(tmp_path):
         async with silo_of(federation, "north", echo("north"), wait_seconds=0.3) as link:
             assert not await link.wait(0)
             await asyncio.to_thread(federation.start)
-            assert await link.wait(10)
+            assert await link.wait(60)
             async with hub_of(federation) as bus:
-                return await bus.ask({"north": b"1"}, 10)
+                return await bus.ask({"north": b"1"}, 60)
 
     federation = Federation(tmp_path, "north")
     with federation:
@@ -328,9 +329,9 @@ def test_a_silo_that_stops_answers_what_has_arrived(federation):
     async def ask():
         async with hub_of(federation) as bus:
             async with silo_of(federation, "north", slow):
-                asked = asyncio.create_task(bus.ask({"north": b"x"}, 10))
+                asked = asyncio.create_task(bus.ask({"north": b"x"}, 60))
                 await asyncio.sleep(0.05)
-            return await asked, await bus.ask({"north": b"x"}, 10)
+            return await asked, await bus.ask({"north": b"x"}, 60)
 
     before, after = asyncio.run(ask())
     assert before.answers == {"north": b"x"}

@@ -82,21 +82,21 @@ def test_a_signal_ends_the_process_cleanly(run, tmp_path, stop):
 
     async def ask_and_stop(federation):
         bus = NatsBus(federation.hub.bus, "tests")
-        await bus.link.start(wait_seconds=10)
-        replies = await bus.ask({"silo-1": b"garbage"}, 10)
+        await bus.link.start(wait_seconds=60)
+        replies = await bus.ask({"silo-1": b"garbage"}, 60)
         while replies.reasons == {"silo-1": NOT_CONNECTED}:
             await asyncio.sleep(0.02)
-            replies = await bus.ask({"silo-1": b"garbage"}, 10)
+            replies = await bus.ask({"silo-1": b"garbage"}, 60)
         seen.append(replies)
         os.kill(os.getpid(), stop)
-        while (await bus.ask({"silo-1": b"garbage"}, 10)).answers:
+        while (await bus.ask({"silo-1": b"garbage"}, 60)).answers:
             await asyncio.sleep(0.02)
         await bus.link.stop()
 
     with Federation(tmp_path, "silo-1", run=run) as federation:
         thread = threading.Thread(target=lambda: asyncio.run(ask_and_stop(federation)))
         run_silo(federation.silo("silo-1"), ready=thread.start)
-        thread.join(20)
+        thread.join(60)
     assert b"refusal" in seen[0].answers["silo-1"]
     assert not thread.is_alive()
 

@@ -1,0 +1,294 @@
+"""Speed of the service: a hub and three silos of one million codes each, as processes on this machine.
+
+    python benchmarks/service.py [--smoke] [--queries N]
+
+A NATS server with TLS connects the processes. ``code`` queries are codes of 64 bits that are sent over the bus by the
+hub's backend in this process; ``text`` queries go through the JSON API of a hub in a process of its own, which encodes
+them with onnxruntime. Each returns the 100 nearest items of all silos. Callers ask one query after the other, and every
+caller has a connection of its own. Processes share this machine's cores, so more callers than cores wait for each other.
+
+``shares`` divides the median of a query of a single caller: ``scan`` is the time of the slowest silo, ``merge`` includes
+reading and checking the answers, ``encoding`` is the model, and ``bus`` is the rest: messages, processes and the API.
+
+``CPU`` is the processor time per query of a process, which depends less on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.nats import SERVER, Federation, free_port  # isort: skip
+
+from silohash.api.runs import train
+from silohash.index.base import IndexManifest
+from silohash.index.codes import Words
+from silohash.index.store import Store
+from silohash.runtime.run import Run
+from silohash.search.answers import decode_hits, encode_answer
+from silohash.search.hits import Query
+from silohash.search.merge import merge
+from silohash.search.order import question_key
+from silohash.search.silos import open_node
+from silohash.seeds import numpy_generator
+from silohash.service.backend import Code, SearchRequest
+from silohash.service.hub import HubBackend
+from silohash.service.nats_bus import NatsBus
+
+SILOS = ("north", "south", "west")
+BITS, K = 64, 100
+PART = 100_000
+WORDS = ("parrot", "harbour", "violin", "glacier", "kitchen", "tram", "orchard", "desert")
+GOALS = {"code": (3.0, 10.0), "text": (10.0, 30.0)}
+"""Highest median and 99th percentile of a single caller, in milliseconds."""
+
+CONFIG = """
+[data]
+path = "{folder}/pairs"
+[partition]
+kind = "iid"
+silos = 3
+[local]
+name = "dcmh"
+bits = {bits}
+[federated]
+name = "fedavg"
+rounds = 1
+local_epochs = 1
+[train]
+device = "cpu"
+"""
+
+Caller = Callable[[int], Awaitable[None]]
+
+
+def main() -> None:
+    """Measure, and print one line per figure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="few codes and queries, to check that the benchmark runs")
+    parser.add_argument("--queries", type=int, default=2_000, help="queries per figure")
+    options = parser.parse_args()
+    if SERVER is None:
+        sys.exit("nats-server is not installed. On Debian: apt-get install nats-server")
+    items, queries = (2_000, 20) if options.smoke else (1_000_000, options.queries)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        run = make_run(Path(folder), items)
+        federation = stack.enter_context(Federation(Path(folder) / "federation", *SILOS, run=run.folder))
+        port = free_port()
+        processes = {name: start(federation, name, port) for name in (*SILOS, "hub")}
+        for process in processes.values():
+            stack.callback(stop, process)
+        numbers = {"this process": os.getpid(), **{name: process.pid for name, process in processes.items()}}
+        asyncio.run(measure(run, federation, port, queries, numbers))
+
+
+def make_run(folder: Path, items: int) -> Run:
+    """Train a small model, and write an index of random codes per silo."""
+    pairs = folder / "pairs"
+    pairs.mkdir()
+    generator = numpy_generator(0, "benchmark")
+    with (pairs / "metadata.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["id", "text", "labels"])
+        for number in range(200):
+            chosen = generator.choice(WORDS, 3, replace=False).tolist()
+            writer.writerow([f"item-{number}", " ".join(chosen), "|".join(chosen)])
+    np.save(pairs / "image.npy", generator.normal(size=(200, 32)).astype(np.float32))
+    (folder / "run.toml").write_text(CONFIG.format(folder=folder, bits=BITS))
+    train(folder / "run.toml", folder / "run", report=False)
+    run = Run.open(folder / "run")
+    for number, silo in enumerate(SILOS):
+        write_index(run.index_folder / silo, silo, random_codes(items, number), run.model.digest("global"))
+    return run
+
+
+def random_codes(count: int, number: int) -> Words:
+    """Return ``(count, 1)`` words of random bits."""
+    generator = numpy_generator(number, "benchmark codes")
+    return generator.integers(0, 1 << BITS, (count, 1), dtype=np.uint64, endpoint=False)
+
+
+def write_index(folder: Path, silo: str, words: Words, digest: str) -> None:
+    """Write the index of a silo, whose items have captions."""
+    folder.mkdir(parents=True)
+    manifest = IndexManifest(model_digest=digest, bits=BITS, modality="image", silo=silo)
+    with Store.create(folder / "image.sqlite", manifest) as store:
+        for begin in range(0, len(words), PART):
+            part = range(begin, min(begin + PART, len(words)))
+            payloads = [json.dumps({"caption": f"a tram beside an orchard, number {row}"}) for row in part]
+            store.add([f"{silo}-{row}" for row in part], words[begin : begin + PART], payloads)
+
+
+def start(federation: Federation, name: str, port: int) -> subprocess.Popen[bytes]:
+    """Start a silo or the hub."""
+    command = ["hub", "--port", str(port)] if name == "hub" else ["silo"]
+    with (federation.folder / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "silohash.cli", *command, str(federation.folder / f"{name}.toml")],
+            stdout=log,
+            stderr=log,
+        )
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process."""
+    process.terminate()
+    process.wait()
+
+
+async def measure(run: Run, federation: Federation, port: int, queries: int, processes: dict[str, int]) -> None:
+    """Measure both kinds of queries with 1, 8 and 32 callers, and the shares of a single caller."""
+    if federation.process is not None:
+        processes = {**processes, "NATS server": federation.process.pid}
+    bus = NatsBus(federation.hub.bus, federation.hub.federation)
+    await bus.link.start(wait_seconds=10)
+    backend = HubBackend(run, SILOS, bus, deadline_seconds=10)
+    codes = [
+        Code(words=words, bits=BITS, model_digest=run.model.digest("global")) for words in random_codes(queries, 99)
+    ]
+    await answered(lambda: by_code(backend, codes[0]))
+
+    def caller_by_code() -> Caller:
+        """Return a caller that sends codes over the bus."""
+        return lambda number: by_code(backend, codes[number % len(codes)])
+
+    found = {"code": await figures("code", caller_by_code, queries, processes)}
+    await answered(lambda: TextCaller(port).ask(0))
+    found["text"] = await figures("text", lambda: TextCaller(port).ask, queries, processes)
+    parts = parts_of_a_query(run, codes[: min(200, queries)])
+    show_shares("code", found["code"], {name: parts[name] for name in ("scan", "merge")})
+    show_shares("text", found["text"], parts)
+    backend.close()
+    await bus.link.stop()
+
+
+async def answered(ask: Callable[[], Awaitable[None]]) -> None:
+    """Wait until all silos answer."""
+    for _ in range(1_200):
+        with suppress(AssertionError, OSError):
+            return await ask()
+        await asyncio.sleep(0.1)
+    sys.exit("The silos did not start within two minutes.")
+
+
+async def by_code(backend: HubBackend, code: Code) -> None:
+    """Ask all silos with a code over the bus."""
+    hits = await backend.search(SearchRequest(code=code, target="image", k=K, previews=False))
+    assert len(hits) == K, hits.missing_silos
+    assert not hits.missing_silos, hits.missing_silos
+
+
+class TextCaller:
+    """Ask the JSON API with a text, over one connection that stays open."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, number: int) -> None:
+        """Ask with one of a few hundred texts."""
+        text = "+".join(WORDS[(number // 8**place) % 8] for place in range(3))
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        path = f"/api/v1/search?text={text}&k={K}&find=image&previews=false"
+        writer.write(
+            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nAccept: application/json\r\n\r\n".encode()
+        )
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        body = await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]))
+        assert b" 200 " in head.partition(b"\r\n")[0], body
+        assert len(json.loads(body)["hits"]) == K, body[:300]
+        assert not json.loads(body)["missing_silos"]
+
+
+async def figures(kind: str, caller: Callable[[], Caller], queries: int, processes: dict[str, int]) -> float:
+    """Print the figures of 1, 8 and 32 callers, and return the median of a single caller in milliseconds."""
+    medians = []
+    for callers in (1, 8, 32):
+        times: list[float] = []
+        before = processor_seconds(processes)
+        numbers = iter(range(queries))
+        begin = time.perf_counter()
+        await asyncio.gather(*(call(caller(), numbers, times) for _ in range(callers)))
+        rate = len(times) / (time.perf_counter() - begin)
+        median, high, highest = np.percentile(np.array(times) * 1e3, [50, 95, 99])
+        line = f"{kind}, {callers:2} callers: median {median:6.2f} ms, 95 % {high:6.2f}, 99 % {highest:6.2f}, {rate:5.0f}/s"
+        if callers == 1:
+            most, at_most = GOALS[kind]
+            met = median <= most and highest <= at_most
+            line += f"   goal {most:g} and {at_most:g} ms {'met' if met else 'NOT MET'}"
+        print(line, flush=True)
+        if callers == 1:
+            used = {
+                name: 1e3 * (value - before[name]) / queries for name, value in processor_seconds(processes).items()
+            }
+            print(f"{kind}, CPU per query: {', '.join(f'{name} {value:.2f} ms' for name, value in used.items())}")
+        medians.append(float(median))
+    return medians[0]
+
+
+def processor_seconds(processes: dict[str, int]) -> dict[str, float]:
+    """Return the processor time that each process has used."""
+    used = {}
+    for name, number in processes.items():
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        used[name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return used
+
+
+async def call(ask: Caller, numbers: Iterator[int], times: list[float]) -> None:
+    """Ask one query after the other, and note how long each took."""
+    for number in numbers:
+        begin = time.perf_counter()
+        await ask(number)
+        times.append(time.perf_counter() - begin)
+
+
+def parts_of_a_query(run: Run, codes: list[Code]) -> dict[str, float]:
+    """Return the median milliseconds of the scan at one silo, of the merge, and of encoding a text, in this process."""
+    nodes = [open_node(run.index_folder, silo) for silo in SILOS]
+    encoder = run.model.encoder()
+    times: dict[str, list[float]] = {"scan": [], "merge": [], "encoding": []}
+    for number, code in enumerate(codes):
+        key = question_key(b"", [code.words])
+        query = Query(words=code.words, bits=BITS, model_digest=code.model_digest, target="image", k=K, tie_key=key)
+        contents, scans = {}, []
+        for node in nodes:
+            begin = time.perf_counter()
+            contents[node.name] = encode_answer(node.name, node.answer(query))
+            scans.append(time.perf_counter() - begin)
+        times["scan"].append(max(scans))
+        begin = time.perf_counter()
+        merge([decode_hits(content, query, silo) for silo, content in contents.items()], k=K, key=key)
+        times["merge"].append(time.perf_counter() - begin)
+        begin = time.perf_counter()
+        encoder.encode(f"{WORDS[number % 8]} {WORDS[number // 8 % 8]}", "text")
+        times["encoding"].append(time.perf_counter() - begin)
+    for node in nodes:
+        node.close()
+    return {name: float(np.median(values) * 1e3) for name, values in times.items()}
+
+
+def show_shares(kind: str, median: float, parts: dict[str, float]) -> None:
+    """Print which share of a query each part has."""
+    rest = {"bus": max(0.0, median - sum(parts.values()))}
+    shares = ", ".join(f"{name} {value:.2f} ms ({value / median:.0%})" for name, value in (parts | rest).items())
+    print(f"{kind}, shares: {shares}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""A federation of processes on 127.0.0.1: a NATS server with TLS, three silos and a hub, of which any may be killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from silohash.api.runs import open_run
+from silohash.search.hits import Hits
+from silohash.service.client import Client
+from silohash.types import UserError
+from tests.nats import Federation, free_port, needs_nats
+from tests.served import drawn, png, served_run, write_pictures
+
+pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(300)]
+
+SILOS = ("silo-1", "silo-2", "museum")
+STARTED_SECONDS = 60.0
+BACK_SECONDS = 30.0
+"""Limit on the time until a process that was started again is found. On an idle machine it takes less than 5 seconds."""
+
+
+class Processes:
+    """The processes of a federation, by name.
+
+    Attributes:
+        federation: the files, and the NATS server.
+        client: a client of the hub.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        self.port = free_port()
+        self.client = Client(f"http://127.0.0.1:{self.port}", timeout_seconds=30)
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str) -> None:
+        """Starts a silo or the hub."""
+        folder = self.federation.folder
+        command = [
+            sys.executable,
+            "-m",
+            "silohash.cli",
+            "hub" if name == "hub" else "silo",
+            str(folder / f"{name}.toml"),
+        ]
+        with (folder / f"{name}.log").open("ab") as log:
+            self.running[name] = subprocess.Popen(
+                [*command, *(["--port", str(self.port)] if name == "hub" else [])], stdout=log, stderr=log,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )  # fmt: skip
+
+    def stop(self, name: str, number: int = signal.SIGKILL) -> int:
+        """Ends a process with a signal, and returns its exit code."""
+        process = self.running.pop(name)
+        process.send_signal(number)
+        return process.wait(20)
+
+    def logs(self) -> str:
+        """Returns what all processes logged."""
+        return "\n".join(f"== {path.name}\n{path.read_text()}" for path in self.federation.folder.glob("*.log"))
+
+    def until(self, holds: Callable[[], bool], seconds: float) -> float:
+        """Waits until something holds, and returns the seconds that it took."""
+        start = time.monotonic()
+        while not holds():
+            assert time.monotonic() < start + seconds, self.logs()
+            time.sleep(0.05)
+        return time.monotonic() - start
+
+    def whole(self) -> bool:
+        """Returns whether a search is answered by all silos."""
+        try:
+            return not self.client.search("red square", k=3).missing_silos
+        except UserError:
+            return False
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with two silos that were trained and one that was added."""
+    folder = tmp_path_factory.mktemp("trained")
+    trained = served_run(folder)
+    museum = write_pictures(folder / "museum", each=2)
+    with open_run(trained) as opened:
+        opened.index(museum, name="museum")
+    return trained
+
+
+@pytest.fixture(scope="module")
+def processes(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """Every silo has a copy of the run with its own index alone, and the hub has one without any."""
+    folder = tmp_path_factory.mktemp("federation")
+    copies = {name: folder / "runs" / name for name in ("hub", *SILOS)}
+    for name, copy in copies.items():
+        shutil.copytree(run, copy, ignore=shutil.ignore_patterns("index", "checkpoint"))
+        if name != "hub":
+            shutil.copytree(run / "index" / name, copy / "index" / name)
+    federation = Federation(folder, *SILOS, run=copies["hub"], runs=copies, deadline_seconds=3)
+    with federation:
+        started = Processes(federation)
+        for name in (*SILOS, "hub"):
+            started.start(name)
+        try:
+            started.until(started.whole, STARTED_SECONDS)
+            yield started
+        finally:
+            for name in list(started.running):
+                started.stop(name)
+
+
+def same(found: Hits, expected: Hits) -> bool:
+    columns = [
+        [hits.ids, hits.silos, hits.distances, hits.found_by, hits.left_out, hits.unknown_words]
+        for hits in (found, expected)
+    ]
+    payloads = [
+        [{name: payload.get(name) for name in ("caption", "labels", "preview")} for payload in hits.payloads]
+        for hits in (found, expected)
+    ]
+    return columns[0] == columns[1] and payloads[0] == payloads[1]
+
+
+def test_words_and_pictures_find_what_the_run_finds(run: Path, processes: Processes) -> None:
+    with open_run(run) as opened:
+        for number, target in enumerate(("item", "image", "text")):
+            options = {"k": 9, "offset": number, "previews": True}
+            found = processes.client.search("red square zebra", find=target, **options)
+            assert same(found, opened.search("red square zebra", find=target, **options))
+            found = processes.client.search(image=png(drawn("blue", "frame")), find=target, **options)
+            assert same(found, opened.search(image=drawn("blue", "frame"), find=target, **options))
+    assert set(processes.client.search("red square", k=50).silos) == set(SILOS)
+
+
+def test_a_silo_that_is_killed_is_named_until_it_is_back(processes: Processes) -> None:
+    missing: list[set[str]] = []
+    started = back = 0.0
+    for number in range(1_000):
+        if number == 300:
+            processes.stop("museum")
+        if number == 600:
+            processes.start("museum")
+            started = time.monotonic()
+        hits = processes.client.search("red square", k=5)  # raises an error if the query fails
+        missing.append(set(hits.missing_silos))
+        assert hits.answered
+        if number > 600 and not back and not hits.missing_silos:
+            back = time.monotonic()
+    assert all(silos == set() for silos in missing[:300])
+    assert all(silos == {"museum"} for silos in missing[301:600])
+    assert all(silos <= {"museum"} for silos in missing)
+    processes.until(processes.whole, BACK_SECONDS)
+    print(f"The silo was back {(back or time.monotonic()) - started:.1f} seconds after its start.")
+
+
+def test_no_query_fails_if_the_bus_is_killed_and_started_again(processes: Processes) -> None:
+    for number in range(200):
+        if number == 50:
+            processes.federation.kill()
+            processes.federation.start()
+        assert not processes.client.search("red square", k=5).missing_silos
+    processes.federation.kill()
+    with pytest.raises(UserError, match="The hub is not connected to the bus"):
+        processes.client.search("red square", k=5)
+    processes.federation.start()
+    processes.until(processes.whole, BACK_SECONDS)
+
+
+def test_a_hub_that_is_killed_is_back_after_its_start(processes: Processes) -> None:
+    def ask() -> bool:
+        try:
+            processes.client.search("red square", k=5)
+        except UserError:
+            return False
+        return True
+
+    assert ask()
+    processes.stop("hub")
+    assert not ask()
+    processes.start("hub")
+    processes.until(ask, STARTED_SECONDS)
+    assert not processes.client.search("red square", k=5).missing_silos
+
+
+def test_all_processes_end_cleanly(processes: Processes) -> None:
+    for name, number in (("hub", signal.SIGTERM), ("museum", signal.SIGTERM), ("silo-1", signal.SIGINT)):
+        assert processes.stop(name, number) == 0, processes.logs()
+    for name in ("hub", "museum", "silo-1"):
+        processes.start(name)
+    processes.until(processes.whole, STARTED_SECONDS)
+    log = (processes.federation.folder / "silo-1.log").read_text()
+    assert '"event": "silo stopped"' in log
+    assert "Traceback" not in processes.logs()
