@@ -22,6 +22,7 @@ from silohash.index.base import (
     positions,
 )
 from silohash.index.codes import Words, check_words, word_count, word_type
+from silohash.types import UserError
 
 SMALL_ITEMS = 100_000
 """Indexes of at most this many items are searched with NumPy."""
@@ -56,6 +57,17 @@ class SmallIndex:
     def keys(self) -> Keys:
         """Live keys, in ascending order."""
         return self._keys
+
+    def words(self, keys: Keys) -> Words:
+        """Return the codes under live keys, ``(n, W)``.
+
+        Raises:
+            UserError: if a key does not exist.
+        """
+        places, there = positions(self._keys, keys)
+        if not there.all():
+            raise UserError(f"Key {keys[~there][0]} is not in the index. It may have been removed.")
+        return self._words[places]
 
     def add(self, keys: Keys, words: Words) -> None:
         """Add codes under keys. An existing key gets the new code.

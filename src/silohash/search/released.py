@@ -157,7 +157,7 @@ def item_code(node: SiloNode, name: str, modality: Modality | None = None) -> It
         if modality in (None, name_of_side) and side.store.has(name):
             manifest = side.store.manifest
             return ItemCode(
-                words=side.store.words([name])[0],
+                words=side.words(name),
                 bits=manifest.bits,
                 model_digest=manifest.model_digest,
                 modality=name_of_side,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,6 +13,15 @@ from silohash.index.database import ENTRY_ROWS
 from silohash.index.digests import Digests, item_digests
 from silohash.index.small import SMALL_ITEMS_IF_PREPARED
 from silohash.index.store import Engine, Store
+
+
+@runtime_checkable
+class _WithWords(Protocol):
+    """An index that returns the codes of its items."""
+
+    def words(self, keys: Keys) -> Words:
+        """Return the codes under keys, ``(n, W)``."""
+        ...
 
 
 class Side:
@@ -74,6 +84,17 @@ class Side:
         allowed = None if label is None else self.keys_with(label)
         [found] = self.index.search_radius(words[None], radius_bits, allowed=allowed)
         return found.keys[0], found.distances[0]
+
+    def words(self, name: str) -> Words:
+        """Return the code of an item, ``(W,)``, from memory if the index keeps codes that can be read.
+
+        Raises:
+            UserError: if there is no item with this id.
+        """
+        keys = self.store.keys_of([name])
+        if keys[0] >= 0 and isinstance(self.index, _WithWords):
+            return np.asarray(self.index.words(keys)[0])
+        return np.asarray(self.store.words([name])[0])
 
     def digests(self, keys: Keys) -> Digests:
         """Return the digests of (silo, id) of items, ``(n,)``, as `item_digests`. The id of an item is hashed once.

@@ -121,3 +121,13 @@ def test_ties_are_those_of_two_searches(bits: int, k: int) -> None:
     for index in indexes:
         with pytest.raises(UserError, match="k = 0"):
             search_with_ties(index, query, 0)
+
+
+def test_codes_are_returned_by_key() -> None:
+    words = pack(signs(4, 64))
+    index = SmallIndex(64)
+    index.add(np.array([10, 30, 20, 40]), words)
+    index.remove(np.array([30]))
+    assert (index.words(np.array([20, 10, 40])) == words[[2, 0, 3]]).all()
+    with pytest.raises(UserError, match="Key 30 is not in the index"):
+        index.words(np.array([10, 30]))

@@ -11,6 +11,7 @@ from silohash.index.base import IndexManifest
 from silohash.index.digests import item_digests
 from silohash.index.store import Store
 from silohash.search.side import Side
+from silohash.types import UserError
 
 
 @pytest.fixture
@@ -99,3 +100,18 @@ def test_the_nearest_codes_with_their_ties(store):
     assert dict(zip(keys.tolist(), distances.tolist(), strict=True)) == {0: 1, 1: 1}
     keys, distances = side.nearest(np.zeros(1, np.uint16), 2, "red")
     assert (keys.tolist(), distances.tolist()) == ([2], [2])
+
+
+@pytest.mark.parametrize("engine", ["flat", "faiss"])
+def test_the_code_of_an_item(store, engine, monkeypatch):
+    if engine == "faiss":
+        pytest.importorskip("faiss")
+    else:
+        monkeypatch.setattr(Store, "words", lambda self, ids: pytest.fail("the log was read"))
+    side = Side("north", store, engine)
+    assert [side.words(name).tolist() for name in "cab"] == [[3], [1], [2]]
+
+
+def test_the_code_of_an_item_that_does_not_exist(store):
+    with pytest.raises(UserError, match='There is no item "d"'):
+        Side("north", store, "flat").words("d")
