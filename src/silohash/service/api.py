@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
 
 from silohash.search.hits import Hits
 from silohash.service.access import Allowed, asker
-from silohash.service.backend import SearchRequest
+from silohash.service.backend import Code, FederationStatus, SearchRequest
 from silohash.service.documents import (
     ErrorDocument,
     ItemDocument,
@@ -22,6 +22,7 @@ from silohash.service.documents import (
 )
 from silohash.service.state import Service, Shared
 from silohash.service.view.form import LONGEST_NAME
+from silohash.types import UserError
 
 PREFIX = "/api/v1"
 MESSAGES = {
@@ -51,6 +52,8 @@ async def search_words(service: Shared, who: Allowed, query: TextQuery) -> Resul
 async def search_document(service: Shared, who: Allowed, document: SearchDocument) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words or to a code. Give exactly one of both."""
     code = None if document.code is None else document.code.code()
+    if code is not None:
+        check_code(code, await service.status())
     return await _search(service, document.options(who.name).request(text=document.text, code=code), document.silo)
 
 
@@ -83,6 +86,21 @@ async def item(service: Shared, silo: NameQuery, id: NameQuery) -> ItemDocument:
 async def status(service: Shared) -> StatusDocument:
     """Return the silos with their numbers of items, and which of them answer."""
     return StatusDocument.of(await service.status())
+
+
+def check_code(code: Code, status: FederationStatus) -> None:
+    """Check that some silo has codes that a code can be compared with.
+
+    Raises:
+        UserError: if all silos have codes of other models or another length.
+    """
+    if code.bits != status.bits:
+        raise UserError(f"The code has {code.bits} bits, but the silos have codes of {status.bits} bits.")
+    known = {silo.model_digest for silo in status.silos if silo.model_digest}
+    if known and code.model_digest not in known:
+        raise UserError(
+            f'No silo has codes of the model "{code.model_digest}". Use a code of one of: {", ".join(sorted(known))}.'
+        )
 
 
 async def _search(service: Service, request: SearchRequest, silos: Sequence[str] | None) -> ResultsDocument:

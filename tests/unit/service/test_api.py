@@ -16,7 +16,8 @@ from silohash.service.uploads import Limits
 from silohash.service.view.form import FARTHEST_OFFSET
 from tests.served import MadeUpBackend, client_of, drawn, png
 
-CODE = Code(words=pack([[1, -1] * 16])[0], bits=32, model_digest="m")
+MODEL = "m" * 32
+CODE = Code(words=pack([[1, -1] * 16])[0], bits=32, model_digest=MODEL)
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_a_document_searches_for_words_or_a_code(backend: MadeUpBackend) -> None
     client = client_of(backend)
     assert client.post("/api/v1/search", json={"text": "parrot", "k": 2}).json()["hits"]
     code = CodeDocument.of(CODE).model_dump()
-    assert code == {"hex": "55555555", "bits": 32, "model_digest": "m"}
+    assert code == {"hex": "55555555", "bits": 32, "model_digest": MODEL}
     assert client.post("/api/v1/search", json={"code": code}).json()["hits"]
     assert np.array_equal(backend.requests[-1].code.words, CODE.words)
     for body in ({}, {"text": "parrot", "code": code}):
@@ -79,6 +80,10 @@ def test_a_document_searches_for_words_or_a_code(backend: MadeUpBackend) -> None
     assert "8 hexadecimal digits" in error_of(
         client.post("/api/v1/search", json={"code": {**code, "hex": "5555"}}), 422
     )
+    shorter = {"hex": "5555", "bits": 16, "model_digest": MODEL}
+    assert "has 16 bits, but" in error_of(client.post("/api/v1/search", json={"code": shorter}), 422)
+    other = {**code, "model_digest": "other"}
+    assert f"Use a code of one of: {MODEL}." in error_of(client.post("/api/v1/search", json={"code": other}), 422)
     padded = {**code, "hex": "ffffffff", "bits": 31}
     assert "beyond bit 31" in error_of(client.post("/api/v1/search", json={"code": padded}), 422)
 

@@ -103,6 +103,16 @@ def closeness(distance_bits: int, bits: int) -> int:
     return max(0, round(100 * (1 - 2 * distance_bits / bits)))
 
 
+def bits_in_words(count: int) -> str:
+    """Return a number of bits in words.
+
+    Example:
+        >>> bits_in_words(0), bits_in_words(1), bits_in_words(2)
+        ('0 bits', '1 bit', '2 bits')
+    """
+    return f"{count} bit" if count == 1 else f"{count} bits"
+
+
 def hit_cards(hits: Hits, status: FederationStatus) -> list[Card]:
     """Return the cards of one page of hits."""
     known = badges(chain((silo.name for silo in status.silos), hits.silos))
@@ -117,7 +127,7 @@ def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
         badge=badge,
         source=source,
         small=small,
-        distance=f"{hit.distance_bits} bits" if hit.rank is None else f"rank {hit.rank}",
+        distance=bits_in_words(hit.distance_bits) if hit.rank is None else f"rank {hit.rank}",
         near=closeness(hit.distance_bits, bits),
         found_by=FOUND_BY.get(hit.found_by, ""),
     )

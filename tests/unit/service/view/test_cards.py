@@ -50,7 +50,7 @@ def test_cards_of_hits(backend: MadeUpBackend) -> None:
     third = cards[2]
     assert (third.title, third.distance, third.near, third.found_by) == (
         "red shape 2",
-        "1 bits",
+        "1 bit",
         94,
         "picture and text",
     )
