@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from logging import DEBUG, INFO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -140,7 +141,8 @@ def silo(
 def hub(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of the hub.")],
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on: 127.0.0.1, localhost or ::1.")
+        str,
+        typer.Option(metavar="ADDRESS", help="Address to listen on. Without accounts: 127.0.0.1, localhost or ::1."),
     ] = LOOPBACK[0],
     port: Annotated[
         int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any that is free.")
@@ -154,7 +156,8 @@ def hub(
 ) -> None:
     """Search all silos of a federation through an API and a page, until stopped with Ctrl-C.
 
-    The API and the page do not ask for an account, so they listen on addresses of this machine only.
+    If there are accounts beside the config (silohash account), people sign in and programs send tokens. Otherwise the API
+    and the page are open, and listen on addresses of this machine only.
     """
     _require_bus()
     from silohash.files import write_text
@@ -170,26 +173,37 @@ def hub(
         write_text(write_nats_config, server_config(settings))
         print_status(f"Start the server with: nats-server -c {write_nats_config}")
     if not new_key and write_nats_config is None:
-        _check_address(host)
         _serve_hub(config, host, port, verbose=verbose)
 
 
 def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
+    from silohash.service.accounts.store import accounts_beside
     from silohash.service.config import read_hub_config
     from silohash.service.hub import run_hub
     from silohash.service.logs import start_logging
 
-    with listening_socket(host, port) as listening:
+    with ExitStack() as stack:
+        accounts = accounts_beside(config)
+        if accounts is None:
+            _check_address(host)
+        else:
+            stack.enter_context(accounts)
+        listening = stack.enter_context(listening_socket(host, port))
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         start_logging(level=DEBUG if verbose else INFO)
-        run_hub(read_hub_config(config), listening, ready=lambda: print_result(f"The search page is at {address}"))
+        run_hub(
+            read_hub_config(config),
+            listening,
+            accounts=accounts,
+            ready=lambda: print_result(f"The search page is at {address}"),
+        )
 
 
 def _check_address(host: str) -> None:
     if host not in LOOPBACK:
         raise UserError(
-            f'The page does not ask for an account, so it listens only on addresses of this machine, and "{host}" is '
-            f"not one of them. Use --host {LOOPBACK[0]}."
+            f'There are no accounts, so the page listens only on addresses of this machine, and "{host}" is not one of '
+            f"them. Use --host {LOOPBACK[0]}, or add an account: silohash account add CONFIG NAME"
         )
 
 

@@ -22,7 +22,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from silohash.service.access import Asker
 from silohash.service.accounts.store import SESSION_SECONDS, Account, Accounts, Scope
 from silohash.service.accounts.throttle import BackOff, RateLimit
-from silohash.service.app import create_app
+from silohash.service.app import LOOPBACK, create_app
 from silohash.service.backend import Backend
 from silohash.service.uploads import Limits
 from silohash.service.view.templates import render
@@ -210,6 +210,19 @@ def create_protected_app(
     app = create_app(backend, access=gate.access, hosts=hosts, limits=limits)
     app.include_router(gate.router())
     return app
+
+
+def app_for(backend: Backend, accounts: Accounts | None, hosts: Iterable[str] = ()) -> FastAPI:
+    """Return the application for those who have an account or, without accounts, for everyone on this machine.
+
+    Args:
+        backend: the federation.
+        accounts: who may ask; None if there are no accounts.
+        hosts: names under which the application is reached, besides those of this machine. They need accounts.
+    """
+    if accounts is None:
+        return create_app(backend)
+    return create_protected_app(backend, Gate(accounts), hosts=(*LOOPBACK, *(host.lower() for host in hosts)))
 
 
 def scope_of(path: str) -> Scope | None:

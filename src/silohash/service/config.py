@@ -19,6 +19,7 @@ A hub's file::
     federation = "museums"
     run = "first"                   # folder of the trained run; only config.toml, rounds.jsonl and model/ are needed
     deadline_seconds = 5.0          # time limit for the silos' answers to a query
+    hosts = ["search.example.org"]  # names under which the page is reached, if there are accounts
 
     [bus]                           # as above, with a key of the hub's own
 
@@ -175,6 +176,7 @@ class HubConfig(_Table):
         silos: the public key of each silo by its name.
         deadline_seconds: time limit for the answers of the silos to one query.
         nats: the NATS server, if its config is written from this file.
+        hosts: names under which the API and the page are reached, besides those of this machine. They need accounts.
     """
 
     federation: FederationName
@@ -183,6 +185,7 @@ class HubConfig(_Table):
     silos: Annotated[dict[Name, PublicKey], Field(min_length=1)]
     deadline_seconds: Annotated[float, Field(gt=0, le=600)] = 5.0
     nats: NatsSettings | None = None
+    hosts: tuple[Name, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from silohash.features.base import Value
     from silohash.runtime.run import Run
+    from silohash.service.accounts.store import Accounts
     from silohash.service.config import HubConfig
 
 
@@ -275,31 +276,40 @@ def _unavailable(silo: str, error: WireError) -> Unavailable:
     return Unavailable(f"The silo {silo} cannot be searched: {error}")
 
 
-def run_hub(config: HubConfig, listening: socket.socket, *, ready: Callable[[], None] | None = None) -> None:
+def run_hub(
+    config: HubConfig,
+    listening: socket.socket,
+    *,
+    accounts: Accounts | None = None,
+    ready: Callable[[], None] | None = None,
+) -> None:
     """Serve the API and the page until the process gets SIGINT or SIGTERM.
 
     Args:
         config: the file of the hub.
         listening: the socket on which to serve.
+        accounts: who may ask; None if everyone on this machine may.
         ready: called when the model is loaded and the process begins to serve.
 
     Raises:
         UserError: if the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
-    asyncio.run(_serve(config, listening, ready))
+    asyncio.run(_serve(config, listening, accounts, ready))
 
 
-async def _serve(config: HubConfig, listening: socket.socket, ready: Callable[[], None] | None) -> None:
+async def _serve(
+    config: HubConfig, listening: socket.socket, accounts: Accounts | None, ready: Callable[[], None] | None
+) -> None:
     import uvicorn
 
     from silohash.runtime.run import Run
-    from silohash.service.app import create_app
+    from silohash.service.auth import app_for
     from silohash.service.nats_bus import NatsBus
 
     bus = NatsBus(config.bus, config.federation)
     backend = HubBackend(Run.open(config.run), config.silos, bus, deadline_seconds=config.deadline_seconds)
     backend.warm_up()
-    app = create_app(backend)
+    app = app_for(backend, accounts, config.hosts)
     await bus.link.start(wait_seconds=FIRST_CONNECTION_SECONDS)
     if ready is not None:
         ready()

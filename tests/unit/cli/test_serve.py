@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from silohash.cli.serve import listening_socket, serve
+from silohash.service.accounts.store import Accounts
 from silohash.service.nats_server import public_key
 from silohash.types import UserError
 from tests.nats import Federation
@@ -110,4 +111,12 @@ def test_what_is_wrong_is_explained_before_anything_starts(federation, tmp_path)
 def test_the_hub_listens_on_this_machine_only(federation, tmp_path):
     refused = silohash("hub", tmp_path / "hub.toml", "--host", "192.0.2.1")
     assert refused.code == 2
-    assert '"192.0.2.1" is not one of them. Use --host 127.0.0.1' in refused.err
+    assert '"192.0.2.1" is not one of them. Use --host 127.0.0.1, or add an account' in refused.err
+
+
+def test_a_hub_with_accounts_may_listen_elsewhere(federation, tmp_path):
+    with Accounts(tmp_path / "accounts.sqlite") as accounts:
+        accounts.add("ada", "correct horse")
+    no_run = silohash("hub", tmp_path / "hub.toml", "--host", "::", "--port", 0)
+    assert no_run.code == 2
+    assert "does not hold a run" in no_run.err

@@ -18,6 +18,7 @@ from silohash.service.auth import (
     SECURE_COOKIE,
     Gate,
     address_of,
+    app_for,
     create_protected_app,
     is_same_origin,
     local_path,
@@ -301,3 +302,16 @@ def test_addresses_and_origins() -> None:
     assert not is_same_origin(Asked("x", origin="https://a:1", host="a"))
     assert not is_same_origin(Asked("x", sec_fetch_site="none", host="a"))
     assert not is_same_origin(Asked("x", host="a"))
+
+
+def test_a_service_with_accounts_asks_who_it_is_under_its_own_names(accounts: Accounts) -> None:
+    token = bearer(accounts, "search")
+    app = app_for(MadeUpBackend(), accounts, ["Search.example.org"])
+    for base in ("https://search.example.org", "http://127.0.0.1:8765"):
+        client = TestClient(app, base_url=base)
+        assert client.get("/api/v1/status").status_code == 401
+        assert client.get("/api/v1/status", headers=token).status_code == 200
+    assert TestClient(app, base_url="https://other.example.org").get("/api/v1/status", headers=token).status_code == 400
+    open_app = app_for(MadeUpBackend(), None, ["search.example.org"])
+    assert TestClient(open_app, base_url="http://127.0.0.1").get("/").status_code == 200
+    assert TestClient(open_app, base_url="https://search.example.org").get("/").status_code == 400

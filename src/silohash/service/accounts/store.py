@@ -413,6 +413,22 @@ def check_scopes(scopes: Collection[str]) -> frozenset[Scope]:
     return frozenset(scope for scope in SCOPES if scope in scopes)
 
 
+def accounts_beside(config: Path) -> Accounts | None:
+    """Return the accounts in the folder of a hub's config, or None if there are none.
+
+    Raises:
+        UserError: if the file of accounts cannot be used.
+    """
+    path = config.parent / FILE
+    if not path.exists():
+        return None
+    accounts = Accounts(path)
+    if accounts.all():
+        return accounts
+    accounts.close()
+    return None
+
+
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(_bytes(secret)).digest()
 

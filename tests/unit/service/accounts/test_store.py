@@ -16,6 +16,7 @@ from silohash.service.accounts.store import (
     SESSION_SECONDS,
     Account,
     Accounts,
+    accounts_beside,
     check_name,
     check_password,
     check_scopes,
@@ -167,7 +168,7 @@ def test_no_secret_is_in_the_file(accounts: Accounts) -> None:
     _, token = accounts.add_token("ada", {"search"})
     content = accounts.path.read_bytes()
     assert b"ada" in content
-    for secret in (PASSWORD, session, token, token.rpartition("_")[2]):
+    for secret in (PASSWORD, session, token, token.split("_", 2)[2]):
         assert secret.encode() not in content
     assert stat.S_IMODE(accounts.path.stat().st_mode) == 0o600
 
@@ -215,3 +216,12 @@ def test_the_package_for_passwords_is_named(tmp_path: Path, monkeypatch: pytest.
     with Accounts(tmp_path / "a") as opened, pytest.raises(UserError, match=r"silohash\[service\]"):
         opened.add("ada", PASSWORD)
     assert store.SCOPES == ("search", "items", "admin")
+
+
+def test_accounts_are_found_beside_a_config(accounts: Accounts) -> None:
+    config = accounts.path.with_name("hub.toml")
+    assert accounts_beside(config.parent / "other" / "hub.toml") is None
+    assert accounts_beside(config) is None
+    accounts.add("ada", PASSWORD)
+    with accounts_beside(config) as found:
+        assert [account.name for account in found.all()] == ["ada"]
