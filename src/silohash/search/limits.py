@@ -80,7 +80,7 @@ class Quota:
 
 
 class Approvals:
-    """Read the list of approved items, again whenever the file has changed. Nothing is approved if there is no file."""
+    """Read the list of approved items, again whenever the file has changed. Without the file, no item is approved."""
 
     def __init__(self, path: Path) -> None:
         """Use a file. It is read when it is first needed."""

@@ -89,7 +89,7 @@ class Side:
         """Return the code of an item, ``(W,)``, from memory if the index keeps codes that can be read.
 
         Raises:
-            UserError: if there is no item with this id.
+            UserError: if the index does not have an item with this id.
         """
         keys = self.store.keys_of([name])
         if keys[0] >= 0 and isinstance(self.index, _WithWords):

@@ -76,6 +76,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        """Load the model before the first request."""
         await service.status()  # the first search need not wait for it
         yield
 
@@ -99,6 +100,13 @@ def create_app(
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_middleware(Guard, hosts=tuple(hosts), most_bytes=service.limits.most_bytes + BODY_ROOM)
     return app
+
+
+_REASONS = {
+    "Not Found": "There is nothing at this address. The page is at /, and the description of the API at /api/openapi.json.",
+    "Method Not Allowed": "This address does not take requests of this kind. The API is described at /api/openapi.json.",
+}
+"""Sentences for the errors of the framework, by their phrases."""
 
 
 async def _health() -> dict[str, str]:
@@ -136,7 +144,7 @@ def _status(error: Exception) -> int:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  the handler is registered for this type
-    answer = _answer(request, error.status_code, str(error.detail))
+    answer = _answer(request, error.status_code, _REASONS.get(str(error.detail), str(error.detail)))
     answer.headers.update(error.headers or {})
     return answer
 

@@ -162,7 +162,9 @@ def test_silos_that_do_not_answer_are_named() -> None:
 def test_requests_that_are_refused(
     backend: MadeUpBackend, address: str, parameters: dict[str, Any], status: int
 ) -> None:
-    error_of(client_of(backend).get(f"/api/v1/{address}", params=parameters), status)
+    reason = error_of(client_of(backend).get(f"/api/v1/{address}", params=parameters), status)
+    assert reason[0].isupper()
+    assert reason.endswith(".")
 
 
 def test_other_errors_have_the_same_form(backend: MadeUpBackend) -> None:

@@ -85,14 +85,11 @@ def test_silos_answer_and_those_that_are_absent_are_named_at_once(federation):
             silo_of(federation, "north", echo("north")),
             silo_of(federation, "Musée d'Orsay", echo("musée")),
         ):
-            start = time.monotonic()
-            replies = await bus.ask({"north": b"1", "Musée d'Orsay": b"2", "south": b"3"}, 60)
-            return replies, time.monotonic() - start
+            return await bus.ask({"north": b"1", "Musée d'Orsay": b"2", "south": b"3"}, 600)
 
-    replies, seconds = asyncio.run(ask())
+    replies = asyncio.run(ask())  # an absent silo is not waited for: the deadline is beyond that of the test
     assert replies.answers == {"north": b"north: 1", "Musée d'Orsay": "musée: 2".encode()}
     assert replies.reasons == {"south": NOT_CONNECTED}
-    assert seconds < 30
 
 
 def test_a_late_silo_is_named_and_its_late_answer_is_dropped(federation):
