@@ -104,7 +104,7 @@ def moves_by(term: torch.Tensor, context: Any) -> list[float]:
 
 
 def test_fedbignns_with_equal_scores_is_federated_averaging(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("silohash.runtime.worker.validation_score", lambda *given: (0.5, 0.1))
+    monkeypatch.setattr("silohash.runtime.worker.validation_score", lambda *given, **options: (0.5, 0.1))
     plain, scored = (
         run_loop(prepared((30, 20, 10), federated={"name": name, "rounds": 3})).server.params
         for name in ("fedavg", "fedbignns")

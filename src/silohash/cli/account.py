@@ -15,7 +15,8 @@ from silohash.types import UserError
 from silohash.visible import visible
 
 if TYPE_CHECKING:
-    from silohash.service.accounts.store import Accounts, Scope, Token
+    from silohash.service.accounts.store import Accounts
+    from silohash.service.accounts.values import Scope, Token
 
 Config = Annotated[
     Path,

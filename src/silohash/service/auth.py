@@ -20,8 +20,9 @@ from fastapi import APIRouter, FastAPI, Form, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from silohash.service.access import Asker
-from silohash.service.accounts.store import SESSION_SECONDS, Account, Accounts, Scope
+from silohash.service.accounts.store import SESSION_SECONDS, Accounts
 from silohash.service.accounts.throttle import BackOff, RateLimit
+from silohash.service.accounts.values import Account, Scope
 from silohash.service.app import LOOPBACK, create_app
 from silohash.service.backend import Backend
 from silohash.service.uploads import Limits

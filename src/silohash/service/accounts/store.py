@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from silohash.optional import require
+from silohash.service.accounts.values import (
+    PASSWORD_LENGTHS,
+    Account,
+    Scope,
+    Token,
+    check_name,
+    check_password,
+    check_scopes,
+)
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -33,14 +40,8 @@ APPLICATION_ID = 0x51105A43
 FORMAT_VERSION = 1
 SESSION_SECONDS = 12 * 3600
 DAY_SECONDS = 86_400
-PASSWORD_LENGTHS = range(10, 1001)
-NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 TOKEN_START = "silohash_"  # noqa: S105  the public part of a token, by which scanners of secrets find it
 WAIT_SECONDS = 10.0
-
-Scope = Literal["search", "items", "admin"]
-SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""What a token permits: searches, the pages of single items, or the administration of the service."""
 
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
@@ -54,42 +55,6 @@ CREATE TABLE tokens (
     label TEXT NOT NULL, scopes TEXT NOT NULL, created REAL NOT NULL, expires REAL
 );
 """
-
-
-@dataclass(frozen=True)
-class Account:
-    """An account of a person.
-
-    Attributes:
-        name: name with which the person signs in.
-        admin: whether the person may administer the service.
-        created: time of creation, in seconds since 1970.
-    """
-
-    name: str
-    admin: bool
-    created: float
-
-
-@dataclass(frozen=True)
-class Token:
-    """A token of a program, without its secret.
-
-    Attributes:
-        id: the public part of the token.
-        account: name of the account that it belongs to.
-        label: what the token is for.
-        scopes: what the token permits.
-        created: time of creation, in seconds since 1970.
-        expires: time after which it is refused, in seconds since 1970; None if it does not expire.
-    """
-
-    id: str
-    account: str
-    label: str
-    scopes: frozenset[Scope]
-    created: float
-    expires: float | None
 
 
 class Accounts:
@@ -372,45 +337,6 @@ class Accounts:
             raise UserError(
                 f"The file of accounts {self.path} cannot be read or written ({error}). Check the file and its folder."
             ) from error
-
-
-def check_name(name: str) -> str:
-    """Return the name of an account in lower case.
-
-    Raises:
-        UserError: if it is not allowed.
-    """
-    checked = name.strip().lower()
-    if not NAME.fullmatch(checked):
-        raise UserError(
-            f'"{name}" cannot be the name of an account. Use up to 64 of the characters a-z, 0-9, ".", "_", "@" and "-", '
-            "and begin with a letter or a digit."
-        )
-    return checked
-
-
-def check_password(password: str) -> None:
-    """Check that a password is neither too short nor too long.
-
-    Raises:
-        UserError: if it is. The message does not hold the password.
-    """
-    if len(password) not in PASSWORD_LENGTHS:
-        raise UserError(
-            f"The password has {len(password)} characters. Use from {PASSWORD_LENGTHS.start} to {PASSWORD_LENGTHS.stop - 1}."
-        )
-
-
-def check_scopes(scopes: Collection[str]) -> frozenset[Scope]:
-    """Return scopes without repetition.
-
-    Raises:
-        UserError: if there are none, or one is unknown.
-    """
-    unknown = sorted(set(scopes) - set(SCOPES))
-    if unknown or not scopes:
-        raise UserError(f"{', '.join(unknown) or 'None'} is not a scope of a token. Choose from: {', '.join(SCOPES)}.")
-    return frozenset(scope for scope in SCOPES if scope in scopes)
 
 
 def accounts_beside(config: Path) -> Accounts | None:
