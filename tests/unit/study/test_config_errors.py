@@ -20,7 +20,8 @@ AXIS = {"name": "method", "choice": [{"name": "FedAvg"}, {"name": "Local"}]}
         ({"axis": [AXIS, {"name": "b", "choice": [{"set": {}}]}]}, 's.toml: axis "b", choice 1: "name" is missing.'),
         (
             {"axis": [AXIS], "table": {"row": ["method"]}},
-            's.toml: unknown key "table.row" (did you mean "rows"?); known: rows, columns, measure, further_measures, evaluations, against.',
+            's.toml: unknown key "table.row" (did you mean "rows"?); known: rows, columns, measure, further_measures, '
+            "evaluations, against.",
         ),
         (
             {"axis": [{**AXIS, "choice": [{"name": "a"}, {"name": "b", "sets": {}}]}]},
