@@ -215,7 +215,7 @@ def test_a_silent_silo_is_named_with_its_reason(opened: Callable[..., Any], serv
     reason = page.locator(".warning li")
     assert reason.is_hidden()
     page.click(".warning summary")
-    assert reason.is_visible()
+    reason.wait_for(state="visible")
     assert "within 10 seconds" in reason.text_content()
 
 
@@ -293,7 +293,7 @@ def test_without_script_words_pictures_filters_and_pages_work(
     assert "page=2" in page.url
     page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": png(drawn("green", "square"))})
     page.click("#upload button")
-    assert page.locator(".chip img").is_visible()
+    page.locator(".chip img").wait_for(state="visible")
     assert captions(page) == first_page()
     assert np.array_equal(np.asarray(served[0].requests[-1].picture), np.asarray(drawn("green", "square")))
 
