@@ -18,7 +18,7 @@ from torch import Tensor
 
 from silohash.exchange.message import Message
 from silohash.local.base import MethodParams
-from silohash.types import MODALITIES, Arrays, Modality, ReadArrays
+from silohash.types import MODALITIES, Arrays, Modality, ReadArrays, UserError
 
 
 class ReleaseParams(MethodParams):
@@ -129,3 +129,28 @@ def mean_over_modalities(values: Mapping[Modality, Tensor], has: Mapping[Modalit
     held = torch.stack([has[modality] for modality in order]).to(values[order[0]].dtype).unsqueeze(2)
     stacked = torch.stack([values[modality] for modality in order])
     return (stacked * held).sum(0) / held.sum(0).clamp(min=1.0)
+
+
+def check_revealing_sums(method: str, sent: str, *, allowed: bool, rules: Sequence[str]) -> None:
+    """Check that the user allows what the sums of a method reveal, and that no rule is expected to apply to them.
+
+    Args:
+        method: key of the method.
+        sent: what each silo sends, in words that end with "reveal".
+        allowed: whether the user allows it.
+        rules: the rules that limit faulty silos.
+
+    Raises:
+        UserError: if the user does not allow it, or there is such a rule.
+    """
+    if not allowed:
+        raise UserError(
+            f"{method}: each silo sends {sent} its items to a server that sees them one silo at a time, and this version "
+            "has no secure aggregation. Set reveal_items = true if the server may learn the items, or choose another "
+            "federated method."
+        )
+    if rules:
+        raise UserError(
+            f"{method}: {rules[0]} does not apply to the sums that silos send, so it would not limit a faulty silo. "
+            f"Remove {rules[0]}."
+        )

@@ -38,10 +38,10 @@ from silohash.federated.closed_form.canonical import (
 )
 from silohash.federated.methods.fedridge import Projection, check_tower, takes_vectors, tower_params
 from silohash.federated.second_moments import SecondMoments
-from silohash.federated.statistics import sum_statistics
+from silohash.federated.statistics import check_revealing_sums, sum_statistics
 from silohash.local.base import MethodParams, outputs_of
 from silohash.models.parameters import to_array
-from silohash.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays, UserError
+from silohash.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays
 
 CARD = MethodCard(
     key="fedcca",
@@ -99,17 +99,7 @@ class FedCCA(FederatedMethod):
         Raises:
             UserError: If the user does not allow it, or there is such a rule.
         """
-        if not self.params.reveal_items:
-            raise UserError(
-                "fedcca: each silo sends second moments, which reveal its items to a server that sees them one silo at "
-                "a time, and this version has no secure aggregation. Set reveal_items = true if the server may learn "
-                "the items, or choose another federated method."
-            )
-        if rules:
-            raise UserError(
-                f"fedcca: {rules[0]} does not apply to the sums that silos send, so it would not limit a faulty silo. "
-                f"Remove {rules[0]}."
-            )
+        check_revealing_sums(CARD.key, "second moments, which reveal", allowed=self.params.reveal_items, rules=rules)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Store the seed of the run, and check that the towers can hold the solution.

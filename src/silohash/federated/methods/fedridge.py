@@ -35,7 +35,7 @@ from silohash.federated.second_moments import (
     ridge_weights,
     second_moments,
 )
-from silohash.federated.statistics import sum_statistics
+from silohash.federated.statistics import check_revealing_sums, sum_statistics
 from silohash.local.base import MethodParams, outputs_of
 from silohash.local.class_codes import ClassCodes, class_codes
 from silohash.models.parameters import to_array
@@ -106,17 +106,7 @@ class FedRidge(FederatedMethod):
         Raises:
             UserError: If the user does not allow it, or there is such a rule.
         """
-        if not self.params.reveal_items:
-            raise UserError(
-                "fedridge: each silo sends second moments, which reveal its items to a server that sees them one silo at "
-                "a time, and this version has no secure aggregation. Set reveal_items = true if the server may learn "
-                "the items, or choose another federated method."
-            )
-        if rules:
-            raise UserError(
-                f"fedridge: {rules[0]} does not apply to the sums that silos send, so it would not limit a faulty silo. "
-                f"Remove {rules[0]}."
-            )
+        check_revealing_sums(CARD.key, "second moments, which reveal", allowed=self.params.reveal_items, rules=rules)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Store what the solution depends on beside the sums, and check that the towers can hold the solution.

@@ -24,11 +24,11 @@ from torch import nn
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, entries_under
-from silohash.federated.statistics import sum_statistics
+from silohash.federated.statistics import check_revealing_sums, sum_statistics
 from silohash.local.base import MethodParams
 from silohash.local.closed_form.base import FromSums, Solution, views_of
 from silohash.models.parameters import install, params_of
-from silohash.types import Arrays, MethodCard, Phase, UserError
+from silohash.types import Arrays, MethodCard, Phase
 
 CARD = MethodCard(
     key="fedsums",
@@ -79,17 +79,7 @@ class FedSums(FederatedMethod):
         Raises:
             UserError: If the user does not allow it, or there is such a rule.
         """
-        if not self.params.reveal_items:
-            raise UserError(
-                "fedsums: each silo sends sums that reveal its items to a server that sees them one silo at a time, and "
-                "this version has no secure aggregation. Set reveal_items = true if the server may learn the items, or "
-                "choose another federated method."
-            )
-        if rules:
-            raise UserError(
-                f"fedsums: {rules[0]} does not apply to the sums that silos send, so it would not limit a faulty silo. "
-                f"Remove {rules[0]}."
-            )
+        check_revealing_sums(CARD.key, "sums that reveal", allowed=self.params.reveal_items, rules=rules)
 
     def shared_parameters(self, model: nn.Module) -> list[str]:
         """Return no names: silos send sums only."""
