@@ -24,7 +24,6 @@ from silohash.index.preview import make_preview, preview_url
 from silohash.runtime.events import RoundRecord, SiloRecord
 from silohash.search.hits import Hits
 from silohash.search.released import as_item
-from silohash.service.app import create_app
 from silohash.service.backend import (
     FederationStatus,
     Item,
@@ -35,6 +34,7 @@ from silohash.service.backend import (
     Unavailable,
     check_silos,
 )
+from silohash.service.web.app import create_app
 from silohash.types import Modality
 from tests.pictures import COLORS, small_config
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.service.app import create_app
-from silohash.service.view.form import PAGE_HITS
+from silohash.service.web.app import create_app
+from silohash.service.web.view.form import PAGE_HITS
 from tests.browsers import CONTRAST, started_browser
 from tests.served import MadeUpBackend, drawn, png, running
 

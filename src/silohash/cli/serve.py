@@ -58,8 +58,8 @@ def serve(
             f'The page needs no account, so it listens only on addresses of this machine, and "{host}" is not one of '
             f"them. Use --host {LOOPBACK[0]}."
         )
-    from silohash.service.app import create_app
     from silohash.service.local import LocalBackend
+    from silohash.service.web.app import create_app
 
     with spinner("Loading the indexes and the model"):
         backend = LocalBackend.open(run)
@@ -179,8 +179,8 @@ def hub(
 def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
     from silohash.service.accounts.store import accounts_beside
     from silohash.service.config import read_hub_config
-    from silohash.service.hub import run_hub
     from silohash.service.logs import start_logging
+    from silohash.service.web.hub_process import run_hub
 
     with ExitStack() as stack:
         accounts = accounts_beside(config)

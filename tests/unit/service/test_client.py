@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import silohash
-from silohash.service.app import create_app
 from silohash.service.backend import SearchOptions
 from silohash.service.client import Client, _hits
-from silohash.service.documents import ResultsDocument
+from silohash.service.web.app import create_app
+from silohash.service.web.documents import ResultsDocument
 from silohash.types import UserError
 from tests.served import MadeUpBackend, drawn, png, running
 

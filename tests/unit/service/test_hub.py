@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import socket
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +17,9 @@ from silohash.search.bus import UNKNOWN, LocalBus
 from silohash.search.hits import Hits
 from silohash.search.silos import open_nodes
 from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
-from silohash.service.hub import HubBackend, run_hub
+from silohash.service.hub import HubBackend
 from silohash.service.local import LocalBackend
 from silohash.types import UserError
-from tests.nats import Federation, needs_nats
 from tests.served import drawn, served_run
 
 SILOS = ("silo-0", "silo-1", "silo-2")
@@ -189,37 +182,3 @@ def test_codes_of_another_model_are_refused_by_the_silos(hub: HubBackend, local:
 def test_warming_up_runs_the_model(hub: HubBackend) -> None:
     hub.warm_up()
     assert search(hub, text="red square").answered
-
-
-@needs_nats
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_a_hub_serves_until_a_signal_and_ends_cleanly(folder, tmp_path, stop):
-    """The hub runs in this process, whose signal handlers it uses, while a thread asks it and then stops it."""
-    seen = []
-    listening = socket.create_server(("127.0.0.1", 0))
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}/api/v1/search?text=red"
-
-    def ask_and_stop():
-        try:
-            with urllib.request.urlopen(address, timeout=30) as answer:
-                seen.append(json.load(answer))
-        except urllib.error.HTTPError as error:
-            seen.append((error.code, error.read().decode()))
-        finally:
-            os.kill(os.getpid(), stop)
-
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    thread = threading.Thread(target=ask_and_stop)
-    with Federation(tmp_path, "silo-1", run=folder) as federation:
-        run_hub(federation.hub, listening, ready=thread.start)
-    thread.join(20)
-    assert not thread.is_alive()
-    assert seen[0][0] == 503
-    assert "It is not connected to the bus" in seen[0][1]
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-
-
-def test_a_folder_without_a_run_is_explained(tmp_path):
-    federation = Federation(tmp_path, "north", run=tmp_path / "none")
-    with socket.create_server(("127.0.0.1", 0)) as listening, pytest.raises(UserError, match="does not hold a run"):
-        run_hub(federation.hub, listening)

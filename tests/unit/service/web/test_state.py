@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from silohash.service import state
-from silohash.service.state import KEPT_SECONDS, RecentPictures, Service
+from silohash.service.web import state
+from silohash.service.web.state import KEPT_SECONDS, RecentPictures, Service
 from tests.served import MadeUpBackend, png
 
 

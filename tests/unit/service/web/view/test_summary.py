@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from silohash.service.backend import SearchOptions
-from silohash.service.view.form import LAST_PAGE, PAGE_HITS, SearchForm
-from silohash.service.view.summary import answered, summarized
+from silohash.service.web.view.form import LAST_PAGE, PAGE_HITS, SearchForm
+from silohash.service.web.view.summary import answered, summarized
 from tests.served import MadeUpBackend
 
 

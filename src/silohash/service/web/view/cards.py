@@ -11,8 +11,8 @@ from itertools import chain, zip_longest
 from silohash.search.hits import Hit, Hits
 from silohash.search.released import Item, SiloStatus
 from silohash.search.requests import FederationStatus
-from silohash.service.view.form import PAGE_HITS
-from silohash.service.view.templates import address
+from silohash.service.web.view.form import PAGE_HITS
+from silohash.service.web.view.templates import address
 from silohash.types import MODALITIES, Modality, Target
 
 HUES = 8

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.service.pages import EXPIRED
-from silohash.service.view.form import PAGE_HITS
+from silohash.service.web.pages import EXPIRED
+from silohash.service.web.view.form import PAGE_HITS
 from tests.served import MadeUpBackend, client_of, drawn, png
 
 HOSTILE = "<script>alert(1)</script>\"'> \u202eevil"

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from silohash.index.codes import pack
 from silohash.service.backend import Code
-from silohash.service.documents import CodeDocument, Options, ResultsDocument, SearchDocument
+from silohash.service.web.documents import CodeDocument, Options, ResultsDocument, SearchDocument
 from silohash.types import UserError
 from tests.served import MadeUpBackend
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from silohash.search.inputs import target_named
 from silohash.search.requests import SearchOptions
-from silohash.service.view.templates import address
+from silohash.service.web.view.templates import address
 from silohash.types import Target, UserError
 
 FARTHEST_OFFSET = 10_000

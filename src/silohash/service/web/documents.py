@@ -1,4 +1,4 @@
-"""The JSON documents of the API. `silohash.service.api` describes what each call takes and returns."""
+"""The JSON documents of the API. `silohash.service.web.api` describes what each call takes and returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from silohash.index.codes import byte_count, check_words, from_bytes, to_bytes
 from silohash.search.hits import Hit, Hits
 from silohash.search.released import Item, SiloStatus
 from silohash.service.backend import Code, FederationStatus, SearchOptions
-from silohash.service.view.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
+from silohash.service.web.view.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
 from silohash.types import Modality, Target, UserError
 
 MOST_HITS = 200

@@ -13,9 +13,9 @@ from typing import Annotated
 from fastapi import Depends, Request
 from PIL import Image
 
-from silohash.service.access import Access, everyone
 from silohash.service.backend import Backend, FederationStatus
-from silohash.service.uploads import Limits, read_drawing, read_picture
+from silohash.service.web.access import Access, everyone
+from silohash.service.web.uploads import Limits, read_drawing, read_picture
 
 STATUS_SECONDS = 5.0
 """A status is asked for again after this time."""

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
 
 from silohash.search.hits import Hits
-from silohash.service.access import Allowed, asker
 from silohash.service.backend import Code, FederationStatus, SearchRequest
-from silohash.service.documents import (
+from silohash.service.web.access import Allowed, asker
+from silohash.service.web.documents import (
     ErrorDocument,
     ItemDocument,
     PictureQuery,
@@ -20,8 +20,8 @@ from silohash.service.documents import (
     StatusDocument,
     TextQuery,
 )
-from silohash.service.state import Service, Shared
-from silohash.service.view.form import LONGEST_NAME
+from silohash.service.web.state import Service, Shared
+from silohash.service.web.view.form import LONGEST_NAME
 from silohash.types import UserError
 
 PREFIX = "/api/v1"

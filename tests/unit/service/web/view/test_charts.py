@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from silohash.service.view.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, charts, size_in_words
+from silohash.service.web.view.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, charts, size_in_words
 from tests.served import MadeUpBackend
 
 

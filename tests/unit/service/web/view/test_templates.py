@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from markupsafe import Markup
 
-from silohash.service.view.templates import STATIC, address, render, static_address, visible_value
+from silohash.service.web.view.templates import STATIC, address, render, static_address, visible_value
 
 
 def test_addresses_escape_their_values() -> None:

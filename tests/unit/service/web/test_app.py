@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from fastapi import HTTPException, Request
 
-from silohash.service.access import Asker
-from silohash.service.app import FOREVER
-from silohash.service.guard import DEFAULT_CACHE
-from silohash.service.view.templates import static_address
+from silohash.service.web.access import Asker
+from silohash.service.web.app import FOREVER
+from silohash.service.web.guard import DEFAULT_CACHE
+from silohash.service.web.view.templates import static_address
 from tests.served import MadeUpBackend, client_of
 
 

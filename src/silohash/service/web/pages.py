@@ -11,15 +11,15 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
-from silohash.service.access import Allowed, asker
 from silohash.service.backend import FederationStatus, Item, NotFound
-from silohash.service.state import Service, Shared
-from silohash.service.uploads import MEDIA_TYPES, UploadError
-from silohash.service.view import cards, charts
-from silohash.service.view.form import LONGEST_NAME, SearchForm
-from silohash.service.view.media import SIZES, Media, encoded, etag
-from silohash.service.view.summary import summarized
-from silohash.service.view.templates import render
+from silohash.service.web.access import Allowed, asker
+from silohash.service.web.state import Service, Shared
+from silohash.service.web.uploads import MEDIA_TYPES, UploadError
+from silohash.service.web.view import cards, charts
+from silohash.service.web.view.form import LONGEST_NAME, SearchForm
+from silohash.service.web.view.media import SIZES, Media, encoded, etag
+from silohash.service.web.view.summary import summarized
+from silohash.service.web.view.templates import render
 from silohash.types import MODALITIES, TARGETS, Modality, UserError
 
 EXPIRED = "The picture of this search is no longer kept. Choose it again."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from silohash.search.hits import Hits
-from silohash.service.view.form import LAST_PAGE, PAGE_HITS, SearchForm
+from silohash.service.web.view.form import LAST_PAGE, PAGE_HITS, SearchForm
 
 
 @dataclass(frozen=True, kw_only=True)

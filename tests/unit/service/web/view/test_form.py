@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import QueryParams
 
-from silohash.service.view.form import LAST_PAGE, LONGEST_TEXT, PAGE_HITS, SearchForm
+from silohash.service.web.view.form import LAST_PAGE, LONGEST_TEXT, PAGE_HITS, SearchForm
 from silohash.types import UserError
 
 

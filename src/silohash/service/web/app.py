@@ -13,13 +13,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from silohash import __version__
-from silohash.service import api, pages
-from silohash.service.access import Access, everyone
 from silohash.service.backend import Backend, NotFound, Unavailable
-from silohash.service.guard import BODY_ROOM, Guard, error_document
-from silohash.service.state import Service, Shared
-from silohash.service.uploads import Limits, UploadError
-from silohash.service.view.templates import STATIC
+from silohash.service.web import api, pages
+from silohash.service.web.access import Access, everyone
+from silohash.service.web.guard import BODY_ROOM, Guard, error_document
+from silohash.service.web.state import Service, Shared
+from silohash.service.web.uploads import Limits, UploadError
+from silohash.service.web.view.templates import STATIC
 from silohash.types import UserError
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")

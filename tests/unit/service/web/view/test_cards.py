@@ -10,7 +10,7 @@ import pytest
 
 from silohash.search.released import Item, SiloStatus
 from silohash.service.backend import SearchOptions
-from silohash.service.view.cards import (
+from silohash.service.web.view.cards import (
     HUES,
     MOST_EXAMPLES,
     badges,
@@ -22,7 +22,7 @@ from silohash.service.view.cards import (
     picture_address,
     suggestions,
 )
-from silohash.service.view.form import PAGE_HITS
+from silohash.service.web.view.form import PAGE_HITS
 from tests.served import MadeUpBackend
 
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from silohash.service.accounts.store import Accounts
 from silohash.service.accounts.throttle import BackOff, RateLimit
-from silohash.service.auth import (
+from silohash.service.web.auth import (
     COOKIE,
     SECURE_COOKIE,
     Gate,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from silohash.service.view.media import SIZES, Media, encoded, etag
+from silohash.service.web.view.media import SIZES, Media, encoded, etag
 from silohash.types import UserError
 
 

@@ -6,8 +6,8 @@ import asyncio
 
 from starlette.requests import Request
 
-from silohash.service.access import Asker, asker, everyone
-from silohash.service.state import Service
+from silohash.service.web.access import Asker, asker, everyone
+from silohash.service.web.state import Service
 from tests.served import MadeUpBackend, client_of
 
 

@@ -19,16 +19,16 @@ from urllib.parse import quote, urlsplit
 from fastapi import APIRouter, FastAPI, Form, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from silohash.service.access import Asker
 from silohash.service.accounts.store import SESSION_SECONDS, Accounts
 from silohash.service.accounts.throttle import BackOff, RateLimit
 from silohash.service.accounts.values import Account, Scope
-from silohash.service.app import LOOPBACK, create_app
 from silohash.service.backend import Backend
-from silohash.service.uploads import Limits
-from silohash.service.view.templates import render
+from silohash.service.web.access import Asker
+from silohash.service.web.app import LOOPBACK, create_app
+from silohash.service.web.uploads import Limits
+from silohash.service.web.view.templates import render
 
-LOG = logging.getLogger("silohash.service.auth")
+LOG = logging.getLogger("silohash.service.web.auth")
 
 SIGN_IN = "/sign-in"
 SIGN_OUT = "/sign-out"

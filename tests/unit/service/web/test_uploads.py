@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 
 from silohash.data.glyphs.drawing import fit
 from silohash.data.pictures.reading import decode
-from silohash.service.uploads import (
+from silohash.service.web.uploads import (
     FORMATS,
     MOST_SCANS,
     Limits,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
-from silohash.service.guard import BODY_ROOM, HEADERS, POLICY
-from silohash.service.uploads import Limits
+from silohash.service.web.guard import BODY_ROOM, HEADERS, POLICY
+from silohash.service.web.uploads import Limits
 from tests.served import MadeUpBackend, client_of, png
 
 

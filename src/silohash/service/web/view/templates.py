@@ -42,7 +42,7 @@ def address(path: str, **parameters: Any) -> str:  # noqa: ANN401  any values th
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("silohash.service"),
+        loader=jinja2.PackageLoader("silohash.service.web"),
         autoescape=True,
         finalize=visible_value,
         undefined=jinja2.StrictUndefined,

@@ -1,0 +1,1 @@
+"""The JSON API and the pages, over any backend."""

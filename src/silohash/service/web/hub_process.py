@@ -1,0 +1,84 @@
+"""The process of a hub: it serves the API and the page over the silos behind the bus."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from silohash.runtime.run import Run
+from silohash.service.hub import HubBackend
+from silohash.service.logs import log_event
+from silohash.service.nats_bus import NatsBus
+from silohash.service.web.auth import app_for
+
+if TYPE_CHECKING:
+    import socket
+
+    from silohash.service.accounts.store import Accounts
+    from silohash.service.config import HubConfig
+
+FIRST_CONNECTION_SECONDS = 2.0
+"""Longest wait for the bus at the start. Later, a hub without a bus answers that all silos are missing."""
+
+LAST_REQUESTS_SECONDS = 3
+"""Longest wait for requests that are being answered when the process is stopped."""
+
+
+def run_hub(
+    config: HubConfig,
+    listening: socket.socket,
+    *,
+    accounts: Accounts | None = None,
+    ready: Callable[[], None] | None = None,
+) -> None:
+    """Serve the API and the page until the process gets SIGINT or SIGTERM.
+
+    Args:
+        config: the file of the hub.
+        listening: the socket on which to serve.
+        accounts: who may ask; None if everyone on this machine may.
+        ready: called when the model is loaded and the process begins to serve.
+
+    Raises:
+        UserError: if the folder does not hold a trained run, or the key or a certificate cannot be read.
+    """
+    asyncio.run(_serve(config, listening, accounts, ready))
+
+
+async def _serve(
+    config: HubConfig, listening: socket.socket, accounts: Accounts | None, ready: Callable[[], None] | None
+) -> None:
+    bus = NatsBus(config.bus, config.federation)
+    backend = HubBackend(Run.open(config.run), config.silos, bus, deadline_seconds=config.deadline_seconds)
+    backend.warm_up()
+    app = app_for(backend, accounts, config.hosts)
+    await bus.link.start(wait_seconds=FIRST_CONNECTION_SECONDS)
+    if ready is not None:
+        ready()
+    log_event("hub started", federation=config.federation, silos=sorted(config.silos))
+    options = uvicorn.Config(
+        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=LAST_REQUESTS_SECONDS
+    )
+    try:
+        with _ending_cleanly():
+            await uvicorn.Server(options).serve(sockets=[listening])
+    finally:
+        await bus.link.stop()
+        backend.close()
+    log_event("hub stopped", federation=config.federation)
+
+
+@contextmanager
+def _ending_cleanly() -> Iterator[None]:
+    """Let the block end at a signal instead of the process: uvicorn raises the signal again when it has stopped."""
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,58 @@
+"""The process of a hub starts, serves and ends cleanly, and explains a folder without a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from silohash.service.web.hub_process import run_hub
+from silohash.types import UserError
+from tests.nats import Federation, needs_nats
+from tests.served import served_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return served_run(tmp_path_factory.mktemp("served"))
+
+
+@needs_nats
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_hub_serves_until_a_signal_and_ends_cleanly(folder, tmp_path, stop):
+    """The hub runs in this process, whose signal handlers it uses, while a thread asks it and then stops it."""
+    seen = []
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}/api/v1/search?text=red"
+
+    def ask_and_stop():
+        try:
+            with urllib.request.urlopen(address, timeout=30) as answer:
+                seen.append(json.load(answer))
+        except urllib.error.HTTPError as error:
+            seen.append((error.code, error.read().decode()))
+        finally:
+            os.kill(os.getpid(), stop)
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    thread = threading.Thread(target=ask_and_stop)
+    with Federation(tmp_path, "silo-1", run=folder) as federation:
+        run_hub(federation.hub, listening, ready=thread.start)
+    thread.join(20)
+    assert not thread.is_alive()
+    assert seen[0][0] == 503
+    assert "It is not connected to the bus" in seen[0][1]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_folder_without_a_run_is_explained(tmp_path):
+    federation = Federation(tmp_path, "north", run=tmp_path / "none")
+    with socket.create_server(("127.0.0.1", 0)) as listening, pytest.raises(UserError, match="does not hold a run"):
+        run_hub(federation.hub, listening)
