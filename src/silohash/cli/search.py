@@ -14,6 +14,7 @@ from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import SEARCH, add_command
 from silohash.cli.pictures import show_picture, terminal_graphics
 from silohash.files import read_text
+from silohash.registry import suggestion
 from silohash.types import UserError
 from silohash.visible import visible
 
@@ -143,6 +144,7 @@ def move(
     from silohash.index.engines import IndexConfig
     from silohash.index.move import move_indexes
 
+    _check_engine(to, url_env, url_file, approximate=approximate)
     values = {"engine": to, "url_env": url_env, "url_file": url_file, "approximate": approximate}
     config = IndexConfig.checked(values, "silohash index move")
     folder = open_run(run).folder
@@ -152,6 +154,25 @@ def move(
         print_json({"engine": config.engine, "indexes": [asdict(index) for index in moved]})
     else:
         print_status(f"Searches now use the engine {config.engine}.")
+
+
+def _check_engine(to: str, url_env: str | None, url_file: Path | None, *, approximate: bool) -> None:
+    """Check the options of `move`, so that messages name options instead of the keys of ``index.toml``.
+
+    Raises:
+        UserError: if the engine does not exist, or options do not fit together.
+    """
+    from silohash.index.engines import ALL_ENGINES, IN_MEMORY
+
+    if to not in ALL_ENGINES:
+        raise UserError(f'--to is "{to}"{suggestion(to, ALL_ENGINES)}. Choose from: {", ".join(ALL_ENGINES)}.')
+    if to in IN_MEMORY and (url_env or url_file or approximate):
+        raise UserError(
+            f"--to {to} searches in memory, and needs neither a server nor an approximate index. Remove --url-env, "
+            "--url-file and --approximate, or use --to pgvector or --to milvus."
+        )
+    if url_env and url_file:
+        raise UserError("--url-env and --url-file both name the place of the server's URL. Use one of them.")
 
 
 def search(

@@ -20,10 +20,11 @@ from silohash.files import write_text
 from silohash.partitions.lacking import LACKING
 from silohash.report.content import MethodRun
 from silohash.report.gather import facts, method_run, warnings
-from silohash.report.page import EVALUATION_WORDS, visible_value
+from silohash.report.page import EVALUATION_WORDS
 from silohash.report.tables import choices, markdown
 from silohash.runtime.measurable import unmeasured
 from silohash.runtime.run import Run
+from silohash.templates import visible_value
 from silohash.types import MODALITIES, MethodCard, Modality
 from silohash.visible import markdown as markdown_of
 

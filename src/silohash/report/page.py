@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import jinja2
 import numpy as np
 from markupsafe import Markup
 
@@ -22,8 +21,8 @@ from silohash.report.content import ReportData
 from silohash.report.headline import Headline, headline
 from silohash.report.plots import TASK_WORDS, LabelTable, RadiusCurve
 from silohash.report.style import SERIES
+from silohash.templates import html_environment
 from silohash.types import ResultRow, database_modalities, query_modality
-from silohash.visible import visible
 
 EVALUATION_WORDS: Mapping[str, str] = {
     "GG": "global model, all silos' data",
@@ -52,14 +51,7 @@ def write_report(data: ReportData, path: Path) -> None:
 
 def render(data: ReportData) -> str:
     """Return the page as HTML."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("silohash.report"),
-        autoescape=True,
-        finalize=visible_value,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = html_environment("silohash.report")
     environment.filters["nobreak"] = lambda text: str(text).replace(" %", "\u00a0%")
     return environment.get_template("report.html").render(
         data=data,
@@ -98,11 +90,6 @@ def _headline(data: ReportData) -> Headline:
             explanation="The relevance of results is computed from the same labels, and a real search does not have them.",
         )
     return headline(data.fair_rows)
-
-
-def visible_value(value: object) -> object:
-    """Return a text of a template with its invisible characters replaced. Our own markup and numbers stay as they are."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _drawings(data: ReportData) -> dict[str, object]:

@@ -163,10 +163,19 @@ def test_lines_of_hits_with_and_without_pictures(monkeypatch: pytest.MonkeyPatch
 
 
 def test_moving_needs_a_known_engine_and_an_indexed_run(run: Path) -> None:
-    assert '"engine" is not valid' in silohash("index", "move", run, "--to", "annoy").err
-    said = silohash("index", "move", run, "--to", "flat", "--url-env", "URL")
-    assert said.code == 2
-    assert "neither a server nor an approximate index" in said.err
+    for options, message in (
+        (
+            ("--to", "pgvectr"),
+            '--to is "pgvectr" (did you mean "pgvector"?). Choose from: flat, faiss, pgvector, milvus.',
+        ),
+        (("--to", "flat", "--url-env", "URL"), "--to flat searches in memory"),
+        (("--to", "faiss", "--url-file", "url.txt"), "--to faiss searches in memory"),
+        (("--to", "flat", "--approximate"), "Remove --url-env, --url-file and --approximate"),
+        (("--to", "milvus", "--url-env", "URL", "--url-file", "url.txt"), "--url-env and --url-file both name"),
+    ):
+        said = silohash("index", "move", run, *options)
+        assert said.code == 2
+        assert message in " ".join(said.err.split())
     moved = silohash("index", "move", run, "--to", "faiss", "--json").document()
     assert moved["engine"] == "faiss"
     assert {index["modality"] for index in moved["indexes"]} == {"image", "text"}

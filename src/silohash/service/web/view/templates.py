@@ -9,16 +9,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import jinja2
-from markupsafe import Markup
 
-from silohash.visible import visible
+from silohash.templates import html_environment
 
 STATIC = Path(__file__).parents[1] / "static"
-
-
-def visible_value(value: object) -> object:
-    """Return a text of a template with its invisible characters replaced. Our own markup and numbers stay as they are."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 @cache
@@ -41,14 +35,7 @@ def address(path: str, **parameters: Any) -> str:  # noqa: ANN401  any values th
 
 @cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("silohash.service.web"),
-        autoescape=True,
-        finalize=visible_value,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = html_environment("silohash.service.web")
     environment.globals.update(static=static_address, address=address)
     environment.filters["thousands"] = lambda number: f"{number:,}"
     return environment
