@@ -1,4 +1,4 @@
-"""``serve``, ``silo`` and ``hub``: the search page over a run, and the processes of a federation of several machines."""
+"""``serve``, ``silo``, ``hub`` and ``federation init``: the search page over a run, and a federation of several machines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silohash.cli.console import print_result, print_status, spinner
-from silohash.cli.help import SEARCH, add_command
+from silohash.cli.help import SEARCH, Commands, add_command
 from silohash.optional import require
 from silohash.types import UserError
 
@@ -34,6 +34,9 @@ def register(app: typer.Typer) -> None:
     add_command(app, serve, SEARCH)
     add_command(app, silo, SEARCH)
     add_command(app, hub, SEARCH)
+    group = typer.Typer(cls=Commands, help="Set up a federation of several machines.", no_args_is_help=True)
+    add_command(group, init)
+    app.add_typer(group, name="federation", rich_help_panel=SEARCH)
 
 
 def serve(
@@ -197,6 +200,58 @@ def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
             accounts=accounts,
             ready=lambda: print_result(f"The search page is at {address}"),
         )
+
+
+def init(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the files of the federation.")],
+    silo_names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--silo",
+            metavar="NAME",
+            help="Name of a silo. Can be repeated. Default: all silos that the run has indexed.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the federation. Default: the name of FOLDER.")
+    ] = None,
+    server: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address of the NATS server for all members.")
+    ] = "nats://127.0.0.1:4222",
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate of the NATS server, for an address with tls://.")
+    ] = None,
+    certificate_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Private key of the certificate.")
+    ] = None,
+    authority: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Certificates that the members trust. Default: those of the operating system."
+        ),
+    ] = None,
+) -> None:
+    """Write all files of a federation: a folder per silo, one for the hub and one for the NATS server.
+
+    Each folder has what its member needs: the file of the member, its secret key, the model, and the index of a silo that
+    is indexed in the run. Move each folder to the machine of its member, or start all of them on this machine.
+    """
+    _require_bus()
+    from silohash.runtime.run import Run
+    from silohash.service.new_federation import ServerSettings, commands, is_indexed, write_federation
+
+    settings = ServerSettings(
+        address=server, certificate=certificate, certificate_key=certificate_key, authority=authority
+    )
+    silos = write_federation(Run.open(run), folder, silos=silo_names or (), name=name, server=settings)
+    print_status(f"Wrote {folder}. Each folder in it holds a secret key; give it to its member only.")
+    for silo in silos:
+        if not is_indexed(folder, silo):
+            print_status(f"Index the items of {silo}: silohash index {folder / silo / 'run'} ARCHIVE --name {silo}")
+    print_status("Start each of these in a terminal of its own:")
+    for command in commands(folder, silos, settings):
+        print_result(f"  {command}")
 
 
 def _check_address(host: str) -> None:

@@ -60,9 +60,14 @@ def check_labels(run: Run, archive: Archive, encoder: Encoder) -> None:
 
 
 def doubled_sentence(run: Run, archive: Archive) -> str:
-    """Return a sentence if an archive comes from the folder that the run was trained on, or an empty string."""
+    """Return a sentence if an archive comes from the folder that the run was trained on, or an empty string.
+
+    It is also empty if no silo of the run is indexed, as in a copy of the run for a new silo.
+    """
     trained_on = run.config.data.path
     if trained_on is None or archive.folder is None or trained_on.resolve() != archive.folder:
+        return ""
+    if not any((run.index_folder / silo).exists() for silo in run.silo_names):
         return ""
     return (
         f"The run was trained on {archive.folder}, so items that its silos hold are found twice. To index the silos alone, "

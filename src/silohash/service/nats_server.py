@@ -128,8 +128,13 @@ def secret_key(path: Path) -> str:
     return text
 
 
-def server_config(config: HubConfig) -> str:
+def server_config(config: HubConfig, *, beside: Path | None = None) -> str:
     """Return the config file of the NATS server of a federation.
+
+    Args:
+        config: the file of the hub.
+        beside: folder of the config file. Certificates in it are written without their folder, so that the folder can be
+            moved, and the server must be started in it. None writes absolute paths.
 
     Raises:
         UserError: if the hub's file has no table ``[nats]``, or the hub has no key.
@@ -139,10 +144,10 @@ def server_config(config: HubConfig) -> str:
     hub_key = public_key(config.bus.key)
     if hub_key in config.silos.values():
         raise UserError(f"The hub and a silo have the same public key, {hub_key}. Make a new key for one of them.")
-    return "\n".join(_lines(config, config.nats, hub_key)) + "\n"
+    return "\n".join(_lines(config, config.nats, hub_key, beside)) + "\n"
 
 
-def _lines(config: HubConfig, nats: NatsSettings, hub_key: str) -> Iterator[str]:
+def _lines(config: HubConfig, nats: NatsSettings, hub_key: str, beside: Path | None) -> Iterator[str]:
     subjects = Subjects(config.federation)
     yield f"# NATS server of the federation {config.federation}. Written by: silohash hub CONFIG --write-nats-config"
     yield "# After a change, write it again and run: nats-server --signal reload"
@@ -150,7 +155,7 @@ def _lines(config: HubConfig, nats: NatsSettings, hub_key: str) -> Iterator[str]
     yield f"max_payload: {MOST_ANSWER_BYTES}"
     yield 'ping_interval: "5s"'  # a member whose machine was cut off is noticed within 15 seconds
     yield "ping_max: 2"
-    yield from _tls(nats)
+    yield from _tls(nats, beside)
     yield "authorization: {"
     yield "  users: ["
     for name, (silo, key) in {"hub": (None, hub_key), **{s: (s, k) for s, k in config.silos.items()}}.items():
@@ -161,7 +166,7 @@ def _lines(config: HubConfig, nats: NatsSettings, hub_key: str) -> Iterator[str]
     yield "}"
 
 
-def _tls(nats: NatsSettings) -> Iterator[str]:
+def _tls(nats: NatsSettings, beside: Path | None) -> Iterator[str]:
     if nats.certificate is None:
         return
     files: Mapping[str, Any] = {
@@ -172,6 +177,7 @@ def _tls(nats: NatsSettings) -> Iterator[str]:
     yield "tls: {"
     for key, path in files.items():
         if path is not None:
-            yield f"  {key}: {json.dumps(str(path.resolve()))}"
+            is_beside = beside is not None and path.parent.resolve() == beside.resolve()
+            yield f"  {key}: {json.dumps(path.name if is_beside else str(path.resolve()))}"
     yield f"  verify: {'true' if nats.authority else 'false'}"
     yield "}"

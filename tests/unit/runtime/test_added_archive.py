@@ -117,6 +117,8 @@ def test_an_index_without_a_readable_note_is_not_replaced(run: Run, tmp_path: Pa
 def test_an_archive_of_the_run_itself_is_found_twice(run: Run, trained: Run, tmp_path: Path) -> None:
     from dataclasses import replace
 
+    assert doubled_sentence(run, trained.archive) == "", "no silo of the run is indexed"
+    (run.index_folder / run.silo_names[0]).mkdir(parents=True)
     assert doubled_sentence(run, trained.archive).startswith(
         f"The run was trained on {trained.archive.folder}, so items"
     )

@@ -1,0 +1,137 @@
+"""The tutorial of two silos can be followed literally, from two folders of photographs to a page over both."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.backbones import clip
+from tests.nats import SERVER, free_port, needs_nats
+from tests.runs import silohash
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "docs" / "tutorial" / "two-silos.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMANDS = [
+    shlex.split(line) for language, body in BLOCK.findall(PAGE) if language == "bash" for line in body.splitlines()
+]
+(SOURCE,) = (body for language, body in BLOCK.findall(PAGE) if language == "python")
+PHOTOGRAPHS = "12"
+STARTED_SECONDS = 30.0
+BOUNDARY = "-tutorial-"
+
+
+def test_ten_commands_lead_to_the_page() -> None:
+    assert len(COMMANDS) == 10
+    assert not any({"&&", ";", "|"} & {*words} for words in COMMANDS)
+    assert COMMANDS[-1] == ["python", "-m", "webbrowser", "http://127.0.0.1:8765"]
+
+
+def runs_on(words: list[str]) -> bool:
+    """Return whether a command runs until it is stopped."""
+    return words[0] == "nats-server" or words[1] in {"silo", "hub"}
+
+
+@contextmanager
+def started(words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process until the block ends. It must then still be running, and end cleanly when asked to."""
+    program = [str(SERVER)] if words[0] == "nats-server" else [sys.executable, "-m", "silohash.cli"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*program, *words[1:]], stdout=output, stderr=output, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        try:
+            yield process
+            assert process.poll() is None, log.read_text()
+        finally:
+            process.terminate()
+            try:
+                process.wait(15)
+            finally:
+                process.kill()
+                process.wait()
+    assert "Traceback" not in log.read_text()
+
+
+def fetched(address: str, body: bytes | None = None) -> str:
+    """Return a page, after the redirection to the results of a picture."""
+    headers = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"} if body else {}
+    with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=20) as answer:  # noqa: S310
+        return str(answer.read().decode())
+
+
+def picture_form(path: Path) -> bytes:
+    """Return a form with a picture, as a browser sends it."""
+    form = io.BytesIO()
+    form.write(
+        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="picture_file"; filename="{path.name}"\r\n'.encode()
+    )
+    form.write(b"Content-Type: image/jpeg\r\n\r\n" + path.read_bytes() + f"\r\n--{BOUNDARY}--\r\n".encode())
+    return form.getvalue()
+
+
+def whole_page(address: str, logs: Path) -> str:
+    """Return the results for words as soon as all silos answer."""
+    end = time.monotonic() + STARTED_SECONDS
+    page = ""
+    while "all 2 silos answered" not in page:
+        assert time.monotonic() < end, "\n".join(path.read_text() for path in logs.glob("*.log"))
+        time.sleep(0.1)
+        try:
+            page = fetched(f"{address}/?q=a+dog+runs+in+the+snow")
+        except (urllib.error.URLError, ConnectionError):
+            continue
+    return page
+
+
+@needs_nats
+@pytest.mark.whole_run
+@pytest.mark.shared_data
+def test_tutorial_is_followed_to_its_page(shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (shared_data / "flickr8k-1k").is_dir():
+        pytest.skip("flickr8k-1k is missing")
+    monkeypatch.setenv("SILOHASH_DATA", str(shared_data))
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    exec(SOURCE.replace("EACH = 300", f"EACH = {PHOTOGRAPHS}"), {})  # noqa: S102  the page's own lines
+    network, port, address = clip(tmp_path / "clip"), free_port(), f"http://127.0.0.1:{free_port()}"
+    further = {
+        "train": ["--smoke"],
+        "federation": ["--server", f"nats://127.0.0.1:{port}"],
+        "hub": ["--port", address.rpartition(":")[2]],
+    }
+    with ExitStack() as processes:
+        for words in COMMANDS[:-1]:
+            given = [*(str(network) if word == "clip" else word for word in words), *further.get(words[1], [])]
+            if runs_on(words):
+                log = tmp_path / f"{Path(words[-1]).parent.name}.log"
+                processes.enter_context(started(given, log))
+                continue
+            done = silohash(*given[1:])
+            assert done.code == 0, (given, done.err)
+            if words[1] == "federation":
+                printed = [shlex.split(line) for line in done.out.splitlines()]
+                assert printed == [
+                    command for command in COMMANDS if command[0] == "nats-server" or command[1] in {"silo", "hub"}
+                ]
+        for page in (
+            whole_page(address, tmp_path),
+            fetched(f"{address}/picture", picture_form(next(Path("south").glob("*.jpg")))),
+        ):
+            results = page.split('id="results"')[1]
+            assert "all 2 silos answered" in results
+            assert {*re.findall(r"Silo: </span>(\w+)<", results)} == {"north", "south"}
+    assert "Traceback" not in "".join(path.read_text() for path in tmp_path.glob("*.log"))
