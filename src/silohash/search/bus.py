@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from silohash.search.answers import MOST_ANSWER_BYTES, Answer, ReleasedItem, encode_answer, encode_refusal
-from silohash.search.hits import Query
+from silohash.search.hits import Query, Reason
 from silohash.search.node import SiloNode
 from silohash.search.released import item_code, released_item, silo_status
 from silohash.search.wire import CodeRequest, ItemRequest, Request, decode_request
 from silohash.types import UserError
 
-UNKNOWN = "It is not part of the federation."
+UNKNOWN = Reason("It is not part of the federation.", "unknown")
 
 Responder: TypeAlias = Callable[[bytes, int], bytes]
 """Function that returns the answer to a request, given the request and the limit on the answer's number of bytes."""
@@ -34,10 +35,12 @@ class Replies:
     Attributes:
         answers: maps each silo that answered to its answer.
         reasons: maps each other silo to the reason.
+        seconds: maps each silo that answered to the time from the request until its answer arrived.
     """
 
     answers: Mapping[str, bytes] = field(default_factory=dict)
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class Bus(Protocol):
@@ -73,9 +76,9 @@ class Response:
     error: Exception | None = None
 
 
-def late(deadline_seconds: float) -> str:
+def late(deadline_seconds: float) -> Reason:
     """Return the reason for a silo that did not answer before the deadline."""
-    return f"It did not answer within {deadline_seconds:g} seconds."
+    return Reason(f"It did not answer within {deadline_seconds:g} seconds.", "late")
 
 
 def respond(node: SiloNode, content: bytes, most_bytes: int = MOST_ANSWER_BYTES) -> Response:
@@ -103,7 +106,7 @@ def respond(node: SiloNode, content: bytes, most_bytes: int = MOST_ANSWER_BYTES)
 def _answer(node: SiloNode, request: Request) -> Answer:
     if isinstance(request, Query):
         return node.answer(request)
-    if isinstance(request, ItemRequest | CodeRequest) and request.asker:
+    if isinstance(request, ItemRequest | CodeRequest):
         node.admit(request.asker)
     if isinstance(request, ItemRequest):
         modalities, payload = released_item(node, request.id)
@@ -136,20 +139,27 @@ class LocalBus:
     async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float) -> Replies:
         """Send one request per silo, and wait for the answers. See `Bus.ask`."""
         tasks = {
-            silo: asyncio.create_task(asyncio.to_thread(self.responders[silo], content, MOST_ANSWER_BYTES))
+            silo: asyncio.create_task(asyncio.to_thread(_timed, self.responders[silo], content))
             for silo, content in requests.items()
             if silo in self.responders
         }
         if tasks:
             await asyncio.wait(tasks.values(), timeout=deadline_seconds)
         answers: dict[str, bytes] = {}
+        seconds: dict[str, float] = {}
         reasons = {silo: UNKNOWN for silo in requests if silo not in tasks}
         for silo, task in tasks.items():
             if not task.done():
                 task.cancel()
                 reasons[silo] = late(deadline_seconds)
             elif error := task.exception():
-                reasons[silo] = f"It failed: {type(error).__name__}: {error}"
+                reasons[silo] = Reason(f"It failed: {type(error).__name__}: {error}", "failed")
             else:
-                answers[silo] = task.result()
-        return Replies(answers, reasons)
+                answers[silo], seconds[silo] = task.result()
+        return Replies(answers, reasons, seconds)
+
+
+def _timed(responder: Responder, content: bytes) -> tuple[bytes, float]:
+    """Return the answer to a request, and the seconds that it took."""
+    start = time.perf_counter()
+    return responder(content, MOST_ANSWER_BYTES), time.perf_counter() - start

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ class Query:
         previews: whether hits carry the small pictures that silos release.
         tie_key: key of the order among items at the same distance. It is set by `ask`.
         asker: name of the account or program that asks, for the limits and the audit logs of silos; empty if unknown.
+        request_id: id of the request in the logs of the hub, for the logs of silos; empty if there is none.
     """
 
     words: npt.NDArray[np.unsignedinteger]
@@ -48,6 +49,7 @@ class Query:
     previews: bool = False
     tie_key: bytes = b""
     asker: str = ""
+    request_id: str = ""
 
     def __post_init__(self) -> None:
         """Check the code and the numbers.
@@ -241,6 +243,45 @@ class Hits:
             preview_url=url if preview_content(url) is not None else None,
             path=find_file(self.folders.get(self.silos[position], ()), payload.get("file")),
         )
+
+
+MissingKind: TypeAlias = Literal[
+    "late", "not_connected", "no_bus", "unknown", "invalid", "failed", "limited", "no_code", "refused"
+]
+"""Kinds of reasons for which a silo is missing from an answer.
+
+``late``: it did not answer before the deadline. ``not_connected``: it is not connected to the bus. ``no_bus``: the hub is
+not connected to the bus. ``unknown``: it is not part of the federation. ``invalid``: its answer cannot be used. ``failed``:
+an unexpected error. ``limited``: the asker has reached a limit of its policy. ``no_code``: the query has no code for its
+model. ``refused``: any other reason that the silo gave.
+"""
+
+
+class Reason(str):
+    """The reason for which a silo is missing from an answer: a sentence for people, and its kind for metrics.
+
+    Attributes:
+        kind: kind of the reason.
+    """
+
+    __slots__ = ("kind",)
+    kind: MissingKind
+
+    def __new__(cls, text: str, kind: MissingKind) -> Self:
+        """Return a text as a reason of a kind."""
+        reason = super().__new__(cls, text)
+        reason.kind = kind
+        return reason
+
+
+def kind_of(reason: str) -> MissingKind:
+    """Return the kind of a reason. A text without a kind was given by a silo.
+
+    Example:
+        >>> kind_of(Reason("It did not answer within 5 seconds.", "late")), kind_of("Its policy forbids it.")
+        ('late', 'refused')
+    """
+    return reason.kind if isinstance(reason, Reason) else "refused"
 
 
 def silent(silo: str, reason: str) -> Hits:

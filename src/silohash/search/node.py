@@ -13,7 +13,7 @@ from silohash.index.base import search_with_ties
 from silohash.index.codes import word_count, word_type
 from silohash.index.preview import preview_url
 from silohash.index.store import Engine, Store
-from silohash.search.hits import Hits, Query, silent
+from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.limits import Approvals, Quota
 from silohash.search.nearest import NearItem, nearest_items
 from silohash.search.policy import Policy
@@ -182,7 +182,7 @@ class SiloNode:
         try:
             self.admit(query.asker)
         except UserError as error:
-            return silent(self.name, str(error))
+            return silent(self.name, Reason(str(error), "limited"))
         reason = ""
         for _ in range(ATTEMPTS):
             try:

@@ -34,6 +34,7 @@ MOST_ITEMS = 1 << 31
 Text: TypeAlias = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=MOST_ITEMS)]
 Bits: TypeAlias = Annotated[int, Field(ge=BITS_LOWEST, le=BITS_HIGHEST)]
+RequestId: TypeAlias = Annotated[str, Field(max_length=64)]
 Digest: TypeAlias = Annotated[str, Field(max_length=128)]
 Hexadecimal: TypeAlias = Annotated[str, Field(max_length=BITS_HIGHEST // 4, pattern="^([0-9a-f]{2})*$")]
 Version: TypeAlias = Literal[1]
@@ -46,27 +47,31 @@ class WireError(UserError):
 
 @dataclass(frozen=True)
 class ItemRequest:
-    """Request what a silo releases of one item, by the id of the item. ``asker`` is as in `Query`."""
+    """Request what a silo releases of one item, by the id of the item. ``asker`` and ``request_id`` are as in `Query`."""
 
     id: str
     asker: str = ""
+    request_id: str = ""
 
 
 @dataclass(frozen=True)
 class CodeRequest:
     """Request the code of one item, by the id of the item. None stands for the code of its picture if it has one.
 
-    ``asker`` is as in `Query`.
+    ``asker`` and ``request_id`` are as in `Query`.
     """
 
     id: str
     modality: Modality | None = None
     asker: str = ""
+    request_id: str = ""
 
 
 @dataclass(frozen=True)
 class StatusRequest:
-    """Request the summary of a silo."""
+    """Request the summary of a silo. ``request_id`` is as in `Query`."""
+
+    request_id: str = ""
 
 
 Request: TypeAlias = Query | ItemRequest | CodeRequest | StatusRequest
@@ -86,6 +91,7 @@ class _Search(TypedDict):
     previews: bool
     tie_key: Hexadecimal
     asker: NotRequired[Text]
+    request_id: NotRequired[RequestId]
 
 
 class _Item(TypedDict):
@@ -93,6 +99,7 @@ class _Item(TypedDict):
     kind: Literal["item"]
     id: Text
     asker: NotRequired[Text]
+    request_id: NotRequired[RequestId]
 
 
 class _Code(TypedDict):
@@ -101,11 +108,13 @@ class _Code(TypedDict):
     id: Text
     modality: Modality | None
     asker: NotRequired[Text]
+    request_id: NotRequired[RequestId]
 
 
 class _Status(TypedDict):
     version: Version
     kind: Literal["status"]
+    request_id: NotRequired[RequestId]
 
 
 class _AnyVersion(TypedDict):
@@ -136,12 +145,13 @@ def decode_request(content: bytes) -> Request:
         WireError: if the bytes are not a request of this version.
     """
     document = checked(content, _REQUEST, MOST_REQUEST_BYTES, "The request")
+    asker, request_id = document.get("asker", ""), document.get("request_id", "")
     if document["kind"] == "item":
-        return ItemRequest(document["id"], document.get("asker", ""))
+        return ItemRequest(document["id"], asker, request_id)
     if document["kind"] == "code":
-        return CodeRequest(document["id"], document["modality"], document.get("asker", ""))
+        return CodeRequest(document["id"], document["modality"], asker, request_id)
     if document["kind"] == "status":
-        return StatusRequest()
+        return StatusRequest(request_id)
     return Query(
         words=words_of(document["code"], document["bits"], "The request"),
         bits=document["bits"],
@@ -153,17 +163,19 @@ def decode_request(content: bytes) -> Request:
         label=document["label"],
         previews=document["previews"],
         tie_key=bytes.fromhex(document["tie_key"]),
-        asker=document.get("asker", ""),
+        asker=asker,
+        request_id=request_id,
     )
 
 
 def _document(request: Request) -> dict[str, Any]:
-    if isinstance(request, ItemRequest):
-        return {"kind": "item", "id": request.id, "asker": request.asker}
-    if isinstance(request, CodeRequest):
-        return {"kind": "code", "id": request.id, "modality": request.modality, "asker": request.asker}
     if isinstance(request, StatusRequest):
-        return {"kind": "status"}
+        return {"kind": "status", "request_id": request.request_id}
+    sender = {"asker": request.asker, "request_id": request.request_id}
+    if isinstance(request, ItemRequest):
+        return {"kind": "item", "id": request.id, **sender}
+    if isinstance(request, CodeRequest):
+        return {"kind": "code", "id": request.id, "modality": request.modality, **sender}
     return {
         "kind": "search",
         "code": hexadecimal(request.words, request.bits),
@@ -176,7 +188,7 @@ def _document(request: Request) -> dict[str, Any]:
         "label": request.label,
         "previews": request.previews,
         "tie_key": request.tie_key.hex(),
-        "asker": request.asker,
+        **sender,
     }
 
 

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from logging import WARNING
 from secrets import randbelow, token_hex
@@ -25,12 +26,13 @@ from nats.errors import Error as NatsError
 from silohash.forms import reading
 from silohash.search.answers import MOST_ANSWER_BYTES
 from silohash.search.bus import Replies, Responder, late
+from silohash.search.hits import Reason
 from silohash.service.config import BusSettings
 from silohash.service.logs import log_event
 from silohash.service.nats_server import Subjects, secret_key, token
 
-NOT_CONNECTED = "It is not connected to the bus."
-NO_BUS = "The hub is not connected to the bus."
+NOT_CONNECTED = Reason("It is not connected to the bus.", "not_connected")
+NO_BUS = Reason("The hub is not connected to the bus.", "no_bus")
 QUEUE = "search"
 """Name of the queue group of a silo's processes."""
 
@@ -229,37 +231,49 @@ class NatsBus:
         self._subjects = Subjects(federation)
         self._hub = token_hex(8)
         self._numbers = count()
-        self._waiting: dict[tuple[str, str], asyncio.Future[bytes | str | None]] = {}
+        self._waiting: dict[tuple[str, str], asyncio.Future[bytes | Reason | None]] = {}
         self.link = Link(settings, f"hub of {federation}", self._subscribe, self._give_up)
 
     async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float) -> Replies:
         """Send one request per silo, and wait for the answers. See `Bus.ask`."""
-        end = asyncio.get_running_loop().time() + deadline_seconds
-        found: dict[str, bytes | str] = {}
+        start = asyncio.get_running_loop().time()
+        end = start + deadline_seconds
+        found: dict[str, bytes | Reason] = {}
+        arrived: dict[str, float] = {}
         open_ = dict(requests)
         while open_:
             if not await self.link.wait(_left(end)):
                 found |= dict.fromkeys(open_, NO_BUS)
                 break
-            for silo, outcome in (await self._ask_once(open_, end)).items():
+            for silo, outcome in (await self._ask_once(open_, end, arrived)).items():
                 if self._is_final(outcome, end):
                     found[silo] = late(deadline_seconds) if outcome is None else outcome
             open_ = {silo: content for silo, content in requests.items() if silo not in found}
             if open_:
                 await asyncio.sleep(RETRY_SECONDS)
-        return _replies(found)
+        return _replies(found, {silo: moment - start for silo, moment in arrived.items()})
 
-    def _is_final(self, outcome: bytes | str | None, end: float) -> bool:
+    def _is_final(self, outcome: bytes | Reason | None, end: float) -> bool:
         """Return whether a silo need not be asked again: it answered, it is absent for good, or the time is over."""
-        absent = isinstance(outcome, str) and not self._in_grace()
+        absent = isinstance(outcome, Reason) and not self._in_grace()
         return absent or isinstance(outcome, bytes) or _left(end) <= RETRY_SECONDS
 
-    async def _ask_once(self, requests: Mapping[str, bytes], end: float) -> dict[str, bytes | str | None]:
-        """Return an answer or a reason per silo; None if the connection was lost, or the time is over."""
+    async def _ask_once(
+        self, requests: Mapping[str, bytes], end: float, arrived: dict[str, float]
+    ) -> dict[str, bytes | Reason | None]:
+        """Return an answer or a reason per silo; None if the connection was lost, or the time is over.
+
+        Args:
+            requests: as in `ask`.
+            end: time of the event loop at which the wait ends.
+            arrived: receives the time of the event loop at which each outcome arrived.
+        """
         number = next(self._numbers)
         futures = {silo: asyncio.get_running_loop().create_future() for silo in requests}
         keys = {silo: (token(silo), str(number)) for silo in requests}
-        self._waiting |= {keys[silo]: future for silo, future in futures.items()}
+        for silo, future in futures.items():
+            self._waiting[keys[silo]] = future
+            future.add_done_callback(partial(_note_time, arrived, silo))
         try:
             client = self.link.client
             if client is None:
@@ -330,12 +344,16 @@ class SiloLink(Link):
         await client.subscribe(self._subject, queue=QUEUE, cb=answer, pending_msgs_limit=MOST_WAITING_REQUESTS)
 
 
-def _replies(found: Mapping[str, bytes | str]) -> Replies:
-    """Return the answers, which are bytes, and the reasons, which are texts."""
-    return Replies(
-        {silo: outcome for silo, outcome in found.items() if isinstance(outcome, bytes)},
-        {silo: outcome for silo, outcome in found.items() if isinstance(outcome, str)},
-    )
+def _replies(found: Mapping[str, bytes | Reason], seconds: Mapping[str, float]) -> Replies:
+    """Return the answers, which are bytes, the reasons, and the seconds of those that answered."""
+    answers = {silo: outcome for silo, outcome in found.items() if isinstance(outcome, bytes)}
+    reasons = {silo: outcome for silo, outcome in found.items() if isinstance(outcome, Reason)}
+    return Replies(answers, reasons, {silo: seconds[silo] for silo in answers if silo in seconds})
+
+
+def _note_time(times: dict[str, float], silo: str, _: asyncio.Future[Any]) -> None:
+    """Note the present time of the event loop for a silo."""
+    times[silo] = asyncio.get_running_loop().time()
 
 
 def _left(end: float) -> float:

@@ -8,7 +8,7 @@ import pytest
 
 from silohash.search.answers import decode_code, decode_hits, decode_item, decode_status
 from silohash.search.bus import UNKNOWN, LocalBus, late, respond
-from silohash.search.hits import Hits
+from silohash.search.hits import Hits, kind_of
 from silohash.search.policy import Policy
 from silohash.search.released import NotFound
 from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest, WireError, encode_request
@@ -109,6 +109,12 @@ def test_silos_that_do_not_answer_are_named_with_the_reason():
 
     replies = asyncio.run(ask())
     assert replies.answers == {"quick": b"x"}
+    assert [*replies.seconds] == ["quick"]
+    assert {silo: kind_of(reason) for silo, reason in replies.reasons.items()} == {
+        "slow": "late",
+        "broken": "failed",
+        "other": "unknown",
+    }
     assert replies.reasons == {"slow": late(0.05), "broken": "It failed: ValueError: broken", "other": UNKNOWN}
     assert late(0.05) == "It did not answer within 0.05 seconds."
 
@@ -132,5 +138,7 @@ def test_requests_for_items_count_as_queries_of_their_asker(tmp_path):
         assert respond(node, encode_request(ItemRequest("1", asker))).error is None
         refused = respond(node, encode_request(CodeRequest("1", None, asker)))
         assert "1 query per day" in str(refused.error)
+    assert respond(node, encode_request(StatusRequest())).error is None
     assert respond(node, encode_request(ItemRequest("1"))).error is None
-    assert respond(node, encode_request(ItemRequest("1"))).error is None
+    assert "1 query per day" in str(respond(node, encode_request(ItemRequest("2"))).error), "they count without a name"
+    assert kind_of(node.answer(query_of(WORDS, BITS)).missing_silos["north"]) == "limited"

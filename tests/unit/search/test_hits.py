@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image
 
 from silohash.index.preview import make_preview, preview_url
-from silohash.search.hits import Hit, Hits, Query, silent
+from silohash.search.hits import Hit, Hits, Query, Reason, kind_of, silent
 from silohash.types import UserError
 
 PREVIEW = preview_url(make_preview(Image.new("L", (6, 4))))
@@ -108,3 +109,11 @@ def test_pages_and_selections():
 def test_a_silent_silo_has_a_reason_and_no_hits():
     hits = silent("north", "closed")
     assert (len(hits), hits.ties_at_cut, hits.missing_silos) == (0, 0, {"north": "closed"})
+
+
+def test_a_reason_is_a_text_with_a_kind():
+    reason = Reason("It sleeps.", "late")
+    assert reason == "It sleeps."
+    assert json.dumps({"reason": reason}) == '{"reason": "It sleeps."}'
+    assert (kind_of(reason), kind_of("It sleeps.")) == ("late", "refused")
+    assert kind_of(silent("north", reason).missing_silos["north"]) == "late"

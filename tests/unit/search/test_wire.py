@@ -56,11 +56,24 @@ def test_a_query_is_sent_as_a_document_with_these_values():
         "previews": True,
         "tie_key": "00ff",
         "asker": "",
+        "request_id": "",
     }
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"radius_bits": None, "label": None, "previews": False, "offset": 0, "tie_key": b""}]
+    "changes",
+    [
+        {},
+        {
+            "radius_bits": None,
+            "label": None,
+            "previews": False,
+            "offset": 0,
+            "tie_key": b"",
+            "asker": "ann",
+            "request_id": "7f",
+        },
+    ],
 )
 def test_a_query_arrives_as_it_was_sent(changes):
     sent = query(**changes)
@@ -68,20 +81,38 @@ def test_a_query_arrives_as_it_was_sent(changes):
     assert isinstance(arrived, Query)
     assert (arrived.words == sent.words).all()
     assert arrived.words.dtype == sent.words.dtype
-    for name in ("bits", "model_digest", "target", "k", "offset", "radius_bits", "label", "previews", "tie_key"):
+    for name in (
+        *("bits", "model_digest", "target", "k", "offset", "radius_bits", "label", "previews", "tie_key"),
+        *("asker", "request_id"),
+    ):
         assert getattr(arrived, name) == getattr(sent, name), name
 
 
 @pytest.mark.parametrize(
-    "request_", [ItemRequest("a/1"), CodeRequest("a/1"), CodeRequest("é", "text"), StatusRequest()]
+    "request_",
+    [
+        *(ItemRequest("a/1"), CodeRequest("a/1"), CodeRequest("é", "text"), StatusRequest()),
+        *(ItemRequest("a", "ann", "7f"), CodeRequest("a", "image", "ann", "7f"), StatusRequest("7f")),
+    ],
 )
 def test_other_requests_arrive_as_they_were_sent(request_):
     assert decode_request(encode_request(request_)) == request_
 
 
 def test_unknown_keys_are_ignored():
-    content = json.dumps({**document(), "asker": "someone"}).encode()
+    content = json.dumps({**document(), "priority": "high"}).encode()
     assert decode_request(content).k == 7
+
+
+@pytest.mark.parametrize("sent", [query(), ItemRequest("a"), CodeRequest("a"), StatusRequest()])
+def test_requests_of_earlier_versions_name_neither_asker_nor_id(sent):
+    known = json.loads(encode_request(sent))
+    earlier = {name: value for name, value in known.items() if name not in ("asker", "request_id")}
+    assert len(earlier) < len(known)
+    arrived = decode_request(json.dumps(earlier).encode())
+    assert type(arrived) is type(sent)
+    assert arrived.request_id == ""
+    assert getattr(arrived, "asker", "") == ""
 
 
 @pytest.mark.parametrize(
@@ -102,6 +133,7 @@ def test_unknown_keys_are_ignored():
         ({"code": "0D01"}, "code: string should match pattern"),
         ({"tie_key": "xx"}, "tie_key: string should match pattern"),
         ({"label": "x" * (MOST_CHARACTERS + 1)}, "label: string should have at most 4096 characters"),
+        ({"request_id": "7" * 65}, "request_id: string should have at most 64 characters"),
         ({"kind": "delete"}, "does not match any of the expected tags"),
         ({"version": 2}, "The request has version 2, and this silohash reads version 1."),
         ({"version": "1"}, "version"),

@@ -11,6 +11,7 @@ import pytest
 from nats.aio.client import Client, Server
 
 from silohash.search.bus import late
+from silohash.search.hits import kind_of
 from silohash.service.nats_bus import (
     LONGEST_WAIT_SECONDS,
     NO_BUS,
@@ -90,6 +91,9 @@ def test_silos_answer_and_those_that_are_absent_are_named_at_once(federation):
     replies = asyncio.run(ask())  # an absent silo is not waited for: the deadline is beyond that of the test
     assert replies.answers == {"north": b"north: 1", "Musée d'Orsay": "musée: 2".encode()}
     assert replies.reasons == {"south": NOT_CONNECTED}
+    assert set(replies.seconds) == {"north", "Musée d'Orsay"}
+    assert all(0 <= seconds < 600 for seconds in replies.seconds.values())
+    assert kind_of(replies.reasons["south"]) == "not_connected"
 
 
 def test_a_late_silo_is_named_and_its_late_answer_is_dropped(federation):
