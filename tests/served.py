@@ -95,6 +95,7 @@ class MadeUpBackend:
         self.archive = archive
         self.missing: dict[str, str] = {}
         self.requests: list[Any] = []
+        self.askers: list[str] = []
         self.failure: Exception | None = None
         self.unknown_words: tuple[str, ...] = ()
         self.path: Path | None = None
@@ -133,10 +134,11 @@ class MadeUpBackend:
 
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
         self.requests.append((silo, name, options, by))
-        await self.item(silo, name)
+        await self.item(silo, name, asker=options.asker)
         return self.hits(options)
 
-    async def item(self, silo: str, name: str) -> Item:
+    async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
+        self.askers.append(asker)
         check_silos((silo,), self.silos)
         if silo in self.missing:
             raise Unavailable(f"The silo {silo} cannot be searched: {self.missing[silo]}")

@@ -12,10 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from silohash.search.hits import Hits, Node, Query, silent
+from silohash.search.hits import Hits, Node, Query, Reason, silent
 from silohash.types import UserError, sides_of
 
-NOT_QUERIED = "It was not queried, because there is no query for it."
+NOT_QUERIED = Reason("It was not queried, because there is no query for it.", "no_code")
 
 Replies: TypeAlias = "queue.SimpleQueue[tuple[str, Hits]]"
 
@@ -42,7 +42,7 @@ def gather(nodes: Sequence[Node], queries: Mapping[str, Query], deadline_seconds
     answers = {node.name: _answer(node, queries[node.name]) for node in quick if time.monotonic() < end}
     answers |= _arrived(replies, len(slow), end)
     reasons = {node.name: NOT_QUERIED for node in nodes}
-    reasons |= dict.fromkeys(queries, f"It did not answer within {deadline_seconds:g} seconds.")
+    reasons |= dict.fromkeys(queries, Reason(f"It did not answer within {deadline_seconds:g} seconds.", "late"))
     return [answers.get(node.name, silent(node.name, reasons[node.name])) for node in nodes]
 
 
@@ -78,8 +78,8 @@ def _answer(node: Node, query: Query) -> Hits:
     except UserError as error:
         return silent(node.name, str(error))
     except Exception as error:  # an error of one silo must not cost the answers of the others
-        return silent(node.name, f"It failed: {type(error).__name__}: {error}")
-    return silent(node.name, flaw) if flaw else hits
+        return silent(node.name, Reason(f"It failed: {type(error).__name__}: {error}", "failed"))
+    return silent(node.name, Reason(flaw, "invalid")) if flaw else hits
 
 
 def _flaw(hits: Hits, name: str, query: Query) -> str:

@@ -48,8 +48,13 @@ class Backend(Protocol):
         """
         ...
 
-    async def item(self, silo: str, name: str) -> Item:
+    async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
         """Return what a silo releases of one item.
+
+        Args:
+            silo: name of the silo.
+            name: id of the item.
+            asker: name of the account or program that asks, for the limits and the audit log of the silo.
 
         Raises:
             NotFound: if there is no such silo or item.

@@ -7,15 +7,15 @@ The others are searched without it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from logging import WARNING
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from silohash.search.answers import decode_code, decode_hits, decode_item, decode_status
-from silohash.search.bus import Bus
-from silohash.search.hits import Hits, Query, silent
+from silohash.search.bus import Bus, Replies
+from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.merge import merge
 from silohash.search.order import question_key
 from silohash.search.released import as_item
@@ -33,11 +33,15 @@ from silohash.service.backend import (
     without_item,
 )
 from silohash.service.logs import log_event
+from silohash.service.records import request_id
 from silohash.types import Modality, UserError
 
 if TYPE_CHECKING:
     from silohash.features.base import Value
     from silohash.runtime.run import Run
+
+
+Observer: TypeAlias = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,9 @@ class _Encoded:
 class HubBackend:
     """Search the silos of a federation over a bus. See `silohash.service.backend.Backend`."""
 
-    def __init__(self, run: Run, silos: Iterable[str], bus: Bus, *, deadline_seconds: float) -> None:
+    def __init__(
+        self, run: Run, silos: Iterable[str], bus: Bus, *, deadline_seconds: float, observe: Observer | None = None
+    ) -> None:
         """Search with the model of a run.
 
         Args:
@@ -60,8 +66,10 @@ class HubBackend:
             silos: names of the silos of the federation.
             bus: the bus to the silos.
             deadline_seconds: time limit for the answers of the silos to one request.
+            observe: called with the name of a silo and the seconds until its answer arrived, for each answer to a query.
         """
         self._run, self._bus, self._deadline_seconds = run, bus, deadline_seconds
+        self._observe = observe
         self._silos = tuple(sorted(silos))
         self._encoding = ThreadPoolExecutor(1, "encode")
         self._status: dict[str, SiloStatus] = {}
@@ -99,7 +107,7 @@ class HubBackend:
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
         """Return the items nearest to an item, without the item. See `Backend.similar`."""
         silos = self._chosen(options.silos)
-        request = CodeRequest(name, by, options.asker)
+        request = CodeRequest(name, by, options.asker, request_id())
         content = await self._ask_one(silo, request)
         try:
             found = decode_code(content, request, silo)
@@ -110,9 +118,9 @@ class HubBackend:
         hits = await self._ask_all(_Encoded(dict.fromkeys(silos, code)), wider)
         return without_item(hits, silo, name, offset=options.offset, k=options.k)
 
-    async def item(self, silo: str, name: str) -> Item:
+    async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
         """Return what a silo releases of one item. See `Backend.item`."""
-        request = ItemRequest(name)
+        request = ItemRequest(name, asker, request_id())
         content = await self._ask_one(silo, request)
         try:
             found = decode_item(content, request, silo)
@@ -122,7 +130,7 @@ class HubBackend:
 
     async def status(self) -> FederationStatus:
         """Return the state of the federation. See `Backend.status`."""
-        request = encode_request(StatusRequest())
+        request = encode_request(StatusRequest(request_id()))
         replies = await self._bus.ask(dict.fromkeys(self._silos, request), self._deadline_seconds)
         silos = {}
         for silo in self._silos:
@@ -163,7 +171,7 @@ class HubBackend:
             try:
                 name = self._model_of(silo)
             except UserError as error:
-                missing[silo] = str(error)
+                missing[silo] = Reason(str(error), "no_code")
                 continue
             if name not in by_model:
                 found = self._run.model.encoder(name).encode(value, modality)
@@ -190,7 +198,7 @@ class HubBackend:
             Unavailable: if it does not answer.
         """
         check_silos((silo,), self._silos)
-        replies = await self._bus.ask({silo: encode_request(request)}, self._deadline_seconds)
+        replies = await self._query({silo: encode_request(request)})
         if silo in replies.reasons:
             raise Unavailable(f"The silo {silo} cannot be searched: {replies.reasons[silo]}")
         return replies.answers[silo]
@@ -210,15 +218,23 @@ class HubBackend:
         """Return the checked answer of each silo, or the reason for its absence."""
         by_query = {id(query): encode_request(query) for query in queries.values()}
         requests = {silo: by_query[id(query)] for silo, query in queries.items()}
-        replies = await self._bus.ask(requests, self._deadline_seconds)
+        replies = await self._query(requests)
         answers = [silent(silo, reason) for silo, reason in replies.reasons.items()]
         for silo, content in replies.answers.items():
             try:
                 answers.append(decode_hits(content, queries[silo], silo))
             except WireError as error:
                 log_event("an answer was left out", level=WARNING, silo=silo, reason=str(error))
-                answers.append(silent(silo, str(error)))
+                answers.append(silent(silo, Reason(str(error), "invalid")))
         return answers
+
+    async def _query(self, requests: Mapping[str, bytes]) -> Replies:
+        """Send a query to silos, and report the time of each answer."""
+        replies = await self._bus.ask(requests, self._deadline_seconds)
+        if self._observe is not None:
+            for silo, seconds in replies.seconds.items():
+                self._observe(silo, seconds)
+        return replies
 
 
 def _queries(codes: Mapping[str, Code], options: SearchOptions) -> dict[str, Query]:
@@ -237,6 +253,7 @@ def _queries(codes: Mapping[str, Code], options: SearchOptions) -> dict[str, Que
         "label": options.label,
         "previews": options.previews,
         "asker": options.asker,
+        "request_id": request_id(),
         "tie_key": key,
     }
     by_code = {

@@ -86,7 +86,7 @@ class LocalBackend:
         """Return the items nearest to an item, without the item. See `Backend.similar`."""
         return await asyncio.to_thread(self._similar, silo, name, options, by)
 
-    async def item(self, silo: str, name: str) -> Item:
+    async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
         """Return what a silo releases of one item. See `Backend.item`."""
         return await asyncio.to_thread(self._item, silo, name)
 

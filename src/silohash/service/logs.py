@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
+from silohash.service.records import request_id
 from silohash.visible import visible_json
 
 _log = logging.getLogger("silohash.service")
@@ -37,7 +38,10 @@ def start_logging(stream: TextIO | None = None, *, level: int = logging.INFO) ->
 
 
 class JsonLines(logging.Formatter):
-    """Format each record as one line of JSON. Invisible characters are escaped."""
+    """Format each record as one line of JSON. Invisible characters are escaped.
+
+    Lines that are written while a request is answered hold its id.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
@@ -45,6 +49,7 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
+            **({"request_id": current} if (current := request_id()) else {}),
             **getattr(record, "fields", {}),
         }
         if record.exc_info:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from silohash.search.gathering import NOT_QUERIED, gather
-from silohash.search.hits import Hits, Query
+from silohash.search.hits import Hits, Query, kind_of
 from silohash.types import UserError
 
 QUERY = Query(words=np.zeros(1, np.uint16), bits=16, model_digest="m", target="image", k=2)
@@ -84,6 +84,7 @@ def test_late_nodes_are_named():
     finally:
         wait.set()
     assert answers[0].missing_silos == {"slow": "It did not answer within 0.3 seconds."}
+    assert kind_of(answers[0].missing_silos["slow"]) == "late"
     assert len(answers[1]) == 1
     late = gather([Scripted("a", lambda _: hits_of("a", 1), quick=True)], queries("a"), 0.0)
     assert late[0].missing_silos == {"a": "It did not answer within 0 seconds."}
@@ -105,3 +106,5 @@ def test_errors_of_a_node_are_its_reason(quick):
         "It answered with a distance outside the range from 0 to 16 bits.",
         "It answered in the name of another silo.",
     ]
+    kinds = [kind_of(next(iter(hits.missing_silos.values()))) for hits in answers]
+    assert kinds == ["refused", "failed", "invalid", "invalid"]

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from silohash.service.logs import log_event, start_logging
+from silohash.service.records import recording
 
 
 @pytest.fixture
@@ -40,3 +41,13 @@ def test_other_loggers_are_written_in_the_same_form(lines):
     [line] = lines()
     assert line["event"] == "failed"
     assert "ValueError: broken" in line["error"]
+
+
+def test_lines_of_a_request_hold_its_id(lines):
+    with recording() as record:
+        log_event("within")
+        logging.getLogger("other").warning("too")
+    log_event("outside")
+    within, other, outside = lines()
+    assert within["request_id"] == other["request_id"] == record.id
+    assert "request_id" not in outside

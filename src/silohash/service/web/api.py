@@ -77,9 +77,14 @@ async def similar(service: Shared, who: Allowed, query: SimilarQuery) -> Results
 
 
 @router.get("/item", summary="Show an item", responses=_errors(404, 422, 503))
-async def item(service: Shared, silo: NameQuery, id: NameQuery) -> ItemDocument:  # noqa: A002  the name in the address
+async def item(
+    service: Shared,
+    who: Allowed,
+    silo: NameQuery,
+    id: NameQuery,  # noqa: A002  the name in the address
+) -> ItemDocument:
     """Return what a silo releases of one item."""
-    return ItemDocument.of(await service.backend.item(silo, id))
+    return ItemDocument.of(await service.backend.item(silo, id, asker=who.name))
 
 
 @router.get("/status", summary="Show the federation")

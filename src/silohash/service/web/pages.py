@@ -77,12 +77,13 @@ async def kept_picture(service: Shared, name: str) -> Response:
 async def picture(
     request: Request,
     service: Shared,
+    who: Allowed,
     silo: NameQuery,
     id: NameQuery,  # noqa: A002  the name in the address
     size: int = SIZES[0],
 ) -> Response:
     """Return the picture of an item in one of the sizes of the page, if its silo releases the file on this machine."""
-    item = await service.backend.item(silo, id)
+    item = await service.backend.item(silo, id, asker=who.name)
     if item.path is None:
         raise NotFound("There is no picture of this item on this machine.")
     if size not in SIZES:
@@ -103,7 +104,7 @@ async def item(
     id: NameQuery,  # noqa: A002  the name in the address
 ) -> HTMLResponse:
     """Show one item, and the items that are most like it."""
-    status, found = await asyncio.gather(service.status(), service.backend.item(silo, id))
+    status, found = await asyncio.gather(service.status(), service.backend.item(silo, id, asker=who.name))
     form = SearchForm.read(request.query_params)
     chosen = request.query_params.get("by") or ""
     by: Modality | None = next((modality for modality in found.modalities if modality == chosen), None)

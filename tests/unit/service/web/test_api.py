@@ -202,3 +202,6 @@ def test_silos_get_the_name_of_who_asks(backend: MadeUpBackend) -> None:
     asked = [request[2] if isinstance(request, tuple) else request for request in backend.requests]
     assert len(asked) >= 5
     assert {options.asker for options in asked} == {"ann"}
+    assert client.get("/api/v1/item", params={"silo": "north", "id": "item-1"}).status_code == 200
+    client.get("/picture", params={"silo": "north", "id": "item-1"})
+    assert backend.askers == ["ann"] * 5
