@@ -18,12 +18,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from silohash.search.answers import Answer, ReleasedItem
 from silohash.search.bus import Response
 from silohash.search.hits import Hits, Query
-from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest
+from silohash.search.released import ItemCode, SiloStatus
+from silohash.search.wire import ItemRequest, Request, StatusRequest
 from silohash.types import UserError
 
 MOST_BYTES = 64 << 20
@@ -171,25 +174,50 @@ def _verified(line: bytes, before: Tail, where: str) -> Tail:
 
 def entry_of(response: Response) -> dict[str, Any]:
     """Return the content of the line for an answer: the request without its code, and what was released."""
-    entry = _of_request(response.request)
-    answer = response.answer
+    entry, answer = _of_request(response.request), response.answer
     if response.error is not None:
         return {**entry, "refused": str(response.error)}
-    if not isinstance(answer, Hits):
-        return {**entry, "released": [entry["id"]] if "id" in entry else []}
-    if answer.missing_silos:
+    if isinstance(answer, Hits) and answer.missing_silos:
         return {**entry, "refused": " ".join(answer.missing_silos.values())}
-    fields = sorted({name for payload in answer.payloads for name in payload})
-    limits = " ".join(answer.limited_silos.values())
-    return {**entry, "released": list(answer.ids), "fields": fields, **({"limits": limits} if limits else {})}
+    if isinstance(answer, ItemCode):
+        return {**entry, "released": [entry["id"]], "fields": ["code"]}
+    return entry | _of_answer(answer)
 
 
-def _of_request(request: object) -> dict[str, Any]:
+def _of_answer(answer: Answer | None) -> dict[str, Any]:
+    """Return the ids of the released items, and the names of the released fields."""
+    if isinstance(answer, Hits):
+        limits = " ".join(answer.limited_silos.values())
+        released = {"released": list(answer.ids), "fields": sorted(set(chain(*answer.payloads)))}
+        return {**released, **({"limits": limits} if limits else {})}
+    if isinstance(answer, ReleasedItem):
+        return {"released": [answer.id], "fields": sorted(answer.payload)}
+    if isinstance(answer, SiloStatus):
+        return {"released": [item.id for item in answer.examples], "fields": _fields_of(answer)}
+    return {"released": []}
+
+
+def _fields_of(summary: SiloStatus) -> list[str]:
+    """Return the names of the fields that a summary holds of any item."""
+    values: dict[str, list[object]] = {
+        "caption": [item.caption for item in summary.examples],
+        "labels": [summary.labels, *(item.labels for item in summary.examples)],
+        "preview": [item.preview_url for item in summary.examples],
+    }
+    return [name for name, found in values.items() if any(found)]
+
+
+def _of_request(request: Request | None) -> dict[str, Any]:
     """Return what is logged of a request. The words of a query never reach a silo, and its label is not logged."""
+    if request is None:
+        return {"request": "unreadable", "asker": ""}
+    if isinstance(request, StatusRequest):
+        return {"request": "status", "asker": "", "request_id": request.request_id}
+    sender = {"asker": request.asker, "request_id": request.request_id}
     if isinstance(request, Query):
         return {
             "request": "search",
-            "asker": request.asker,
+            **sender,
             "target": request.target,
             "k": request.k,
             "offset": request.offset,
@@ -197,10 +225,7 @@ def _of_request(request: object) -> dict[str, Any]:
             "by_label": request.label is not None,
             "previews": request.previews,
         }
-    if isinstance(request, ItemRequest | CodeRequest):
-        kind = "item" if isinstance(request, ItemRequest) else "code"
-        return {"request": kind, "asker": request.asker, "id": request.id}
-    return {"request": "status" if isinstance(request, StatusRequest) else "unreadable", "asker": ""}
+    return {"request": "item" if isinstance(request, ItemRequest) else "code", **sender, "id": request.id}
 
 
 def _closed_files(path: Path) -> list[Path]:

@@ -111,6 +111,8 @@ def _log(silo: str, response: Response, seconds: float) -> None:
     """Log an answer at the level DEBUG, and a refusal as a warning. Neither the code nor the items are logged."""
     kind = "unreadable" if response.request is None else type(response.request).__name__
     fields = {"silo": silo, "request": kind, "milliseconds": round(1e3 * seconds, 3), "bytes": len(response.content)}
+    if response.request is not None and response.request.request_id:
+        fields["request_id"] = response.request.request_id
     if response.error is not None:
         log_event("refused", level=WARNING, **fields, reason=str(response.error))
     else:

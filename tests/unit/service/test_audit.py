@@ -10,6 +10,7 @@ import pytest
 
 from silohash.search.bus import respond
 from silohash.search.policy import Policy
+from silohash.search.released import silo_status
 from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest, encode_request
 from silohash.service.audit import AuditLog, Tail, entry_of, verify_log
 from silohash.types import UserError
@@ -140,10 +141,28 @@ def test_what_is_logged_of_requests_and_answers(tmp_path):
     refused = logged(query_of(WORDS, 16, label="secret word"))
     assert refused["by_label"] is True
     assert "secret word" not in json.dumps(refused)
-    assert logged(ItemRequest("3", "bob")) == {"request": "item", "asker": "bob", "id": "3", "released": ["3"]}
-    assert logged(CodeRequest("3")) == {"request": "code", "asker": "", "id": "3", "released": ["3"]}
+    assert logged(ItemRequest("3", "bob", "7f")) == {
+        "request": "item",
+        "asker": "bob",
+        "request_id": "7f",
+        "id": "3",
+        "released": ["3"],
+        "fields": ["caption"],
+    }
+    assert logged(CodeRequest("3")) == {
+        "request": "code",
+        "asker": "",
+        "request_id": "",
+        "id": "3",
+        "released": ["3"],
+        "fields": ["code"],
+    }
     assert logged(ItemRequest("none"))["refused"].startswith("The silo north does not have an item")
-    assert logged(StatusRequest()) == {"request": "status", "asker": "", "released": []}
+    summary = logged(StatusRequest("7f"))
+    assert (summary["request"], summary["asker"], summary["request_id"]) == ("status", "", "7f")
+    examples = [item.id for item in silo_status(node).examples]
+    assert len(examples) == 8
+    assert (summary["released"], summary["fields"]) == (examples, ["caption"])
     assert logged(b"garbage")["request"] == "unreadable"
     closed = made_up_node(tmp_path, "south", WORDS, 16, Policy(modalities=()))
     assert "does not allow" in entry_of(respond(closed, encode_request(query_of(WORDS, 16))))["refused"]

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,16 @@ import pytest
 from silohash.api.runs import open_run
 from silohash.runtime.run import Run
 from silohash.search.bus import UNKNOWN, LocalBus
-from silohash.search.hits import Hits
+from silohash.search.hits import Hits, kind_of
+from silohash.search.node import SiloNode
+from silohash.search.policy import Policy
 from silohash.search.silos import open_nodes
+from silohash.service.audit import AuditLog, verify_log
 from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
 from silohash.service.hub import HubBackend
 from silohash.service.local import LocalBackend
+from silohash.service.records import recording
+from silohash.service.silo import responder
 from silohash.types import UserError
 from tests.served import drawn, served_run
 
@@ -133,13 +139,13 @@ def test_silos_that_do_not_answer_well_are_left_out_with_the_reason(folder: Path
         answer = json.loads(bus.responders["silo-1"](content, most_bytes))
         return json.dumps(answer | {"distances": answer["distances"][::-1]}).encode()
 
-    for responder, reason in (
+    for answering, reason in (
         (lambda *_: b"garbage", "Its answer does not have the expected form"),
         (lambda *_: bytes(9 << 20), "the limit is 8,388,608"),
         (in_anothers_name, "in the name of another silo"),
         (unordered, "distances that are not in ascending order"),
     ):
-        hub = hub_with(folder, bus, silo_1=responder)
+        hub = hub_with(folder, bus, silo_1=answering)
         hits = search(hub, text="red square", k=50)
         assert list(hits.missing_silos) == ["silo-1"]
         assert reason in hits.missing_silos["silo-1"]
@@ -148,6 +154,64 @@ def test_silos_that_do_not_answer_well_are_left_out_with_the_reason(folder: Path
         with pytest.raises(Unavailable, match="The silo silo-1 cannot be searched"):
             asyncio.run(hub.item("silo-1", "red-square-0"))
         hub.close()
+
+
+def test_the_audit_logs_of_silos_tell_who_asked_what_when_and_what_was_released(folder: Path, tmp_path: Path) -> None:
+    nodes = open_nodes(Run.open(folder).index_folder)
+    logs = {node.name: AuditLog(tmp_path / f"{node.name}.jsonl") for node in nodes}
+    bus = LocalBus({node.name: responder(node, logs[node.name]) for node in nodes})
+    hub = HubBackend(Run.open(folder), bus.responders, bus, deadline_seconds=10)
+    begun = datetime.now(UTC) - timedelta(seconds=1)
+    with recording() as record:
+        found = search(hub, text="red square zebra", k=5, asker="ann")
+        silo, name = found[0].silo, found[0].id
+        item = asyncio.run(hub.item(silo, name, asker="bob"))
+        asyncio.run(hub.similar(silo, name, SearchOptions(k=2, silos=(silo,), asker="eve")))
+    entries = [json.loads(line) for line in logs[silo].path.read_text().splitlines()]
+    assert [(entry["request"], entry["asker"]) for entry in entries] == [
+        *(("search", "ann"), ("item", "bob"), ("code", "eve"), ("search", "eve")),
+    ]
+    assert {entry["request_id"] for entry in entries} == {record.id}
+    assert all(begun <= datetime.fromisoformat(entry["time"]) <= datetime.now(UTC) for entry in entries)
+    searched, shown, code, _ = entries
+    assert {hit.id for hit in found if hit.silo == silo} <= set(searched["released"])
+    assert searched["fields"] == ["caption", "file", "labels", "preview"]
+    assert (item.id, shown["id"], shown["released"]) == (name, name, [name])
+    assert (code["id"], code["fields"]) == (name, ["code"])
+    assert "zebra" not in logs[silo].path.read_text(), "the words of the query stay at the hub"
+    for log in logs.values():
+        verify_log(log.path)
+    hub.close()
+    for node in nodes:
+        node.close()
+
+
+def test_an_item_counts_for_the_limit_of_its_asker_alone(folder: Path) -> None:
+    nodes = open_nodes(Run.open(folder).index_folder)
+    limited = SiloNode("silo-1", {"image": nodes[0]._stores[0]}, Policy(max_queries_per_day=1))
+    bus = LocalBus.of(limited)
+    hub = HubBackend(Run.open(folder), bus.responders, bus, deadline_seconds=10)
+    name = limited.side("image").store.item_ids(limited.side("image").index.keys[:1])[0]
+    assert asyncio.run(hub.item("silo-1", name, asker="ann")).id == name
+    with pytest.raises(Unavailable, match="1 query per day"):
+        asyncio.run(hub.item("silo-1", name, asker="ann"))
+    assert asyncio.run(hub.item("silo-1", name, asker="bob")).id == name
+    hub.close()
+    for node in nodes:
+        node.close()
+
+
+def test_times_of_answers_are_reported(folder: Path, bus: LocalBus) -> None:
+    seen: list[tuple[str, float]] = []
+    others = LocalBus({silo: each for silo, each in bus.responders.items() if silo != "silo-1"})
+    hub = HubBackend(
+        Run.open(folder), bus.responders, others, deadline_seconds=10, observe=lambda *pair: seen.append(pair)
+    )
+    kinds = {silo: kind_of(reason) for silo, reason in search(hub, text="red square").missing_silos.items()}
+    assert kinds == {"silo-1": "unknown"}
+    assert sorted(silo for silo, _ in seen) == sorted(others.responders)
+    assert all(0 <= seconds < 60 for _, seconds in seen)
+    hub.close()
 
 
 def test_an_absent_silo_is_named_everywhere(folder: Path, bus: LocalBus) -> None:

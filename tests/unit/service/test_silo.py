@@ -59,7 +59,7 @@ def test_a_silo_that_is_not_indexed_or_has_no_run_is_explained(run, tmp_path):
 def test_answers_and_refusals_are_logged_without_the_query(tmp_path, caplog):
     node = made_up_node(tmp_path, "north", WORDS, 16)
     answer = responder(node)
-    query = query_of(WORDS, 16, k=4)
+    query = query_of(WORDS, 16, k=4, request_id="7f")
     with caplog.at_level(logging.DEBUG, "silohash.service"):
         assert len(decode_hits(answer(encode_request(query), 1 << 20), query, "north")) == 4
         answer(encode_request(ItemRequest("none")), 1 << 20)
@@ -68,6 +68,7 @@ def test_answers_and_refusals_are_logged_without_the_query(tmp_path, caplog):
     assert found[:2] == (logging.DEBUG, "answered")
     assert (found[2]["request"], found[2]["items"], found[2]["silo"]) == ("Query", 4, "north")
     assert not {"code", "words", "label"} & set(found[2])
+    assert found[2]["request_id"] == "7f", "the id of the hub's log"
     assert missing[:2] == (logging.WARNING, "refused")
     assert missing[2]["request"] == "ItemRequest"
     assert unread[2]["request"] == "unreadable"
