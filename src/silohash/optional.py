@@ -27,6 +27,7 @@ EXTRAS: Mapping[str, str] = {
     "fastapi": "service",
     "python_multipart": "service",
     "uvicorn": "service",
+    "watchfiles": "service",
     "psycopg": "pgvector",
     "pymilvus": "milvus",
 }

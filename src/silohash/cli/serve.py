@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from silohash.service.config import ItemsSettings
+    from silohash.service.items.keeper import Server
+
 PORT = 8765
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Addresses that only this machine can reach."""
@@ -133,12 +136,30 @@ def silo(
     from silohash.service.silo import run_silo
 
     settings = read_silo_config(config)
+    serve_items = None
     if new_key:
         print_result(make_key(settings.bus.key))
         print_status(f"The secret key is in {settings.bus.key}. Enter the public key above in the hub's file: [silos].")
         return
+    if settings.items is not None:
+        require("watchfiles", "Watching the items folder")
+        serve_items = _items_server(settings.items)
     start_logging(level=DEBUG if verbose else INFO)
-    run_silo(settings)
+    run_silo(settings, serve_items=serve_items)
+
+
+def _items_server(settings: ItemsSettings) -> Server | None:
+    """Return what serves the API for programs that add items; None if there is none."""
+    if settings.listen is None:
+        return None
+    for package in ("fastapi", "uvicorn", "python_multipart"):
+        require(package, "The items API")
+    from silohash.service.items.token import read_token
+    from silohash.service.web.items import serving
+
+    token = read_token(settings.token)
+    print_result(f"The items API is at http://{settings.listen}/v1/items, with the token in {settings.token}")
+    return serving(settings.address, token)
 
 
 def hub(

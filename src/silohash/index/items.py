@@ -179,7 +179,7 @@ def check_items(
         if given is not None and len(given) != count:
             raise UserError(f"There are {count} codes but {len(given)} {what}. Give one per code.")
     for name in ids or ():
-        if not _is_id(name):
+        if not is_id(name):
             raise UserError(f"{name!r} cannot be the id of an item. Use Unicode text without NUL characters.")
     for position, text in enumerate(payloads or ()):
         if not _is_object(text):
@@ -191,7 +191,8 @@ def repeated_id() -> UserError:
     return UserError("An id is given twice in one call. Give each item its own id.")
 
 
-def _is_id(name: str) -> bool:
+def is_id(name: str) -> bool:
+    """Return whether a text can be the id of an item: it is not empty, has no NUL character, and is valid Unicode."""
     return bool(name) and "\0" not in name and name == name.encode("utf-8", "ignore").decode()
 
 

@@ -197,13 +197,25 @@ def _note_pictures(folder: Path, items: Archive, stored: Collection[str], data_p
 def _index(
     path: Path, manifest: IndexManifest, encoder: Encoder, archive: Archive, rows: Rows, fields: Collection[str]
 ) -> None:
-    images = archive.pictures() if "preview" in fields else None
     with Store.create(path, manifest) as store:
         for start in range(0, len(rows), BLOCK_ROWS):
             block = rows[start : start + BLOCK_ROWS]
-            payloads = [payload_of(archive, int(row), fields) for row in block]
-            previews = None if images is None else [_preview(images, int(row)) for row in block]
-            store.add_codes(encoder.codes(archive, block, manifest.modality), payloads, previews)
+            codes = encoder.codes(archive, block, manifest.modality)
+            store.add_codes(codes, *shown_of(archive, block, fields))
+
+
+def shown_of(
+    archive: Archive, rows: Rows, fields: Collection[str] = FIELDS
+) -> tuple[list[str], list[bytes | None] | None]:
+    """Return what an index stores of items besides their codes.
+
+    Returns:
+        One payload per row as `payload_of`, and one preview per row; None instead of previews if they are not among
+        ``fields`` or the archive does not have pictures.
+    """
+    images = archive.pictures() if "preview" in fields else None
+    previews = None if images is None else [_preview(images, int(row)) for row in rows]
+    return [payload_of(archive, int(row), fields) for row in rows], previews
 
 
 def payload_of(archive: Archive, row: int, fields: Collection[str] = FIELDS) -> str:

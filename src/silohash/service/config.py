@@ -14,6 +14,11 @@ Paths in a file are relative to the folder of the file. A silo's file::
     certificate = "north.pem"       # the silo's own certificate, if the server asks for one
     certificate_key = "north-key.pem"
 
+    [items]                         # items that are added while the silo runs
+    folder = "items"                # folder of pictures, which is watched
+    listen = "127.0.0.1:8766"       # address of an API for programs on this machine; without it there is none
+    token = "items.token"           # file of the token that the programs send; made at the first start
+
 A hub's file::
 
     federation = "museums"
@@ -51,6 +56,7 @@ REMEDY = "Correct the file."
 MISSING = "Write it as docs/how-to/deploy.md describes."
 PUBLIC_KEY = "^U[A-Z2-7]{55}$"
 SCHEMES = ("tls", "nats")
+MOST_PORT = 65_535
 
 
 def is_local(host: str | None) -> bool:
@@ -74,6 +80,16 @@ def _checked_server(address: str) -> str:
         raise ValueError(f'"{address}" is not an address such as tls://nats.example.org:4222')
     if parts.scheme == "nats" and not is_local(host):
         raise ValueError(f'"{address}" is not encrypted, which is allowed on this machine only; use tls://')
+    return address
+
+
+def _checked_listen(address: str) -> str:
+    """Return the address of the items API, after checking that only this machine can reach it."""
+    host, _, port = address.rpartition(":")
+    if not port.isascii() or not port.isdecimal() or int(port) > MOST_PORT:
+        raise ValueError(f'"{address}" is not an address and a port, such as 127.0.0.1:8766')
+    if not is_local(host.strip("[]")):
+        raise ValueError(f'"{address}" can be reached from other machines; use 127.0.0.1')
     return address
 
 
@@ -148,6 +164,26 @@ class NatsSettings(_Table):
         return self
 
 
+class ItemsSettings(_Table):
+    """Where the items come from that are added while a silo runs.
+
+    Attributes:
+        folder: folder of pictures with or without a metadata file. It is created if it does not exist.
+        listen: address and port of the API for programs on this machine; None for no API.
+        token: file of the token that the programs send. It is made at the first start.
+    """
+
+    folder: Path
+    listen: Annotated[str, AfterValidator(_checked_listen)] | None = None
+    token: Path = Path("items.token")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port of ``listen``."""
+        host, _, port = (self.listen or "").rpartition(":")
+        return host.strip("[]"), int(port)
+
+
 class SiloConfig(_Table):
     """The file of a silo.
 
@@ -157,6 +193,7 @@ class SiloConfig(_Table):
         run: folder of the trained run, with the silo's index.
         bus: how to connect.
         policy: file of the silo's policy; None for that in the folder of the run.
+        items: where further items come from; None if the silo has the items of its index only.
     """
 
     silo: Name
@@ -164,6 +201,7 @@ class SiloConfig(_Table):
     run: Path
     bus: BusSettings
     policy: Path | None = None
+    items: ItemsSettings | None = None
 
 
 class HubConfig(_Table):
@@ -234,7 +272,7 @@ def _explained(error: ValidationError, form: type[BaseModel]) -> str:
 
 def _keys(form: type[BaseModel], tables: list[str]) -> list[str]:
     """Return the keys of a table within a file."""
-    nested: dict[str, type[BaseModel]] = {"bus": BusSettings, "nats": NatsSettings}
+    nested: dict[str, type[BaseModel]] = {"bus": BusSettings, "nats": NatsSettings, "items": ItemsSettings}
     return list((nested.get(tables[-1], form) if tables else form).model_fields)
 
 

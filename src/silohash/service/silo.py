@@ -10,7 +10,9 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from logging import DEBUG, ERROR, WARNING
+from typing import TYPE_CHECKING
 
 from silohash.runtime.run import Run
 from silohash.search.answers import encode_refusal
@@ -26,24 +28,32 @@ from silohash.service.logs import log_event
 from silohash.service.nats_bus import SiloLink
 from silohash.types import UserError
 
+if TYPE_CHECKING:  # only silos that take items need these modules
+    from silohash.service.items.keeper import Keeper, Server
+
 
 def open_silo(config: SiloConfig) -> SiloNode:
-    """Open the index of a silo, with the silo's policy.
+    """Open the index of a silo, with the silo's policy. A silo to which items can be added need not be indexed.
 
     Raises:
         UserError: if the folder does not hold a run, the silo is not indexed, or its policy is not valid.
     """
     run = Run.open(config.run)
+    if config.items is not None:
+        from silohash.service.items.opening import prepare_index
+
+        prepare_index(run, config.silo)
     policy = None if config.policy is None else read_policy(config.policy)
     return open_node(run.index_folder, config.silo, policy)
 
 
-def run_silo(config: SiloConfig, *, ready: Callable[[], None] | None = None) -> None:
+def run_silo(config: SiloConfig, *, ready: Callable[[], None] | None = None, serve_items: Server | None = None) -> None:
     """Answer the requests to a silo until the process gets SIGINT or SIGTERM. What has arrived by then is answered.
 
     Args:
         config: the file of the silo.
         ready: called when the index is open and the process begins to connect.
+        serve_items: serves the API of `ItemsSettings.listen`; None for no API.
 
     Raises:
         UserError: as `open_silo`, or if the key or a certificate cannot be read.
@@ -54,11 +64,30 @@ def run_silo(config: SiloConfig, *, ready: Callable[[], None] | None = None) -> 
         path = config.run / FOLDER / f"{config.silo}.jsonl"
         log = AuditLog(path, sync_seconds=node.policy.audit_sync_seconds)
         try:
-            asyncio.run(_serve(config, node, ready, log))
+            with keeper_of(config, node, serve_items):
+                asyncio.run(_serve(config, node, ready, log))
         finally:
             log.close()
     finally:
         node.close()
+
+
+def keeper_of(
+    config: SiloConfig, node: SiloNode, serve_items: Server | None = None
+) -> AbstractContextManager[Keeper | None]:
+    """Return the keeper of a silo's items; None as its value if the silo has the items of its index only."""
+    if config.items is None:
+        return nullcontext()
+    from silohash.service.items.keeper import Keeper
+    from silohash.service.items.opening import open_indexer
+
+    run, silo, folder = Run.open(config.run), config.silo, config.items.folder
+    return Keeper(
+        folder,
+        run.index_folder / f".{silo}.items.lock",
+        lambda: open_indexer(run, silo, folder, node.policy.fields),
+        serve_items,
+    )
 
 
 async def _serve(config: SiloConfig, node: SiloNode, ready: Callable[[], None] | None, log: AuditLog) -> None:

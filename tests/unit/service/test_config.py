@@ -42,12 +42,27 @@ def test_paths_are_relative_to_the_file(tmp_path):
     assert hub.silos == {"north": KEY}
 
 
+def test_items_are_relative_to_the_file_and_served_on_this_machine(tmp_path):
+    assert read_silo_config(write(tmp_path, SILO)).items is None
+    items = read_silo_config(write(tmp_path, SILO, items={"folder": "items"})).items
+    assert (items.folder, items.token, items.listen) == (tmp_path / "items", tmp_path / "items.token", None)
+    for listen, address in (("127.0.0.1:8766", ("127.0.0.1", 8766)), ("[::1]:65535", ("::1", 65535))):
+        items = read_silo_config(write(tmp_path, SILO, items={"folder": "/items", "listen": listen})).items
+        assert (str(items.folder), items.address) == ("/items", address)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"slio": "x"}, r'config.toml is not valid: unknown key "slio" \(did you mean "silo"\?\); the keys'),
         ({"bus": {"sever": "x"}}, r'unknown key "sever" \(did you mean "servers"\?\); the keys here are: servers, key, '),
         ({"silo": ""}, "silo: field required"),
+        ({"items": {"listen": "127.0.0.1:8766"}}, "items.folder: field required"),
+        ({"items": {"fodler": "x", "folder": "x"}}, r'unknown key "fodler" \(did you mean "folder"\?\); the keys here are'),
+        ({"items": {"folder": "x", "listen": "8766"}}, "can be reached from other machines; use 127.0.0.1"),
+        ({"items": {"folder": "x", "listen": "0.0.0.0:8766"}}, "can be reached from other machines; use 127.0.0.1"),
+        ({"items": {"folder": "x", "listen": "localhost"}}, "is not an address and a port, such as 127.0.0.1:8766"),
+        ({"items": {"folder": "x", "listen": "127.0.0.1:65536"}}, "is not an address and a port"),
         ({"federation": "two words"}, "federation: string should match pattern"),
         ({"federation": "a.b"}, "federation: string should match pattern"),
         ({"bus": {"servers": []}}, "bus.servers: tuple should have at least 1 item"),

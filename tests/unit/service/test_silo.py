@@ -14,8 +14,10 @@ from silohash.search.answers import decode_hits
 from silohash.search.policy import Policy
 from silohash.search.wire import ItemRequest, encode_request
 from silohash.service.audit import AuditLog, verify_log
+from silohash.service.config import ItemsSettings
+from silohash.service.items.records import Record
 from silohash.service.nats_bus import NOT_CONNECTED, NatsBus
-from silohash.service.silo import open_silo, responder, run_silo
+from silohash.service.silo import keeper_of, open_silo, responder, run_silo
 from silohash.types import UserError
 from tests.nats import Federation, needs_nats
 from tests.runs import train, write_archive
@@ -54,6 +56,21 @@ def test_a_silo_that_is_not_indexed_or_has_no_run_is_explained(run, tmp_path):
     nowhere = federation.silo("north").model_copy(update={"run": Path("nowhere")})
     with pytest.raises(UserError, match='"nowhere" does not hold a run'):
         open_silo(nowhere)
+
+
+def test_a_silo_with_an_items_folder_need_not_be_indexed(run, tmp_path):
+    config = Federation(tmp_path, "new", run=run).silo("new")
+    with keeper_of(config, None) as keeper:
+        assert keeper is None
+    config = config.model_copy(update={"items": ItemsSettings(folder=tmp_path / "items")})
+    node = open_silo(config)
+    try:
+        with keeper_of(config, node) as keeper:
+            assert keeper.keeps
+            assert not keeper.put(Record(id="a", text="red")).indexed, "the run was trained on given features"
+        assert len(node.side("text").index) == 0
+    finally:
+        node.close()
 
 
 def test_answers_and_refusals_are_logged_without_the_query(tmp_path, caplog):

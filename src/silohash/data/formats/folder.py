@@ -107,7 +107,7 @@ def read_folder(
         path=path,
         metadata=metadata.name,
         rows=rows,
-        ids=_ids(rows),
+        ids=row_ids(rows),
         files=files,
         given=given,
         has={modality: _has(modality, rows, given) for modality, _ in options},
@@ -177,7 +177,7 @@ def _allowed_labels(folder: Path, labels: Sequence[str] | None, *, follow_links:
     return tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 
-def _ids(rows: Sequence[MetadataRow]) -> list[str]:
+def row_ids(rows: Sequence[MetadataRow]) -> list[str]:
     """Return the id of each row: its own, or the name of its picture, numbered from the second use on."""
     used: Counter[str] = Counter()
     ids = []

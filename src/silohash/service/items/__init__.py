@@ -1,0 +1,1 @@
+"""Items that are added, replaced and removed while a silo runs."""

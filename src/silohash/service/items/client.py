@@ -1,0 +1,140 @@
+"""A client of the items API for Python programs at a silo. It needs nothing but the standard library."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from silohash.types import UserError
+
+TIMEOUT_SECONDS = 60.0
+MOST_ANSWER_BYTES = 64_000_000
+
+
+class Items:
+    """Add, replace and remove items of a silo while it runs.
+
+    Attributes:
+        url: address of the API.
+
+    Example:
+        >>> items = Items("http://127.0.0.1:8766", "the token in items.token")
+        >>> items
+        Items("http://127.0.0.1:8766")
+    """
+
+    def __init__(self, url: str, token: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        """Keep the address of an API.
+
+        Args:
+            url: address of the API, such as ``http://127.0.0.1:8766``.
+            token: the token of the silo.
+            timeout_seconds: time limit for each request.
+
+        Raises:
+            UserError: if the address is not valid.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.netloc:
+            raise UserError(f'"{url}" is not the address of an items API. Use one such as http://127.0.0.1:8766.')
+        self.url = url.rstrip("/")
+        self._token, self._timeout = token, timeout_seconds
+
+    def __repr__(self) -> str:
+        return f'Items("{self.url}")'
+
+    def put(
+        self,
+        id: str,  # noqa: A002
+        picture: str | Path | bytes | None = None,
+        *,
+        text: str = "",
+        labels: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Add an item, or replace it, and return its state. It is then on the disk.
+
+        Args:
+            id: id of the item.
+            picture: a picture file: its path or its content; None without a picture.
+            text: text of the item; empty without a text.
+            labels: labels of the item.
+
+        Returns:
+            ``indexed`` tells whether the item can be found. If it is False, ``problem`` has the reason.
+
+        Raises:
+            UserError: if the silo refuses the item or cannot be reached.
+        """
+        content = picture if isinstance(picture, bytes) or picture is None else _read(Path(picture))
+        fields = [("text", text.encode()), *(("labels", label.encode()) for label in labels)]
+        boundary = secrets.token_hex(16)
+        body = b"".join(
+            b'--%s\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+            % (boundary.encode(), name.encode(), value)
+            for name, value in fields
+        )
+        if content is not None:
+            body += (
+                b'--%s\r\nContent-Disposition: form-data; name="picture"; filename="picture"\r\n'
+                b"Content-Type: application/octet-stream\r\n\r\n%s\r\n" % (boundary.encode(), content)
+            )
+        body += b"--%s--\r\n" % boundary.encode()
+        return self._call("PUT", _path(id), body, f"multipart/form-data; boundary={boundary}")
+
+    def delete(self, id: str) -> None:  # noqa: A002
+        """Remove an item.
+
+        Raises:
+            UserError: if the silo does not have the item, or cannot be reached.
+        """
+        self._call("DELETE", _path(id))
+
+    def state(self, id: str) -> dict[str, Any]:  # noqa: A002
+        """Return the state of an item. The exceptions are those of `delete`."""
+        return self._call("GET", _path(id))
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the states of all items that were added after the first indexing, in the order of their ids."""
+        after: str | None = ""
+        while after is not None:
+            page = self._call("GET", f"/v1/items?{urlencode({'after': after})}")
+            yield from page["items"]
+            after = page["after"]
+
+    def _call(self, method: str, path: str, body: bytes | None = None, kind: str = "") -> dict[str, Any]:
+        """Return the JSON document of one call; empty if the answer has none."""
+        headers = {"authorization": f"Bearer {self._token}", **({"content-type": kind} if kind else {})}
+        request = urllib.request.Request(self.url + path, body, headers, method=method)  # noqa: S310  checked
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout) as answer:  # noqa: S310  as above
+                content = answer.read(MOST_ANSWER_BYTES)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise UserError(self._message(error.read(MOST_ANSWER_BYTES), error.code)) from error
+        except OSError as error:
+            reason = getattr(error, "reason", None) or error
+            raise UserError(f"{self.url} cannot be reached ({reason}). Check that the silo is running.") from error
+        return dict(json.loads(content)) if content else {}
+
+    def _message(self, content: bytes, status: int) -> str:
+        try:
+            return str(json.loads(content)["error"]["message"])
+        except (ValueError, KeyError, TypeError):
+            return f"{self.url} answered with the status {status}. Check the address."
+
+
+def _path(name: str) -> str:
+    return f"/v1/items/{quote(name, safe='')}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f'"{path}" cannot be read ({error.strerror}). Check the path.') from error

@@ -1,0 +1,309 @@
+"""Bring the index of a silo up to the items of its items folder, in batches.
+
+Codes are computed by the model that built the index. Each batch is one transaction per index file. Searches see it when it
+has been written, and are answered meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from logging import WARNING
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from silohash.data.archive import Archive, ArchiveCard, as_texts, multi_hot
+from silohash.data.pictures.reading import PictureFiles
+from silohash.encode.encoder import Encoder
+from silohash.index.base import IndexManifest
+from silohash.index.codes import Codes
+from silohash.index.store import Store
+from silohash.runtime.encodable import cannot_encode, encodable_rows
+from silohash.runtime.indexing import shown_of
+from silohash.service.items.ledger import LEDGER, Entry, Ledger
+from silohash.service.items.scan import FolderItem, Scan
+from silohash.service.logs import log_event
+from silohash.types import Modality, Rows, UserError
+
+BATCH_ITEMS = 64
+"""Number of items that are encoded at the same time. More take more memory, and let a program that puts an item wait."""
+
+MOST_LOG_ENTRIES = 2_000
+"""Number of entries of an index's log from which it is compacted, when there is nothing else to do."""
+
+Encoded: TypeAlias = "dict[Modality, tuple[Codes, list[str], list[bytes | None] | None]]"
+"""For each modality the codes of some items, their payloads, and their previews."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Count the items that an update added or replaced, removed, and skipped."""
+
+    added: int = 0
+    removed: int = 0
+    skipped: int = 0
+
+    def __bool__(self) -> bool:
+        """Return whether anything has changed."""
+        return bool(self.added or self.removed or self.skipped)
+
+
+class Indexer:
+    """Write the items of an items folder to the index of a silo. Several threads may use it, one at a time writes."""
+
+    def __init__(self, index: Path, silo: str, folder: Path, encoder: Encoder, fields: Collection[str]) -> None:
+        """Open the index files, which are created if they do not exist.
+
+        Args:
+            index: folder of the silo's index.
+            silo: name of the silo.
+            folder: the items folder.
+            encoder: the model.
+            fields: the fields of an item that are stored with its codes, as far as the policy releases them.
+
+        Raises:
+            UserError: if a file is damaged or was built with another model, or the model encodes items with their labels.
+        """
+        encoder.check_without_labels("Items cannot be added,")
+        self.index, self.digest = index, encoder.digest
+        self._folder, self._encoder = folder, encoder
+        self._fields = frozenset(fields) - {"file"}  # paths of files would be relative to another folder
+        self._lock = threading.RLock()
+        with ExitStack() as opened:
+            self._stores = {
+                modality: opened.enter_context(_opened(index, silo, modality, encoder))
+                for modality in encoder.featurisers
+            }
+            self.ledger = Ledger(index / LEDGER)
+            opened.callback(self.ledger.close)
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        """Close the files, after a batch that is being written."""
+        with self._lock:
+            self._opened.close()
+
+    @property
+    def modalities(self) -> tuple[Modality, ...]:
+        """The modalities that the model encodes."""
+        return tuple(self._stores)
+
+    def update(
+        self, scan: Scan, before: Mapping[str, str], is_current: Callable[[FolderItem], bool], stopped: threading.Event
+    ) -> Change:
+        """Bring the index up to a scan of the folder.
+
+        Args:
+            scan: the content of the folder.
+            before: what `Ledger.stamps` returned before the scan. Items that were added since are left alone.
+            is_current: returns whether an item is still in the folder as the scan found it.
+            stopped: ends the update early when it is set.
+
+        Returns:
+            What has changed.
+
+        Raises:
+            UserError: if the index cannot be written.
+        """
+        changed = [item for name, item in scan.items.items() if before.get(name) != item.stamp]
+        gone = set(before) - set(scan.items) - scan.waiting if scan.complete else set()
+        change = Change(removed=self._remove_all(sorted(gone), is_current))
+        for start in range(0, len(changed), BATCH_ITEMS):
+            if stopped.is_set():
+                break
+            with self._lock:
+                batch = [item for item in changed[start : start + BATCH_ITEMS] if is_current(item)]
+                added, removed = self.add(batch)
+            change = Change(
+                change.added + added, change.removed + removed, change.skipped + len(batch) - added - removed
+            )
+        return change
+
+    def add(self, items: Sequence[FolderItem]) -> tuple[int, int]:
+        """Add items, in place of former ones with the same ids. Items to be deleted are removed.
+
+        An item that cannot be encoded is noted with the reason, and does not prevent the others.
+
+        Returns:
+            The numbers of added and of removed items.
+
+        Raises:
+            UserError: if the index cannot be written.
+        """
+        with self._lock:
+            deleted = [item for item in items if item.deleted]
+            self._hide(deleted)
+            wanted = [item for item in items if not item.deleted]
+            skipped = 0
+            for part in self._encodable_parts(wanted):
+                if isinstance(part, str):
+                    skipped += 1
+                else:
+                    self._write(*part)
+            return len(wanted) - skipped, len(deleted)
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Remove items from the index.
+
+        Raises:
+            UserError: if the index cannot be written.
+        """
+        with self._lock:
+            self._drop(ids)
+            self.ledger.forget(ids)
+
+    def has(self, name: str) -> tuple[Modality, ...]:
+        """Return the modalities of which the index holds a code of an item."""
+        return tuple(modality for modality, store in self._stores.items() if store.has(name))
+
+    def compact(self) -> None:
+        """Shorten the log of each index file if it has grown long, so that processes start faster."""
+        for store in self._stores.values():
+            if store.version()[1] > MOST_LOG_ENTRIES:
+                with self._lock:
+                    store.compact()
+
+    def _remove_all(self, ids: Sequence[str], is_current: Callable[[FolderItem], bool]) -> int:
+        """Remove items that are no longer in the folder, and return their number."""
+        removed = 0
+        for start in range(0, len(ids), BATCH_ITEMS):
+            with self._lock:
+                batch = [name for name in ids[start : start + BATCH_ITEMS] if is_current(FolderItem(name))]
+                self.remove(batch)
+                removed += len(batch)
+        return removed
+
+    def _encodable_parts(self, items: Sequence[FolderItem]) -> Iterator[tuple[Sequence[FolderItem], Encoded] | str]:
+        """Yield items with their codes, and the reason for each item that cannot be encoded."""
+        if not items:
+            return
+        try:
+            encoded = self._encode(items)
+        except Exception as error:  # a decoder or a model may fail in any way on a damaged file
+            if len(items) == 1:
+                yield self._skip(items[0], str(error) or type(error).__name__)
+            else:
+                for item in items:
+                    yield from self._encodable_parts([item])
+            return
+        kept, without_code = _divided(items, encoded)
+        for item in without_code:
+            yield self._skip(item, self._reason(item))
+        if kept:
+            yield kept, encoded
+
+    def _encode(self, items: Sequence[FolderItem]) -> Encoded:
+        archive = archive_of(self._folder, items)
+        fields = set(self._fields)
+        encoded: Encoded = {}
+        for modality, rows in encodable_rows(archive, self._encoder.featurisers, np.arange(len(items))).items():
+            if len(rows):
+                encoded[modality] = encode_rows(self._encoder, archive, rows, modality, fields)
+                fields.discard("preview")  # a preview is stored once per item
+        return encoded
+
+    def _reason(self, item: FolderItem) -> str:
+        """Return why an item has no code."""
+        modalities = tuple(self._stores)
+        if item.text and not item.picture and "text" in modalities:
+            return "its text does not contain a word that the model knows"
+        return cannot_encode(modalities)
+
+    def _write(self, items: Sequence[FolderItem], encoded: Encoded) -> None:
+        """Write the codes of items to the index files, and note them."""
+        entries = [self._entry(item) for item in items]
+        self.ledger.write(entries)
+        for modality, store in self._stores.items():
+            part = encoded.get(modality)
+            with_code = set() if part is None else set(part[0].ids.tolist())
+            _remove_from(store, [item.id for item in items if item.id not in with_code])
+            if part is not None:
+                store.add_codes(*part)
+        self.ledger.write(Entry(each.id, each.stamp, "indexed", replaced=each.replaced) for each in entries)
+
+    def _entry(self, item: FolderItem) -> Entry:
+        """Return the entry of an item that is about to be written."""
+        known = self.ledger.entry(item.id)
+        replaced = known.replaced if known is not None else bool(self.has(item.id))
+        return Entry(item.id, item.stamp, "pending", replaced=replaced)
+
+    def _skip(self, item: FolderItem, reason: str) -> str:
+        """Note that an item cannot be indexed, and remove its former version."""
+        self._drop([item.id])
+        known = self.ledger.entry(item.id)
+        replaced = known is not None and known.replaced
+        self.ledger.write([Entry(item.id, item.stamp, "skipped", reason, replaced)])
+        log_event("item skipped", level=WARNING, id=item.id, picture=item.picture, reason=reason)
+        return reason
+
+    def _hide(self, items: Sequence[FolderItem]) -> None:
+        """Remove deleted items, and note that they are hidden."""
+        if items:
+            self._drop([item.id for item in items])
+            self.ledger.write(Entry(item.id, item.stamp, "removed", replaced=True) for item in items)
+
+    def _drop(self, ids: Sequence[str]) -> None:
+        for store in self._stores.values():
+            _remove_from(store, ids)
+
+
+def encode_rows(
+    encoder: Encoder, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]
+) -> tuple[Codes, list[str], list[bytes | None] | None]:
+    """Return the codes of some rows of an archive, with what the index stores besides, see `shown_of`."""
+    return (encoder.codes(archive, rows, modality), *shown_of(archive, rows, fields))
+
+
+def _divided(items: Sequence[FolderItem], encoded: Encoded) -> tuple[list[FolderItem], list[FolderItem]]:
+    """Return the items that have a code, and those that do not."""
+    with_code = {name for codes, _, _ in encoded.values() for name in codes.ids.tolist()}
+    kept = [item for item in items if item.id in with_code]
+    return kept, [item for item in items if item.id not in with_code]
+
+
+def archive_of(folder: Path, items: Sequence[FolderItem]) -> Archive:
+    """Return items of a folder as an archive, without reading their pictures."""
+    names = sorted({label for item in items for label in item.labels})
+    everything, nothing = np.arange(len(items)), np.zeros(0, np.int64)
+    return Archive(
+        ids=np.array([item.id for item in items], np.str_),
+        image=PictureFiles(folder, [item.picture for item in items]),
+        text=as_texts([item.text for item in items])[0],
+        labels=multi_hot([item.labels for item in items], names),
+        label_names=tuple(names),
+        splits={"query": nothing, "database": everything, "train": nothing},
+        card=ArchiveCard(name=folder.name, source="items of a silo", licence="the silo's own"),
+        has_image=np.array([bool(item.picture) for item in items]),
+        has_text=np.array([bool(item.text) for item in items]),
+    )
+
+
+def _opened(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Store:
+    """Open the index file of a modality, which is created if it does not exist."""
+    path = index / f"{modality}.sqlite"
+    if not path.exists():
+        return Store.create(path, IndexManifest(encoder.digest, encoder.bits, modality, silo=silo))
+    store = Store.open(path)
+    try:
+        store.manifest.check_holder(silo, modality)
+        if store.manifest.model_digest != encoder.digest:
+            raise UserError(
+                f"{path} was built with model {store.manifest.model_digest[:12]}, and the run has {encoder.digest[:12]}. "
+                "Index the silo again: silohash index"
+            )
+    except UserError:
+        store.close()
+        raise
+    return store
+
+
+def _remove_from(store: Store, ids: Sequence[str]) -> None:
+    """Remove those of some items that an index file holds."""
+    if len(ids):
+        present = store.keys_of(ids) >= 0
+        if present.any():
+            store.remove([name for name, there in zip(ids, present.tolist(), strict=True) if there])

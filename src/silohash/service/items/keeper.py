@@ -1,0 +1,345 @@
+"""Keep the index of a silo up to its items folder: watch the folder, and take items from programs.
+
+If several processes answer for a silo, one of them keeps the index, and another takes over when it ends. All of them see
+what changes, because an index file tells when it was changed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from logging import ERROR, WARNING, getLogger
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from silohash.optional import require
+from silohash.service.items.indexer import Change, Indexer
+from silohash.service.items.ledger import Entry
+from silohash.service.items.records import PUT, Record
+from silohash.service.items.scan import FolderItem, FolderScanner
+from silohash.service.logs import log_event
+from silohash.types import Modality, UserError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+LOOK_MILLISECONDS = 500
+"""Longest time between two looks for changes that were reported."""
+
+QUIET_MILLISECONDS = 200
+"""Changes are reported when there was none for this time, or at the latest after `LOOK_MILLISECONDS`."""
+
+RESCAN_SECONDS = 300.0
+"""The whole folder is read at least this often, because some network file systems do not report changes."""
+
+RETRY_SECONDS = 5.0
+"""Pause after an index could not be written, as when the disk is full."""
+
+TAKEOVER_SECONDS = 2.0
+"""Pause between two attempts to become the process that keeps the index."""
+
+BACKGROUND_PRIORITY = 10
+"""Niceness of the thread that encodes items of the folder. Queries come first."""
+
+MOST_LOGGED = 20
+"""Number of problems that are logged one by one at a time."""
+
+Opener: TypeAlias = Callable[[], Indexer]
+Server: TypeAlias = "Callable[[Keeper], AbstractContextManager[object]]"
+"""A function that serves the items API while its context lasts."""
+
+
+@dataclass(frozen=True)
+class ItemState:
+    """Describe an item as the keeper knows it.
+
+    Attributes:
+        id: id of the item.
+        indexed: whether searches can find it.
+        modalities: the modalities of which the index holds a code of the item.
+        model_digest: digest of the model that computed the codes; empty if it is not indexed.
+        problem: why it is not indexed; empty if it is.
+    """
+
+    id: str
+    indexed: bool = False
+    modalities: tuple[Modality, ...] = ()
+    model_digest: str = ""
+    problem: str = ""
+
+
+class Keeper:
+    """Keep the index of a silo up to its items folder while a block runs.
+
+    Attributes:
+        folder: the items folder.
+    """
+
+    def __init__(self, folder: Path, lock: Path, opener: Opener, server: Server | None = None) -> None:
+        """Prepare to keep an index.
+
+        Args:
+            folder: the items folder. It is created if it does not exist.
+            lock: file that the keeping process locks.
+            opener: opens the index for writing. It is called when this process holds the lock.
+            server: serves the API for programs while this process keeps the index; None for no API.
+        """
+        require("watchfiles", "Watching the items folder")
+        self.folder = folder
+        self._lock_path, self._opener, self._server = lock, opener, server
+        self._scanner = FolderScanner(folder)
+        self._indexer: Indexer | None = None
+        self._changing = threading.RLock()
+        self._stopped = threading.Event()
+        self._problems: dict[str, str] = {}
+        self._unsettled = False
+        self._kept = ExitStack()
+        self._thread = threading.Thread(target=self._run, name="items", daemon=True)
+        self.first_update = threading.Event()
+        """Set when the whole folder was read for the first time."""
+
+    def __enter__(self) -> Keeper:
+        """Start to keep the index, or to wait until the process that does so ends.
+
+        Raises:
+            UserError: if the index cannot be opened or the API cannot be served.
+        """
+        self._make_folder()
+        self._begin()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop, after the batch that is being written."""
+        self._stopped.set()
+        self._thread.join()
+        self._kept.close()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether this process keeps the index."""
+        return self._indexer is not None
+
+    def put(self, record: Record, picture: bytes = b"", suffix: str = "") -> ItemState:
+        """Write an item to the folder and to the index, in place of a former one with the same id.
+
+        Args:
+            record: the item.
+            picture: content of its picture file; empty without a picture.
+            suffix: end of the name of the picture file.
+
+        Returns:
+            The state of the item, after it is on the disk and, unless it has a problem, can be found.
+
+        Raises:
+            UserError: if the item cannot be written.
+        """
+        with self._changing:
+            written = self._scanner.records.write(record, picture, suffix)
+            self._writer().add([self._scanner.of_record(written)])
+        return self.state(record.id) or ItemState(record.id)
+
+    def delete(self, name: str) -> bool:
+        """Remove an item from the index and from the folder, and return whether it existed.
+
+        The files of the user stay: an item of theirs, or of the first indexing, is hidden.
+
+        Raises:
+            UserError: if the index cannot be written.
+        """
+        with self._changing:
+            writer, records = self._writer(), self._scanner.records
+            if self.state(name) is None:
+                return False
+            entry, record = writer.ledger.entry(name), records.read(name)
+            alone = record is not None and entry is not None and not entry.replaced
+            if alone and self.first_update.is_set() and name not in self._scanner.names:
+                records.remove(name)
+                writer.remove([name])
+            else:
+                written = records.write(Record(id=name, deleted=True))
+                writer.add([self._scanner.of_record(written)])
+            return True
+
+    def state(self, name: str) -> ItemState | None:
+        """Return the state of an item, or None if the silo does not have it."""
+        entry = self._writer().ledger.entry(name)
+        if entry is not None and entry.state == "removed":
+            return None
+        return self._state(name, entry)
+
+    def page(self, after: str = "", most: int = 100) -> list[ItemState]:
+        """Return the states of items of the folder, in the order of their ids.
+
+        Args:
+            after: the last id of the page before.
+            most: number of items.
+        """
+        entries = self._writer().ledger.page(after, most)
+        states = [self._state(entry.id, entry) for entry in entries if entry.state != "removed"]
+        return [state for state in states if state is not None]
+
+    def update(self) -> Change:
+        """Bring the index up to the folder.
+
+        Raises:
+            UserError: if the index cannot be written.
+        """
+        writer = self._writer()
+        if not self._is_mounted(writer):
+            return Change()
+        before = writer.ledger.stamps()
+        scan = self._scanner.scan()
+        self._unsettled = scan.unsettled
+        self._log_problems(scan.problems)
+        started = time.monotonic()
+        change = writer.update(scan, before, self._is_current, self._stopped)
+        if change:
+            seconds = round(time.monotonic() - started, 3)
+            log_event(
+                "items indexed", added=change.added, removed=change.removed, skipped=change.skipped, seconds=seconds
+            )
+        elif not scan.unsettled:
+            writer.compact()
+        return change
+
+    def _state(self, name: str, entry: Entry | None) -> ItemState | None:
+        writer = self._writer()
+        modalities = writer.has(name)
+        if entry is None and not modalities:
+            return None
+        digest = writer.digest if modalities else ""
+        return ItemState(name, bool(modalities), modalities, digest, "" if entry is None else entry.problem)
+
+    def _writer(self) -> Indexer:
+        """Return the indexer.
+
+        Raises:
+            UserError: if another process keeps the index.
+        """
+        if self._indexer is None:
+            raise UserError("Another process keeps the index of this silo. Send the request to that process.")
+        return self._indexer
+
+    def _make_folder(self) -> None:
+        """Create the items folder. Its subfolder, which only an empty folder gets, shows later that it is the same."""
+        if not self.folder.exists() or not any(self.folder.iterdir()):
+            (self.folder / PUT).mkdir(parents=True, exist_ok=True)
+
+    def _is_mounted(self, writer: Indexer) -> bool:
+        """Return whether the folder may be read: it has the subfolder, or no item of it is indexed yet.
+
+        An empty folder, as of a disk that is not mounted, would otherwise remove all items.
+        """
+        mark = self.folder / PUT
+        if not mark.is_dir() and self.folder.is_dir() and not writer.ledger.counts():
+            mark.mkdir()
+        if mark.is_dir():
+            return True
+        reason = f"it does not have the subfolder {PUT}. If the folder is the right one, create the subfolder"
+        self._log_problems({str(self.folder): reason})
+        return False
+
+    def _is_current(self, item: FolderItem) -> bool:
+        """Return whether an item of a scan is still what the folder holds. Programs may have changed it meanwhile."""
+        try:
+            record = self._scanner.records.read(item.id)
+        except UserError:
+            return False
+        return record is None if not item.put else record is not None and self._scanner.of_record(record) == item
+
+    def _log_problems(self, problems: dict[str, str]) -> None:
+        """Log problems that were not there at the last look."""
+        new = {name: reason for name, reason in problems.items() if self._problems.get(name) != reason}
+        for name, reason in list(new.items())[:MOST_LOGGED]:
+            log_event("item left out", level=WARNING, item=name, reason=reason)
+        if len(new) > MOST_LOGGED:
+            log_event("more items left out", level=WARNING, items=len(new) - MOST_LOGGED)
+        self._problems = problems
+
+    def _begin(self) -> bool:
+        """Become the process that keeps the index, if there is no other, and return whether it did.
+
+        Raises:
+            UserError: if the index cannot be opened or the API cannot be served.
+        """
+        with ExitStack() as opened:
+            lock = _locked(self._lock_path)
+            if lock is None:
+                return False
+            opened.callback(lock.release)
+            self._scanner.records.remove_leftovers()
+            self._indexer = self._opener()
+            opened.callback(self._end)
+            if self._server is not None:
+                opened.enter_context(self._server(self))
+            self._kept = opened.pop_all()
+        log_event("keeping the index", folder=str(self.folder))
+        return True
+
+    def _end(self) -> None:
+        indexer, self._indexer = self._indexer, None
+        if indexer is not None:
+            indexer.close()
+
+    def _run(self) -> None:
+        """Keep the index until the keeper is stopped."""
+        with suppress(OSError, AttributeError):  # not every system has priorities of threads
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_PRIORITY)
+        while not self.keeps and not self._stopped.wait(TAKEOVER_SECONDS):
+            with _logged():
+                self._begin()
+        while not self._stopped.is_set():
+            with _logged():
+                self._watch()
+            self._stopped.wait(RETRY_SECONDS)
+
+    def _watch(self) -> None:
+        """Update the index whenever the folder changes, and once at the beginning."""
+        from watchfiles import watch
+
+        getLogger("watchfiles").setLevel(WARNING)  # it logs every change
+        due = 0.0
+        put = str((self.folder / PUT).resolve()) + os.sep
+        for changes in watch(
+            self.folder.resolve(),
+            watch_filter=lambda _, path: not path.startswith(put),
+            debounce=LOOK_MILLISECONDS,
+            step=QUIET_MILLISECONDS,
+            rust_timeout=LOOK_MILLISECONDS,
+            yield_on_timeout=True,
+            stop_event=self._stopped,
+            raise_interrupt=False,
+        ):
+            if changes or self._unsettled or time.monotonic() >= due:
+                self.update()
+                self.first_update.set()
+                due = time.monotonic() + RESCAN_SECONDS
+
+
+def _locked(path: Path) -> FileLock | None:
+    """Return the lock of a file, which this process now holds, or None if another process holds it."""
+    from filelock import FileLock, Timeout
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, thread_local=False)  # another thread may release it
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return None
+    return lock
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """Log the error with which a block ends, so that the thread goes on."""
+    try:
+        yield
+    except UserError as error:
+        log_event("the items cannot be indexed", level=ERROR, reason=str(error))
+    except Exception as error:  # the thread must not end because of one unexpected error
+        log_event("indexing items failed", level=ERROR, reason=f"{type(error).__name__}: {error}")

@@ -1,0 +1,223 @@
+"""Read the items folder of a silo: which items it holds at the moment, and a stamp of each that changes with its content.
+
+The folder holds either a metadata file, as ``silohash index`` reads it, with one item per row; or no metadata file, in which
+case each picture file is an item whose id is its path within the folder. Items that programs put there are in a subfolder
+(see `records`) and take precedence over items with the same id.
+
+A file that changed less than a second ago may still be written, so it is left for a later look.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from silohash.data.formats.folder import SPLIT_OF, row_ids
+from silohash.data.formats.metadata import FILES, MetadataRow, read_metadata
+from silohash.data.links import Boundary
+from silohash.files import digest_json, read_json
+from silohash.index.database import Signature, signature
+from silohash.service.items.records import PUT, Record, Records
+from silohash.types import UserError
+
+SETTLED_SECONDS = 1.0
+"""Time without a change after which a file counts as complete."""
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
+"""Ends of the names of picture files, in lowercase. Other files are not items by themselves."""
+
+
+@dataclass(frozen=True)
+class FolderItem:
+    """Describe one item of the folder.
+
+    Attributes:
+        id: id of the item.
+        picture: its picture file, relative to the folder; empty without one.
+        text: its text.
+        labels: its labels.
+        stamp: a text that changes whenever the item does.
+        put: whether a program put it there.
+        deleted: whether it is to be removed from the index, see `Record`.
+    """
+
+    id: str
+    picture: str = ""
+    text: str = ""
+    labels: tuple[str, ...] = ()
+    stamp: str = ""
+    put: bool = False
+    deleted: bool = False
+
+
+@dataclass
+class Scan:
+    """Hold the content of the folder.
+
+    Attributes:
+        items: the items by id. Those whose files are still being written are missing.
+        waiting: ids of items whose files may still be written. They are neither added nor removed.
+        problems: maps what cannot be used (an id, or a row of the metadata) to the reason.
+        complete: whether the whole folder could be read. Otherwise no item is removed because it is missing here.
+        unsettled: whether another look is needed soon.
+    """
+
+    items: dict[str, FolderItem] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
+    problems: dict[str, str] = field(default_factory=dict)
+    complete: bool = True
+    unsettled: bool = False
+
+
+class FolderScanner:
+    """Read an items folder. The metadata file is read again only if it has changed.
+
+    Attributes:
+        folder: the folder.
+        records: the items that programs put there.
+        names: ids of the other items, as of the last scan.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Read from a folder that exists."""
+        self.folder = folder
+        self.records = Records(folder)
+        self._rows: tuple[tuple[Path, int, int], list[tuple[str, MetadataRow]]] | None = None
+        self._known: dict[str, tuple[Signature, FolderItem]] = {}
+        self.names: frozenset[str] = frozenset()
+
+    def scan(self, now: float | None = None) -> Scan:
+        """Return the content of the folder.
+
+        Args:
+            now: seconds since the epoch; None for the present time.
+        """
+        scan = Scan()
+        now = time.time() if now is None else now
+        metadata = [self.folder / name for name in FILES if (self.folder / name).is_file()]
+        if metadata:
+            self._add_rows(scan, metadata[0], now)
+        else:
+            self._add_pictures(scan, now)
+        self.names = frozenset(scan.items) | scan.waiting
+        before, self._known = self._known, {}
+        for path in self.records.paths():
+            self._add_record(scan, path, before)
+        return scan
+
+    def of_record(self, record: Record) -> FolderItem:
+        """Return the item of a record."""
+        stamp = digest_json(record.model_dump(mode="json"))
+        picture = f"{PUT}/{record.picture}" if record.picture else ""
+        return FolderItem(record.id, picture, record.text, record.labels, stamp, put=True, deleted=record.deleted)
+
+    def _add_rows(self, scan: Scan, metadata: Path, now: float) -> None:
+        """Add the rows of the metadata. While the file is being written, the rows read before are used."""
+        stat = metadata.stat()
+        if _is_settled(stat, now):
+            key = (metadata, stat.st_size, stat.st_mtime_ns)
+            if self._rows is None or self._rows[0] != key:
+                self._read_rows(scan, key)
+        else:
+            scan.unsettled, scan.complete = True, False
+        boundary = Boundary(self.folder)
+        for name, row in self._rows[1] if self._rows is not None else ():
+            self._add_row(scan, name, row, boundary, now)
+
+    def _read_rows(self, scan: Scan, key: tuple[Path, int, int]) -> None:
+        try:
+            _, rows = read_metadata(self.folder)
+            self._rows = (key, list(zip(row_ids(rows), rows, strict=True)))
+        except UserError as error:
+            scan.problems[key[0].name] = str(error)
+            scan.complete = False
+
+    def _add_row(self, scan: Scan, name: str, row: MetadataRow, boundary: Boundary, now: float) -> None:
+        """Add one row of the metadata. Queries are held out, as by ``silohash index``."""
+        values, where = row.values, f"row {row.number}"
+        if SPLIT_OF.get(values.get("split", "").lower()) == "query":
+            return
+        problem = row.problem or _problem_of_picture(values.get("file_name", ""), boundary)
+        if not problem and name in scan.items:
+            problem = f'the id "{name}" occurs in an earlier row'
+        if problem:
+            scan.problems[where] = problem
+            return
+        self._add(scan, name, values.get("file_name", ""), values.get("text", ""), row.labels, now)
+
+    def _add_pictures(self, scan: Scan, now: float) -> None:
+        boundary = Boundary(self.folder)
+
+        def unreadable(error: OSError) -> None:
+            """Note that a part of the folder could not be read."""
+            scan.problems[str(error.filename)] = f"it cannot be read ({error.strerror})"
+            scan.complete = False
+
+        for name in _picture_names(self.folder, unreadable):
+            if boundary.contains(name):
+                self._add(scan, name, name, "", (), now)
+            else:
+                scan.problems[name] = "it is a link that leads out of the folder"
+
+    def _add(self, scan: Scan, name: str, picture: str, text: str, labels: tuple[str, ...], now: float) -> None:
+        """Add an item, or note why it has to wait or cannot be used."""
+        signature: tuple[int, ...] = ()
+        if picture:
+            try:
+                stat = (self.folder / picture).stat()
+            except (OSError, ValueError):
+                scan.problems[name] = f'the picture "{picture}" is missing'
+                return
+            if not _is_settled(stat, now):
+                scan.waiting.add(name)
+                scan.unsettled = True
+                return
+            signature = (stat.st_size, stat.st_mtime_ns)
+        if not picture and not text:
+            scan.problems[name] = "there is neither a picture nor a text"
+            return
+        stamp = digest_json([picture, text, labels, signature])
+        scan.items[name] = FolderItem(name, picture, text, labels, stamp)
+
+    def _add_record(self, scan: Scan, path: Path, before: Mapping[str, tuple[Signature, FolderItem]]) -> None:
+        """Add the item of a record, which is read only if its file is not as it was ``before``."""
+        try:
+            current = signature(path)
+            known = before.get(path.name)
+            item = known[1] if known is not None and known[0] == current else self.of_record(read_json(path, Record))
+        except (UserError, OSError) as error:
+            if path.exists():  # otherwise it was removed during the scan
+                scan.problems[f"{PUT}/{path.name}"] = str(error)
+                scan.complete = False
+            return
+        self._known[path.name] = (current, item)
+        scan.items[item.id] = item
+        scan.waiting.discard(item.id)
+
+
+def _is_settled(stat: os.stat_result, now: float) -> bool:
+    """Return whether a file has not changed for a second. Its change time is set by the system, also for copied files."""
+    return abs(now - stat.st_ctime) >= SETTLED_SECONDS
+
+
+def _problem_of_picture(name: str, boundary: Boundary) -> str:
+    """Return why a row must not name a picture file, or an empty string."""
+    if not name:
+        return ""
+    path = Path(os.path.normpath(name))
+    if path.is_absolute() or os.pardir in path.parts:
+        return f'the picture "{name}" lies outside the folder'
+    return "" if boundary.contains(name) else f'the picture "{name}" is a link that leads out of the folder'
+
+
+def _picture_names(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[str]:
+    """Yield the names of all picture files, relative to the folder. Hidden ones are temporary and left out."""
+    for place, folders, files in os.walk(folder, onerror=unreadable):
+        inside = Path(place).relative_to(folder)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and (inside / name).as_posix() != PUT)
+        for name in sorted(files):
+            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+                yield (inside / name).as_posix()

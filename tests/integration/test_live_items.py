@@ -1,0 +1,170 @@
+"""A silo process that takes items while it is searched: killed and started again, nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from silohash.runtime.run import Run
+from silohash.search.answers import decode_hits
+from silohash.search.hits import Hits, Query
+from silohash.search.wire import encode_request
+from silohash.service.items.client import Items
+from silohash.service.nats_bus import NatsBus
+from silohash.types import UserError
+from tests.nats import Federation, free_port, needs_nats
+from tests.served import drawn, png, served_run
+
+pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(300)]
+
+LONGEST_SECONDS = 60.0
+DEADLINE_SECONDS = 20.0
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return served_run(tmp_path_factory.mktemp("trained"))
+
+
+class Silo:
+    """A silo process with an items folder and the items API."""
+
+    def __init__(self, folder: Path, federation: Federation) -> None:
+        self.folder, self.file, port = folder, federation.folder / "silo-0.toml", free_port()
+        listen = f'[items]\nfolder = "items"\nlisten = "127.0.0.1:{port}"\n'
+        self.file.write_text(self.file.read_text() + listen)
+        self.port = port
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def items(self) -> Items:
+        return Items(f"http://127.0.0.1:{self.port}", (self.folder / "items.token").read_text().strip())
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log.txt").read_text()
+
+    def start(self) -> None:
+        with (self.folder / "log.txt").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "silohash.cli", "silo", str(self.file)], stdout=log, stderr=log,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )  # fmt: skip
+        self.until(lambda: (self.folder / "items.token").exists() and list(self.items) is not None)
+
+    def stop(self, number: int) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+    def until(self, holds: Callable[[], object]) -> None:
+        end = time.monotonic() + LONGEST_SECONDS
+        while True:
+            try:
+                if holds():
+                    return
+            except UserError:
+                pass
+            assert time.monotonic() < end, self.log
+            time.sleep(0.05)
+
+
+class Asker:
+    """Ask the silo over the bus."""
+
+    def __init__(self, federation: Federation, run: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.bus = self._on_loop(self._connect(federation))
+        self.encoder = Run.open(run).model.encoder()
+
+    async def _connect(self, federation: Federation) -> NatsBus:
+        bus = NatsBus(federation.hub.bus, "tests")
+        await bus.link.start(wait_seconds=DEADLINE_SECONDS)
+        return bus
+
+    def _on_loop(self, task):  # type: ignore[no-untyped-def]
+        return asyncio.run_coroutine_threadsafe(task, self._loop).result(60)
+
+    def search(self, text: str, k: int = 500) -> Hits:
+        code = self.encoder.encode(text, "text")
+        query = Query(words=code.words[0], bits=code.bits, model_digest=code.model_digest, target="item", k=k)
+        replies = self._on_loop(self.bus.ask({"silo-0": encode_request(query)}, DEADLINE_SECONDS))
+        assert not replies.reasons, replies.reasons
+        return decode_hits(replies.answers["silo-0"], query, "silo-0")
+
+    def close(self) -> None:
+        self._on_loop(self.bus.link.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@contextmanager
+def streaming(asker: Asker) -> Iterator[list[Hits]]:
+    """Ask again and again while the block runs, and yield the list of the answers."""
+    answers: list[Hits] = []
+    errors: list[BaseException] = []
+    stopped = threading.Event()
+
+    def ask() -> None:
+        try:
+            while not stopped.is_set():
+                answers.append(asker.search("red square"))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        stopped.set()
+        thread.join()
+    assert not errors
+
+
+def test_items_are_added_while_the_silo_is_searched_and_survive_its_end(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    with Federation(tmp_path, "silo-0", run=copy) as federation:
+        silo = Silo(tmp_path, federation)
+        silo.start()
+        asker = Asker(federation, copy)
+        try:
+            before = set(asker.search("red square").ids)
+            with streaming(asker) as answers:
+                put = [f"put/{number}" for number in range(12)]
+                for name in put:
+                    silo.items.put(name, png(drawn("red", "frame")), text="red frame", labels=["red"])
+                    assert name in asker.search("red square").ids, "an acknowledged item can be found"
+                (tmp_path / "items" / "dropped.png").write_bytes(png(drawn("blue", "square")))
+                silo.until(lambda: silo.items.state("dropped.png")["indexed"])
+            assert answers
+            assert all(not hits.missing_silos and before <= set(hits.ids) for hits in answers)
+            silo.items.delete(put[0])
+            silo.stop(signal.SIGKILL)
+            (tmp_path / "items" / "while-off.png").write_bytes(png(drawn("green", "frame")))
+            (tmp_path / "items" / "dropped.png").unlink()
+            silo.start()
+            silo.until(lambda: silo.items.state("while-off.png")["indexed"])
+            found = set(asker.search("red square").ids)
+            assert found == before | {*put[1:], "while-off.png"}
+            assert silo.stop(signal.SIGTERM) == 0, silo.log
+            assert "Traceback" not in silo.log
+        finally:
+            if silo.process is not None and silo.process.poll() is None:
+                silo.stop(signal.SIGKILL)
+            asker.close()

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from silohash.runtime.run import Run
+from silohash.service.items.keeper import ItemState, Keeper
+from silohash.service.items.opening import open_indexer, prepare_index
+from silohash.service.items.records import Record
+from silohash.types import UserError
+from tests.served import drawn, png
+
+LONGEST_SECONDS = 20.0
+
+
+@pytest.fixture
+def keeper(run: Run, folder: Path, request: pytest.FixtureRequest) -> Keeper:
+    return keeper_of(run, folder, request.node.name)
+
+
+def keeper_of(run: Run, folder: Path, silo: str) -> Keeper:
+    prepare_index(run, silo)
+    lock = run.index_folder / f".{silo}.items.lock"
+    return Keeper(folder, lock, lambda: open_indexer(run, silo, folder, ("caption", "preview")))
+
+
+def until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + LONGEST_SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_programs_put_replace_and_delete_items(keeper: Keeper) -> None:
+    with keeper:
+        assert keeper.keeps
+        state = keeper.put(Record(id="a", text="red square"), png(), ".png")
+        assert state == keeper.state("a")
+        assert (state.indexed, state.modalities, state.problem) == (True, ("image", "text"), "")
+        assert keeper.put(Record(id="a", text="blue")).modalities == ("text",)
+        unknown = keeper.put(Record(id="b", text="zzz"))
+        assert (unknown.indexed, unknown.problem) == (False, "its text does not contain a word that the model knows")
+        assert [each.id for each in keeper.page()] == ["a", "b"]
+        assert [each.id for each in keeper.page("a")] == ["b"]
+        assert keeper.delete("a")
+        assert not keeper.delete("a")
+        assert keeper.state("a") is None
+        assert [each.id for each in keeper.page()] == ["b"]
+    with pytest.raises(UserError, match="Another process keeps the index"):
+        keeper.put(Record(id="a", text="red"))
+
+
+def test_the_folder_is_followed(keeper: Keeper) -> None:
+    folder = keeper.folder
+    (folder / "before.png").write_bytes(png())
+    with keeper:
+        until(lambda: keeper.state("before.png"))
+        (folder / "sub").mkdir()
+        (folder / "sub" / "a.png").write_bytes(png(drawn("blue", "frame")))
+        (folder / "bad.png").write_bytes(png()[:90])
+        until(lambda: keeper.state("sub/a.png") and "bad.png" in {each.id for each in keeper.page()})
+        [bad] = [each for each in keeper.page() if each.id == "bad.png"]
+        assert "can no longer be read" in bad.problem
+        (folder / "before.png").unlink()
+        until(lambda: keeper.state("before.png") is None)
+        assert keeper.state("sub/a.png") is not None
+
+
+def test_deleted_items_of_the_folder_stay_hidden(run: Run, folder: Path) -> None:
+    (folder / "a.png").write_bytes(png())
+    with keeper_of(run, folder, "hidden") as keeper:
+        until(keeper.first_update.is_set)
+        until(lambda: keeper.state("a.png"))
+        assert keeper.delete("a.png")
+        keeper.update()
+        assert keeper.state("a.png") is None
+    assert (folder / "a.png").exists()
+    with keeper_of(run, folder, "hidden") as keeper:
+        keeper.update()
+        assert keeper.state("a.png") is None
+        assert keeper.put(Record(id="a.png", text="red")).indexed
+
+
+def test_what_was_put_is_indexed_after_a_crash_in_between(run: Run, folder: Path) -> None:
+    keeper = keeper_of(run, folder, "crash")
+    keeper._scanner.records.write(Record(id="a", text="red square"))
+    with keeper:
+        until(lambda: keeper.state("a"))
+        keeper._scanner.records.remove("a")
+        keeper.update()
+        assert keeper.state("a") is None
+
+
+def test_an_empty_folder_of_a_missing_disk_removes_nothing(
+    run: Run, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with keeper_of(run, folder, "disk") as keeper:
+        keeper.put(Record(id="a", text="red square"))
+    folder.rename(folder.with_name("elsewhere"))
+    with keeper_of(run, folder, "disk") as keeper:
+        (folder / "put").rmdir()
+        keeper.update()
+        assert keeper.state("a") is not None
+    assert any("does not have the subfolder put" in str(vars(record).get("fields")) for record in caplog.records)
+
+
+def test_another_process_takes_over(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.service.items.keeper.TAKEOVER_SECONDS", 0.05)
+    served: list[str] = []
+
+    @contextmanager
+    def server(keeper: Keeper) -> Iterator[None]:
+        served.append("begin")
+        yield
+        served.append("end")
+
+    first, second = keeper_of(run, folder, "two"), keeper_of(run, folder, "two")
+    second._server = server
+    with first:
+        with second:
+            assert (first.keeps, second.keeps, served) == (True, False, [])
+            first.__exit__()
+            until(lambda: second.keeps)
+            assert second.put(Record(id="a", text="red square")) == ItemState(
+                "a", True, ("text",), run.model.digest("global")
+            )
+        assert served == ["begin", "end"]
+        first._thread.join()
+
+
+def test_errors_do_not_end_the_thread(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("silohash.service.items.keeper.RETRY_SECONDS", 0.01)
+    errors = [UserError("The disk is full."), ValueError("unexpected")]
+    update = keeper.update
+
+    def failing() -> object:
+        if errors:
+            raise errors.pop(0)
+        return update()
+
+    monkeypatch.setattr(keeper, "update", failing)
+    with keeper:
+        until(keeper.first_update.is_set)
+    logged = [record.getMessage() for record in caplog.records]
+    assert [each for each in logged if "index" in each and "keeping" not in each][:2] == [
+        "the items cannot be indexed",
+        "indexing items failed",
+    ]

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from silohash.service.items.records import Record
+from silohash.service.items.scan import SETTLED_SECONDS, FolderScanner
+from tests.served import png
+
+LATER = 10.0
+"""Seconds after which all files of a test count as complete."""
+
+
+def later() -> float:
+    return time.time() + LATER
+
+
+def test_pictures_without_metadata_are_items(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    for name in ("a.png", "sub/b.JPG", ".hidden.png", "c.png.part", "notes.txt", "put/d.png"):
+        (folder / name).write_bytes(b"content")
+    scan = FolderScanner(folder).scan(later())
+    assert {name: item.picture for name, item in scan.items.items()} == {"a.png": "a.png", "sub/b.JPG": "sub/b.JPG"}
+    assert (scan.complete, scan.unsettled, scan.problems) == (True, False, {})
+
+
+def test_a_file_that_has_just_changed_waits(folder: Path) -> None:
+    (folder / "a.png").write_bytes(b"content")
+    changed = (folder / "a.png").stat().st_ctime
+    scanner = FolderScanner(folder)
+    for seconds, settled in ((0.0, False), (SETTLED_SECONDS - 0.01, False), (SETTLED_SECONDS + 0.01, True)):
+        scan = scanner.scan(changed + seconds)
+        assert (set(scan.items) == {"a.png"}) is settled
+        assert scan.waiting == (set() if settled else {"a.png"})
+        assert scan.unsettled is not settled
+    os.utime(folder / "a.png", (0, 0))  # as a program does that copies the times of a file
+    assert scanner.scan(time.time()).waiting == {"a.png"}
+
+
+def test_rows_of_metadata_are_items(folder: Path) -> None:
+    (folder / "a.png").write_bytes(b"content")
+    (folder / "unnamed.png").write_bytes(b"content")
+    (folder / "metadata.csv").write_text(
+        "file_name,id,text,labels,split\n"
+        "a.png,one,red square,red|square,\n"
+        ",two,blue,,database\n"
+        ",held,out,,query\n"
+        ",two,again,,\n"
+        "gone.png,three,,,\n"
+        "../x.png,four,,,\n"
+        ",five,,,\n"
+    )
+    scan = FolderScanner(folder).scan(later())
+    one, two = scan.items["one"], scan.items["two"]
+    assert set(scan.items) == {"one", "two"}
+    assert (one.picture, one.text, one.labels) == ("a.png", "red square", ("red", "square"))
+    assert (two.picture, two.text, two.labels) == ("", "blue", ())
+    assert scan.problems == {
+        "row 5": 'the id "two" occurs in an earlier row',
+        "three": 'the picture "gone.png" is missing',
+        "row 7": 'the picture "../x.png" lies outside the folder',
+        "five": "there is neither a picture nor a text",
+    }
+
+
+def test_links_out_of_the_folder_are_not_followed(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.png").write_bytes(b"content")
+    (folder / "link.png").symlink_to(tmp_path / "secret.png")
+    scan = FolderScanner(folder).scan(later())
+    assert (scan.items, scan.problems) == ({}, {"link.png": "it is a link that leads out of the folder"})
+    (folder / "metadata.csv").write_text("file_name,text\nlink.png,red\n")
+    scan = FolderScanner(folder).scan(later())
+    assert scan.problems == {"row 2": 'the picture "link.png" is a link that leads out of the folder'}
+
+
+def test_metadata_that_is_being_written_removes_nothing(folder: Path) -> None:
+    metadata = folder / "metadata.csv"
+    metadata.write_text("id,text\na,red\n")
+    scanner = FolderScanner(folder)
+    assert set(scanner.scan(later()).items) == {"a"}
+    metadata.write_text("id,text\n")
+    scan = scanner.scan(metadata.stat().st_ctime + 0.5)
+    assert (set(scan.items), scan.complete, scan.unsettled) == ({"a"}, False, True)
+    scan = scanner.scan(later())
+    assert (set(scan.items), scan.complete) == ({"a"}, False)
+    assert "metadata.csv has no rows" in scan.problems["metadata.csv"]
+    metadata.write_text("id,text\nb,red\n")
+    scan = scanner.scan(later())
+    assert (set(scan.items), scan.complete, scan.problems) == ({"b"}, True, {})
+
+
+@pytest.mark.parametrize("change", ["text", "labels", "picture", "content"])
+def test_the_stamp_changes_with_the_item(folder: Path, change: str) -> None:
+    (folder / "a.png").write_bytes(b"content")
+    (folder / "b.png").write_bytes(b"content")
+    row = {"file_name": "a.png", "id": "one", "text": "red", "labels": "x"}
+
+    def stamp() -> str:
+        (folder / "metadata.csv").write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
+        return FolderScanner(folder).scan(later()).items["one"].stamp
+
+    before = stamp()
+    assert stamp() == before
+    if change == "content":
+        (folder / "a.png").write_bytes(b"other content")
+    else:
+        row |= {"text": {"text": "blue"}, "labels": {"labels": "y"}, "picture": {"file_name": "b.png"}}[change]
+    assert stamp() != before
+
+
+def test_what_programs_put_takes_precedence(folder: Path) -> None:
+    (folder / "a.png").write_bytes(b"content")
+    scanner = FolderScanner(folder)
+    records = scanner.records
+    written = records.write(Record(id="a.png", text="red"), png(), ".png")
+    records.write(Record(id="gone", deleted=True))
+    scan = scanner.scan(later())
+    item = scan.items["a.png"]
+    assert (item.put, item.text, item.picture) == (True, "red", f"put/{written.picture}")
+    assert item == scanner.of_record(written)
+    assert scan.items["gone"].deleted
+    assert scanner.names == {"a.png"}
+    records.write(Record(id="a.png", text="blue"))
+    assert scanner.scan(later()).items["a.png"].text == "blue"
+    next(records.paths()).write_text("{")
+    scan = scanner.scan(later())
+    assert not scan.complete
+    assert len(scan.problems) == 1
