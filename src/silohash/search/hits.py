@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -230,19 +230,42 @@ class Hits:
 
     def _hit(self, position: int) -> Hit:
         payload = self.payloads[position]
-        labels = payload.get("labels") or ()
-        url = payload.get("preview")
+        shown = shown_of(payload)
         return Hit(
             id=self.ids[position],
             silo=self.silos[position],
             distance_bits=self.distances[position],
             rank=None if self.ranks is None else self.ranks[position],
             found_by=self.sides[position],
-            caption=str(payload.get("caption") or ""),
-            labels=tuple(map(str, labels)) if isinstance(labels, list | tuple) else (),
-            preview_url=url if preview_content(url) is not None else None,
+            caption=shown.caption,
+            labels=shown.labels,
+            preview_url=shown.preview_url,
             path=find_file(self.folders.get(self.silos[position], ()), payload.get("file")),
         )
+
+
+class Shown(NamedTuple):
+    """What a payload holds for people to see. Values that do not have the right form are left out.
+
+    Attributes:
+        caption: text of the item, empty if it is not released.
+        labels: names of the item's labels, empty if they are not released.
+        preview_url: small picture of the item as a data URL; None without one.
+    """
+
+    caption: str
+    labels: tuple[str, ...]
+    preview_url: str | None
+
+
+def shown_of(payload: Mapping[str, Any]) -> Shown:
+    """Return what a payload that a silo released holds for people to see."""
+    labels, url = payload.get("labels") or (), payload.get("preview")
+    return Shown(
+        str(payload.get("caption") or ""),
+        tuple(map(str, labels)) if isinstance(labels, list | tuple) else (),
+        url if url is not None and preview_content(url) is not None else None,
+    )
 
 
 MissingKind: TypeAlias = Literal[

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from silohash.index.preview import preview_content, preview_url
+from silohash.index.preview import preview_url
+from silohash.search.hits import shown_of
 from silohash.search.node import SiloNode
 from silohash.search.side import Side
 from silohash.types import MODALITIES, Modality, UserError
@@ -128,16 +129,7 @@ def as_item(
         payload: the released fields.
         path: the item's picture file on this machine.
     """
-    labels, url = payload.get("labels") or (), payload.get("preview")
-    return Item(
-        id=name,
-        silo=silo,
-        modalities=modalities,
-        caption=str(payload.get("caption") or ""),
-        labels=tuple(map(str, labels)) if isinstance(labels, list | tuple) else (),
-        preview_url=url if preview_content(url) is not None else None,
-        path=path,
-    )
+    return Item(id=name, silo=silo, modalities=modalities, path=path, **shown_of(payload)._asdict())
 
 
 def item_code(node: SiloNode, name: str, modality: Modality | None = None) -> ItemCode:

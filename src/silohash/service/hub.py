@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from logging import WARNING
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from silohash.features.text import BagOfWords
 from silohash.search.answers import decode_code, decode_hits, decode_item, decode_status
 from silohash.search.bus import Bus, Replies
 from silohash.search.hits import Hits, Query, Reason, silent
@@ -37,6 +38,7 @@ from silohash.service.records import request_id
 from silohash.types import Modality, UserError
 
 if TYPE_CHECKING:
+    from silohash.encode.encoder import Encoder
     from silohash.features.base import Value
     from silohash.runtime.run import Run
 
@@ -72,21 +74,26 @@ class HubBackend:
         self._observe = observe
         self._silos = tuple(sorted(silos))
         self._encoding = ThreadPoolExecutor(1, "encode")
+        self._encoders: dict[str, Encoder] = {}
         self._status: dict[str, SiloStatus] = {}
 
     def warm_up(self) -> None:
-        """Load the model and run it once, so that the first query is not slower than the others.
+        """Load the models of the silos and run each once, so that the first query is not slower than the others.
+
+        A silo whose model cannot be run is logged. The queries that need it then get the reason.
 
         Raises:
-            UserError: if the model cannot be read.
+            UserError: if the model of the run cannot be read.
         """
         for modality in self._run.model.featurisers:
             self._run.model.featurisers[modality]
-        if "text" in self._run.model.featurisers:
+        for silo in self._silos:
             try:
-                self._codes("warm up", "text", self._silos[:1])
+                encoder = self._encoder(self._model_of(silo))
+                for modality in encoder.featurisers:
+                    encoder.warm_up(modality)
             except UserError as error:
-                log_event("the model was not warmed up", level=WARNING, reason=str(error))
+                log_event("the model was not warmed up", level=WARNING, silo=silo, reason=str(error))
 
     def close(self) -> None:
         """End the thread that encodes queries."""
@@ -100,6 +107,8 @@ class HubBackend:
         value: Value | None = request.text if request.picture is None else request.picture
         assert value is not None  # noqa: S101  the request checks it
         modality: Modality = "text" if request.picture is None else "image"
+        if self._encodes_at_once(modality):
+            return await self._ask_all(self._encode(value, modality, silos), request)
         loop = asyncio.get_running_loop()
         encoded = await loop.run_in_executor(self._encoding, self._encode, value, modality, silos)
         return await self._ask_all(encoded, request)
@@ -157,6 +166,10 @@ class HubBackend:
         check_silos(silos, self._silos)
         return tuple(silo for silo in self._silos if silos is None or silo in silos)
 
+    def _encodes_at_once(self, modality: Modality) -> bool:
+        """Return whether encoding takes less time than switching to another thread: it does for a bag of words."""
+        return isinstance(self._run.model.featurisers.get(modality), BagOfWords)
+
     def _encode(self, value: Value, modality: Modality, silos: Sequence[str]) -> _Encoded:
         """Return the codes of a query, after looking for words that no training text held."""
         unknown = query_words(self._run.model.featurisers.get(modality), value, self._captions)
@@ -174,10 +187,16 @@ class HubBackend:
                 missing[silo] = Reason(str(error), "no_code")
                 continue
             if name not in by_model:
-                found = self._run.model.encoder(name).encode(value, modality)
+                found = self._encoder(name).encode(value, modality)
                 by_model[name] = Code(words=found.words[0], bits=found.bits, model_digest=found.model_digest)
             codes[silo] = by_model[name]
         return _Encoded(codes, missing)
+
+    def _encoder(self, name: str) -> Encoder:
+        """Return the encoder of a model. It is loaded once, because loading takes longer than encoding."""
+        if name not in self._encoders:
+            self._encoders[name] = self._run.model.encoder(name)
+        return self._encoders[name]
 
     def _model_of(self, silo: str) -> str:
         """Return the name of the model with which a silo is searched: its own, or the one that built its index."""

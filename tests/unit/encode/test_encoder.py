@@ -126,3 +126,12 @@ def test_labels_that_are_needed_and_missing() -> None:
     encoder.label_sides = ("database",)
     with pytest.raises(UserError, match=r'"toy" has no labels, with which .*label-free'):
         encoder.codes(archive(), np.arange(2), "image")
+
+
+@pytest.mark.parametrize("modality", MODALITIES)
+def test_warming_up_runs_the_tower_with_one_item(modality: Modality) -> None:
+    encoder = encoder_of()
+    encoder.warm_up(modality)
+    assert encoder.towers.model.model.sizes == [1]
+    with pytest.raises(UserError, match="trained without image data"):
+        encoder_of(modalities=["text"]).warm_up("image")

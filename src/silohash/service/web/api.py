@@ -118,7 +118,7 @@ async def _results(service: Service, hits: Hits, silos: Sequence[str] | None) ->
     Raises:
         HTTPException: if no silo answered.
     """
-    asked = len({*silos}) if silos else len((await service.status()).silos)
+    asked = len({*silos}) if silos else await service.silo_count()
     if not hits.answered and hits.missing_silos:
         reasons = " ".join(f"{silo}: {reason}" for silo, reason in hits.missing_silos.items())
         raise HTTPException(503, f"No silo answered. {reasons}")

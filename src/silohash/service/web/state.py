@@ -97,6 +97,11 @@ class Service:
                 self._status_until = time.monotonic() + STATUS_SECONDS
             return self._status
 
+    async def silo_count(self) -> int:
+        """Return the number of silos of the federation, which does not change while the service runs."""
+        status = self._status or await self.status()
+        return len(status.silos)
+
     async def read_picture(self, content: bytes, *, drawing: bool) -> Image.Image:
         """Return a picture file as the value of a search.
 
@@ -113,8 +118,8 @@ class Service:
         return await asyncio.to_thread(read_drawing, content, archive, self.limits)
 
 
-def service_of(request: Request) -> Service:
-    """Return what the routes of a request's application share."""
+async def service_of(request: Request) -> Service:
+    """Return what the routes of a request's application share. FastAPI would run a plain function in a thread."""
     service: Service = request.app.state.service
     return service
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from silohash.index.codes import pack
+from silohash.search.hits import Hits
 from silohash.service.backend import Code
 from silohash.service.web.documents import CodeDocument, Options, ResultsDocument, SearchDocument
 from silohash.types import UserError
@@ -42,10 +45,22 @@ def test_options_for_a_backend() -> None:
 
 
 def test_ranks_and_unknown_words_are_told() -> None:
-    from dataclasses import replace
-
     hits = MadeUpBackend().hits(Options(k=2).options(""))
     ranked = replace(hits, ranks=(1, 2), unknown_words=None)
     document = ResultsDocument.of(ranked, asked=2)
-    assert (document.order, [hit.rank for hit in document.hits], document.unknown_words) == ("rank", [1, 2], None)
+    assert (document.order, [hit["rank"] for hit in document.hits], document.unknown_words) == ("rank", [1, 2], None)
     assert document.model_digests == ["m"]
+
+
+def test_results_have_the_form_that_the_api_describes() -> None:
+    backend = MadeUpBackend()
+    for hits in (
+        backend.hits(Options(k=5).options("")),
+        replace(backend.hits(Options(k=2).options("")), ranks=(1, 2), unknown_words=None),
+        Hits(missing_silos={"north": "It is asleep."}, limited_silos={"south": "It limits results."}),
+    ):
+        written = ResultsDocument.of(hits, asked=2).model_dump_json()
+        read = ResultsDocument.model_validate_json(written, strict=True)
+        assert read.model_dump_json() == written
+        assert [hit["id"] for hit in read.hits] == list(hits.ids)
+        assert [hit["preview"] for hit in read.hits] == [hit.preview_url for hit in hits]
