@@ -305,6 +305,18 @@ def test_texts_are_legible_in_light_and_dark(opened: Callable[..., Any], path: s
     assert page.evaluate(CONTRAST) == []
 
 
+@pytest.mark.parametrize(("width", "height", "fit"), [(300, 200, "cover"), (200, 399, "cover"), (401, 200, "contain")])
+def test_photographs_fill_their_cards_unless_they_are_very_wide_or_tall(
+    opened: Callable[..., Any], width: int, height: int, fit: str
+) -> None:
+    page = opened("/")
+    body = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"/>'
+    page.route("**/shaped.svg", lambda route: route.fulfill(content_type="image/svg+xml", body=body))
+    page.evaluate("document.querySelector('.card img').src = '/shaped.svg'")
+    until(page, f"document.querySelector('.card img').naturalWidth === {width}")
+    until(page, f"getComputedStyle(document.querySelector('.card img')).objectFit === '{fit}'")
+
+
 def test_a_service_that_is_gone_is_told(opened: Callable[..., Any]) -> None:
     page = opened("/?q=red")
     page.route("**/*", lambda route: route.fulfill(status=200, content_type="text/html", body="<p>proxy</p>"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from silohash.index.source import find_file
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import ask
-from silohash.search.released import as_item, item_code, released_item, silo_status
+from silohash.search.released import SiloStatus, as_item, item_code, released_item, silo_status
 from silohash.search.silos import QueryOptions, ask_run, open_nodes, picture_folders
 from silohash.service.backend import (
     Code,
@@ -135,7 +135,7 @@ class LocalBackend:
         return FederationStatus(
             name=self._run.name,
             archive=config.data.name or (config.data.path or Path()).name,
-            silos=tuple(silo_status(node) for node in self.nodes.values()),
+            silos=tuple(map(self._silo_status, self.nodes.values())),
             bits=model.bits,
             inputs=tuple(model.featurisers),
             local_method=config.local.name,
@@ -143,6 +143,13 @@ class LocalBackend:
             rounds=tuple(self._run.rounds()),
             chosen_round=model.round,
         )
+
+    def _silo_status(self, node: SiloNode) -> SiloStatus:
+        """Return the summary of a silo, whose examples have the paths of their pictures on this machine."""
+        status = silo_status(node)
+        if not self._folders.get(node.name):
+            return status
+        return replace(status, examples=tuple(self._item(node.name, item.id) for item in status.examples))
 
     def _node(self, silo: str) -> SiloNode:
         check_silos((silo,), list(self.nodes))

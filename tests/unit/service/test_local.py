@@ -176,3 +176,12 @@ def test_a_silo_without_its_index_is_named(folder: Path, tmp_path: Path) -> None
     with pytest.raises(Unavailable):
         asyncio.run(backend.similar("silo-1", "anything", SearchOptions()))
     backend.close()
+
+
+def test_examples_have_the_paths_of_their_pictures(folder: Path, backend: LocalBackend) -> None:
+    silo = asyncio.run(backend.status()).silos[0]
+    assert silo.examples
+    assert all(item.path is not None and item.path.is_file() for item in silo.examples)
+    without = LocalBackend(backend._run, [*backend.nodes.values()])
+    without._folders = {}
+    assert all(item.path is None for item in asyncio.run(without.status()).silos[0].examples)

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
 from silohash.service.backend import FederationStatus, Item, NotFound
-from silohash.service.web.access import Allowed, asker
+from silohash.service.web.access import Allowed, Asker, asker
 from silohash.service.web.state import Service, Shared
 from silohash.service.web.uploads import MEDIA_TYPES, UploadError
 from silohash.service.web.view import cards, charts
@@ -44,7 +44,7 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
             hits = await _found(service, status, form, who.name)
     except UserError as error:
         message, code = str(error), status_of(error)
-    return HTMLResponse(_search_page(status, form, hits, message), code)
+    return HTMLResponse(_search_page(status, form, hits, message, who), code)
 
 
 @router.post("/picture")
@@ -105,15 +105,15 @@ async def item(
 ) -> HTMLResponse:
     """Show one item, and the items that are most like it."""
     status, found = await asyncio.gather(service.status(), service.backend.item(silo, id, asker=who.name))
-    form = SearchForm.read(request.query_params)
+    form = replace(SearchForm.read(request.query_params), silos=())  # the address names the silo of the item
     chosen = request.query_params.get("by") or ""
     by: Modality | None = next((modality for modality in found.modalities if modality == chosen), None)
     hits = await service.backend.similar(silo, id, replace(form.options(status.bits), asker=who.name), by)
-    return HTMLResponse(_item_page(status, found, form, by or found.modalities[0], hits))
+    return HTMLResponse(_item_page(status, found, form, by or found.modalities[0], hits, who))
 
 
 @router.get("/federation")
-async def federation(service: Shared) -> HTMLResponse:
+async def federation(service: Shared, who: Allowed) -> HTMLResponse:
     """Show the silos, and the record of their training."""
     status = await service.status()
     known = cards.badges(silo.name for silo in status.silos)
@@ -129,6 +129,7 @@ async def federation(service: Shared) -> HTMLResponse:
         downlink=charts.size_in_words(sum(record.downlink_bytes for record in status.rounds)),
         size_in_words=charts.size_in_words,
         badges=known,
+        person=who.name,
     )
     return HTMLResponse(page)
 
@@ -167,7 +168,7 @@ async def _found(service: Service, status: FederationStatus, form: SearchForm, n
     return await service.backend.search(options.request(picture=value))
 
 
-def _search_page(status: FederationStatus, form: SearchForm, hits: Hits | None, message: str) -> str:
+def _search_page(status: FederationStatus, form: SearchForm, hits: Hits | None, message: str, who: Asker) -> str:
     asked = len(form.silos) or len(status.silos)
     known = cards.badges(silo.name for silo in status.silos)
     return render(
@@ -184,10 +185,11 @@ def _search_page(status: FederationStatus, form: SearchForm, hits: Hits | None, 
         targets=cards.TARGET_WORDS,
         items=sum(map(cards.item_count, status.silos)),
         media_types=MEDIA_TYPES,
+        person=who.name,
     )
 
 
-def _item_page(status: FederationStatus, found: Item, form: SearchForm, by: Modality, hits: Hits) -> str:
+def _item_page(status: FederationStatus, found: Item, form: SearchForm, by: Modality, hits: Hits, who: Asker) -> str:
     known = cards.badges(silo.name for silo in status.silos)
     source, small = cards.picture_address(found, SIZES[-1])
     words = {"image": "picture", "text": "text"}
@@ -208,4 +210,5 @@ def _item_page(status: FederationStatus, found: Item, form: SearchForm, by: Moda
         cards=cards.hit_cards(hits, status),
         summary=summarized(hits, form, asked=len(status.silos)),
         by=words[by],
+        person=who.name,
     )

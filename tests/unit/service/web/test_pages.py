@@ -199,6 +199,19 @@ def test_the_federation_page_shows_silos_and_rounds(backend: MadeUpBackend) -> N
     assert "The model of round 2 is deployed." in page
 
 
+def test_items_like_an_item_come_from_all_silos(backend: MadeUpBackend) -> None:
+    client_of(backend).get("/item?silo=north&id=item-1")
+    assert backend.requests[-1][2].silos is None
+
+
+def test_a_silent_silo_is_shown_without_figures(backend: MadeUpBackend) -> None:
+    backend.missing = {"south": "It is off."}
+    page = client_of(backend).get("/federation").text
+    assert "It is off." in page
+    assert "ids only" not in page
+    assert page.count('<td class="number">–</td>') == 1
+
+
 @pytest.mark.parametrize("address", ["/", "/?q=red", "/item?silo=north&id=item-1", "/federation", "/nothing"])
 def test_pages_have_landmarks_names_and_nothing_that_the_policy_forbids(backend: MadeUpBackend, address: str) -> None:
     text = client_of(backend).get(address).text

@@ -57,7 +57,7 @@ class Card:
         title: the item's caption, or its id where that is not released.
         badge: its silo.
         source: address of its picture, or a data URL; empty without a picture.
-        small: whether the picture is a small preview.
+        small: whether the picture is a small graphic, which is shown whole. Photographs fill the card.
         distance: distance in words; empty where there is none.
         near: closeness from 0 (half of the bits differ, as between unrelated codes) to 100 (no bit differs).
         found_by: the sides that found it, in words; empty if that is not known.
@@ -93,6 +93,11 @@ def picture_address(item: Hit | Item, pixels: int = GRID_PIXELS) -> tuple[str, b
     return item.preview_url or "", True
 
 
+def is_photograph(preview_url: str) -> bool:
+    """Return whether a preview shows a color picture. Previews of gray pictures, such as characters, are PNG files."""
+    return preview_url.startswith("data:image/jpeg;")
+
+
 def closeness(distance_bits: int, bits: int) -> int:
     """Return how near an item is, from 0 to 100. Codes that are not related differ in half of their bits.
 
@@ -120,13 +125,13 @@ def hit_cards(hits: Hits, status: FederationStatus) -> list[Card]:
 
 
 def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
-    source, small = picture_address(hit)
+    source, preview = picture_address(hit)
     return Card(
         address=item_address(hit.silo, hit.id),
         title=hit.caption or hit.id,
         badge=badge,
         source=source,
-        small=small,
+        small=preview and not is_photograph(source),
         distance=bits_in_words(hit.distance_bits) if hit.rank is None else f"rank {hit.rank}",
         near=closeness(hit.distance_bits, bits),
         found_by=FOUND_BY.get(hit.found_by, ""),
@@ -138,16 +143,15 @@ def example_cards(status: FederationStatus) -> list[Card]:
     known = badges(silo.name for silo in status.silos)
     cards = []
     for item in _in_turn([silo.examples for silo in status.silos]):
-        source, small = item.preview_url or "", True
+        source, preview = picture_address(item)
         if source:
-            title = item.caption or item.id
             cards.append(
                 Card(
                     address=item_address(item.silo, item.id),
-                    title=title,
+                    title=item.caption or item.id,
                     badge=known[item.silo],
                     source=source,
-                    small=small,
+                    small=preview and not is_photograph(source),
                 )
             )
     return cards[:MOST_EXAMPLES]

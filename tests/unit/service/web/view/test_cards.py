@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from silohash.index.preview import make_preview, preview_url
 from silohash.search.released import Item, SiloStatus
 from silohash.service.backend import SearchOptions
 from silohash.service.web.view.cards import (
@@ -17,13 +18,14 @@ from silohash.service.web.view.cards import (
     closeness,
     example_cards,
     hit_cards,
+    is_photograph,
     item_count,
     labels_of,
     picture_address,
     suggestions,
 )
 from silohash.service.web.view.form import PAGE_HITS
-from tests.served import MadeUpBackend
+from tests.served import MadeUpBackend, drawn
 
 
 @pytest.fixture
@@ -76,6 +78,23 @@ def test_examples_come_from_all_silos_in_turn(backend: MadeUpBackend) -> None:
     assert [card.badge.silo for card in cards[:4]] == ["north", "south", "north", "south"]
     assert len(cards) == 8 <= MOST_EXAMPLES
     assert all(card.source for card in cards)
+
+
+def test_pictures_on_this_machine_are_examples_too(backend: MadeUpBackend) -> None:
+    status = asyncio.run(backend.status())
+    [silo, other] = status.silos
+    there = replace(silo, examples=tuple(replace(item, path=Path("a.png")) for item in silo.examples))
+    cards = example_cards(replace(status, silos=(there, other)))
+    assert cards[0].source == "/picture?silo=north&id=item-0&size=480"
+    assert not cards[0].small
+    assert cards[1].source.startswith("data:image/jpeg;")
+    assert not cards[1].small, "a photograph fills its card"
+
+
+def test_photographs_and_characters_differ_by_their_previews() -> None:
+    assert is_photograph(preview_url(make_preview(drawn("red", "frame"))))
+    assert not is_photograph(preview_url(make_preview(drawn("red", "frame").convert("L"))))
+    assert not is_photograph("")
 
 
 def test_suggestions_are_short_captions_the_shortest_first() -> None:
