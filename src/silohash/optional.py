@@ -25,6 +25,7 @@ EXTRAS: Mapping[str, str] = {
     "nats": "service",
     "nkeys": "service",
     "fastapi": "service",
+    "prometheus_client": "service",
     "python_multipart": "service",
     "uvicorn": "service",
     "watchfiles": "service",

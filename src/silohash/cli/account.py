@@ -95,7 +95,9 @@ def token(
     name: Name,
     scope: Annotated[
         list[str] | None,
-        typer.Option(metavar="search|items|admin", help="What the program may do. Can be repeated. Default: search."),
+        typer.Option(
+            metavar="search|items|metrics|admin", help="What the program may do. Can be repeated. Default: search."
+        ),
     ] = None,
     label: Annotated[str, typer.Option(metavar="TEXT", help="What the token is for.")] = "",
     days: Annotated[float, typer.Option(metavar="N", help="Number of days after which the token expires.")] = 365.0,

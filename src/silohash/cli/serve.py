@@ -57,7 +57,7 @@ def serve(
     All silos of the run are searched in this process. The page and its JSON API need no account, so only this machine can
     reach them. Stop with Ctrl-C.
     """
-    for package in ("fastapi", "uvicorn", "python_multipart"):
+    for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
         require(package, "The search page")
     if host not in LOOPBACK:
         raise UserError(

@@ -12,9 +12,9 @@ from silohash.types import UserError
 PASSWORD_LENGTHS = range(10, 1001)
 NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
-Scope = Literal["search", "items", "admin"]
+Scope = Literal["search", "items", "metrics", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""What a token permits: searches, the pages of single items, or the administration of the service."""
+"""What a token permits: searches, the pages of single items, the metrics, or the administration of the service."""
 
 
 @dataclass(frozen=True)

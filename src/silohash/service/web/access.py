@@ -8,6 +8,9 @@ from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Request
 
+SIGN_IN = "/sign-in"
+"""Address of the form for signing in."""
+
 
 @dataclass(frozen=True)
 class Asker:

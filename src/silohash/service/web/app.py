@@ -14,9 +14,12 @@ from starlette.types import Scope
 
 from silohash import __version__
 from silohash.service.backend import Backend, NotFound, Unavailable
-from silohash.service.web import api, pages
+from silohash.service.measured import MeasuredBackend
+from silohash.service.metrics import Metrics
+from silohash.service.web import api, monitor, pages
 from silohash.service.web.access import Access, everyone
 from silohash.service.web.guard import BODY_ROOM, Guard, error_document
+from silohash.service.web.monitor import Monitor
 from silohash.service.web.state import Service, Shared
 from silohash.service.web.uploads import Limits, UploadError
 from silohash.service.web.view.templates import STATIC
@@ -63,6 +66,7 @@ def create_app(
     access: Access = everyone,
     hosts: Iterable[str] = LOOPBACK,
     limits: Limits | None = None,
+    metrics: Metrics | None = None,
 ) -> FastAPI:
     """Return the application.
 
@@ -71,8 +75,10 @@ def create_app(
         access: decides who may ask.
         hosts: the names under which the service may be reached; ``*`` for any.
         limits: limits of uploaded pictures; the defaults if None.
+        metrics: the metrics in which the application counts, if the backend counts in them too; new ones if None.
     """
-    service = Service(backend, access, limits or Limits())
+    metrics = metrics or Metrics()
+    service = Service(MeasuredBackend(backend, metrics), access, limits or Limits(), metrics=metrics)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -92,6 +98,7 @@ def create_app(
     app.state.service = service
     app.include_router(api.router)
     app.include_router(pages.router)
+    app.include_router(monitor.router)
     app.mount("/static", _Static(directory=STATIC), name="static")
     app.get("/healthz", tags=["health"], summary="Tell that the process answers")(_health)
     app.get("/readyz", tags=["health"], summary="Tell whether searches can be answered")(_ready)
@@ -99,6 +106,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_middleware(Guard, hosts=tuple(hosts), most_bytes=service.limits.most_bytes + BODY_ROOM)
+    app.add_middleware(Monitor, metrics=metrics)
     return app
 
 
@@ -125,7 +133,7 @@ async def _ready(service: Shared) -> JSONResponse:
 
 def _answer(request: Request, status: int, message: str) -> Response:
     """Return an error as JSON for programs, and as a page for people."""
-    if request.url.path.startswith(("/api/", "/healthz", "/readyz", "/static/")):
+    if request.url.path.startswith(("/api/", "/healthz", "/readyz", "/static/", "/metrics")):
         return JSONResponse(error_document(status, CODES.get(status, "error"), message), status)
     return pages.error_page(status, message)
 

@@ -23,14 +23,15 @@ from silohash.service.accounts.store import SESSION_SECONDS, Accounts
 from silohash.service.accounts.throttle import BackOff, RateLimit
 from silohash.service.accounts.values import Account, Scope
 from silohash.service.backend import Backend
-from silohash.service.web.access import Asker
+from silohash.service.metrics import Metrics
+from silohash.service.web.access import SIGN_IN, Asker
 from silohash.service.web.app import LOOPBACK, create_app
+from silohash.service.web.monitor import METRICS
 from silohash.service.web.uploads import Limits
 from silohash.service.web.view.templates import render
 
 LOG = logging.getLogger("silohash.service.web.auth")
 
-SIGN_IN = "/sign-in"
 SIGN_OUT = "/sign-out"
 ACCOUNT = "/account"
 COOKIE = "silohash-session"
@@ -38,6 +39,9 @@ SECURE_COOKIE = f"__Host-{COOKIE}"
 """With this prefix, browsers accept the cookie from an encrypted connection to this very host only."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+ADMINS_ONLY: frozenset[Scope | None] = frozenset({"metrics", "admin"})
+"""Scopes of what only administrators may do when they are signed in."""
+
 LONGEST_FIELD = 2_000
 CHECKS_AT_ONCE = 2
 """Number of passwords that are checked at the same time. Each takes 64 MB of memory for a moment."""
@@ -122,7 +126,7 @@ class Gate:
             raise _not_signed_in(request)
         if request.method not in SAFE_METHODS and not is_same_origin(request):
             raise HTTPException(403, "The request does not come from a page of this service.")
-        if scope_of(request.url.path) == "admin" and not account.admin:
+        if scope_of(request.url.path) in ADMINS_ONLY and not account.admin:
             raise HTTPException(403, "Only administrators may do this.")
         return account
 
@@ -198,7 +202,12 @@ class Gate:
 
 
 def create_protected_app(
-    backend: Backend, gate: Gate, *, hosts: Iterable[str], limits: Limits | None = None
+    backend: Backend,
+    gate: Gate,
+    *,
+    hosts: Iterable[str],
+    limits: Limits | None = None,
+    metrics: Metrics | None = None,
 ) -> FastAPI:
     """Return the application over a backend, for those who sign in or have a token.
 
@@ -207,23 +216,28 @@ def create_protected_app(
         gate: decides who may ask.
         hosts: the names under which the service may be reached; ``*`` for any.
         limits: limits of uploaded pictures; the defaults if None.
+        metrics: as in `create_app`.
     """
-    app = create_app(backend, access=gate.access, hosts=hosts, limits=limits)
+    app = create_app(backend, access=gate.access, hosts=hosts, limits=limits, metrics=metrics)
     app.include_router(gate.router())
     return app
 
 
-def app_for(backend: Backend, accounts: Accounts | None, hosts: Iterable[str] = ()) -> FastAPI:
+def app_for(
+    backend: Backend, accounts: Accounts | None, hosts: Iterable[str] = (), *, metrics: Metrics | None = None
+) -> FastAPI:
     """Return the application for those who have an account or, without accounts, for everyone on this machine.
 
     Args:
         backend: the federation.
         accounts: who may ask; None if there are no accounts.
         hosts: names under which the application is reached, besides those of this machine. They need accounts.
+        metrics: as in `create_app`.
     """
     if accounts is None:
-        return create_app(backend)
-    return create_protected_app(backend, Gate(accounts), hosts=(*LOOPBACK, *(host.lower() for host in hosts)))
+        return create_app(backend, metrics=metrics)
+    names = (*LOOPBACK, *(host.lower() for host in hosts))
+    return create_protected_app(backend, Gate(accounts), hosts=names, metrics=metrics)
 
 
 def scope_of(path: str) -> Scope | None:
@@ -231,13 +245,13 @@ def scope_of(path: str) -> Scope | None:
 
     Example:
         >>> scope_of("/api/v1/search/picture"), scope_of("/api/v1/item"), scope_of("/metrics"), scope_of("/federation")
-        ('search', 'items', 'admin', None)
+        ('search', 'items', 'metrics', None)
     """
     if path.startswith("/api/"):
         call = path.removeprefix("/api/v1/").partition("/")[0]
         scopes: dict[str, Scope] = {"search": "search", "similar": "search", "status": "search", "item": "items"}
         return scopes.get(call, "admin")
-    return "admin" if path == "/metrics" else None
+    return "metrics" if path == METRICS else None
 
 
 def is_same_origin(request: Request) -> bool:

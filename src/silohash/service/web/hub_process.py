@@ -13,6 +13,7 @@ import uvicorn
 from silohash.runtime.run import Run
 from silohash.service.hub import HubBackend
 from silohash.service.logs import log_event
+from silohash.service.metrics import Metrics
 from silohash.service.nats_bus import NatsBus
 from silohash.service.web.auth import app_for
 
@@ -54,9 +55,16 @@ async def _serve(
     config: HubConfig, listening: socket.socket, accounts: Accounts | None, ready: Callable[[], None] | None
 ) -> None:
     bus = NatsBus(config.bus, config.federation)
-    backend = HubBackend(Run.open(config.run), config.silos, bus, deadline_seconds=config.deadline_seconds)
+    metrics = Metrics()
+    backend = HubBackend(
+        Run.open(config.run),
+        config.silos,
+        bus,
+        deadline_seconds=config.deadline_seconds,
+        observe=metrics.silo_answered,
+    )
     backend.warm_up()
-    app = app_for(backend, accounts, config.hosts)
+    app = app_for(backend, accounts, config.hosts, metrics=metrics)
     await bus.link.start(wait_seconds=FIRST_CONNECTION_SECONDS)
     if ready is not None:
         ready()

@@ -14,6 +14,7 @@ from fastapi import Depends, Request
 from PIL import Image
 
 from silohash.service.backend import Backend, FederationStatus
+from silohash.service.metrics import Metrics
 from silohash.service.web.access import Access, everyone
 from silohash.service.web.uploads import Limits, read_drawing, read_picture
 
@@ -79,12 +80,14 @@ class Service:
         access: decides who may ask.
         limits: limits of uploaded pictures.
         recent: the pictures of recent searches.
+        metrics: what the application counts.
     """
 
     backend: Backend
     access: Access = everyone
     limits: Limits = field(default_factory=Limits)
     recent: RecentPictures = field(default_factory=RecentPictures)
+    metrics: Metrics = field(default_factory=Metrics)
     _status: FederationStatus | None = field(default=None, repr=False)
     _status_until: float = field(default=0.0, repr=False)
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)

@@ -284,7 +284,7 @@ def test_scopes_of_paths() -> None:
         "/metrics",
         "/x",
     )
-    assert [scope_of(path) for path in paths] == ["search"] * 3 + ["items"] + ["admin"] * 3 + [None]
+    assert [scope_of(path) for path in paths] == ["search"] * 3 + ["items"] + ["admin"] * 2 + ["metrics", None]
 
 
 class Asked:

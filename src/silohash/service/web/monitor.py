@@ -1,0 +1,149 @@
+"""Monitoring: the address of the metrics, and for each request an id, counters and one line in the log.
+
+The line tells what kind of request it was, how it ended, and how long it took. It holds neither the address nor the body of
+the request, so that no query, picture, password or token is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from logging import DEBUG, INFO
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from silohash.service.config import is_local
+from silohash.service.logs import log_event
+from silohash.service.metrics import CONTENT_TYPE, Metrics
+from silohash.service.records import Record, recording
+from silohash.service.web.access import SIGN_IN
+from silohash.service.web.guard import without_port
+from silohash.service.web.state import Shared
+from silohash.types import UserError
+
+METRICS = "/metrics"
+STATUS_SECONDS = 2.0
+"""Longest wait for the state of the silos. After it, the metrics show the state that was last seen."""
+
+AREAS: Mapping[str, str] = {
+    "/api/": "api",
+    "/static/": "static",
+    "/picture": "picture",
+    "/sign-": "account",
+    "/account": "account",
+    "/healthz": "health",
+    "/readyz": "health",
+    METRICS: "metrics",
+}
+"""The area of the service to which addresses with a beginning belong. All others are pages."""
+
+PAGE = "page"
+QUIET = frozenset({"static", "health", "metrics"})
+"""Areas whose requests are logged at the level DEBUG."""
+
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+"""Headers that a web server adds to a request that it passes on."""
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get(METRICS)
+async def metrics(request: Request, service: Shared) -> Response:
+    """Show the metrics to programs on this machine, and to those who may see them."""
+    if not is_this_machine(request):
+        await service.access(request)
+    with suppress(TimeoutError, UserError):
+        await asyncio.wait_for(asyncio.shield(service.status()), STATUS_SECONDS)
+    return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+
+def is_this_machine(request: Request) -> bool:
+    """Return whether a request comes from a program on this machine, rather than from a web server that passes it on.
+
+    Such a server gives the name under which the service is reached from outside, or adds a header of `FORWARDED`.
+    """
+    if request.client is None or not is_local(request.client.host):
+        return False
+    host = without_port(request.headers.get("host", "")).strip("[]")
+    return is_local(host) and not any(name in request.headers for name in FORWARDED)
+
+
+class Monitor:
+    """Surround an application: give each request an id, count it, and log how it ended."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        """Surround an application.
+
+        Args:
+            app: the application.
+            metrics: the metrics in which requests are counted.
+        """
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, start = 0, time.perf_counter()
+        with recording() as record, self._metrics.in_flight():
+
+            async def sending(message: Message) -> None:
+                """Add the id of the request to the start of the response."""
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                    message["headers"] = [*message.get("headers", []), (b"x-request-id", record.id.encode())]
+                await send(message)
+
+            try:
+                await self._app(scope, receive, sending)
+            finally:
+                self._count(scope, status)
+                _log(area_of(scope["path"]), record, status, time.perf_counter() - start)
+
+    def _count(self, scope: Scope, status: int) -> None:
+        self._metrics.request(area_of(scope["path"]), status)
+        if scope["path"] == SIGN_IN and scope["method"] == "POST" and status in (401, 429):
+            self._metrics.sign_in_failed("password" if status == 401 else "waiting")
+        elif status == 401 and any(name == b"authorization" for name, _ in scope["headers"]):
+            self._metrics.sign_in_failed("token")
+
+
+def area_of(path: str) -> str:
+    """Return the area of the service to which an address belongs.
+
+    Example:
+        >>> area_of("/api/v1/search"), area_of("/picture/x"), area_of("/federation"), area_of("/wp-login.php")
+        ('api', 'picture', 'page', 'page')
+    """
+    return next((area for start, area in AREAS.items() if path.startswith(start)), PAGE)
+
+
+def _log(area: str, record: Record, status: int, seconds: float) -> None:
+    """Log the one line of a request."""
+    fields: dict[str, object] = {
+        "kind": record.kind or area,
+        "outcome": record.outcome or outcome_of_status(status),
+        "status": status,
+        "milliseconds": round(1e3 * seconds, 3),
+    }
+    if record.kind is not None:
+        fields |= {"silos_answered": record.silos_answered, "missing_silos": dict(record.missing)}
+    log_event("request", level=DEBUG if area in QUIET else INFO, **fields)
+
+
+def outcome_of_status(status: int) -> str:
+    """Return the outcome of a request without a query.
+
+    Example:
+        >>> outcome_of_status(200), outcome_of_status(404), outcome_of_status(500), outcome_of_status(0)
+        ('complete', 'refused', 'failed', 'failed')
+    """
+    if status == 0 or status >= 500:
+        return "failed"
+    return "refused" if status >= 400 else "complete"

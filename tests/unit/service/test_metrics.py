@@ -1,0 +1,97 @@
+"""The metrics of a hub: their names and values, closed sets of labels, and one registry per application."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from silohash.service.metrics import BUCKETS, Metrics
+from silohash.service.records import Kind, Outcome
+from tests.served import MadeUpBackend
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Return all values by the name of the sample and the values of its labels, in the order of the labels' names."""
+    families = text_string_to_metric_families(metrics.text().decode())
+    return {(each.name, tuple(each.labels.values())): each.value for family in families for each in family.samples}
+
+
+def test_queries_are_counted_by_kind_and_outcome() -> None:
+    metrics = Metrics()
+    assert samples(metrics)["silohash_queries_total", ("text", "partial")] == 0, "counters exist from the start"
+    metrics.query("text", "partial", 0.003)
+    metrics.query("text", "complete", 20.0)
+    metrics.query("item", "refused", 0.001)
+    found = samples(metrics)
+    assert found["silohash_queries_total", ("text", "partial")] == 1
+    assert found["silohash_queries_total", ("item", "refused")] == 1
+    assert sum(value for (name, _), value in found.items() if name == "silohash_queries_total") == 3
+    buckets = {labels[1]: value for (name, labels), value in found.items() if name == "silohash_query_seconds_bucket"
+               and labels[0] == "text"}  # fmt: skip
+    assert [float(bound) for bound in buckets][:-1] == list(BUCKETS)
+    assert (BUCKETS[0], BUCKETS[-1]) == (0.001, 10.0)
+    assert (buckets["0.0025"], buckets["0.005"], buckets["10.0"], buckets["+Inf"]) == (0, 1, 1, 2)
+    assert found["silohash_query_seconds_sum", ("text",)] == pytest.approx(20.003)
+
+
+def test_silos_are_counted_by_name_and_reason() -> None:
+    metrics = Metrics()
+    metrics.silo_answered("north", 0.5)
+    metrics.silo_missing("south", "late")
+    metrics.silo_missing("south", "late")
+    found = samples(metrics)
+    assert found["silohash_silo_seconds_count", ("north",)] == 1
+    assert found["silohash_silo_seconds_sum", ("north",)] == 0.5
+    assert found["silohash_missing_silos_total", ("late", "south")] == 2
+
+
+def test_requests_are_counted_by_class_of_status() -> None:
+    metrics = Metrics()
+    for status in (200, 204, 404, 429, 503, 0):
+        metrics.request("api", status)
+    metrics.sign_in_failed("token")
+    with metrics.in_flight():
+        assert samples(metrics)["silohash_requests_in_flight", ()] == 1
+    found = samples(metrics)
+    counts = {
+        status: found["silohash_http_requests_total", ("api", status)] for status in ("2xx", "4xx", "5xx", "none")
+    }
+    assert counts == {"2xx": 2, "4xx": 2, "5xx": 1, "none": 1}
+    assert found["silohash_rate_limited_requests_total", ()] == 1
+    assert found["silohash_sign_in_failures_total", ("token",)] == 1
+    assert found["silohash_sign_in_failures_total", ("password",)] == 0
+    assert found["silohash_requests_in_flight", ()] == 0
+
+
+def test_the_state_of_the_silos_is_that_last_seen() -> None:
+    metrics, backend = Metrics(), MadeUpBackend()
+    assert samples(metrics)["silohash_silos", ()] == 0
+    backend.missing = {"south": "It is asleep."}
+    status = asyncio.run(backend.status())
+    metrics.show(status)
+    found = samples(metrics)
+    assert (found["silohash_silos", ()], found["silohash_silos_connected", ()]) == (2, 1)
+    assert (found["silohash_silo_up", ("north",)], found["silohash_silo_up", ("south",)]) == (1, 0)
+    assert (found["silohash_silo_items", ("image", "north")], found["silohash_silo_items", ("text", "north")]) == (
+        30,
+        20,
+    )
+    assert found["silohash_silo_model_info", ("m" * 32, "north")] == 1
+    assert not [labels for name, labels in found if "south" in labels and name != "silohash_silo_up"]
+    strange = replace(status, silos=tuple(replace(silo, model_digest='x"} 1\n') for silo in status.silos))
+    metrics.show(strange)
+    found = samples(metrics)
+    assert found["silohash_silo_model_info", ("invalid", "north")] == 1, "a silo does not write labels of its own"
+    assert ("silohash_silo_model_info", ("m" * 32, "north")) not in found
+
+
+def test_metrics_do_not_share_counters() -> None:
+    first, second = Metrics(), Metrics()
+    first.query("code", "complete", 0.01)
+    kind: Kind = "code"
+    outcome: Outcome = "complete"
+    assert samples(first)["silohash_queries_total", (kind, outcome)] == 1
+    assert samples(second)["silohash_queries_total", (kind, outcome)] == 0

@@ -1,0 +1,187 @@
+"""Monitoring: who may read the metrics, the counters of requests, and one line per request without a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import argon2
+import pytest
+from starlette.testclient import TestClient
+
+from silohash.search.hits import Reason
+from silohash.service.accounts.store import Accounts
+from silohash.service.accounts.throttle import RateLimit
+from silohash.service.logs import start_logging
+from silohash.service.web import monitor
+from silohash.service.web.app import create_app
+from silohash.service.web.auth import Gate, create_protected_app
+from tests.served import MadeUpBackend, client_of, png
+from tests.unit.service.web.test_auth import PASSWORD, bearer, sign_in
+
+HOST = "silos.example.org"
+HERE = ("127.0.0.1", 50_000)
+
+
+@pytest.fixture
+def accounts(tmp_path: Path) -> Iterator[Accounts]:
+    with Accounts(tmp_path / "accounts.sqlite") as opened:
+        opened._hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+        opened.add("ada", PASSWORD)
+        opened.add("root", PASSWORD, admin=True)
+        yield opened
+
+
+def protected(accounts: Accounts, *, base: str = f"https://{HOST}", peer: tuple[str, int] = HERE, **gate: Any):
+    app = create_protected_app(MadeUpBackend(), Gate(accounts, **gate), hosts=[HOST, "127.0.0.1"])
+    return TestClient(app, base_url=base, client=peer, follow_redirects=False)
+
+
+def values(client: TestClient, **headers: str) -> dict[str, float]:
+    """Return the values of the metrics by the text of their samples."""
+    answer = client.get("/metrics", headers=headers)
+    assert answer.status_code == 200, answer.text
+    lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_programs_on_this_machine_read_the_metrics_without_an_account(accounts: Accounts) -> None:
+    client = protected(accounts, base="http://127.0.0.1:8765")
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert values(client)["silohash_silos"] == 2
+    assert "silohash_silos 2" in client_of(MadeUpBackend()).get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    ("base", "peer", "headers"),
+    [
+        (f"https://{HOST}", HERE, {}),
+        ("http://127.0.0.1:8765", HERE, {"x-forwarded-for": "198.51.100.7"}),
+        ("http://127.0.0.1:8765", HERE, {"forwarded": "for=198.51.100.7"}),
+        ("http://127.0.0.1:8765", ("198.51.100.7", 1), {}),
+    ],
+)
+def test_others_need_a_token_with_the_scope(
+    accounts: Accounts, base: str, peer: tuple[str, int], headers: dict[str, str]
+) -> None:
+    client = protected(accounts, base=base, peer=peer)
+    refused = client.get("/metrics", headers=headers)
+    assert refused.status_code == 401
+    assert refused.json()["error"]["code"] == "unauthorized"
+    assert client.get("/metrics", headers=headers | bearer(accounts, "search", "items")).status_code == 403
+    assert values(client, **headers, **bearer(accounts, "metrics"))["silohash_silos"] == 2
+
+
+def test_only_administrators_read_the_metrics_with_a_session(accounts: Accounts) -> None:
+    client = protected(accounts)
+    sign_in(client, "ada")
+    assert client.get("/metrics").status_code == 403
+    sign_in(client, "root")
+    assert client.get("/metrics").status_code == 200
+
+
+def test_requests_are_counted(accounts: Accounts) -> None:
+    limit = RateLimit(per_minute=1, burst=3)
+    client = protected(accounts, base="http://127.0.0.1:8765", account_limit=limit)
+    program = bearer(accounts, "search")
+    for _ in range(4):
+        client.get("/api/v1/search", params={"text": "red"}, headers=program)
+    client.get("/api/v1/search", headers={"authorization": "Bearer wrong"})
+    here = {"origin": "http://127.0.0.1:8765"}
+    client.post("/sign-in", data={"name": "ada", "password": "wrong horse"}, headers=here)
+    client.get("/wp-login.php")
+    found = values(client)
+    assert found['silohash_http_requests_total{area="api",status="2xx"}'] == 3
+    assert found['silohash_http_requests_total{area="api",status="4xx"}'] == 2
+    assert found['silohash_http_requests_total{area="account",status="4xx"}'] == 1
+    assert found['silohash_http_requests_total{area="page",status="4xx"}'] == 1
+    assert found["silohash_rate_limited_requests_total"] == 1
+    assert found['silohash_sign_in_failures_total{reason="token"}'] == 1
+    assert found['silohash_sign_in_failures_total{reason="password"}'] == 1
+    assert found['silohash_queries_total{kind="text",outcome="complete"}'] == 3
+    assert found["silohash_requests_in_flight"] == 1, "the request for the metrics"
+
+
+def test_slow_silos_do_not_delay_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor, "STATUS_SECONDS", 0.05)
+
+    class Slow(MadeUpBackend):
+        calls = 0
+
+        async def status(self):
+            self.calls += 1
+            if self.calls > 1:
+                await asyncio.sleep(60)
+            return await super().status()
+
+    app = create_app(Slow())
+    with TestClient(app, base_url="http://127.0.0.1:8765") as client:
+        app.state.service._status_until = 0.0
+        assert values(client)["silohash_silos_connected"] == 2, "as last seen"
+
+
+@pytest.fixture
+def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    stream = io.StringIO()
+    start_logging(stream)
+    yield lambda: [each for line in stream.getvalue().splitlines() if (each := json.loads(line))["event"] == "request"]
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+def test_each_request_has_one_line_with_its_id(lines: Callable[[], list[dict[str, Any]]]) -> None:
+    backend = MadeUpBackend()
+    backend.missing = {"south": Reason("It did not answer within 5 seconds.", "late")}
+    with client_of(backend) as client:
+        found = client.get("/api/v1/search", params={"text": "red"})
+        item = client.get("/api/v1/item", params={"silo": "north", "id": "nothing"})
+        page = client.get("/federation")
+        client.get("/healthz")
+    first, second, third = lines()
+    assert [first["request_id"], second["request_id"], third["request_id"]] == [
+        *(answer.headers["x-request-id"] for answer in (found, item, page)),
+    ]
+    assert len({line["request_id"] for line in lines()}) == 3
+    assert (first["kind"], first["outcome"], first["status"]) == ("text", "partial", 200)
+    assert (first["silos_answered"], first["missing_silos"]) == (1, {"south": "late"})
+    assert first["milliseconds"] >= 0
+    assert (second["kind"], second["outcome"], second["status"]) == ("item", "refused", 404)
+    assert (third["kind"], third["outcome"], third["status"]) == ("page", "complete", 200)
+    assert "silos_answered" not in third
+
+
+def test_lines_hold_no_query_no_token_and_no_picture(
+    accounts: Accounts, lines: Callable[[], list[dict[str, Any]]]
+) -> None:
+    client = protected(accounts)
+    program = bearer(accounts, "search")
+    client.get("/api/v1/search", params={"text": "hidden-words"}, headers=program)
+    client.post("/api/v1/search", json={"text": "hidden-words"}, headers=program)
+    client.post("/api/v1/search/picture", files={"picture": ("hidden-words.png", png())}, headers=program)
+    client.get("/", params={"q": "hidden-words"})
+    client.post(
+        "/sign-in",
+        data={"name": "hidden-words", "password": "hidden-words"},
+        headers={"origin": client.base_url.__str__()},
+    )
+    written = json.dumps(lines())
+    assert len(lines()) == 5
+    assert [line["kind"] for line in lines()] == ["text", "text", "picture", "page", "account"]
+    assert "hidden-words" not in written
+    assert program["authorization"].removeprefix("Bearer ") not in written
+
+
+def test_an_unexpected_error_has_a_line_too(lines: Callable[[], list[dict[str, Any]]]) -> None:
+    backend = MadeUpBackend()
+    backend.failure = RuntimeError("broken")
+    answer = client_of(backend).get("/api/v1/search", params={"text": "red"})
+    [line] = lines()
+    assert (line["outcome"], line["status"], line["request_id"]) == ("failed", 500, answer.headers["x-request-id"])
