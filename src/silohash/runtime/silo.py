@@ -25,8 +25,9 @@ from silohash.features.device import computes_bfloat16
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.federated.server_values import with_sums
 from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState, epoch_rules
+from silohash.models.item_layers import ItemLayers, SGDRule, trained_by_items
 from silohash.models.parameters import OptimizerPool, install, params_of
-from silohash.models.towers import Adapted
+from silohash.models.towers import Adapted, HashNet
 from silohash.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
 
 TaskKind = Literal["weigh", "train", "finish", "validate", "deploy"]
@@ -235,29 +236,60 @@ def _run_epochs(
     context.local.init_state(adapted, data, context.state)
     means = _Means()
     rules = epoch_rules(context.local)
-    for epoch in range(phase.epochs):
-        means = _Means()
-        if epoch and rules.fresh_optimizers:
-            optimizers = new_optimizers()
-        for rows in batches(context, phase, config, epoch):
-            batch = context.data.batch(rows)
-            for step in steps:
-                with autocast(settings.precision, rows.device):
-                    outputs = adapted(batch, step.modalities)
-                terms = context.local.terms(step, outputs, renumbered(batch), context.state)
-                if phase.regularize and step.regularize:
-                    terms = {**terms, **federated.regularizer(context, batch, outputs)}
-                if terms:
-                    _step(terms, optimizers[step.name], settings, means)
-                    context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
-                    context.local.record(step, outputs, renumbered(batch), context.state)
-                if auxiliary_optimizer is not None:
-                    auxiliary_terms = federated.auxiliary_step(context, batch, outputs)
-                    if auxiliary_terms:
-                        _step(auxiliary_terms, auxiliary_optimizer, settings, _Means())
-        context.local.end_epoch(adapted, data, context.state)
-        epoch_done(epoch + 1)
+    with _item_layers(phase, context, federated, settings, optimizers, rate) as item_layers:
+        for epoch in range(phase.epochs):
+            means = _Means()
+            if epoch and rules.fresh_optimizers:
+                optimizers = new_optimizers()
+            for rows in batches(context, phase, config, epoch):
+                batch = context.data.batch(rows)
+                item_layers.announce(batch)
+                for step in steps:
+                    with autocast(settings.precision, rows.device):
+                        outputs = adapted(batch, step.modalities)
+                    terms = context.local.terms(step, outputs, renumbered(batch), context.state)
+                    if phase.regularize and step.regularize:
+                        terms = {**terms, **federated.regularizer(context, batch, outputs)}
+                    if terms:
+                        _step(terms, optimizers[step.name], settings, means)
+                        item_layers.step()
+                        context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
+                        context.local.record(step, outputs, renumbered(batch), context.state)
+                    if auxiliary_optimizer is not None:
+                        _step(
+                            federated.auxiliary_step(context, batch, outputs), auxiliary_optimizer, settings, _Means()
+                        )
+            context.local.end_epoch(adapted, data, context.state)
+            epoch_done(epoch + 1)
     return means.values()
+
+
+def _item_layers(
+    phase: Phase,
+    context: SiloContext,
+    federated: FederatedMethod,
+    settings: TrainConfig,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    rate: float,
+) -> AbstractContextManager[ItemLayers]:
+    """Return the context manager in which the first layers of towers train by items, or one that changes nothing.
+
+    Such layers need one SGD optimizer of all parameters for all steps of the phase. Terms of the federated method may read
+    the weights, which are behind in that form.
+    """
+    model, data = phase.model, context.data
+    trained = [p for used in set(optimizers.values()) for group in used.param_groups for p in group["params"]]
+    all_at_once = len(set(optimizers.values())) == 1 and len(trained) == sum(
+        p.requires_grad for p in model.parameters()
+    )
+    plain_sgd = settings.optimizer == "sgd" and not settings.clip_norm
+    one_phase = phase.rows is None and not epoch_rules(context.local).fresh_optimizers
+    exact = computes_float32(settings.precision, data.has_image.device)
+    no_terms = type(federated).regularizer is FederatedMethod.regularizer and not context.auxiliary
+    if type(model) is not HashNet or not all((all_at_once, plain_sgd, one_phase, exact, no_terms)):
+        return nullcontext(ItemLayers({}))
+    rule = SGDRule(rate, settings.momentum, settings.weight_decay)
+    return trained_by_items(model, {"image": data.image, "text": data.text}, rule)
 
 
 def rows_of(phase: Phase, data: SiloData) -> SiloData:
@@ -303,7 +335,9 @@ def local_view(phase: Phase, data: SiloData) -> tuple[SiloData, Callable[[PairBa
 
 
 def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainConfig, means: _Means) -> None:
-    """Take one optimizer step on the weighted sum of the terms, and add the values to ``means``."""
+    """Take one optimizer step on the weighted sum of the terms, if there are any, and add the values to ``means``."""
+    if not terms:
+        return
     loss = torch.stack([weight * value for weight, value in terms.values()]).sum()
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
@@ -405,9 +439,14 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
         precision: ``float32``, ``bfloat16``, or ``auto`` for bfloat16 on devices that compute in it.
         device: Device of the inputs.
     """
-    if precision == "float32" or (precision == "auto" and not computes_bfloat16(device)):
+    if computes_float32(precision, device):
         return nullcontext()
     return torch.autocast(device_type=device.type, dtype=torch.bfloat16)
+
+
+def computes_float32(precision: str, device: torch.device) -> bool:
+    """Return whether forward passes compute in float32. The arguments are those of `autocast`."""
+    return precision == "float32" or (precision == "auto" and not computes_bfloat16(device))
 
 
 def _moving(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:

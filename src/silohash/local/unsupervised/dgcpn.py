@@ -33,7 +33,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -229,6 +228,65 @@ class Losses(NamedTuple):
     consistency: Tensor
 
 
+COMPARED = torch.tensor([1.0, 1.0, 0.0, 1.0]).view(4, 1, 1)
+"""Which blocks of the cosines L_g compares with S: images, images to texts, (texts to images), texts."""
+
+GAPS = torch.tensor([[-1.0, 1.0, 0.0, 0.0], [0.0, 1.0, 0.0, -1.0], [1.0, 0.0, 0.0, -1.0], [0.0, 1.0, -1.0, 0.0]])
+"""The differences of blocks whose squares L_i adds, one per row. The columns are the blocks in the order of `COMPARED`."""
+
+SHORTEST = 1e-12
+"""Length by which shorter codes are divided."""
+
+
+class _Losses(torch.autograd.Function):
+    """The three losses and their gradient.
+
+    The cosines of all codes of a batch are one matrix product. The gradient is written out, because the step of a small
+    batch takes longer to record and differentiate its many small operations than to compute them.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, target: float) -> Any:  # noqa: ANN401
+        """Return the losses as three scalars. The arguments are those of `losses`."""
+        count, pairs = len(similarity), similarity.numel()
+        codes = torch.cat([images, texts], -2).flatten(0, -3) if images.ndim > 2 else torch.cat([images, texts])[None]
+        lengths = torch.linalg.vector_norm(codes, dim=-1, keepdim=True).clamp_(min=SHORTEST)
+        unit = codes / lengths
+        blocks = _blocks(unit @ unit.mT, count)
+        compared = COMPARED.to(blocks) * counted.flatten()
+        rest = (blocks - similarity.flatten()).mul_(compared)
+        gaps = (GAPS.to(blocks) @ blocks.flatten(1)).view_as(blocks)
+        apart = _pairs(blocks, count) - target
+        ctx.save_for_backward(unit, lengths, compared, rest, gaps, apart)
+        ctx.shape = images.shape
+        return apart.square().sum() / count, rest.square().sum() / pairs, gaps.square().sum() / pairs
+
+    @staticmethod
+    def backward(ctx: Any, *weights: Tensor) -> Any:  # noqa: ANN401
+        """Return the gradients of the codes, given those of the losses."""
+        unit, lengths, compared, rest, gaps, apart = ctx.saved_tensors
+        count = apart.shape[-1]
+        coexistence, similarity, consistency = (2.0 * weight for weight in weights)
+        of_blocks = (GAPS.to(gaps).T @ gaps.flatten(1)).view_as(gaps).mul_(consistency / count**2)
+        of_blocks += rest.mul(compared).mul_(similarity / count**2)
+        _pairs(of_blocks, count).add_(apart * (coexistence / count))
+        of_cosines = of_blocks.view(2, 2, -1, count, count).permute(2, 0, 3, 1, 4).reshape(-1, 2 * count, 2 * count)
+        of_unit = (of_cosines + of_cosines.mT) @ unit
+        of_codes = of_unit.sub_(unit * (unit * of_unit).sum(-1, keepdim=True)).div_(lengths)
+        images, texts = (part.reshape(ctx.shape) for part in of_codes.split(count, -2))
+        return images, texts, None, None, None
+
+
+def _blocks(cosines: Tensor, count: int) -> Tensor:
+    """Return the four blocks of ``(..., 2B, 2B)`` cosines as ``(4, N, B^2)``, with leading dimensions as N matrices."""
+    return cosines.view(-1, 2, count, 2, count).permute(1, 3, 0, 2, 4).reshape(4, -1, count * count)
+
+
+def _pairs(blocks: Tensor, count: int) -> Tensor:
+    """Return a view ``(N, B)`` of the values of the two codes of each item, in the blocks of `_blocks`."""
+    return blocks[1].view(-1, count, count).diagonal(dim1=-2, dim2=-1)
+
+
 def losses(images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, pair_target: float) -> Losses:
     """Return the losses of the codes of a batch. Codes may have leading dimensions, over which losses are added.
 
@@ -239,18 +297,7 @@ def losses(images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, p
         counted: ``(B, B)``, 1 for pairs of items that L_g compares, else 0. The divisor is the number of all pairs.
         pair_target: Value kappa that the cosine of an item's two codes approaches.
     """
-    image, text = F.normalize(images, dim=-1), F.normalize(texts, dim=-1)
-    within_images, within_texts, between = image @ image.mT, text @ text.mT, image @ text.mT
-    cosines = torch.stack([within_images, within_texts, between])
-    gaps = torch.stack(
-        [between - within_images, between - within_texts, within_images - within_texts, between - between.mT]
-    )
-    pairs = similarity.numel()
-    return Losses(
-        coexistence=(between.diagonal(dim1=-2, dim2=-1) - pair_target).square().sum() / len(similarity),
-        similarity=((cosines - similarity) * counted).square().sum() / pairs,
-        consistency=gaps.square().sum() / pairs,
-    )
+    return Losses(*_Losses.apply(images, texts, similarity, counted, pair_target))  # type: ignore[no-untyped-call]
 
 
 class DGCPN(DefaultHooks):
