@@ -1,4 +1,4 @@
-"""A virtual environment that holds what `pip install .` installs: silohash and its dependencies without extras.
+"""A virtual environment that holds what `pip install .` installs: silohash and its dependencies, without or with extras.
 
 Tests have no package index, so the environment links to the packages that are installed here. A package that is not a
 dependency, or a dependency of one, cannot be imported there and has no metadata, as if it were not installed.
@@ -10,17 +10,19 @@ import tomllib
 import venv
 from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from itertools import chain
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 
-def plain_install(folder: Path, repository: Path) -> Path:
-    """Create the environment in a folder, and return its Python."""
+def plain_install(folder: Path, repository: Path, *, extras: Iterable[str] = ()) -> Path:
+    """Create the environment in a folder, with some extras of silohash, and return its Python."""
     venv.create(folder, with_pip=False, symlinks=True)
     (packages,) = (folder / "lib").glob("python*/site-packages")
     project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for found in closure(project["dependencies"]):
+    wanted = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
+    for found in closure(chain.from_iterable(wanted)):
         for name in {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
             (packages / name).symlink_to(Path(str(found.locate_file(name))))
     (packages / "silohash.pth").write_text(f"{repository / 'src'}\n")
