@@ -8,17 +8,149 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from silohash.index.base import Keys
+from silohash.index.base import Keys, positions
 from silohash.index.database import ENTRY_ROWS, Database, checksum_of, damaged, row_checksum
 from silohash.types import UserError
 
 PREVIEWS = (
     "CREATE TABLE IF NOT EXISTS previews (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, checksum INTEGER NOT NULL)"
 )
+
+
+Row: TypeAlias = tuple[int, str, str | None]
+"""Key, id and payload of an item."""
+
+
+class KeptRows:
+    """Keep the ids, payloads and labels of all items of an index in memory, so that a search does not read the file.
+
+    A key is never given to another item, so a kept row stays right for as long as its item exists. Changes of the index
+    give a new object (`changed`), which shares the unchanged parts with the former one. An item takes the bytes of its id
+    and payload, 20 more bytes, and 8 bytes per label.
+    """
+
+    def __init__(self, parts: Sequence[_Part] = ()) -> None:
+        """Keep the rows of some parts, in the order of their keys."""
+        self._keys = np.concatenate([np.empty(0, np.int64), *(part.keys for part in parts)])
+        self._bounds = np.concatenate([np.empty((0, 3), np.uint32), *(part.bounds for part in parts)])
+        self._first = np.cumsum([0, *(len(part.keys) for part in parts)])
+        slices = [slice(*pair) for pair in pairwise(self._first.tolist())]
+        self._parts = [
+            part._replace(keys=self._keys[where], bounds=self._bounds[where])
+            for part, where in zip(parts, slices, strict=True)
+        ]
+
+    @property
+    def last_key(self) -> int:
+        """The highest key; -1 if no item is kept."""
+        return int(self._keys[-1]) if len(self._keys) else -1
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory used by the rows and their keys, in bytes."""
+        return sum(part.memory_bytes for part in self._parts)
+
+    def read(self, keys: Sequence[int]) -> list[tuple[str, dict[str, Any]]]:
+        """Return the id and the payload of each item.
+
+        Raises:
+            KeyError: if an item is not kept.
+        """
+        places, there = positions(self._keys, np.asarray(keys, np.int64))
+        if not there.all():
+            raise KeyError(keys[int(there.argmin())])
+        of_part = (np.searchsorted(self._first, places, "right") - 1).tolist()
+        rows = [
+            (self._parts[part].content[start:middle], self._parts[part].content[middle:end])
+            for part, (start, middle, end) in zip(of_part, self._bounds[places].tolist(), strict=True)
+        ]
+        payloads = json.loads(
+            b"[" + b",".join(payload for _, payload in rows) + b"]"
+        )  # faster than one after the other
+        return [(name.decode(), payload) for (name, _), payload in zip(rows, payloads, strict=True)]
+
+    def label_keys(self, live: Keys) -> dict[str, Keys]:
+        """Return the keys of the items with each label, out of ``live``, both in ascending order."""
+        found: dict[str, list[Keys]] = {}
+        for part in self._parts:
+            for label, keys in part.labels.items():
+                found.setdefault(label, []).append(keys)
+        joined = {label: np.concatenate(keys) for label, keys in found.items()}
+        kept = {label: keys[positions(live, keys)[1]] for label, keys in joined.items()}
+        return {label: keys for label, keys in kept.items() if len(keys)}
+
+    def changed(self, rows: Iterable[Row], live: Keys, most_bytes: int) -> KeptRows | None:
+        """Return the rows after a change of the index; None if they take more than ``most_bytes``.
+
+        Args:
+            rows: the key, id and payload of each item whose key is higher than `last_key`, in the order of the keys.
+            live: the keys of the items that exist, in ascending order. The rows of others are forgotten.
+            most_bytes: limit on the memory.
+        """
+        parts = [part if positions(live, part.keys)[1].all() else _Part.of(part.rows(live)) for part in self._parts]
+        used, more = sum(part.memory_bytes for part in parts), iter(rows)
+        while some := list(islice(more, ENTRY_ROWS)):
+            parts.append(_Part.of(some))
+            used += parts[-1].memory_bytes
+            if used > most_bytes:
+                return None
+        while len(parts) > 1 and len(parts[-2].keys) <= len(parts[-1].keys) <= ENTRY_ROWS // 2:  # after small changes
+            parts[-2:] = [_Part.of([row for part in parts[-2:] for row in part.rows(part.keys)])]
+        return KeptRows([part for part in parts if len(part.keys)])
+
+
+class _Part(NamedTuple):
+    """Hold the rows of some items.
+
+    Attributes:
+        keys: ``(n,)`` keys in ascending order.
+        bounds: ``(n, 3)`` uint32: where the id of each item and its payload begin in ``content``, and where it ends.
+        content: the ids and payloads, as UTF-8, one after the other.
+        labels: maps each label to the keys of the items with it.
+    """
+
+    keys: Keys
+    bounds: npt.NDArray[np.uint32]
+    content: bytes
+    labels: Mapping[str, Keys]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> _Part:
+        """Return the part of some rows."""
+        pieces: list[bytes] = []
+        labels: dict[str, list[int]] = {}
+        for key, name, text in rows:
+            pieces += (name.encode(), (text or "{}").encode())
+            for label in _labels(text):
+                labels.setdefault(label, []).append(key)
+        ends = np.cumsum([0, *map(len, pieces)]).astype(np.uint32)
+        return cls(
+            keys=np.array([key for key, *_ in rows], np.int64),
+            bounds=np.column_stack([ends[:-1:2], ends[1::2], ends[2::2]]),
+            content=b"".join(pieces),
+            labels={label: np.array(keys, np.int64) for label, keys in labels.items()},
+        )
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory used, in bytes."""
+        by_label = sum(keys.nbytes for keys in self.labels.values())
+        return self.keys.nbytes + self.bounds.nbytes + len(self.content) + by_label
+
+    def rows(self, live: Keys) -> list[Row]:
+        """Return the rows of the items out of ``live``."""
+        there = np.flatnonzero(positions(live, self.keys)[1])
+        return [
+            (key, self.content[start:middle].decode(), self.content[middle:end].decode())
+            for key, (start, middle, end) in zip(self.keys[there].tolist(), self.bounds[there].tolist(), strict=True)
+        ]
 
 
 class ItemRows:
@@ -121,14 +253,21 @@ class ItemRows:
             UserError: if a row is damaged.
         """
         found: dict[str, list[int]] = {}
-        for key, name, text, checksum in self._database.connection.execute(
-            "SELECT key, id, payload, checksum FROM items ORDER BY key"
-        ):
-            self._check(key, row_checksum(key, name, text), checksum)
-            labels = json.loads(text).get("labels", ()) if text else ()
-            for label in dict.fromkeys(labels):
+        for key, _, text in self.after(-1):
+            for label in _labels(text):
                 found.setdefault(label, []).append(key)
         return {label: np.array(keys, np.int64) for label, keys in found.items()}
+
+    def after(self, key: int) -> Iterator[Row]:
+        """Yield the key, id and payload of each item with a higher key, in the order of the keys.
+
+        Raises:
+            UserError: if a row is damaged.
+        """
+        query = "SELECT key, id, payload, checksum FROM items WHERE key > ? ORDER BY key"
+        for row, name, text, checksum in self._database.connection.execute(query, (key,)):
+            self._check(row, row_checksum(row, name, text), checksum)
+            yield row, name, text
 
     def find(self, ids: Sequence[str]) -> Keys:
         """Return the keys of items by id, with -1 for ids that do not exist."""
@@ -194,6 +333,13 @@ def repeated_id() -> UserError:
 def is_id(name: str) -> bool:
     """Return whether a text can be the id of an item: it is not empty, has no NUL character, and is valid Unicode."""
     return bool(name) and "\0" not in name and name == name.encode("utf-8", "ignore").decode()
+
+
+def _labels(text: str | None) -> Iterable[str]:
+    """Return the labels that a payload holds, each once."""
+    if not text or '"labels"' not in text:
+        return ()
+    return dict.fromkeys(json.loads(text).get("labels", ()))
 
 
 def _is_object(text: str) -> bool:

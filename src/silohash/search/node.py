@@ -243,7 +243,9 @@ class SiloNode:
             with self._reloading:  # of several queries at the same time, one loads the index
                 side = self._sides[modality]
                 if side.outdated():
-                    side = self._sides[modality] = Side(self.name, side.store, self._engine, prepared=self._prepared)
+                    side = self._sides[modality] = Side(
+                        self.name, side.store, self._engine, prepared=self._prepared, former=side
+                    )
         return side
 
     def _search(self, sides: Mapping[Modality, Side], query: Query, reasons: Sequence[str]) -> Hits:
@@ -279,7 +281,7 @@ class SiloNode:
         for modality, side in sides.items():
             places = [place for place, (found_by, _) in enumerate(first) if found_by == modality]
             keys = [first[place][1] for place in places]
-            for place, (name, payload) in zip(places, side.store.rows(keys), strict=True):
+            for place, (name, payload) in zip(places, side.rows(keys), strict=True):
                 ids[place], payloads[place] = name, payload
         return ids, payloads
 

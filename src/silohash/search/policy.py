@@ -81,7 +81,8 @@ class Policy:
             >>> Policy(fields=("caption",)).released({"caption": "two parrots", "labels": ["bird"]})
             {'caption': 'two parrots'}
         """
-        return {name: value for name, value in payload.items() if name in self.fields}
+        fields = self.fields
+        return {name: value for name, value in payload.items() if name in fields}
 
     def radius_bits(self, requested_bits: int | None) -> int | None:
         """Return the radius of a search: the smaller of the requested radius and the policy's, None if neither is set."""

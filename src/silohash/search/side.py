@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Protocol, runtime_checkable
+from contextlib import suppress
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -11,8 +12,10 @@ from silohash.index.base import Distances, Keys, positions, search_with_ties
 from silohash.index.codes import Words
 from silohash.index.database import ENTRY_ROWS
 from silohash.index.digests import Digests, item_digests
+from silohash.index.items import KeptRows
 from silohash.index.small import SMALL_ITEMS_IF_PREPARED
 from silohash.index.store import Engine, Store
+from silohash.types import UserError
 
 
 @runtime_checkable
@@ -27,18 +30,23 @@ class _WithWords(Protocol):
 class Side:
     """Hold the codes, keys and digests of one modality of a silo's items.
 
-    An item takes one byte per eight bits of code, 8 bytes for its key and 9 bytes for its digest. Digests come from the
-    store. Those that the store does not hold, as in files of earlier versions, are computed when a search first needs them.
+    An item takes one byte per eight bits of code, 8 bytes for its key and 9 bytes for its digest. If many queries follow,
+    its id, payload and labels are in memory, too (`silohash.index.items.KeptRows`). Digests come from the store. Those that
+    the store does not hold, as in files of earlier versions, are computed when a search first needs them.
     """
 
-    def __init__(self, silo: str, store: Store, engine: Engine, *, prepared: bool = False) -> None:
+    def __init__(
+        self, silo: str, store: Store, engine: Engine, *, prepared: bool = False, former: Side | None = None
+    ) -> None:
         """Load the index of a store.
 
         Args:
             silo: name of the silo.
             store: the open store.
             engine: index engine, as in `Store.load`.
-            prepared: whether many queries follow, so that loading the compiled scan pays even for few items.
+            prepared: whether many queries follow. Loading the compiled scan then pays even for few items, and `keep_rows`
+                is called.
+            former: the same side before its store changed. The rows that it keeps are not read again.
 
         Raises:
             UserError: if the store is damaged.
@@ -53,7 +61,30 @@ class Side:
         self._known = np.zeros(len(self._keys), bool)
         self._all_known = self._read_digests()
         self._label_keys: dict[str, Keys] | None = None
+        self._rows: KeptRows | None = None
+        if prepared:
+            self.keep_rows(former)
         self._lock = threading.Lock()
+
+    def keep_rows(self, former: Side | None = None) -> None:
+        """Read the ids, payloads and labels of all items into memory, if they fit (`Store.kept_rows`).
+
+        Damaged rows are not an error until a search needs them.
+        """
+        same_file = former is not None and former._stamp[0] == self._stamp[0]
+        with suppress(UserError):
+            self._rows = self.store.kept_rows(self._keys, former._rows if former is not None and same_file else None)
+
+    def rows(self, keys: list[int]) -> list[tuple[str, dict[str, Any]]]:
+        """Return the id and the payload of items, from memory if they are kept there.
+
+        Raises:
+            UserError: if a key does not exist.
+        """
+        if self._rows is not None:
+            with suppress(KeyError):  # the store changed while it was loaded
+                return self._rows.read(keys)
+        return self.store.rows(keys)
 
     def outdated(self) -> bool:
         """Return whether items were added to the store or removed from it since the index was loaded."""
@@ -135,7 +166,8 @@ class Side:
     def _keys_by_label(self) -> dict[str, Keys]:
         with self._lock:
             if self._label_keys is None:
-                self._label_keys = self.store.label_keys()
+                kept = self._rows
+                self._label_keys = self.store.label_keys() if kept is None else kept.label_keys(self._keys)
             return self._label_keys
 
     def _read_digests(self) -> bool:

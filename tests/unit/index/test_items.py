@@ -8,8 +8,9 @@ import sqlite3
 import numpy as np
 import pytest
 
+from silohash.index import items
 from silohash.index.base import IndexManifest
-from silohash.index.items import _as_key, check_items
+from silohash.index.items import KeptRows, _as_key, check_items
 from silohash.index.store import Store
 from silohash.types import UserError
 
@@ -159,3 +160,88 @@ def test_rows_of_a_file_without_ids(path):
         store.remove(["1"])
         assert store._rows.find(["0", "1", "2", "3", "-1", "00"]).tolist() == [0, -1, 2, -1, -1, -1]
         assert store.payloads(np.array([2, 0])) == [{}, {}]
+
+
+def rows_of(*names):
+    """Return rows with the keys 0, 1, ...; every second item has labels."""
+    payloads = [{"caption": f"über {name}", "labels": [name, "all"][: key % 2 * 2]} for key, name in enumerate(names)]
+    texts = [json.dumps(payload, ensure_ascii=False) for payload in payloads]
+    return [(key, name, None if name == "none" else texts[key]) for key, name in enumerate(names)]
+
+
+def test_kept_rows_are_those_of_the_file(path):
+    names = ["a", "b", "none", "ö", "c d", "e"]
+    rows = rows_of(*names)
+    with Store.create(path, IndexManifest("m", 16, "image")) as store:
+        store.add(names[:2], np.arange(2, dtype=np.uint16)[:, None], [text for *_, text in rows[:2]])
+        store.add(names[2:3], np.array([[2]], np.uint16))
+        store.add(names[3:], np.arange(3, 6, dtype=np.uint16)[:, None], [text for *_, text in rows[3:]])
+        kept = store.kept_rows(np.arange(6))
+        for keys in ([], [4], [5, 0, 2, 3], [1, 1]):
+            assert kept.read(keys) == store.rows(keys)
+        assert kept.read([2]) == [("none", {})]
+        assert kept.read([3]) == [("ö", {"caption": "über ö", "labels": ["ö", "all"]})]
+        found = kept.label_keys(np.arange(6))
+        assert {name: keys.tolist() for name, keys in found.items()} == {
+            name: keys.tolist() for name, keys in store.label_keys().items()
+        }
+        assert found["all"].tolist() == [1, 3, 5]
+        for absent in ([6], [-1], [0, 99]):
+            with pytest.raises(KeyError, match=str(absent[-1])):
+                kept.read(absent)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_kept_rows_follow_changes(monkeypatch, at_once):
+    monkeypatch.setattr(items, "ENTRY_ROWS", at_once)
+    rows = rows_of(*"abcdefgh")
+    kept = KeptRows().changed(rows[:5], np.arange(5), 10_000)
+    assert (KeptRows().last_key, kept.last_key) == (-1, 4)
+    live = np.array([0, 3, 4, 5, 7])
+    after = kept.changed(rows[5:], live, 10_000)
+    assert [name for name, _ in after.read([7, 0, 3])] == ["h", "a", "d"]
+    assert after.read([5]) == [("f", {"caption": "über f", "labels": ["f", "all"]})]
+    assert after.label_keys(live)["all"].tolist() == [3, 5, 7]
+    assert "b" not in after.label_keys(live)
+    assert after.last_key == 7
+    for removed in (1, 2):
+        with pytest.raises(KeyError):
+            after.read([removed])
+        assert kept.read([removed]), "queries that began before the change still find it"
+    contents = b"".join(part.content for part in after._parts)
+    assert "über d".encode() in contents
+    assert "über b".encode() not in contents, "a removed item leaves the memory"
+
+
+def test_many_small_changes_are_joined(monkeypatch):
+    monkeypatch.setattr(items, "ENTRY_ROWS", 4)
+    rows, kept = rows_of(*"abcdefgh"), KeptRows()
+    for count, sizes in enumerate(([1], [2], [2, 1], [4], [4, 1], [4, 2], [4, 2, 1], [4, 4]), 1):
+        kept = kept.changed(rows[count - 1 : count], np.arange(count), 10_000)
+        assert [len(part.keys) for part in kept._parts] == sizes
+        assert [name for name, _ in kept.read(range(count))] == list("abcdefgh"[:count])
+    assert kept.label_keys(np.arange(8))["all"].tolist() == [1, 3, 5, 7]
+
+
+def test_the_memory_of_kept_rows_is_limited(path):
+    rows = rows_of(*"abcdef")
+    kept = KeptRows().changed(rows, np.arange(6), 10_000)
+    text = sum(len(name) + len(payload.encode()) for _, name, payload in rows)
+    assert kept.memory_bytes == text + 6 * 20 + 8 * 6, "two labels for each of three items"
+    assert KeptRows().changed(rows, np.arange(6), kept.memory_bytes) is not None
+    assert KeptRows().changed(rows, np.arange(6), kept.memory_bytes - 1) is None
+    with Store.open(fill(path)) as store:
+        assert store.kept_rows(np.arange(4), most_bytes=10) is None
+
+
+def test_items_without_ids_are_not_kept(path):
+    with Store.create(path, IndexManifest("m", 16, "image")) as store:
+        store.add(None, np.arange(3, dtype=np.uint16)[:, None])
+        assert store.kept_rows(np.arange(3)) is None
+
+
+def test_damaged_rows_are_not_kept(path):
+    fill(path)
+    change(path, "UPDATE items SET payload = '{}' WHERE id = 'b'")
+    with Store.open(path) as store, pytest.raises(UserError, match="the checksum of item 1 is wrong"):
+        store.kept_rows(np.arange(4))

@@ -9,6 +9,7 @@ import pytest
 
 from silohash.index.base import IndexManifest
 from silohash.index.digests import item_digests
+from silohash.index.items import ItemRows
 from silohash.index.store import Store
 from silohash.search.side import Side
 from silohash.types import UserError
@@ -115,3 +116,59 @@ def test_the_code_of_an_item(store, engine, monkeypatch):
 def test_the_code_of_an_item_that_does_not_exist(store):
     with pytest.raises(UserError, match='There is no item "d"'):
         Side("north", store, "flat").words("d")
+
+
+def test_rows_are_read_from_memory_if_many_queries_follow(store, monkeypatch):
+    side = Side("north", store, "flat", prepared=True)
+    expected = store.rows([2, 0])
+    monkeypatch.setattr(Store, "rows", lambda *_: pytest.fail("the file was read"))
+    monkeypatch.setattr(Store, "label_keys", lambda *_: pytest.fail("the file was read"))
+    assert side.rows([2, 0]) == expected == [("c", {"labels": ["bird", "red"]}), ("a", {"labels": ["bird"]})]
+    assert side.labels() == {"bird": 2, "red": 1}
+
+
+def test_rows_after_a_change_are_those_of_the_file(store):
+    """Items are added, removed and replaced, by this connection and by another, as another process does."""
+    side = Side("north", store, "flat", prepared=True)
+    with Store.open(store.path) as other:
+        for writer in (store, other):
+            new = f"new of {writer is store}"
+            writer.add([new, "b"], np.array([[8], [9]], np.uint16), ['{"labels": ["car"]}', '{"caption": "again"}'])
+            writer.remove(["a"])
+            assert side.outdated()
+            side = Side("north", store, "flat", prepared=True, former=side)
+            keys = side.index.keys.tolist()
+            assert side.rows(keys) == store.rows(keys)
+            assert dict(side.rows(keys))["b"] == {"caption": "again"}
+            assert "a" not in dict(side.rows(keys))
+            assert side.labels()["car"] == len([name for name, _ in side.rows(keys) if name.startswith("new")])
+            assert side._rows is not None
+
+
+def test_only_new_rows_are_read_after_a_change(store, monkeypatch):
+    former = Side("north", store, "flat", prepared=True)
+    store.add(["d"], np.array([[8]], np.uint16), ["{}"])
+    begun = []
+    after = ItemRows.after
+    monkeypatch.setattr(ItemRows, "after", lambda self, key: begun.append(key) or after(self, key))
+    Side("north", store, "flat", prepared=True, former=former)
+    former._stamp = (99, *former._stamp[1:])  # as if the file had been opened again, possibly another one
+    Side("north", store, "flat", prepared=True, former=former)
+    assert begun == [2, -1]
+
+
+def test_a_row_that_is_not_kept_is_read_from_the_file(store):
+    side = Side("north", store, "flat", prepared=True)
+    [key] = store.add(["d"], np.array([[8]], np.uint16), ['{"caption": "new"}']).tolist()
+    assert side.rows([key]) == [("d", {"caption": "new"})]
+    store.remove(["d"])
+    with pytest.raises(UserError, match="no item with key 3"):
+        side.rows([key])
+
+
+def test_damaged_rows_do_not_keep_a_silo_from_starting(store):
+    store._database.connection.execute("UPDATE items SET checksum = 0 WHERE id = 'b'")
+    side = Side("north", store, "flat", prepared=True)
+    assert side.rows([0]) == [("a", {"labels": ["bird"]})]
+    with pytest.raises(UserError, match="the checksum of item 1 is wrong"):
+        side.rows([1])
