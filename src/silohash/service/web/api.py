@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
 
@@ -11,7 +11,6 @@ from silohash.search.hits import Hits
 from silohash.service.backend import Code, FederationStatus, SearchRequest
 from silohash.service.web.access import Allowed, asker
 from silohash.service.web.documents import (
-    ErrorDocument,
     ItemDocument,
     PictureQuery,
     ResultsDocument,
@@ -20,35 +19,24 @@ from silohash.service.web.documents import (
     StatusDocument,
     TextQuery,
 )
+from silohash.service.web.responses import responses
 from silohash.service.web.state import Service, Shared
 from silohash.service.web.view.form import LONGEST_NAME
 from silohash.types import UserError
 
 PREFIX = "/api/v1"
-MESSAGES = {
-    404: "A named silo or item does not exist.",
-    413: "The request or its picture is too large.",
-    415: "The file is not a picture of a supported format.",
-    422: "The request is not valid, or cannot be encoded.",
-    503: "No silo that the request needs answers.",
-}
 NameQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME)]
 
 router = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
 
 
-def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the description of the errors of a call."""
-    return {status: {"model": ErrorDocument, "description": MESSAGES[status]} for status in statuses}
-
-
-@router.get("/search", summary="Search for words", responses=_errors(404, 422, 503))
+@router.get("/search", summary="Search for words", responses=responses(404, 503))
 async def search_words(service: Shared, who: Allowed, query: TextQuery) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words."""
     return await _search(service, query.options(who.name).request(text=query.text), query.silo)
 
 
-@router.post("/search", summary="Search for words or a code", responses=_errors(404, 422, 503))
+@router.post("/search", summary="Search for words or a code", responses=responses(404, 503))
 async def search_document(service: Shared, who: Allowed, document: SearchDocument) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words or to a code. Give exactly one of both."""
     code = None if document.code is None else document.code.code()
@@ -57,7 +45,7 @@ async def search_document(service: Shared, who: Allowed, document: SearchDocumen
     return await _search(service, document.options(who.name).request(text=document.text, code=code), document.silo)
 
 
-@router.post("/search/picture", summary="Search for a picture", responses=_errors(404, 413, 415, 422, 503))
+@router.post("/search/picture", summary="Search for a picture", responses=responses(404, 415, 503))
 async def search_picture(
     service: Shared,
     who: Allowed,
@@ -69,14 +57,14 @@ async def search_picture(
     return await _search(service, query.options(who.name).request(picture=value), query.silo)
 
 
-@router.get("/similar", summary="Search for items like an item", responses=_errors(404, 422, 503))
+@router.get("/similar", summary="Search for items like an item", responses=responses(404, 503))
 async def similar(service: Shared, who: Allowed, query: SimilarQuery) -> ResultsDocument:
     """Return the items of all silos whose codes are nearest to the code of an item, without the item itself."""
     hits = await service.backend.similar(query.of_silo, query.of_id, query.options(who.name), query.by)
     return await _results(service, hits, query.silo)
 
 
-@router.get("/item", summary="Show an item", responses=_errors(404, 422, 503))
+@router.get("/item", summary="Show an item", responses=responses(404, 503))
 async def item(
     service: Shared,
     who: Allowed,
@@ -87,7 +75,7 @@ async def item(
     return ItemDocument.of(await service.backend.item(silo, id, asker=who.name))
 
 
-@router.get("/status", summary="Show the federation")
+@router.get("/status", summary="Show the federation", responses=responses())
 async def status(service: Shared) -> StatusDocument:
     """Return the silos with their numbers of items, and which of them answer."""
     return StatusDocument.of(await service.status())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
@@ -18,8 +19,10 @@ from silohash.service.measured import MeasuredBackend
 from silohash.service.metrics import Metrics
 from silohash.service.web import api, monitor, pages
 from silohash.service.web.access import Access, everyone
+from silohash.service.web.documents import HealthDocument, ReadyDocument
 from silohash.service.web.guard import BODY_ROOM, Guard, error_document
 from silohash.service.web.monitor import Monitor
+from silohash.service.web.responses import REQUEST_ID, responses
 from silohash.service.web.state import Service, Shared
 from silohash.service.web.uploads import Limits, UploadError
 from silohash.service.web.view.templates import STATIC
@@ -100,8 +103,7 @@ def create_app(
     app.include_router(pages.router)
     app.include_router(monitor.router)
     app.mount("/static", _Static(directory=STATIC), name="static")
-    app.get("/healthz", tags=["health"], summary="Tell that the process answers")(_health)
-    app.get("/readyz", tags=["health"], summary="Tell whether searches can be answered")(_ready)
+    app.include_router(_health_router)
     app.add_exception_handler(UserError, _user_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -117,18 +119,30 @@ _REASONS = {
 """Sentences for the errors of the framework, by their phrases."""
 
 
-async def _health() -> dict[str, str]:
-    """Tell that the process answers."""
-    return {"status": "ok"}
+_HEALTH_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: answer for status, answer in responses().items() if status in (200, 400)
+}
+_NOT_READY: dict[str, Any] = {"model": ReadyDocument, "description": "No silo can be searched.", "headers": REQUEST_ID}
+_health_router = APIRouter(tags=["health"])
 
 
-async def _ready(service: Shared) -> JSONResponse:
-    """Tell whether at least one silo can be searched."""
+@_health_router.get("/healthz", summary="Check that the process answers", responses=_HEALTH_RESPONSES)
+async def _health() -> HealthDocument:
+    """Return that the process answers."""
+    return HealthDocument()
+
+
+@_health_router.get(
+    "/readyz", summary="Check whether searches can be answered", responses={**_HEALTH_RESPONSES, 503: _NOT_READY}
+)
+async def _ready(service: Shared, response: Response) -> ReadyDocument:
+    """Return which silos can be searched. The status is 503 if there are none."""
     silos = (await service.status()).silos
     reachable = [silo.name for silo in silos if silo.reachable]
     missing = {silo.name: silo.reason for silo in silos if not silo.reachable}
-    content = {"status": "ready" if reachable else "no silo answers", "silos": reachable, "missing_silos": missing}
-    return JSONResponse(content, 200 if reachable else 503)
+    if not reachable:
+        response.status_code = 503
+    return ReadyDocument(status="ready" if reachable else "no silo answers", silos=reachable, missing_silos=missing)
 
 
 def _answer(request: Request, status: int, message: str) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from fastapi import Query as QueryParameter
@@ -303,6 +303,20 @@ class StatusDocument(BaseModel):
             silos=[SiloDocument.of(silo) for silo in status.silos],
             rounds=len(status.rounds),
         )
+
+
+class HealthDocument(BaseModel):
+    """That the process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class ReadyDocument(BaseModel):
+    """Whether searches can be answered."""
+
+    status: Literal["ready", "no silo answers"]
+    silos: list[str] = Field(description="Silos that can be searched.")
+    missing_silos: dict[str, str] = Field(description="Silos that cannot be searched, with the reason.")
 
 
 class ErrorPart(BaseModel):
