@@ -32,6 +32,9 @@ LONGEST_SIDE = 20_000
 MOST_SCANS = 64
 """Largest number of scans of a JPEG file. A progressive JPEG file has about ten; each takes the time of a whole picture."""
 
+MOST_FRAMES = 1_000
+"""Largest number of frames of an animation. Only its first frame is searched for."""
+
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 FORMAT_NAMES = "PNG, JPEG, WebP, GIF or BMP"
 MEDIA_TYPES = "image/png,image/jpeg,image/webp,image/gif,image/bmp"
@@ -156,7 +159,7 @@ def _check_header(content: bytes, limits: Limits) -> None:
 
 
 def _check_single_kind(content: bytes) -> None:
-    """Check that a picture file is not at the same time a file of another kind, and has nothing behind the picture.
+    """Check that a picture file is not also a file of another kind, has few frames, and has nothing behind the picture.
 
     Bytes behind a JPEG file are allowed, because telephones store a film or a second picture there.
     """
@@ -168,51 +171,78 @@ def _check_single_kind(content: bytes) -> None:
         )
     if content.startswith(b"\xff\xd8") and content.count(b"\xff\xda") > MOST_SCANS:
         raise UploadError(f"The JPEG file has more than {MOST_SCANS} scans. Save the picture again as PNG or JPEG.")
-    end = _end_of(content)
-    if end is not None and content[end:].strip(b"\0"):
+    layout = _layout_of(content)
+    if layout is not None and layout.frames > MOST_FRAMES:
         raise UploadError(
-            f"The file has {len(content) - end:,} bytes behind the picture. Save the picture again as PNG or JPEG."
+            f"The picture has {layout.frames:,} frames. Send a single frame, or at most {MOST_FRAMES:,}.", 413
+        )
+    if layout is not None and content[layout.end :].strip(b"\0"):
+        raise UploadError(
+            f"The file has {len(content) - layout.end:,} bytes behind the picture. Save the picture again as PNG or JPEG."
         )
 
 
-def _end_of(content: bytes) -> int | None:
-    """Return the position behind the last byte of a picture, or None if its format does not tell."""
-    for start, end in _ENDS.items():
+@dataclass(frozen=True)
+class _Layout:
+    """What the blocks of a picture file tell without decoding any of them.
+
+    Attributes:
+        end: position behind the last byte of the picture.
+        frames: number of frames. A PNG file announces it.
+    """
+
+    end: int
+    frames: int
+
+
+def _layout_of(content: bytes) -> _Layout | None:
+    """Return the layout of a picture file, or None if its format does not tell where the picture ends."""
+    for start, read in _LAYOUTS.items():
         if content.startswith(start):
-            return end(content)
+            return read(content)
     return None
 
 
-def _end_of_png(content: bytes) -> int:
-    place = 8
+def _layout_of_png(content: bytes) -> _Layout:
+    place, frames = 8, 1
     while place + 12 <= len(content):
         length, kind = struct.unpack_from(">I4s", content, place)
+        if kind == b"acTL":
+            frames = int(struct.unpack_from(">I", content, place + 8)[0])
         place += 12 + length
         if kind == b"IEND":
             break
-    return min(place, len(content))
+    return _Layout(min(place, len(content)), frames)
 
 
-def _end_of_riff(content: bytes) -> int:
+def _layout_of_riff(content: bytes) -> _Layout:
     size = int(struct.unpack_from("<I", content, 4)[0]) if len(content) >= 8 else 0
-    return min(8 + size + size % 2, len(content))
+    end = min(8 + size + size % 2, len(content))
+    place, frames = 12, 0
+    while place + 8 <= end:
+        kind, length = struct.unpack_from("<4sI", content, place)
+        frames += kind == b"ANMF"
+        place += 8 + length + length % 2
+    return _Layout(end, frames)
 
 
-def _end_of_gif(content: bytes) -> int:
-    """Return the position behind the trailer of a GIF file, or its length if its blocks do not lead there."""
+def _layout_of_gif(content: bytes) -> _Layout:
+    """Return the layout of a GIF file, which ends with the file if its blocks do not lead to a trailer."""
+    frames = 0
     try:
         place = 13 + _color_table(content[10])
         while content[place] != 0x3B:
             if content[place] == 0x2C:
+                frames += 1
                 place += 10 + _color_table(content[place + 9]) + 1
             else:
                 place += 2
             while content[place]:
                 place += 1 + content[place]
             place += 1
-        return place + 1
+        return _Layout(place + 1, frames)
     except IndexError:
-        return len(content)
+        return _Layout(len(content), frames)
 
 
 def _color_table(flags: int) -> int:
@@ -220,8 +250,8 @@ def _color_table(flags: int) -> int:
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
 
 
-_ENDS: Mapping[bytes, Callable[[bytes], int]] = {
-    b"\x89PNG": _end_of_png,
-    b"RIFF": _end_of_riff,
-    b"GIF8": _end_of_gif,
+_LAYOUTS: Mapping[bytes, Callable[[bytes], _Layout]] = {
+    b"\x89PNG": _layout_of_png,
+    b"RIFF": _layout_of_riff,
+    b"GIF8": _layout_of_gif,
 }

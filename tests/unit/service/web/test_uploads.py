@@ -17,6 +17,7 @@ from silohash.data.glyphs.drawing import fit
 from silohash.data.pictures.reading import decode
 from silohash.service.web.uploads import (
     FORMATS,
+    MOST_FRAMES,
     MOST_SCANS,
     Limits,
     UploadError,
@@ -84,6 +85,68 @@ def test_bombs_are_refused_before_they_are_decoded(width: int, height: int) -> N
     assert refusal(bomb(width, height)).status in {413, 415}
 
 
+def patched(content: bytes, place: int, form: str, *values: int) -> bytes:
+    """The content with other numbers at a place."""
+    return content[:place] + struct.pack(form, *values) + content[place + struct.calcsize(form) :]
+
+
+def webp_of(width: int, height: int, frames: int) -> bytes:
+    """An animation on a large canvas, whose frames have four pixels."""
+    frame = encoded("WEBP", Image.new("RGB", (2, 2)), lossless=True)[12:]
+    frame = bytes(6) + bytes([1, 0, 0, 1, 0, 0]) + bytes([1, 0, 0, 0]) + frame
+    canvas = bytes([2, 0, 0, 0]) + struct.pack("<I", width - 1)[:3] + struct.pack("<I", height - 1)[:3]
+    chunks = [(b"VP8X", canvas), (b"ANIM", struct.pack("<IH", 0, 0)), *([(b"ANMF", frame)] * frames)]
+    body = b"WEBP" + b"".join(kind + struct.pack("<I", len(data)) + data for kind, data in chunks)
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+GIF = encoded("GIF", Image.new("P", (4, 4)))
+JPEG, BMP = encoded("JPEG"), encoded("BMP")
+
+
+@pytest.mark.parametrize("side", [8_000, 16_383])
+@pytest.mark.parametrize("form", ["GIF screen", "GIF frame", "WEBP", "JPEG", "BMP"])
+def test_bombs_of_other_formats_are_refused_before_they_are_decoded(form: str, side: int) -> None:
+    content = {
+        "GIF screen": patched(GIF, 6, "<HH", side, side),
+        "GIF frame": patched(GIF, GIF.index(b"\x2c") + 5, "<HH", side, side),
+        "WEBP": webp_of(side, side, 1),
+        "JPEG": patched(JPEG, JPEG.index(b"\xff\xc0") + 5, ">HH", side, side),
+        "BMP": patched(BMP, 18, "<ii", side, side),
+    }[form]
+    assert len(content) < 5_000
+    error = refusal(content)
+    assert error.status == 413
+    assert "Send at most 50,000,000 pixels" in str(error)
+
+
+def animation(form: str, frames: int) -> bytes:
+    if form == "WEBP":
+        return webp_of(4, 4, frames)
+    if form == "PNG":
+        control = png_chunk(b"acTL", struct.pack(">II", frames, 0))
+        return encoded("PNG")[:33] + control + encoded("PNG")[33:]
+    image = GIF[GIF.index(b"\x2c") : -1]
+    return GIF[: GIF.index(b"\x2c")] + image * frames + b"\x3b"
+
+
+@pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
+def test_animations_with_too_many_frames_are_refused(form: str) -> None:
+    assert read_picture(animation(form, MOST_FRAMES)).mode == "RGB"
+    error = refusal(animation(form, MOST_FRAMES + 1))
+    assert (error.status, MOST_FRAMES) == (413, 1_000)
+    assert "has 1,001 frames" in str(error)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("form", FORMATS)
+def test_truncated_pictures_are_refused(form: str, share: float) -> None:
+    content = encoded(form)
+    error = refusal(content[: int(share * len(content))])
+    assert "is damaged" in str(error) or "is not a picture that can be read" in str(error)
+    assert error.status in {415, 422}
+
+
 def test_a_bomb_in_a_text_chunk_is_refused_or_ignored() -> None:
     content = encoded("PNG")
     chunk = png_chunk(b"zTXt", b"a\0\0" + zlib.compress(b"a" * 100_000_000, 9))
@@ -105,6 +168,8 @@ def zipped() -> bytes:
     [
         pytest.param(encoded("JPEG") + zipped(), id="JPEG and ZIP"),
         pytest.param(encoded("PNG") + zipped(), id="PNG and ZIP"),
+        pytest.param(encoded("BMP") + zipped(), id="BMP and ZIP"),
+        *(pytest.param(encoded(form) + b"<HTML><body>", id=f"{form} and HTML") for form in FORMATS),
         pytest.param(encoded("JPEG", comment=b"%PDF-1.4 "), id="JPEG and PDF"),
         pytest.param(encoded("JPEG", comment=b"<?PHP system('ls') ?>"), id="JPEG and PHP"),
         pytest.param(encoded("GIF", comment=b"<script>alert(1)</script>"), id="GIF and HTML"),
@@ -127,7 +192,13 @@ def test_files_of_two_kinds_are_refused(content: bytes) -> None:
         b"%!PS-Adobe-3.0 EPSF-3.0",
         zipped(),
         encoded("TIFF"),
+        patched(encoded("TIFF"), 4, "<I", 0),
         encoded("ICO", Image.new("RGB", (16, 16))),
+        encoded("PDF"),
+        encoded("EPS"),
+        encoded("JPEG2000"),
+        pytest.param(zipped() + encoded("PNG"), id="ZIP and PNG"),
+        *(pytest.param(b"<html>" + encoded(form), id=f"HTML and {form}") for form in FORMATS),
     ],
 )
 def test_other_formats_are_not_supported(content: bytes) -> None:
