@@ -15,6 +15,10 @@ MINUTE_SECONDS = 60
 DAY_SECONDS = 86_400
 
 
+class LimitReached(UserError):  # noqa: N818  a refusal, not a failure
+    """An asker has reached a limit of the policy."""
+
+
 @dataclass
 class _Window:
     """The queries of each asker in the current minute or day.
@@ -62,7 +66,7 @@ class Quota:
         """Count a query of an asker. A query that is refused does not count.
 
         Raises:
-            UserError: if the asker has reached a limit.
+            LimitReached: if the asker has reached a limit.
         """
         if not self._windows:
             return
@@ -72,7 +76,7 @@ class Quota:
                 window.enter(now)
                 if window.counts.get(asker, 0) == window.most:
                     queries = "query" if window.most == 1 else "queries"
-                    raise UserError(
+                    raise LimitReached(
                         f"It limits each asker to {window.most:,} {queries} per {window.name}. Try again later."
                     )
             for window in self._windows:

@@ -38,6 +38,11 @@ MOST_LINE_BYTES = 4 << 20
 FOLDER = "audit"
 """Name of the folder in a run that holds the logs of its silos."""
 
+
+class AuditError(UserError):
+    """An answer is not released, because it cannot be written to the audit log."""
+
+
 Entry: TypeAlias = Mapping[str, Any]
 
 

@@ -19,6 +19,9 @@ Paths in a file are relative to the folder of the file. A silo's file::
     listen = "127.0.0.1:8766"       # address of an API for programs on this machine; without it there is none
     token = "items.token"           # file of the token that the programs send; made at the first start
 
+    [metrics]                       # metrics of this process for Prometheus
+    listen = "127.0.0.1:9100"       # address of this machine, without an account
+
 A hub's file::
 
     federation = "museums"
@@ -84,13 +87,19 @@ def _checked_server(address: str) -> str:
 
 
 def _checked_listen(address: str) -> str:
-    """Return the address of the items API, after checking that only this machine can reach it."""
+    """Return an address to listen on, after checking that only this machine can reach it."""
     host, _, port = address.rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > MOST_PORT:
         raise ValueError(f'"{address}" is not an address and a port, such as 127.0.0.1:8766')
     if not is_local(host.strip("[]")):
         raise ValueError(f'"{address}" can be reached from other machines; use 127.0.0.1')
     return address
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    """Return the host and the port of a checked address."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -180,8 +189,22 @@ class ItemsSettings(_Table):
     @property
     def address(self) -> tuple[str, int]:
         """The host and the port of ``listen``."""
-        host, _, port = (self.listen or "").rpartition(":")
-        return host.strip("[]"), int(port)
+        return _host_and_port(self.listen or "")
+
+
+class MetricsSettings(_Table):
+    """Where the metrics of a silo's process are served.
+
+    Attributes:
+        listen: address and port, which only this machine can reach.
+    """
+
+    listen: Annotated[str, AfterValidator(_checked_listen)] = "127.0.0.1:9100"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port of ``listen``."""
+        return _host_and_port(self.listen)
 
 
 class SiloConfig(_Table):
@@ -194,6 +217,7 @@ class SiloConfig(_Table):
         bus: how to connect.
         policy: file of the silo's policy; None for that in the folder of the run.
         items: where further items come from; None if the silo has the items of its index only.
+        metrics: where the metrics of the process are served; None for none.
     """
 
     silo: Name
@@ -202,6 +226,7 @@ class SiloConfig(_Table):
     bus: BusSettings
     policy: Path | None = None
     items: ItemsSettings | None = None
+    metrics: MetricsSettings | None = None
 
 
 class HubConfig(_Table):
@@ -272,7 +297,12 @@ def _explained(error: ValidationError, form: type[BaseModel]) -> str:
 
 def _keys(form: type[BaseModel], tables: list[str]) -> list[str]:
     """Return the keys of a table within a file."""
-    nested: dict[str, type[BaseModel]] = {"bus": BusSettings, "nats": NatsSettings, "items": ItemsSettings}
+    nested: dict[str, type[BaseModel]] = {
+        "bus": BusSettings,
+        "nats": NatsSettings,
+        "items": ItemsSettings,
+        "metrics": MetricsSettings,
+    }
     return list((nested.get(tables[-1], form) if tables else form).model_fields)
 
 

@@ -14,15 +14,16 @@ from contextlib import AbstractContextManager, nullcontext
 from logging import DEBUG, ERROR, WARNING
 from typing import TYPE_CHECKING
 
+from silohash.optional import require
 from silohash.runtime.run import Run
 from silohash.search.answers import encode_refusal
 from silohash.search.bus import Responder, Response, respond
 from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
 from silohash.search.policy import read_policy
-from silohash.search.released import silo_status
+from silohash.search.released import SiloStatus, silo_status
 from silohash.search.silos import open_node
-from silohash.service.audit import FOLDER, AuditLog, entry_of
+from silohash.service.audit import FOLDER, AuditError, AuditLog, entry_of
 from silohash.service.config import SiloConfig
 from silohash.service.logs import log_event
 from silohash.service.nats_bus import SiloLink
@@ -30,6 +31,7 @@ from silohash.types import UserError
 
 if TYPE_CHECKING:  # only silos that take items need these modules
     from silohash.service.items.keeper import Keeper, Server
+    from silohash.service.silo_metrics import SiloMetrics
 
 
 def open_silo(config: SiloConfig) -> SiloNode:
@@ -59,13 +61,13 @@ def run_silo(config: SiloConfig, *, ready: Callable[[], None] | None = None, ser
         UserError: as `open_silo`, or if the key or a certificate cannot be read.
     """
     node = open_silo(config)
-    silo_status(node)  # reads the labels of all items, during which no search would be answered later
+    status = silo_status(node)  # reads the labels of all items, during which no search would be answered later
     try:
         path = config.run / FOLDER / f"{config.silo}.jsonl"
         log = AuditLog(path, sync_seconds=node.policy.audit_sync_seconds)
         try:
-            with keeper_of(config, node, serve_items):
-                asyncio.run(_serve(config, node, ready, log))
+            with metrics_of(config, status) as metrics, keeper_of(config, node, serve_items):
+                asyncio.run(_serve(config, responder(node, log, metrics), ready))
         finally:
             log.close()
     finally:
@@ -90,12 +92,22 @@ def keeper_of(
     )
 
 
-async def _serve(config: SiloConfig, node: SiloNode, ready: Callable[[], None] | None, log: AuditLog) -> None:
+def metrics_of(config: SiloConfig, status: SiloStatus) -> AbstractContextManager[SiloMetrics | None]:
+    """Return the metrics of the process, which are served meanwhile; None as their value if none are configured."""
+    if config.metrics is None:
+        return nullcontext()
+    require("prometheus_client", "The table [metrics]")
+    from silohash.service.silo_metrics import serving_metrics
+
+    return serving_metrics(config.metrics, status)
+
+
+async def _serve(config: SiloConfig, answer: Responder, ready: Callable[[], None] | None) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     with ThreadPoolExecutor(1, "answer") as executor:
-        link = SiloLink(config.bus, config.federation, config.silo, responder(node, log), executor)
+        link = SiloLink(config.bus, config.federation, config.silo, answer, executor)
         log_event("silo started", silo=config.silo, federation=config.federation)
         if ready is not None:
             ready()
@@ -105,19 +117,23 @@ async def _serve(config: SiloConfig, node: SiloNode, ready: Callable[[], None] |
     log_event("silo stopped", silo=config.silo)
 
 
-def responder(node: SiloNode, log: AuditLog | None = None) -> Responder:
+def responder(node: SiloNode, log: AuditLog | None = None, metrics: SiloMetrics | None = None) -> Responder:
     """Return the function that answers for a silo and logs what it answered.
 
     Args:
         node: the silo.
         log: the silo's audit log. Nothing is released that cannot be written to it. None writes none.
+        metrics: the metrics in which answers are counted; None for none.
     """
 
     def answer(content: bytes, most_bytes: int) -> bytes:
         """Answer one request."""
         start = time.perf_counter()
         response = _audited(node, respond(node, content, most_bytes), log)
-        _log(node.name, response, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        _log(node.name, response, seconds)
+        if metrics is not None:
+            metrics.count(response, seconds)
         return response.content
 
     return answer
@@ -131,7 +147,7 @@ def _audited(node: SiloNode, response: Response, log: AuditLog | None) -> Respon
         log.append(entry_of(response))
     except UserError as error:
         log_event("the audit log cannot be written", level=ERROR, silo=node.name, reason=str(error))
-        refusal = UserError("It cannot write its audit log, so it does not release anything.")
+        refusal = AuditError("It cannot write its audit log, so it does not release anything.")
         return Response(encode_refusal(node.name, refusal), response.request, error=refusal)
     return response
 

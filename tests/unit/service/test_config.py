@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from silohash.config.toml import to_toml
-from silohash.service.config import is_local, read_hub_config, read_silo_config
+from silohash.service.config import MetricsSettings, is_local, read_hub_config, read_silo_config
 from silohash.types import UserError
 
 KEY = "U" + "A" * 55
@@ -132,3 +133,11 @@ def test_a_missing_or_damaged_file_is_explained(tmp_path):
 )  # fmt: skip
 def test_hosts_of_this_machine(host, local):
     assert is_local(host) is local
+
+
+def test_metrics_are_served_to_this_machine_only() -> None:
+    assert MetricsSettings().address == ("127.0.0.1", 9100)
+    assert MetricsSettings(listen="[::1]:9200").address == ("::1", 9200)
+    for listen in ("0.0.0.0:9100", "silo.example.org:9100", "127.0.0.1", "127.0.0.1:70000"):
+        with pytest.raises(ValidationError):
+            MetricsSettings(listen=listen)
