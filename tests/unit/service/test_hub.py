@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -139,21 +140,59 @@ def test_silos_that_do_not_answer_well_are_left_out_with_the_reason(folder: Path
         answer = json.loads(bus.responders["silo-1"](content, most_bytes))
         return json.dumps(answer | {"distances": answer["distances"][::-1]}).encode()
 
-    for answering, reason in (
-        (lambda *_: b"garbage", "Its answer does not have the expected form"),
-        (lambda *_: bytes(9 << 20), "the limit is 8,388,608"),
-        (in_anothers_name, "in the name of another silo"),
-        (unordered, "distances that are not in ascending order"),
+    def more_than_requested(content: bytes, most_bytes: int) -> bytes:
+        request = json.loads(content)
+        return bus.responders["silo-1"](json.dumps(request | {"k": request.get("k", 0) + 1}).encode(), most_bytes)
+
+    for answering, reason, k in (
+        (lambda *_: b"garbage", "Its answer does not have the expected form", 50),
+        (lambda *_: b"[" * 100_000, "Its answer does not have the expected form", 50),
+        (lambda *_: bytes(9 << 20), "the limit is 8,388,608", 50),
+        (in_anothers_name, "in the name of another silo", 50),
+        (unordered, "distances that are not in ascending order", 50),
+        (more_than_requested, "It answered with 3 hits when 2 were requested", 2),
     ):
         hub = hub_with(folder, bus, silo_1=answering)
-        hits = search(hub, text="red square", k=50)
+        hits = search(hub, text="red square", k=k)
         assert list(hits.missing_silos) == ["silo-1"]
         assert reason in hits.missing_silos["silo-1"]
+        assert kind_of(hits.missing_silos["silo-1"]) == "invalid"
         assert "silo-1" not in hits.silos
-        assert {"silo-2"} <= set(hits.silos)
-        with pytest.raises(Unavailable, match="The silo silo-1 cannot be searched"):
-            asyncio.run(hub.item("silo-1", "red-square-0"))
+        assert hits.answered
+        if answering in (unordered, more_than_requested):  # in other respects, these answers are right
+            hub.close()
+            continue
+        for call in (hub.item("silo-1", "red-square-0"), hub.similar("silo-1", "red-square-0", SearchOptions())):
+            with pytest.raises(Unavailable, match="The silo silo-1 cannot be searched"):
+                asyncio.run(call)
+        state = {silo.name: silo for silo in asyncio.run(hub.status()).silos}
+        assert not state["silo-1"].reachable
+        assert reason in state["silo-1"].reason
+        assert state["silo-2"].reachable
         hub.close()
+
+
+def test_a_silo_that_answers_too_late_is_left_out_with_the_reason(folder: Path, bus: LocalBus) -> None:
+    released = threading.Event()
+
+    def slow(content: bytes, most_bytes: int) -> bytes:
+        released.wait(60)
+        return bus.responders["silo-1"](content, most_bytes)
+
+    hub = HubBackend(Run.open(folder), ["silo-1"], LocalBus({"silo-1": slow}), deadline_seconds=0.1)
+
+    async def ask() -> None:
+        hits = await hub.search(SearchRequest(text="red square"))
+        assert hits.missing_silos == {"silo-1": "It did not answer within 0.1 seconds."}
+        assert kind_of(hits.missing_silos["silo-1"]) == "late"
+        [state] = (await hub.status()).silos
+        assert (state.reachable, state.reason) == (False, hits.missing_silos["silo-1"])
+        with pytest.raises(Unavailable, match=r"within 0\.1 seconds"):
+            await hub.item("silo-1", "red-square-0")
+        released.set()  # before the event loop waits for its threads
+
+    asyncio.run(ask())
+    hub.close()
 
 
 def test_the_audit_logs_of_silos_tell_who_asked_what_when_and_what_was_released(folder: Path, tmp_path: Path) -> None:
