@@ -230,15 +230,20 @@ def positions(ordered: Keys, keys: Keys) -> tuple[npt.NDArray[np.int64], npt.NDA
     """Look up keys in a sorted array.
 
     Args:
-        ordered: keys in ascending order.
+        ordered: different keys in ascending order.
         keys: ``(n,)`` keys to look up.
 
     Returns:
         ``(n,)`` int64 insertion positions, and ``(n,)`` bool, whether each key was found at its position.
     """
-    places = np.searchsorted(ordered, keys)
     if not len(ordered):
-        return places, np.zeros(len(places), bool)
+        return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
+    if (
+        int(ordered[-1]) - int(ordered[0]) == len(ordered) - 1
+    ):  # without gaps, as in an index from which nothing was removed
+        places = np.clip(keys - ordered[0], 0, len(ordered))
+        return places, (keys >= ordered[0]) & (keys <= ordered[-1])
+    places = np.searchsorted(ordered, keys)
     return places, ordered[np.minimum(places, len(ordered) - 1)] == keys
 
 

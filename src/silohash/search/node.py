@@ -60,6 +60,7 @@ class SiloNode:
         self.name = name
         self.policy = policy or Policy()
         self._quota = Quota(self.policy.max_queries_per_minute, self.policy.max_queries_per_day)
+        self._released = frozenset(self.policy.fields)
         self._approvals = None if self.policy.approve is None else Approvals(self.policy.approve)
         self._engine = engine
         self._prepared = prepared
@@ -265,8 +266,10 @@ class SiloNode:
             ids=tuple(ids),
             distances=tuple(item.distance_bits for item in items),
             silos=(self.name,) * len(items),
-            payloads=tuple(self.policy.released(payload) for payload in payloads),
-            found_by=tuple(tuple(item.keys) for item in items),
+            payloads=tuple(
+                payload if payload.keys() <= self._released else self.policy.released(payload) for payload in payloads
+            ),
+            found_by=((*sides,),) * len(items) if len(sides) == 1 else tuple(tuple(item.keys) for item in items),
             left_out=left_out,
             limited_silos={self.name: limits} if limits else {},
             model_digests=frozenset({side.store.manifest.model_digest for side in sides.values()}),
@@ -276,6 +279,10 @@ class SiloNode:
         self, sides: Mapping[Modality, Side], items: Sequence[NearItem]
     ) -> tuple[list[str], list[dict[str, Any]]]:
         """Return the ids and payloads of items, from the first side by which each was found."""
+        if len(sides) == 1:
+            [(only, side)] = sides.items()
+            rows = side.rows([item.keys[only] for item in items])
+            return [name for name, _ in rows], [payload for _, payload in rows]
         ids, payloads = [""] * len(items), [dict[str, Any]()] * len(items)
         first = [next(iter(item.keys.items())) for item in items]
         for modality, side in sides.items():

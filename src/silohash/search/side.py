@@ -133,7 +133,7 @@ class Side:
         Args:
             keys: ``(n,)`` different keys of the index.
         """
-        places = np.searchsorted(self._keys, keys)
+        places, _ = positions(self._keys, keys)
         if not self._all_known:
             with self._lock:
                 new = places[~self._known[places]]

@@ -67,7 +67,7 @@ def run_silo(config: SiloConfig, *, ready: Callable[[], None] | None = None, ser
         log = AuditLog(path, sync_seconds=node.policy.audit_sync_seconds)
         try:
             with metrics_of(config, status) as metrics, keeper_of(config, node, serve_items):
-                asyncio.run(_serve(config, responder(node, log, metrics), ready))
+                asyncio.run(_serve(config, responder(node, log, metrics), ready, quick=node.quick))
         finally:
             log.close()
     finally:
@@ -102,12 +102,14 @@ def metrics_of(config: SiloConfig, status: SiloStatus) -> AbstractContextManager
     return serving_metrics(config.metrics, status)
 
 
-async def _serve(config: SiloConfig, answer: Responder, ready: Callable[[], None] | None) -> None:
+async def _serve(
+    config: SiloConfig, answer: Responder, ready: Callable[[], None] | None, *, quick: bool = False
+) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     with ThreadPoolExecutor(1, "answer") as executor:
-        link = SiloLink(config.bus, config.federation, config.silo, answer, executor)
+        link = SiloLink(config.bus, config.federation, config.silo, answer, None if quick else executor)
         log_event("silo started", silo=config.silo, federation=config.federation)
         if ready is not None:
             ready()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -360,3 +361,18 @@ def test_certificates_are_checked(federation, tmp_path):
     (tmp_path / "text.pem").write_text("text")
     with pytest.raises(UserError, match=r"text\.pem"):
         tls_context(federation.hub.bus.model_copy(update={"authority": tmp_path / "text.pem"}))
+
+
+def test_a_quick_silo_answers_in_the_thread_of_the_connection(federation):
+    async def run():
+        config = federation.silo("north")
+        link = SiloLink(
+            config.bus, config.federation, "north", lambda *_: threading.current_thread().name.encode(), None
+        )
+        await link.start(wait_seconds=60)
+        async with hub_of(federation) as bus:
+            replies = await bus.ask({"north": b"who"}, 10)
+        await link.stop()
+        return replies
+
+    assert asyncio.run(run()).answers == {"north": b"MainThread"}
