@@ -211,7 +211,8 @@ def test_optimizers_are_what_they_are_called() -> None:
         for name in ("adam", "adamw", "sgd")
     }
     assert [type(optimizer).__name__ for optimizer in made.values()] == ["Adam", "AdamW", "SGD"]
-    assert all(group["lr"] == 0.5 and group["weight_decay"] == 0.1 for o in made.values() for group in o.param_groups)
+    groups = [group for optimizer in made.values() for group in optimizer.param_groups]
+    assert all((group["lr"], group["weight_decay"], group["fused"]) == (0.5, 0.1, True) for group in groups)
     assert made["sgd"].param_groups[0]["momentum"] == 0.9
     plain = make_optimizer([weight], TrainConfig(optimizer="sgd", momentum=0.0), 0.5)
     assert plain.param_groups[0]["momentum"] == 0.0

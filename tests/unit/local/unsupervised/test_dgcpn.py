@@ -226,6 +226,21 @@ def test_losses_against_loops() -> None:
     assert [float(value) for value in both] == pytest.approx([a + b for a, b in zip(expected, more, strict=True)])
 
 
+@pytest.mark.parametrize("lead", [(), (2,)])
+def test_gradients_of_the_losses_against_finite_differences(lead: tuple[int, ...]) -> None:
+    image, text = (draw(*lead, 4, 3, seed=seed).requires_grad_() for seed in (0, 1))
+    similarity, counted = draw(4, 4, seed=2), 1.0 - torch.eye(4, dtype=torch.float64)
+    counted[1, 3] = 0.0
+    assert torch.autograd.gradcheck(lambda *codes: tuple(losses(*codes, similarity, counted, 1.5)), (image, text))
+
+
+def test_codes_of_length_zero_have_a_finite_gradient() -> None:
+    image, text = torch.zeros(3, 2, requires_grad=True), torch.ones(3, 2)
+    sum(losses(image, text, torch.zeros(3, 3), 1 - torch.eye(3), 1.5)).backward()  # type: ignore[union-attr]
+    assert image.grad is not None
+    assert bool(image.grad.isfinite().all())
+
+
 def test_the_similarity_mixes_inputs_and_neighbors() -> None:
     found = batch_similarity(torch.tensor([[1.0, 0.5]]), torch.tensor([[2.0, 0.8]]), 0.25)
     assert found.flatten().tolist() == pytest.approx([1.5, 0.15])
