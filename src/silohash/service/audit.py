@@ -1,11 +1,11 @@
 """The audit log of a silo: for each request, who sent it, what kind it was, when, and what was released.
 
 The log is a file of JSON lines to which lines are only ever added. Each line holds the SHA-256 digest of the line before
-it, so that a line that was changed or removed is noticed (`verify_log`). A file that has reached its size gets a number, and
-the log continues in a new file whose first line holds the digest of the last line of the file before it.
+it, so that `verify_log` detects lines that were changed or removed. A file that has reached its maximum size is renamed with
+a number, and the log continues in a new file, whose first line holds the digest of the last line of the previous file.
 
-The digests do not show that lines at the end of the log were removed. Keep the last number and digest that `verify_log`
-returns in another place to notice that, too.
+The digests do not reveal that lines at the end of the log were removed. To detect this as well, keep the last number and
+digest that `verify_log` returns in another place.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from silohash.search.wire import ItemRequest, Request, StatusRequest
 from silohash.types import UserError
 
 MOST_BYTES = 64 << 20
-"""Size at which a file of the log is closed and the next one is begun."""
+"""Size at which a file of the log is closed and the next file is started, in bytes."""
 
 MOST_LINE_BYTES = 4 << 20
-"""Every line is shorter."""
+"""Upper limit on the length of a line, in bytes."""
 
 FOLDER = "audit"
 """Name of the folder in a run that holds the logs of its silos."""
@@ -63,13 +63,13 @@ class AuditLog:
     """Write the log of one silo. Several processes of the silo may write to the same file."""
 
     def __init__(self, path: Path, *, sync_seconds: float = 0.0, most_bytes: int = MOST_BYTES) -> None:
-        """Open a log, or begin it.
+        """Open a log, which is created if it does not exist.
 
         Args:
-            path: the file. Files that have reached their size lie beside it.
-            sync_seconds: time after which a line is on the disk, so that it outlives a loss of power. At 0, `append` waits
-                for the disk. A line outlives the process from the start.
-            most_bytes: size at which the next file is begun.
+            path: the file. Files that have reached their maximum size are in the same folder.
+            sync_seconds: maximum time until a line is on the disk and survives a loss of power. At 0, `append` waits for
+                the disk. A line survives the end of the process at once.
+            most_bytes: size at which the next file is started.
 
         Raises:
             UserError: if the file cannot be written, or its last line is not a line of a log.
@@ -132,27 +132,27 @@ class AuditLog:
             self._timer.start()
 
     def _sync(self) -> None:
-        """Wait until the file is on the disk. An error shows again when the next line is written."""
+        """Wait until the file is on the disk. An error is ignored here, and raised when the next line is written."""
         self._timer = None
         with suppress(OSError), self.path.open("rb") as file:
             os.fsync(file.fileno())
 
     def _repair(self) -> None:
-        """Remove a line that was cut when the machine lost its power, and add a line that states it."""
+        """Remove an incomplete last line, as a loss of power leaves it, and add a line that records the removal."""
         if not self.path.exists():
             return
         content = self.path.read_bytes()[-MOST_LINE_BYTES:]
         cut = len(content) - (content.rfind(b"\n") + 1)
         if cut:
             os.truncate(self.path, self.path.stat().st_size - cut)
-            self._write({"request": "none", "repaired": f"a cut line of {cut} bytes was removed"})
+            self._write({"request": "none", "repaired": f"an incomplete line of {cut} bytes was removed"})
 
 
 def verify_log(path: Path) -> Tail:
     """Check every line of a log, over all its files, and return the last one.
 
     Raises:
-        UserError: if the log does not exist, or a line was changed, removed, added or cut.
+        UserError: if the log does not exist, or a line was changed, removed, added or truncated.
     """
     files = [*_closed_files(path), *([path] if path.exists() else [])]
     if not files:
@@ -165,7 +165,7 @@ def verify_log(path: Path) -> Tail:
 
 
 def _verified(line: bytes, before: Tail, where: str) -> Tail:
-    """Return a line as the last one, after checking that it follows the one before it."""
+    """Check that a line follows the one before it, and return it as the new last line."""
     remedy = "The log was changed after it was written, or a part of it is missing."
     entry = _parsed(line)
     if entry is None:
@@ -178,7 +178,7 @@ def _verified(line: bytes, before: Tail, where: str) -> Tail:
 
 
 def entry_of(response: Response) -> dict[str, Any]:
-    """Return the content of the line for an answer: the request without its code, and what was released."""
+    """Return the line for an answer: the request without its code, and what was released."""
     entry, answer = _of_request(response.request), response.answer
     if response.error is not None:
         return {**entry, "refused": str(response.error)}
@@ -213,7 +213,7 @@ def _fields_of(summary: SiloStatus) -> list[str]:
 
 
 def _of_request(request: Request | None) -> dict[str, Any]:
-    """Return what is logged of a request. The words of a query never reach a silo, and its label is not logged."""
+    """Return the part of a line that describes the request. The label of a query is not logged."""
     if request is None:
         return {"request": "unreadable", "asker": ""}
     if isinstance(request, StatusRequest):
@@ -234,12 +234,12 @@ def _of_request(request: Request | None) -> dict[str, Any]:
 
 
 def _closed_files(path: Path) -> list[Path]:
-    """Return the files of a log that have reached their size, in the order of their numbers."""
+    """Return the closed files of a log, in the order of their numbers."""
     return sorted(path.parent.glob(f"{path.stem}.[0-9][0-9][0-9][0-9][0-9][0-9]{path.suffix}"))
 
 
 def _next_name(path: Path) -> Path:
-    """Return the name for the file of a log that has reached its size."""
+    """Return the name under which the current file of a log is closed."""
     return path.with_name(f"{path.stem}.{len(_closed_files(path)) + 1:06d}{path.suffix}")
 
 
@@ -271,7 +271,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return the content of a line, or None if it does not have the form of one."""
+    """Return the content of a line, or None if it is not a line of a log."""
     try:
         entry = json.loads(line)
     except ValueError:
@@ -285,4 +285,4 @@ def _digest(line: bytes) -> str:
 
 
 def _unwritable(path: Path, error: OSError) -> UserError:
-    return UserError(f"The audit log {path} cannot be written ({error}). Free space, or correct the permissions.")
+    return UserError(f"The audit log {path} cannot be written ({error}). Free disk space, or correct the permissions.")

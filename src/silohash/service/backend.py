@@ -1,4 +1,4 @@
-"""What the API and the page need of a federation. Implementations search a finished run, or silos behind a bus."""
+"""The interface between the API, the page and a federation. Implementations search a finished run, or silos over a bus."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from silohash.types import Modality, UserError
 
 
 class Backend(Protocol):
-    """A federation that can be searched. All methods can be called at the same time."""
+    """A federation that can be searched. Its methods can be called concurrently."""
 
     async def search(self, request: SearchRequest) -> Hits:
         """Return the nearest items of the silos.
@@ -34,13 +34,13 @@ class Backend(Protocol):
         ...
 
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
-        """Return the items nearest to an item. The item itself is left out.
+        """Return the items nearest to an item, without the item itself.
 
         Args:
             silo: name of the silo that holds the item.
             name: id of the item.
-            options: what to find.
-            by: which code of the item to search with; None for that of its picture if it has one.
+            options: the options of the search.
+            by: modality whose code is searched for; by default that of the picture, if the item has one.
 
         Raises:
             NotFound: if there is no such silo or item, or the item does not have the code.

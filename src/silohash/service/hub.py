@@ -48,7 +48,13 @@ Observer: TypeAlias = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class _Encoded:
-    """Hold the code of a query for each silo, the silos without one, and the words that no training text held."""
+    """The codes of a query.
+
+    Attributes:
+        codes: maps each silo to the code with which it is searched.
+        missing: maps each silo without a code to the reason.
+        unknown_words: words of the query that do not occur in any training text; None if they are not known.
+    """
 
     codes: Mapping[str, Code]
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -78,7 +84,7 @@ class HubBackend:
         self._status: dict[str, SiloStatus] = {}
 
     def warm_up(self) -> None:
-        """Load the models of the silos and run each once, so that the first query is not slower than the others.
+        """Load the models of the silos and run each once, so that the first query is as fast as the following ones.
 
         A silo whose model cannot be run is logged. The queries that need it then get the reason.
 
@@ -96,7 +102,7 @@ class HubBackend:
                 log_event("the model was not warmed up", level=WARNING, silo=silo, reason=str(error))
 
     def close(self) -> None:
-        """End the thread that encodes queries."""
+        """Stop the thread that encodes queries."""
         self._encoding.shutdown(wait=False, cancel_futures=True)
 
     async def search(self, request: SearchRequest) -> Hits:
@@ -167,16 +173,16 @@ class HubBackend:
         return tuple(silo for silo in self._silos if silos is None or silo in silos)
 
     def _encodes_at_once(self, modality: Modality) -> bool:
-        """Return whether encoding takes less time than switching to another thread: it does for a bag of words."""
+        """Return whether encoding is faster than switching to another thread, which is the case for a bag of words."""
         return isinstance(self._run.model.featurisers.get(modality), BagOfWords)
 
     def _encode(self, value: Value, modality: Modality, silos: Sequence[str]) -> _Encoded:
-        """Return the codes of a query, after looking for words that no training text held."""
+        """Return the codes of a query, and its words that do not occur in any training text."""
         unknown = query_words(self._run.model.featurisers.get(modality), value, self._captions)
         return replace(self._codes(value, modality, silos), unknown_words=unknown)
 
     def _codes(self, value: Value, modality: Modality, silos: Sequence[str]) -> _Encoded:
-        """Return the code of a query for each silo. A query is encoded once per model."""
+        """Return the code of a query for each silo. The query is encoded once per model."""
         codes: dict[str, Code] = {}
         missing: dict[str, str] = {}
         by_model: dict[str, Code] = {}
@@ -199,14 +205,14 @@ class HubBackend:
         return self._encoders[name]
 
     def _model_of(self, silo: str) -> str:
-        """Return the name of the model with which a silo is searched: its own, or the one that built its index."""
+        """Return the name of the model that searches a silo: its personal model, or the one that built its index."""
         model, status = self._run.model, self._status.get(silo)
         if not model.personalized or silo in model.names or status is None:
             return model.deployed_by(silo)
         return model.name_of(status.model_digest)
 
     def _captions(self) -> list[str]:
-        """Return captions that silos released as examples in their last summaries."""
+        """Return the captions of the example items in the silos' last summaries."""
         return [item.caption for status in self._status.values() for item in status.examples if item.caption]
 
     async def _ask_one(self, silo: str, request: Request) -> bytes:
@@ -243,7 +249,7 @@ class HubBackend:
             try:
                 answers.append(decode_hits(content, queries[silo], silo))
             except WireError as error:
-                log_event("an answer was left out", level=WARNING, silo=silo, reason=str(error))
+                log_event("ignored an answer that cannot be used", level=WARNING, silo=silo, reason=str(error))
                 answers.append(silent(silo, Reason(str(error), "invalid")))
         return answers
 
@@ -283,7 +289,7 @@ def _queries(codes: Mapping[str, Code], options: SearchOptions) -> dict[str, Que
 
 
 def _status_of(silo: str, content: bytes | None, reason: str) -> SiloStatus:
-    """Return the summary of a silo, or the reason for its absence as one."""
+    """Return the summary of a silo. If there is none, the summary holds the reason."""
     try:
         return decode_status(content, silo) if content is not None else _absent(silo, reason)
     except UserError as error:
@@ -295,5 +301,5 @@ def _absent(silo: str, reason: str) -> SiloStatus:
 
 
 def _unavailable(silo: str, error: WireError) -> Unavailable:
-    log_event("an answer was left out", level=WARNING, silo=silo, reason=str(error))
+    log_event("ignored an answer that cannot be used", level=WARNING, silo=silo, reason=str(error))
     return Unavailable(f"The silo {silo} cannot be searched: {error}")

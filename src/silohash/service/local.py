@@ -63,12 +63,12 @@ class LocalBackend:
         return backend
 
     def warm_up(self) -> None:
-        """Search once with a text and once with a picture, so that the first search of a person finds the model loaded."""
+        """Search once with a text and once with a picture, so that the models are loaded before the first request."""
         from PIL import Image
 
         captions = (caption for node in self.nodes.values() for caption in node.captions(1))
         options = SearchOptions(k=1, previews=False)
-        with suppress(UserError):  # the model may encode only one of them; a search then gives the reason
+        with suppress(UserError):  # a model may encode only one of them; a search then reports it
             self._search(options.request(picture=Image.new("L", (32, 32), "white")))
         with suppress(UserError):
             self._search(options.request(text=next(captions, "a")))
@@ -173,7 +173,7 @@ def _query_options(options: SearchOptions) -> QueryOptions:
 
 @contextmanager
 def _unavailable() -> Iterator[None]:
-    """Turn the error of a silo that cannot be searched into `Unavailable`."""
+    """Raise `Unavailable` in place of the error of a silo that cannot be searched."""
     try:
         yield
     except NotFound:

@@ -19,8 +19,8 @@ def log_event(event: str, *, level: int = logging.INFO, **fields: object) -> Non
 
     Args:
         event: what happened, in a few words.
-        level: level of `logging`.
-        fields: JSON values that describe the event. Never pass a secret.
+        level: level of the line, as in `logging`.
+        fields: JSON values that describe the event. They must not contain secrets.
     """
     _log.log(level, event, extra={"fields": fields})
 
@@ -29,7 +29,7 @@ def start_logging(stream: TextIO | None = None, *, level: int = logging.INFO) ->
     """Write the logs of this process as JSON lines.
 
     Args:
-        stream: where to write; standard error if None.
+        stream: output stream; standard error if None.
         level: lowest level that is written.
     """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)

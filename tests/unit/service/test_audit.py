@@ -94,7 +94,7 @@ def test_a_line_that_was_cut_is_removed_and_named(path):
         file.write(b'{"number": 3, "ti')
     AuditLog(path).append({"request": "search"})
     entries = [json.loads(line) for line in path.read_bytes().splitlines()]
-    assert entries[2]["repaired"] == "a cut line of 17 bytes was removed"
+    assert entries[2]["repaired"] == "an incomplete line of 17 bytes was removed"
     assert verify_log(path).number == 4
 
 
