@@ -1,9 +1,8 @@
-"""The bus over NATS: one connection per member, which is opened from inside and is opened again whenever it is lost.
+"""The bus over NATS. Each member opens one connection to the server, and reopens it whenever it is lost.
 
 A hub publishes each request on the silo's subject and names the subject of the answer. The server delivers a request to one
-of the processes that answer for the silo (a queue group), and tells the hub at once if there is none. Requests may be
-repeated: after a lost connection, the hub sends those without an answer again until their deadline, and gives the silos
-time to connect again too.
+of the processes that answer for the silo (a queue group), and informs the hub at once if there is none. After a lost
+connection, the hub repeats unanswered requests until their deadline, and gives the silos time to reconnect.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ QUEUE = "search"
 CONNECT_SECONDS = 10
 STOP_SECONDS = 5
 PING_SECONDS = 5
-"""A connection without an answer to three pings in a row counts as lost."""
+"""Interval between pings. A connection counts as lost after three unanswered pings."""
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.05, 2.0
 RETRY_SECONDS = 0.05
 GRACE_SECONDS = 3.0
-"""Time that silos have to connect again after the hub did, before they count as absent."""
+"""Time that silos have to reconnect after the hub did, before they count as absent."""
 
 MOST_WAITING_REQUESTS = 1_000
-"""Most requests that wait at a silo. Further ones are dropped, and the hub gets no answer to them."""
+"""Maximum number of requests that wait at a silo. Further requests are dropped and remain unanswered."""
 
 MOST_WAITING_BYTES = 256 << 20
 NO_RESPONDERS = "503"
@@ -56,11 +55,11 @@ Opened: TypeAlias = Callable[[Client], Awaitable[None]]
 
 
 class _EncryptedClient(Client):
-    """A client that does not talk to a server without encryption, even if the server offers none."""
+    """A client that disconnects from a server that does not encrypt its connections."""
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if not info.get("tls_required", False) and initial_connection:
-            raise NatsError("nats: the server does not encrypt its connections, which the config requires")
+            raise NatsError("the server does not encrypt its connections, which the config requires")
         await super()._process_info(info, initial_connection)
 
 
@@ -75,8 +74,8 @@ class Link:
         Args:
             settings: how to connect.
             name: name of this member, for the server's monitoring.
-            opened: called with each new client, before it is used. A client subscribes again by itself after a lost
-                connection, so this is called again only if the server ended the connection for good.
+            opened: called with each new client, before it is used. After a lost connection a client renews its
+                subscriptions by itself, so this is called again only if the server closed the connection for good.
             lost: called whenever the connection is lost.
 
         Raises:
@@ -93,12 +92,12 @@ class Link:
         self.restored_at: float | None = None
 
     async def start(self, *, wait_seconds: float | None = None) -> bool:
-        """Begin to connect, and return whether there is a connection after at most ``wait_seconds``."""
+        """Start connecting, and return whether there is a connection after at most ``wait_seconds``."""
         self._task = asyncio.create_task(self._keep())
         return await self.wait(wait_seconds)
 
     async def wait(self, seconds: float | None) -> bool:
-        """Wait for the connection, and return whether there is one. None waits without a limit."""
+        """Wait for the connection, and return whether there is one. There is no time limit if ``seconds`` is None."""
         if self._up.is_set():
             return True
         with suppress(TimeoutError):
@@ -106,7 +105,7 @@ class Link:
         return self._up.is_set()
 
     async def stop(self) -> None:
-        """End the connection. Requests that have arrived are answered first."""
+        """Close the connection, after answering the requests that have arrived."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -117,7 +116,7 @@ class Link:
             await _end(client)
 
     async def _keep(self) -> None:
-        """Connect, and connect again if the server ends the connection for good, for example after a change of its keys."""
+        """Connect, and reconnect if the server closes the connection for good, for example after a change of its keys."""
         while True:
             closed = asyncio.Event()
             self.client = client = (Client if self._tls is None else _EncryptedClient)()
@@ -137,7 +136,7 @@ class Link:
 
     async def _connect(self, client: Client, closed: asyncio.Event) -> None:
         async def on_closed() -> None:
-            """Let `_keep` connect with a new client."""
+            """Make `_keep` connect with a new client."""
             closed.set()
 
         async def on_lost() -> None:
@@ -145,8 +144,8 @@ class Link:
             self._mark_down()
 
         async def on_connected_again() -> None:
-            """Note that the client connected by itself."""
-            self._mark_up("connected to the bus again", client)
+            """Note that the client has reconnected by itself."""
+            self._mark_up("reconnected to the bus", client)
 
         await client.connect(
             servers=list(self._settings.servers),
@@ -180,7 +179,7 @@ class Link:
             self._lost()
 
     async def _report(self, error: Exception) -> None:
-        """Log an error of the connection, once if it is repeated."""
+        """Log an error of the connection, unless it is the same as the last one."""
         text = str(error) or type(error).__name__
         if text != self._reported:
             self._reported = text
@@ -188,7 +187,7 @@ class Link:
 
 
 async def _end(client: Client) -> None:
-    """Close a client, after what has arrived was answered, and within `STOP_SECONDS`."""
+    """Close a client within `STOP_SECONDS`, after the requests that have arrived are answered."""
     for close in (client.drain, client.close) if client.is_connected else (client.close,):
         if not client.is_closed:
             with suppress(NatsError, OSError, TimeoutError):
@@ -200,9 +199,9 @@ async def _end(client: Client) -> None:
 
 
 def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float]:
-    """Return the server to try next and the seconds to wait before: longer after each failure, and never the same.
+    """Return the server to try next, and the delay in seconds, which grows with each failure and is partly random.
 
-    Different members wait for different times, so that they do not all connect at the same moment.
+    The delays differ so that members do not all reconnect at the same moment.
     """
     server = min(servers, key=lambda candidate: candidate.reconnects)
     longest = min(FIRST_WAIT_SECONDS * 2 ** min(server.reconnects, 10), LONGEST_WAIT_SECONDS)
@@ -210,7 +209,7 @@ def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float
 
 
 def tls_context(settings: BusSettings) -> ssl.SSLContext:
-    """Return how connections are encrypted: the server's certificate is always checked, with its host name.
+    """Return the TLS settings of connections. The certificate and the host name of the server are always verified.
 
     Raises:
         UserError: if a certificate cannot be read.
@@ -254,7 +253,7 @@ class NatsBus:
         return _replies(found, {silo: moment - start for silo, moment in arrived.items()})
 
     def _is_final(self, outcome: bytes | Reason | None, end: float) -> bool:
-        """Return whether a silo need not be asked again: it answered, it is absent for good, or the time is over."""
+        """Return whether the outcome for a silo is final: it answered, it is absent, or the time is over."""
         absent = isinstance(outcome, Reason) and not self._in_grace()
         return absent or isinstance(outcome, bytes) or _left(end) <= RETRY_SECONDS
 
@@ -299,7 +298,7 @@ class NatsBus:
         await client.subscribe(pattern, cb=self._receive, pending_bytes_limit=MOST_WAITING_BYTES)
 
     async def _receive(self, message: Msg) -> None:
-        """Hand an answer to the request that waits for it. Answers that nothing waits for are dropped."""
+        """Pass an answer to the request that waits for it. Other answers are dropped."""
         _, _, _, silo, _, number = message.subject.split(".")
         future = self._waiting.get((silo, number))
         if future is not None and not future.done():
@@ -307,7 +306,7 @@ class NatsBus:
             future.set_result(NOT_CONNECTED if absent else message.data)
 
     def _give_up(self) -> None:
-        """End the wait of all requests, because their answers cannot arrive anymore."""
+        """Stop waiting for all answers, because they can no longer arrive."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_result(None)
@@ -349,17 +348,17 @@ class SiloLink(Link):
 
 
 def _replies(found: Mapping[str, bytes | Reason], seconds: Mapping[str, float]) -> Replies:
-    """Return the answers, which are bytes, the reasons, and the seconds of those that answered."""
+    """Return outcomes as answers (bytes) and reasons, with the times of the answers."""
     answers = {silo: outcome for silo, outcome in found.items() if isinstance(outcome, bytes)}
     reasons = {silo: outcome for silo, outcome in found.items() if isinstance(outcome, Reason)}
     return Replies(answers, reasons, {silo: seconds[silo] for silo in answers if silo in seconds})
 
 
 def _note_time(times: dict[str, float], silo: str, _: asyncio.Future[Any]) -> None:
-    """Note the present time of the event loop for a silo."""
+    """Record the current time of the event loop for a silo."""
     times[silo] = asyncio.get_running_loop().time()
 
 
 def _left(end: float) -> float:
-    """Return the seconds until a time of the event loop."""
+    """Return the number of seconds until a time of the event loop, at least 0."""
     return max(0.0, end - asyncio.get_running_loop().time())

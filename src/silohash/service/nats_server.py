@@ -1,10 +1,10 @@
 """Keys of the members of a federation, their subjects, and the config of the NATS server that connects them.
 
-A member's key is an Ed25519 key pair in NATS's form (an "nkey"). The secret key is made where it is used and stays there.
-The hub knows the public keys only, so the config of the server does not hold a secret.
+A member's key is an Ed25519 key pair in NATS's form (an "nkey"). The secret key is created on the member's machine and stays
+there. The hub knows the public keys only, so that the config of the server does not contain secrets.
 
-The server enforces who may send what. A silo may only receive requests to itself and publish answers of its own name, and
-only the hub may send requests and receive answers. Silos can neither see nor answer the requests to other silos.
+The server enforces what each member may send. A silo may only receive requests to itself and publish answers under its own
+name. Only the hub may send requests and receive answers. Silos can neither see nor answer the requests to other silos.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Subjects:
 
 
 def token(silo: str) -> str:
-    """Return the name of a silo as one part of a subject. Names that NATS does not allow there are encoded.
+    """Return the name of a silo as one part of a subject. Names that NATS does not allow in subjects are encoded.
 
     Example:
         >>> token("north"), token("Musée d'Orsay")
@@ -91,7 +91,7 @@ def new_key(path: Path) -> str:
 
     seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
     if path.exists():
-        raise UserError(f"{path} exists already. A new key would lock this member out; remove the file first.")
+        raise UserError(f"{path} exists already, and a new key would lock this member out. Remove the file first.")
     with explaining_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

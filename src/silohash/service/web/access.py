@@ -1,4 +1,4 @@
-"""Who may ask. Every route of the API and of the page depends on `asker`, which is the only place that decides it."""
+"""Access control. Every route of the API and of the page depends on `asker`, which alone decides whether it may be used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGN_IN = "/sign-in"
 
 @dataclass(frozen=True)
 class Asker:
-    """Identify the person or program that asks.
+    """The person or program that sends a request.
 
     Attributes:
         name: name for limits and logs; empty where no account is needed.
@@ -24,16 +24,16 @@ class Asker:
 
 
 Access: TypeAlias = Callable[[Request], Awaitable[Asker]]
-"""A function that returns who asks, or raises an `HTTPException` with status 401, 403 or 429."""
+"""A function that returns the sender of a request, or raises an `HTTPException` with the status 401, 403 or 429."""
 
 
 async def everyone(_: Request) -> Asker:
-    """Let everyone ask. It is meant for a service that only this machine can reach."""
+    """Allow every request. This is meant for a service that only this machine can reach."""
     return Asker()
 
 
 async def asker(request: Request) -> Asker:
-    """Return who asks, by the rule that the application was created with."""
+    """Return the sender of a request, according to the access rule of the application."""
     access: Access = request.app.state.service.access
     return await access(request)
 

@@ -82,7 +82,7 @@ async def status(service: Shared) -> StatusDocument:
 
 
 def check_code(code: Code, status: FederationStatus) -> None:
-    """Check that some silo has codes that a code can be compared with.
+    """Check that at least one silo has codes with which a code can be compared.
 
     Raises:
         UserError: if all silos have codes of other models or another length.

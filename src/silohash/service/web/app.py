@@ -53,10 +53,10 @@ Search the silos of a federation with words, a picture, a drawing or a code. Eve
 
 
 class _Static(StaticFiles):
-    """Static files, which browsers may keep under an address that changes with their content."""
+    """Static files. Browsers may keep a file whose address contains its version."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Return a file, or the answer that there is none. Only an address with a version may be kept."""
+        """Return a file, or an error if it does not exist."""
         response = await super().get_response(path, scope)
         if scope["query_string"].startswith(b"v="):
             response.headers["cache-control"] = FOREVER
@@ -75,7 +75,7 @@ def create_app(
 
     Args:
         backend: the federation.
-        access: decides who may ask.
+        access: decides which requests are allowed.
         hosts: the names under which the service may be reached; ``*`` for any.
         limits: limits of uploaded pictures; the defaults if None.
         metrics: the metrics in which the application counts, if the backend counts in them too; new ones if None.
@@ -86,7 +86,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         """Load the model before the first request."""
-        await service.status()  # the first search need not wait for it
+        await service.status()  # so that the first search does not wait for it
         yield
 
     app = FastAPI(

@@ -1,9 +1,9 @@
-"""Signing in: decide who may ask, by the sessions of people and the tokens of programs.
+"""Authentication: sessions of people and tokens of programs.
 
-A `Gate` gives the application its rule of access, and the routes with which people sign in and out. The session of a
-person is a cookie that scripts cannot read and that other sites cannot send. A request that changes something, such as one
-that sends a picture, must also come from a page of this service. After wrong passwords and above a rate of requests, an
-account or an address has to wait.
+A `Gate` gives the application its access rule, and the routes for signing in and out. The session of a person is a cookie
+that scripts cannot read and that browsers do not send with requests from other sites. A request that changes something, such
+as one that sends a picture, must also come from a page of this service. After wrong passwords and above a rate of requests,
+an account or an address has to wait.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ADMINS_ONLY: frozenset[Scope | None] = frozenset({"metrics", "admin"})
 
 LONGEST_FIELD = 2_000
 CHECKS_AT_ONCE = 2
-"""Number of passwords that are checked at the same time. Each takes 64 MB of memory for a moment."""
+"""Number of passwords that are checked at the same time. Each check takes 64 MB of memory."""
 
 WRONG = "The name or the password is wrong."
 Field = Annotated[str, Form(max_length=LONGEST_FIELD)]
@@ -52,15 +52,15 @@ Field = Annotated[str, Form(max_length=LONGEST_FIELD)]
 
 @dataclass
 class Gate:
-    """Decide who may ask.
+    """Control the access to an application.
 
     Attributes:
         accounts: the accounts, sessions and tokens.
         secure_cookies: whether browsers send the session's cookie over encrypted connections only. Set it to False only
-            for a service without encryption that nobody else can listen to.
+            for a service without encryption whose connections nobody else can read.
         account_limit: limit on the requests of an account. A page of results shows up to a hundred pictures.
-        address_limit: limit on the requests from an address, behind which there may be many people.
-        back_off: the waits after wrong passwords.
+        address_limit: limit on the requests from an address, which several people may share.
+        back_off: the waiting times after wrong passwords.
     """
 
     accounts: Accounts
@@ -71,7 +71,7 @@ class Gate:
     _checks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CHECKS_AT_ONCE), repr=False)
 
     async def access(self, request: Request) -> Asker:
-        """Return who asks. This is the rule of access of an application.
+        """Return the sender of a request. This is the access rule of the application.
 
         Raises:
             HTTPException: with status 303 to the page for signing in, 401 without valid credentials, 403 if they do not
@@ -161,7 +161,7 @@ class Gate:
         async with self._checks:
             right = await asyncio.to_thread(self.accounts.verify, name, password)
         if not right:
-            LOG.warning("Sign-in from %s failed", address)  # people type passwords into the field for the name
+            LOG.warning("Sign-in from %s failed", address)  # the name may be a password, typed into the wrong field
             return _form(next, WRONG, name, 401)
         self.back_off.succeeded(name, address)
         answer = RedirectResponse(local_path(next), 303)
@@ -186,7 +186,7 @@ class Gate:
         return answer
 
     async def _show_account(self, request: Request) -> Response:
-        """Show who is signed in, and the form for signing out."""
+        """Show the account that is signed in, and the form for signing out."""
         self._count(self.address_limit, address_of(request))
         account = self.signed_in(request)
         if account is None:
@@ -209,11 +209,11 @@ def create_protected_app(
     limits: Limits | None = None,
     metrics: Metrics | None = None,
 ) -> FastAPI:
-    """Return the application over a backend, for those who sign in or have a token.
+    """Return the application over a backend, for people with an account and programs with a token.
 
     Args:
         backend: the federation.
-        gate: decides who may ask.
+        gate: controls the access.
         hosts: the names under which the service may be reached; ``*`` for any.
         limits: limits of uploaded pictures; the defaults if None.
         metrics: as in `create_app`.
@@ -226,11 +226,11 @@ def create_protected_app(
 def app_for(
     backend: Backend, accounts: Accounts | None, hosts: Iterable[str] = (), *, metrics: Metrics | None = None
 ) -> FastAPI:
-    """Return the application for those who have an account or, without accounts, for everyone on this machine.
+    """Return the application for those with an account or, if there are no accounts, for everyone on this machine.
 
     Args:
         backend: the federation.
-        accounts: who may ask; None if there are no accounts.
+        accounts: the accounts; None if there are none.
         hosts: names under which the application is reached, besides those of this machine. They need accounts.
         metrics: as in `create_app`.
     """
@@ -279,13 +279,13 @@ def local_path(target: str) -> str:
 
 
 def address_of(request: Request) -> str:
-    """Return the address that a request comes from. For IPv6, it is the first half, because one person may have the rest."""
+    """Return the address that a request comes from. Of an IPv6 address it is the first half, which identifies a network."""
     host = "" if request.client is None else request.client.host
     return ":".join(host.split(":")[:4]) if host.count(":") > 1 else host
 
 
 def _not_signed_in(request: Request) -> HTTPException:
-    """Return the answer without credentials: a page leads people to the form, and programs get an error."""
+    """Return the response to a request without credentials: a redirect to the form for pages, and an error for programs."""
     path = request.url.path
     if scope_of(path) is not None:
         return HTTPException(

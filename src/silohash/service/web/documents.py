@@ -43,7 +43,7 @@ class Options(BaseModel):
     previews: bool = Field(True, description="Include the small pictures that silos release, as data URLs.")
 
     def options(self, asker: str) -> SearchOptions:
-        """Return the options for a backend, with the name of who asks."""
+        """Return the options for a backend, with the name of the asker."""
         return SearchOptions(
             target=self.find,
             k=self.k,
@@ -86,7 +86,7 @@ SimilarQuery = Annotated[SimilarOptions, QueryParameter()]
 
 
 class CodeDocument(BaseModel):
-    """A code, as hexadecimal digits of its bytes. Bit j is the lowest bit but j % 8 of byte j // 8."""
+    """A code, as the hexadecimal digits of its bytes. Bit j is bit j % 8 of byte j // 8, counted from the lowest."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -175,7 +175,7 @@ EXAMPLE_HIT: JsonDict = {
 
 
 class ResultsDocument(BaseModel):
-    """The found items in order, and what the answer leaves out."""
+    """The found items in order, and what is missing from the answer."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -306,7 +306,7 @@ class StatusDocument(BaseModel):
 
 
 class HealthDocument(BaseModel):
-    """That the process answers."""
+    """The state of the process."""
 
     status: Literal["ok"] = "ok"
 

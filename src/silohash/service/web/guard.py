@@ -1,4 +1,4 @@
-"""What surrounds every request: checks of its host, origin and size, and the headers of its answer."""
+"""Middleware around every request: checks of its host, origin and size, and the headers of the response."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""The browser loads nothing but what this service sends, and runs no script inside a page."""
+"""Browsers load files of this service only, and do not run scripts that are written in a page."""
 
 HEADERS = {
     "content-security-policy": POLICY,
@@ -26,18 +26,18 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=(), browsing-topics=()",
 }
-"""Headers of every answer."""
+"""Headers of every response."""
 
 DEFAULT_CACHE = "private, no-cache"
-"""Pages and answers hold what silos released to one asker, so that no shared cache may keep them."""
+"""Responses contain what silos released to one account, so shared caches must not keep them."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 BODY_ROOM = 100_000
-"""Bytes that a request may have besides its picture."""
+"""Number of bytes that a request may have in addition to its picture."""
 
 
 def error_document(status: int, code: str, message: str) -> dict[str, object]:
-    """Return the JSON document of an error, which is the same for all errors of the API.
+    """Return the JSON document of an error. All errors of the API have this form.
 
     Example:
         >>> error_document(404, "not_found", "There is no silo.")
@@ -47,10 +47,10 @@ def error_document(status: int, code: str, message: str) -> dict[str, object]:
 
 
 class Guard:
-    """Refuse requests for other hosts, from other origins, and with large bodies, and set the headers of all answers.
+    """Refuse requests for other hosts, from other origins or with large bodies, and set the headers of all responses.
 
-    A page of another site that a browser on this machine shows could reach a service on 127.0.0.1 under a name of its own,
-    or send it forms. Checking the host and the origin prevents both.
+    A page of another site, shown by a browser on this machine, could reach a service on 127.0.0.1 under a domain name of
+    that site, or send forms to it. Checking the host and the origin prevents both.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str], most_bytes: int) -> None:
@@ -86,7 +86,7 @@ class Guard:
             return
         try:
             await self._app(scope, _limited(receive, self._most_bytes), sending)
-        except Exception:  # the asker gets a plain answer, and the log the error
+        except Exception:  # the log has the details, which the response does not reveal
             LOG.exception("%s %s failed", scope["method"], scope["path"])
             if not started:
                 await _answer(sending, 500, "internal_error", "The service failed. Its log has the reason.")
@@ -118,7 +118,7 @@ def without_port(host: str) -> str:
 
 
 def with_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the headers of an answer with those of `HEADERS` that it does not set itself."""
+    """Return the headers of a response, with those of `HEADERS` that it does not set itself."""
     given = list(headers)
     names = {name.lower() for name, _ in given}
     added = {**HEADERS, "cache-control": DEFAULT_CACHE}
@@ -126,7 +126,7 @@ def with_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, by
 
 
 def _limited(receive: Receive, most_bytes: int) -> Receive:
-    """Return a function that receives a request's body and fails when it is too large."""
+    """Return a function that receives the body of a request, and raises an error if it is too large."""
     received = 0
 
     async def limited() -> Message:

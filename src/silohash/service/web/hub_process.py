@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from silohash.service.config import HubConfig
 
 FIRST_CONNECTION_SECONDS = 2.0
-"""Longest wait for the bus at the start. Later, a hub without a bus answers that all silos are missing."""
+"""Maximum time to wait for the bus at the start. After it, a hub without a bus reports all silos as missing."""
 
 LAST_REQUESTS_SECONDS = 3
-"""Longest wait for requests that are being answered when the process is stopped."""
+"""Maximum time to wait for requests in progress when the process is stopped."""
 
 
 def run_hub(
@@ -42,7 +42,7 @@ def run_hub(
     Args:
         config: the file of the hub.
         listening: the socket on which to serve.
-        accounts: who may ask; None if everyone on this machine may.
+        accounts: the accounts; None to allow everyone on this machine.
         ready: called when the model is loaded and the process begins to serve.
 
     Raises:
@@ -83,7 +83,7 @@ async def _serve(
 
 @contextmanager
 def _ending_cleanly() -> Iterator[None]:
-    """Let the block end at a signal instead of the process: uvicorn raises the signal again when it has stopped."""
+    """Ignore SIGINT and SIGTERM after the block has handled them, because uvicorn raises them again when it has stopped."""
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

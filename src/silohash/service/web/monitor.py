@@ -1,7 +1,7 @@
-"""Monitoring: the address of the metrics, and for each request an id, counters and one line in the log.
+"""Monitoring: the route of the metrics, and an id, counters and one line in the log for each request.
 
-The line tells what kind of request it was, how it ended, and how long it took. It holds neither the address nor the body of
-the request, so that no query, picture, password or token is logged.
+The line gives the kind of the request, its outcome and its duration. It contains neither the address nor the body of the
+request, so that queries, pictures, passwords and tokens are not logged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from silohash.types import UserError
 
 METRICS = "/metrics"
 STATUS_SECONDS = 2.0
-"""Longest wait for the state of the silos. After it, the metrics show the state that was last seen."""
+"""Maximum time to wait for the state of the silos. After it, the metrics show the last known state."""
 
 AREAS: Mapping[str, str] = {
     "/api/": "api",
@@ -53,7 +53,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get(METRICS)
 async def metrics(request: Request, service: Shared) -> Response:
-    """Show the metrics to programs on this machine, and to those who may see them."""
+    """Return the metrics, to programs on this machine or with a token."""
     if not is_this_machine(request):
         await service.access(request)
     with suppress(TimeoutError, UserError):

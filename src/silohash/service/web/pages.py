@@ -49,7 +49,7 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
 
 @router.post("/picture")
 async def send_picture(request: Request, service: Shared) -> Response:
-    """Take a picture or a drawing, and lead to the page of its results."""
+    """Receive a picture or a drawing, and redirect to the page of its results."""
     async with request.form(max_files=1, max_fields=2000) as fields:
         form = SearchForm.read(fields)
         drawing = fields.get("drawing") == "1"
@@ -103,7 +103,7 @@ async def item(
     silo: NameQuery,
     id: NameQuery,  # noqa: A002  the name in the address
 ) -> HTMLResponse:
-    """Show one item, and the items that are most like it."""
+    """Show one item, and the items most similar to it."""
     status, found = await asyncio.gather(service.status(), service.backend.item(silo, id, asker=who.name))
     form = replace(SearchForm.read(request.query_params), silos=())  # the address names the silo of the item
     chosen = request.query_params.get("by") or ""
@@ -140,7 +140,7 @@ def error_page(status: int, message: str) -> HTMLResponse:
 
 
 def status_of(error: UserError) -> int:
-    """Return the status code of HTTP for an error."""
+    """Return the HTTP status code of an error."""
     if isinstance(error, UploadError):
         return error.status
     return 404 if isinstance(error, NotFound) else 422
@@ -153,7 +153,7 @@ async def _found(service: Service, status: FederationStatus, form: SearchForm, n
         service: the service.
         status: the state of the federation.
         form: the form that was sent.
-        name: name of who asks.
+        name: name of the asker.
 
     Raises:
         NotFound: if the picture is no longer kept.

@@ -1,4 +1,4 @@
-"""What the routes of one application share: the backend, limits, the last status, and the pictures of recent searches."""
+"""The state that the routes of an application share: backend, limits, last status, and pictures of recent searches."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from silohash.service.web.access import Access, everyone
 from silohash.service.web.uploads import Limits, read_drawing, read_picture
 
 STATUS_SECONDS = 5.0
-"""A status is asked for again after this time."""
+"""Time after which a status is requested again."""
 
 KEPT_SECONDS = 3600.0
-"""The picture of a search can be searched again, for further pages and filters, during this time."""
+"""Time for which the picture of a search is kept, for further pages and filters."""
 
 KEPT_BYTES = 200_000_000
-"""Most bytes of kept picture files. The oldest are dropped first."""
+"""Maximum number of bytes of kept picture files. The oldest are dropped first."""
 
 
 @dataclass(frozen=True)
 class KeptPicture:
-    """The picture of a search.
+    """A picture that was searched for.
 
     Attributes:
         content: the content of the picture file.
@@ -51,7 +51,7 @@ class RecentPictures:
     """
 
     def __init__(self, *, most_bytes: int = KEPT_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
-        """Keep at most ``most_bytes`` bytes."""
+        """Keep at most ``most_bytes`` bytes of picture files."""
         self._most_bytes = most_bytes
         self._clock = clock
         self._kept: OrderedDict[str, KeptPicture] = OrderedDict()
@@ -65,7 +65,7 @@ class RecentPictures:
         return name
 
     def get(self, name: str) -> KeptPicture | None:
-        """Return a picture, or None if it is not kept or no longer kept."""
+        """Return a picture, or None if it is not kept."""
         for old in [old for old, picture in self._kept.items() if picture.until <= self._clock()]:
             del self._kept[old]
         return self._kept.get(name)
@@ -73,11 +73,11 @@ class RecentPictures:
 
 @dataclass
 class Service:
-    """Hold what the routes of one application share.
+    """The state that the routes of an application share.
 
     Attributes:
         backend: the federation.
-        access: decides who may ask.
+        access: decides which requests are allowed.
         limits: limits of uploaded pictures.
         recent: the pictures of recent searches.
         metrics: what the application counts.
@@ -106,7 +106,7 @@ class Service:
         return len(status.silos)
 
     async def read_picture(self, content: bytes, *, drawing: bool) -> Image.Image:
-        """Return a picture file as the value of a search.
+        """Decode a picture file for a search.
 
         Args:
             content: the content of the file.
@@ -122,7 +122,7 @@ class Service:
 
 
 async def service_of(request: Request) -> Service:
-    """Return what the routes of a request's application share. FastAPI would run a plain function in a thread."""
+    """Return the state that the routes share. It is a coroutine because FastAPI would run a plain function in a thread."""
     service: Service = request.app.state.service
     return service
 

@@ -1,4 +1,4 @@
-"""Pictures that people send: limits on size and pixels, and refusal of everything that is not plainly one picture.
+"""Uploaded pictures: limits on size and pixels, and refusal of files that are not exactly one picture.
 
 A picture is only decoded to be encoded as a code. It is neither stored as a file nor sent to anyone in the form in which it
 came. The checks protect the decoder and the memory of this machine.
@@ -49,21 +49,21 @@ DRAWING_MARGIN = 0.08
 """Empty margin of a drawing, as a share of its side."""
 
 LEAST_INK = 32
-"""Darkness, from 0 to 255, from which a pixel of a drawing is ink."""
+"""Minimum darkness of the ink of a drawing, from 0 to 255."""
 
 _DECODERS = threading.BoundedSemaphore(2)
-"""At most two pictures are decoded at the same time, so that uploads cannot take all memory."""
+"""At most two pictures are decoded at the same time, so that uploads cannot exhaust the memory."""
 
 _MARKUP = (b"<script", b"<?php", b"<html", b"<!doctype")
 _PDF_WITHIN = 1024
-"""Readers of PDF files look for the header in so many first bytes."""
+"""Number of first bytes in which readers of PDF files look for the header."""
 
 
 class UploadError(UserError):
-    """A picture is refused.
+    """An error that refuses an uploaded picture.
 
     Attributes:
-        status: status code of HTTP for the refusal.
+        status: HTTP status code of the refusal.
     """
 
     def __init__(self, message: str, status: int = 422) -> None:
@@ -73,7 +73,7 @@ class UploadError(UserError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits of a picture; see the constants of this module."""
+    """The limits of a picture. The defaults are constants of this module."""
 
     most_bytes: int = MOST_BYTES
     most_pixels: int = MOST_PIXELS
@@ -159,9 +159,9 @@ def _check_header(content: bytes, limits: Limits) -> None:
 
 
 def _check_single_kind(content: bytes) -> None:
-    """Check that a picture file is not also a file of another kind, has few frames, and has nothing behind the picture.
+    """Check that a picture file is not also a file of another kind, has few frames, and has nothing after the picture.
 
-    Bytes behind a JPEG file are allowed, because telephones store a film or a second picture there.
+    Bytes after a JPEG file are allowed, because phones store a video or a second picture there.
     """
     lowered = content.lower()
     other = b"%pdf-" in lowered[:_PDF_WITHIN] or any(mark in lowered for mark in _MARKUP)
@@ -178,16 +178,16 @@ def _check_single_kind(content: bytes) -> None:
         )
     if layout is not None and content[layout.end :].strip(b"\0"):
         raise UploadError(
-            f"The file has {len(content) - layout.end:,} bytes behind the picture. Save the picture again as PNG or JPEG."
+            f"The file has {len(content) - layout.end:,} bytes after the picture. Save the picture again as PNG or JPEG."
         )
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the blocks of a picture file tell without decoding any of them.
+    """The structure of a picture file, read without decoding it.
 
     Attributes:
-        end: position behind the last byte of the picture.
+        end: position after the last byte of the picture.
         frames: number of frames. A PNG file announces it.
     """
 
@@ -196,7 +196,7 @@ class _Layout:
 
 
 def _layout_of(content: bytes) -> _Layout | None:
-    """Return the layout of a picture file, or None if its format does not tell where the picture ends."""
+    """Return the layout of a picture file, or None if its format does not have a known end."""
     for start, read in _LAYOUTS.items():
         if content.startswith(start):
             return read(content)
