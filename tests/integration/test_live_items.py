@@ -20,6 +20,7 @@ from silohash.runtime.run import Run
 from silohash.search.answers import decode_hits
 from silohash.search.hits import Hits, Query
 from silohash.search.wire import encode_request
+from silohash.service.client import Client
 from silohash.service.items.client import Items
 from silohash.service.nats_bus import NatsBus
 from silohash.types import UserError
@@ -37,31 +38,33 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return served_run(tmp_path_factory.mktemp("trained"))
 
 
-class Silo:
-    """A silo process with an items folder and the items API."""
+class Member:
+    """A process of a federation."""
 
-    def __init__(self, folder: Path, federation: Federation) -> None:
-        self.folder, self.file, port = folder, federation.folder / "silo-0.toml", free_port()
-        listen = f'[items]\nfolder = "items"\nlisten = "127.0.0.1:{port}"\n'
-        self.file.write_text(self.file.read_text() + listen)
-        self.port = port
+    def __init__(self, folder: Path, name: str, *options: str) -> None:
+        self.folder, self.name, self.options = folder, name, options
+        self.file = folder / f"{name}.toml"
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
-    def items(self) -> Items:
-        return Items(f"http://127.0.0.1:{self.port}", (self.folder / "items.token").read_text().strip())
-
-    @property
     def log(self) -> str:
-        return (self.folder / "log.txt").read_text()
+        return (self.folder / f"{self.name}.txt").read_text()
 
     def start(self) -> None:
-        with (self.folder / "log.txt").open("ab") as log:
+        command = "hub" if self.name == "hub" else "silo"
+        with (self.folder / f"{self.name}.txt").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "silohash.cli", "silo", str(self.file)], stdout=log, stderr=log,
+                [sys.executable, "-m", "silohash.cli", command, str(self.file), *self.options], stdout=log, stderr=log,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
-        self.until(lambda: (self.folder / "items.token").exists() and list(self.items) is not None)
+
+    def set(self, line: str) -> None:
+        """Write a key into the file of the member, before its tables."""
+        self.file.write_text(f"{line}\n{self.file.read_text()}")
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.stop(signal.SIGKILL)
 
     def stop(self, number: int) -> int:
         assert self.process is not None
@@ -78,6 +81,24 @@ class Silo:
                 pass
             assert time.monotonic() < end, self.log
             time.sleep(0.05)
+
+
+class Silo(Member):
+    """A silo process with an items folder and the items API."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(folder, name)
+        self.port = free_port()
+        items = f'[items]\nfolder = "{name}-items"\nlisten = "127.0.0.1:{self.port}"\ntoken = "{name}.token"\n'
+        self.file.write_text(self.file.read_text() + items)
+
+    @property
+    def items(self) -> Items:
+        return Items(f"http://127.0.0.1:{self.port}", (self.folder / f"{self.name}.token").read_text().strip())
+
+    def start(self) -> None:
+        super().start()
+        self.until(lambda: (self.folder / f"{self.name}.token").exists() and list(self.items) is not None)
 
 
 class Asker:
@@ -98,12 +119,12 @@ class Asker:
     def _on_loop(self, task):  # type: ignore[no-untyped-def]
         return asyncio.run_coroutine_threadsafe(task, self._loop).result(60)
 
-    def search(self, text: str, k: int = 500) -> Hits:
+    def search(self, text: str, k: int = 200) -> Hits:
         code = self.encoder.encode(text, "text")
         query = Query(words=code.words[0], bits=code.bits, model_digest=code.model_digest, target="item", k=k)
-        replies = self._on_loop(self.bus.ask({"silo-0": encode_request(query)}, DEADLINE_SECONDS))
+        replies = self._on_loop(self.bus.ask({"silo-1": encode_request(query)}, DEADLINE_SECONDS))
         assert not replies.reasons, replies.reasons
-        return decode_hits(replies.answers["silo-0"], query, "silo-0")
+        return decode_hits(replies.answers["silo-1"], query, "silo-1")
 
     def close(self) -> None:
         self._on_loop(self.bus.link.stop())
@@ -113,7 +134,7 @@ class Asker:
 
 
 @contextmanager
-def streaming(asker: Asker) -> Iterator[list[Hits]]:
+def streaming(asker: Asker | Client) -> Iterator[list[Hits]]:
     """Ask again and again while the block runs, and yield the list of the answers."""
     answers: list[Hits] = []
     errors: list[BaseException] = []
@@ -122,7 +143,7 @@ def streaming(asker: Asker) -> Iterator[list[Hits]]:
     def ask() -> None:
         try:
             while not stopped.is_set():
-                answers.append(asker.search("red square"))
+                answers.append(asker.search("red square", k=200))
         except BaseException as error:
             errors.append(error)
 
@@ -133,14 +154,14 @@ def streaming(asker: Asker) -> Iterator[list[Hits]]:
     finally:
         stopped.set()
         thread.join()
-    assert not errors
+    assert not errors, errors[0]
 
 
 def test_items_are_added_while_the_silo_is_searched_and_survive_its_end(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
-    with Federation(tmp_path, "silo-0", run=copy) as federation:
-        silo = Silo(tmp_path, federation)
+    with Federation(tmp_path, "silo-1", run=copy) as federation:
+        silo = Silo(tmp_path, "silo-1")
         silo.start()
         asker = Asker(federation, copy)
         try:
@@ -150,14 +171,14 @@ def test_items_are_added_while_the_silo_is_searched_and_survive_its_end(run: Pat
                 for name in put:
                     silo.items.put(name, png(drawn("red", "frame")), text="red frame", labels=["red"])
                     assert name in asker.search("red square").ids, "an acknowledged item can be found"
-                (tmp_path / "items" / "dropped.png").write_bytes(png(drawn("blue", "square")))
+                (tmp_path / "silo-1-items" / "dropped.png").write_bytes(png(drawn("blue", "square")))
                 silo.until(lambda: silo.items.state("dropped.png")["indexed"])
             assert answers
             assert all(not hits.missing_silos and before <= set(hits.ids) for hits in answers)
             silo.items.delete(put[0])
             silo.stop(signal.SIGKILL)
-            (tmp_path / "items" / "while-off.png").write_bytes(png(drawn("green", "frame")))
-            (tmp_path / "items" / "dropped.png").unlink()
+            (tmp_path / "silo-1-items" / "while-off.png").write_bytes(png(drawn("green", "frame")))
+            (tmp_path / "silo-1-items" / "dropped.png").unlink()
             silo.start()
             silo.until(lambda: silo.items.state("while-off.png")["indexed"])
             found = set(asker.search("red square").ids)
@@ -165,6 +186,5 @@ def test_items_are_added_while_the_silo_is_searched_and_survive_its_end(run: Pat
             assert silo.stop(signal.SIGTERM) == 0, silo.log
             assert "Traceback" not in silo.log
         finally:
-            if silo.process is not None and silo.process.poll() is None:
-                silo.stop(signal.SIGKILL)
+            silo.kill()
             asker.close()

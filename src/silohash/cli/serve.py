@@ -220,6 +220,7 @@ def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
             listening,
             accounts=accounts,
             ready=lambda: print_result(f"The search page is at {address}"),
+            read_again=lambda: read_hub_config(config),
         )
 
 

@@ -122,6 +122,7 @@ class _SiloStatus(TypedDict):
     fields: tuple[Text, ...]
     labels: dict[Text, Count]
     examples: Annotated[tuple[_Item, ...], Field(max_length=100)]
+    models: NotRequired[Annotated[tuple[Digest, ...], Field(max_length=10)]]
 
 
 class _Refusal(TypedDict):
@@ -246,6 +247,7 @@ def decode_status(content: bytes, silo: str) -> SiloStatus:
         fields=document["fields"],
         labels=document["labels"],
         examples=tuple(items),
+        models=document.get("models", ()),
     )
 
 
@@ -352,6 +354,7 @@ def _document(silo: str, answer: Answer) -> dict[str, Any]:
         "fields": answer.fields,
         "labels": {label[:MOST_CHARACTERS]: count for label, count in answer.labels.items()},
         "examples": [_sent_example(item) for item in answer.examples],
+        "models": answer.models,
     }
 
 

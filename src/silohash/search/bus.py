@@ -81,7 +81,12 @@ def late(deadline_seconds: float) -> Reason:
     return Reason(f"It did not answer within {deadline_seconds:g} seconds.", "late")
 
 
-def respond(node: SiloNode, content: bytes, most_bytes: int = MOST_ANSWER_BYTES) -> Response:
+def respond(
+    node: SiloNode,
+    content: bytes,
+    most_bytes: int = MOST_ANSWER_BYTES,
+    choose: Callable[[Request], SiloNode] | None = None,
+) -> Response:
     """Return the answer of a silo to a request.
 
     No error leaves this function. An unexpected one is logged, and the hub gets a refusal without its details.
@@ -90,11 +95,12 @@ def respond(node: SiloNode, content: bytes, most_bytes: int = MOST_ANSWER_BYTES)
         node: the silo.
         content: the request.
         most_bytes: limit on the number of bytes of the answer.
+        choose: returns the node that answers a request, if the silo has one per model; None if ``node`` answers all.
     """
     request: Request | None = None
     try:
         request = decode_request(content)
-        answer = _answer(node, request)
+        answer = _answer(node if choose is None else choose(request), request)
         return Response(encode_answer(node.name, answer, most_bytes=most_bytes), request, answer)
     except UserError as error:
         return Response(encode_refusal(node.name, error), request, error=error)

@@ -35,7 +35,10 @@ class SiloNode:
     Attributes:
         name: name of the silo.
         policy: the limits of what the silo releases.
+        other_models: digests of further models with which the silo can be searched, by other nodes.
     """
+
+    other_models: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -103,6 +106,10 @@ class SiloNode:
             query = Query(words=nothing, bits=manifest.bits, model_digest=manifest.model_digest, target=modality, k=1)
             with suppress(UserError):
                 self._search({modality: side}, query, ())
+
+    def share_limits(self, other: SiloNode) -> None:
+        """Count the queries of each asker together with another node of the same silo."""
+        self._quota = other._quota
 
     @property
     def quick(self) -> bool:

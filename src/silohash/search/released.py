@@ -77,6 +77,7 @@ class SiloStatus:
         fields: the fields of an item that the silo releases.
         labels: maps the labels of the silo's items to the number of items; empty if labels are not released.
         examples: a few items of the silo, spread over its index.
+        models: digests of all models with which the silo can be searched. There are two while it changes to a new model.
     """
 
     name: str
@@ -87,6 +88,7 @@ class SiloStatus:
     fields: tuple[str, ...] = ()
     labels: Mapping[str, int] = field(default_factory=dict)
     examples: tuple[Item, ...] = ()
+    models: tuple[str, ...] = ()
 
 
 def released_item(node: SiloNode, name: str) -> tuple[tuple[Modality, ...], dict[str, Any]]:
@@ -179,6 +181,7 @@ def silo_status(node: SiloNode) -> SiloStatus:
             fields=node.policy.fields,
             labels=first.labels() if first is not None and "labels" in node.policy.fields else {},
             examples=() if first is None else _examples(node, first),
+            models=(digest, *node.other_models),
         )
     except UserError as error:
         return SiloStatus(name=node.name, reason=str(error), reachable=False)

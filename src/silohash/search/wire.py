@@ -58,13 +58,15 @@ class ItemRequest:
 class CodeRequest:
     """Request the code of one item, by the id of the item. None stands for the code of its picture if it has one.
 
-    ``asker`` and ``request_id`` are as in `Query`.
+    ``asker`` and ``request_id`` are as in `Query`. ``model_digest`` is the digest of the model whose code is requested, for
+    silos that answer with two models; empty for any.
     """
 
     id: str
     modality: Modality | None = None
     asker: str = ""
     request_id: str = ""
+    model_digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class _Code(TypedDict):
     modality: Modality | None
     asker: NotRequired[Text]
     request_id: NotRequired[RequestId]
+    model: NotRequired[Digest]
 
 
 class _Status(TypedDict):
@@ -149,7 +152,7 @@ def decode_request(content: bytes) -> Request:
     if document["kind"] == "item":
         return ItemRequest(document["id"], asker, request_id)
     if document["kind"] == "code":
-        return CodeRequest(document["id"], document["modality"], asker, request_id)
+        return CodeRequest(document["id"], document["modality"], asker, request_id, document.get("model", ""))
     if document["kind"] == "status":
         return StatusRequest(request_id)
     return Query(
@@ -175,7 +178,8 @@ def _document(request: Request) -> dict[str, Any]:
     if isinstance(request, ItemRequest):
         return {"kind": "item", "id": request.id, **sender}
     if isinstance(request, CodeRequest):
-        return {"kind": "code", "id": request.id, "modality": request.modality, **sender}
+        model = {"model": request.model_digest} if request.model_digest else {}
+        return {"kind": "code", "id": request.id, "modality": request.modality, **model, **sender}
     return {
         "kind": "search",
         "code": hexadecimal(request.words, request.bits),

@@ -27,6 +27,9 @@ A hub's file::
     federation = "museums"
     run = "first"                   # folder of the trained run; only config.toml, rounds.jsonl and model/ are needed
     deadline_seconds = 5.0          # time limit for the silos' answers to a query
+    next_run = "second"             # folder of a new run, which is used as soon as the silos have its model
+    next_share = 1.0                # share of the silos that must have it
+    next_at = 2027-01-31T08:00:00Z  # time from which it is used in any case; by default it waits for the silos
     hosts = ["search.example.org"]  # names under which the page is reached, if there are accounts
 
     [bus]                           # as above, with a key of the hub's own
@@ -48,7 +51,7 @@ from pathlib import Path
 from typing import Annotated, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from silohash.files import read_toml
 from silohash.forms import detail, fault
@@ -240,6 +243,9 @@ class HubConfig(_Table):
         deadline_seconds: time limit for the answers of the silos to one query.
         nats: the NATS server, if its config is written from this file.
         hosts: names under which the API and the page are reached, besides those of this machine. They need accounts.
+        next_run: folder of a new run, whose model replaces that of ``run`` as soon as the silos have it.
+        next_share: share of the silos that must have the new model.
+        next_at: time from which the new model is used even if they do not; None for no such time.
     """
 
     federation: FederationName
@@ -249,6 +255,9 @@ class HubConfig(_Table):
     deadline_seconds: Annotated[float, Field(gt=0, le=600)] = 5.0
     nats: NatsSettings | None = None
     hosts: tuple[Name, ...] = ()
+    next_run: Path | None = None
+    next_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    next_at: AwareDatetime | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -122,7 +122,7 @@ class HubBackend:
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
         """Return the items nearest to an item, without the item. See `Backend.similar`."""
         silos = self._chosen(options.silos)
-        request = CodeRequest(name, by, options.asker, request_id())
+        request = CodeRequest(name, by, options.asker, request_id(), self._digest_for(silo))
         content = await self._ask_one(silo, request)
         try:
             found = decode_code(content, request, silo)
@@ -209,7 +209,22 @@ class HubBackend:
         model, status = self._run.model, self._status.get(silo)
         if not model.personalized or silo in model.names or status is None:
             return model.deployed_by(silo)
-        return model.name_of(status.model_digest)
+        known = {model.digest(name): name for name in model.names}
+        found = next((known[digest] for digest in (status.model_digest, *status.models) if digest in known), None)
+        return model.name_of(status.model_digest) if found is None else found
+
+    def _digest_for(self, silo: str) -> str:
+        """Return the digest of the model with which a silo is searched; empty if it is not known."""
+        try:
+            return self._run.model.digest(self._model_of(silo)) if silo in self._silos else ""
+        except UserError:
+            return ""
+
+    async def silos_with_model(self) -> dict[str, bool]:
+        """Return for each silo whether it can be searched with a model of the run, as the silo itself states it."""
+        silos = (await self.status()).silos
+        known = {self._run.model.digest(name) for name in self._run.model.names}
+        return {silo.name: not known.isdisjoint({silo.model_digest, *silo.models}) for silo in silos}
 
     def _captions(self) -> list[str]:
         """Return the captions of the example items in the silos' last summaries."""

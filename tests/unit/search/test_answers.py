@@ -231,6 +231,7 @@ def test_a_summary_arrives_as_it_was_sent():
         name="north", items={"image": 3, "text": 2}, model_digest=MODEL, reason="Its texts are damaged.", reachable=True,
         fields=("caption", "preview"), labels={"bird": 2},
         examples=(Item(id="a", silo="north", modalities=("image",), caption="two", labels=("bird",), preview_url=PICTURE),),
+        models=(MODEL, "another"),
     )  # fmt: skip
     assert decode_status(encode_answer("north", sent), "north") == sent
 

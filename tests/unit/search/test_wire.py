@@ -93,6 +93,7 @@ def test_a_query_arrives_as_it_was_sent(changes):
     [
         *(ItemRequest("a/1"), CodeRequest("a/1"), CodeRequest("é", "text"), StatusRequest()),
         *(ItemRequest("a", "ann", "7f"), CodeRequest("a", "image", "ann", "7f"), StatusRequest("7f")),
+        CodeRequest("a", "image", "ann", "7f", "0123abcd"),
     ],
 )
 def test_other_requests_arrive_as_they_were_sent(request_):

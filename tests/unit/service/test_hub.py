@@ -115,6 +115,26 @@ def test_items_and_the_state_are_those_of_the_backend_in_one_process(hub: HubBac
         assert getattr(state, name) == getattr(expected_state, name), name
 
 
+def test_the_silos_that_have_the_model_are_known(folder: Path, bus: LocalBus) -> None:
+    def with_models(*models: str) -> Any:
+        def answer(content: bytes, most_bytes: int) -> bytes:
+            document = json.loads(bus.responders["silo-1"](content, most_bytes))
+            return json.dumps(document | {"model": "other", "models": ["other", *models]}).encode()
+
+        return answer
+
+    digest = Run.open(folder).model.digest("global")
+    for models, has in (((digest,), True), ((), False)):
+        hub = hub_with(folder, bus, silo_1=with_models(*models))
+        having = asyncio.run(hub.silos_with_model())
+        assert having["silo-1"] is has
+        assert having["silo-2"]
+        hub.close()
+    absent = hub_with(folder, bus, silo_1=lambda *_: b"garbage")
+    assert not asyncio.run(absent.silos_with_model())["silo-1"]
+    absent.close()
+
+
 def test_what_does_not_exist_is_not_found(hub: HubBackend) -> None:
     with pytest.raises(NotFound, match='does not have an item "none"'):
         asyncio.run(hub.item(SILOS[1], "none"))

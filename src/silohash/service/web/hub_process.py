@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from silohash.runtime.run import Run
+from silohash.service.adoption import Adoption, open_backend
 from silohash.service.hub import HubBackend
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
@@ -36,6 +37,7 @@ def run_hub(
     *,
     accounts: Accounts | None = None,
     ready: Callable[[], None] | None = None,
+    read_again: Callable[[], HubConfig] | None = None,
 ) -> None:
     """Serve the API and the page until the process gets SIGINT or SIGTERM.
 
@@ -44,25 +46,31 @@ def run_hub(
         listening: the socket on which to serve.
         accounts: the accounts; None to allow everyone on this machine.
         ready: called when the model is loaded and the process begins to serve.
+        read_again: reads the file of the hub again after SIGHUP, to find a new run; None if the signal ends the process.
 
     Raises:
         UserError: if the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
-    asyncio.run(_serve(config, listening, accounts, ready))
+    asyncio.run(_serve(config, listening, accounts, ready, read_again))
 
 
 async def _serve(
-    config: HubConfig, listening: socket.socket, accounts: Accounts | None, ready: Callable[[], None] | None
+    config: HubConfig,
+    listening: socket.socket,
+    accounts: Accounts | None,
+    ready: Callable[[], None] | None,
+    read_again: Callable[[], HubConfig] | None,
 ) -> None:
     bus = NatsBus(config.bus, config.federation)
     metrics = Metrics()
-    backend = HubBackend(
-        Run.open(config.run),
-        config.silos,
-        bus,
-        deadline_seconds=config.deadline_seconds,
-        observe=metrics.silo_answered,
-    )
+
+    def make(run: Run) -> HubBackend:
+        """Return the backend of a run."""
+        return HubBackend(
+            run, config.silos, bus, deadline_seconds=config.deadline_seconds, observe=metrics.silo_answered
+        )
+
+    backend = open_backend(config, make)
     backend.warm_up()
     app = app_for(backend, accounts, config.hosts, metrics=metrics)
     await bus.link.start(wait_seconds=FIRST_CONNECTION_SECONDS)
@@ -72,10 +80,15 @@ async def _serve(
     options = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=LAST_REQUESTS_SECONDS
     )
+    adoption = Adoption(backend, config, make)
+    if read_again is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, adoption.reload, read_again)
+    adopting = asyncio.create_task(adoption.keep_looking())
     try:
         with _ending_cleanly():
             await uvicorn.Server(options).serve(sockets=[listening])
     finally:
+        adopting.cancel()
         await bus.link.stop()
         backend.close()
     log_event("hub stopped", federation=config.federation)

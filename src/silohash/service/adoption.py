@@ -1,0 +1,158 @@
+"""The change of a hub to the model of a new run: as soon as the silos have it, all queries are encoded with it.
+
+Each query is answered by one backend, and so with the model of one run. The two are never mixed in an answer. The change is
+recorded in the folder of the new run, so that it outlives the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from logging import ERROR, WARNING
+from typing import TYPE_CHECKING, TypeAlias
+
+from silohash.files import write_json
+from silohash.runtime.run import Run
+from silohash.search.hits import Hits
+from silohash.service.backend import FederationStatus, Item, SearchOptions, SearchRequest
+from silohash.service.hub import HubBackend
+from silohash.service.logs import log_event
+from silohash.types import Modality, UserError
+
+if TYPE_CHECKING:
+    from silohash.service.config import HubConfig
+
+Maker: TypeAlias = Callable[[Run], HubBackend]
+"""A function that makes the backend of a run."""
+
+ADOPTED = "adopted.json"
+"""Name of the file in the folder of a new run which states that the hub uses it."""
+
+LOOK_SECONDS = 5.0
+"""Pause between two looks whether the silos have the new model."""
+
+
+class AdoptingBackend:
+    """Search with the model of one run, and later with that of the next. See `silohash.service.backend.Backend`.
+
+    Attributes:
+        current: the backend that answers.
+        following: the backend of the next run; None if there is none, or it answers already.
+    """
+
+    def __init__(self, current: HubBackend, following: HubBackend | None = None) -> None:
+        """Search with ``current``."""
+        self.current, self.following = current, following
+
+    async def search(self, request: SearchRequest) -> Hits:
+        """Return the nearest items of the silos. See `Backend.search`."""
+        return await self.current.search(request)
+
+    async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
+        """Return the items nearest to an item. See `Backend.similar`."""
+        return await self.current.similar(silo, name, options, by)
+
+    async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
+        """Return what a silo releases of one item. See `Backend.item`."""
+        return await self.current.item(silo, name, asker=asker)
+
+    async def status(self) -> FederationStatus:
+        """Return the state of the federation. See `Backend.status`."""
+        return await self.current.status()
+
+    def warm_up(self) -> None:
+        """Load the model, see `HubBackend.warm_up`."""
+        self.current.warm_up()
+
+    def close(self) -> None:
+        """Close both backends."""
+        self.current.close()
+        if self.following is not None:
+            self.following.close()
+
+    async def adopt(self, config: HubConfig, now: datetime | None = None) -> bool:
+        """Search with the next run from now on, if enough silos have its model or its time has come.
+
+        Args:
+            config: the file of the hub.
+            now: the present time; None for that of the system.
+
+        Returns:
+            Whether the next run is used.
+
+        Raises:
+            UserError: if its model cannot be read, or the change cannot be recorded.
+        """
+        following = self.following
+        if following is None or config.next_run is None:
+            return following is None
+        having = await following.silos_with_model()
+        lacking = sorted(silo for silo, has in having.items() if not has)
+        due = config.next_at is not None and (now or datetime.now(UTC)) >= config.next_at
+        if len(having) - len(lacking) < config.next_share * len(having) and not due:
+            return False
+        await asyncio.to_thread(following.warm_up)
+        await following.status()
+        await asyncio.to_thread(write_json, config.next_run / ADOPTED, {"time": datetime.now(UTC).isoformat()})
+        former, self.current, self.following = self.current, following, None
+        log_event("the new model is used", run=str(config.next_run), silos_without_it=lacking)
+        await asyncio.sleep(config.deadline_seconds)  # the former backend may still encode queries
+        former.close()
+        return True
+
+
+def open_backend(config: HubConfig, make: Maker) -> AdoptingBackend:
+    """Return the backend of a hub.
+
+    Args:
+        config: the file of the hub.
+        make: makes the backend of a run.
+
+    Raises:
+        UserError: if a folder does not hold a run.
+    """
+    if config.next_run is None:
+        return AdoptingBackend(make(Run.open(config.run)))
+    following = Run.open(config.next_run)
+    if (config.next_run / ADOPTED).exists():
+        return AdoptingBackend(make(following))
+    return AdoptingBackend(make(Run.open(config.run)), make(following))
+
+
+class Adoption:
+    """Look every few seconds whether the next run can be used."""
+
+    def __init__(self, backend: AdoptingBackend, config: HubConfig, make: Maker) -> None:
+        """Look for the run that a config names.
+
+        Args:
+            backend: the backend of the hub.
+            config: the file of the hub.
+            make: makes the backend of a run.
+        """
+        self._backend, self._config, self._make = backend, config, make
+
+    async def keep_looking(self) -> None:
+        """Look again and again, until the task is canceled."""
+        while True:
+            try:
+                await self._backend.adopt(self._config)
+            except UserError as error:
+                log_event("the new model cannot be used", level=WARNING, reason=str(error))
+            except Exception as error:  # the next look may succeed
+                log_event("looking for the new model failed", level=ERROR, reason=f"{type(error).__name__}: {error}")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def reload(self, read: Callable[[], HubConfig]) -> None:
+        """Read the file of the hub again, and look for the next run that it names. Other changes need a restart."""
+        try:
+            config = read()
+            if config.next_run is not None and self._backend.following is None:
+                following = Run.open(config.next_run)
+                if not (config.next_run / ADOPTED).exists():
+                    self._backend.following = self._make(following)
+            self._config = config
+            log_event("the config was read again", next_run=str(config.next_run or ""))
+        except UserError as error:
+            log_event("the config cannot be read again", level=WARNING, reason=str(error))

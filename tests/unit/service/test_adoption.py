@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silohash.service import adoption as module
+from silohash.service.adoption import ADOPTED, AdoptingBackend, Adoption, open_backend
+from silohash.service.backend import SearchOptions, SearchRequest
+from silohash.service.config import HubConfig
+from silohash.types import UserError
+
+NOW = datetime(2027, 1, 31, tzinfo=UTC)
+
+
+class Made:
+    """A backend of one run."""
+
+    def __init__(self, name: str, *, having: int = 0, silos: int = 4) -> None:
+        self.name, self.having, self.silos = name, having, silos
+        self.events: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        async def answer(*_: Any, **__: Any) -> str:
+            return f"{self.name} {name}"
+
+        return answer
+
+    async def silos_with_model(self) -> dict[str, bool]:
+        return {f"silo-{number}": number < self.having for number in range(self.silos)}
+
+    def warm_up(self) -> None:
+        self.events.append("warm")
+
+    def close(self) -> None:
+        self.events.append("closed")
+
+
+def config(folder: Path, **values: Any) -> HubConfig:
+    (folder / "next").mkdir(exist_ok=True)
+    (folder / "next" / "config.toml").touch()
+    (folder / "config.toml").touch()
+    bus = {"servers": ["tls://nats.example.org:4222"], "key": "hub.key"}
+    silos = {f"silo-{number}": "U" + "ABCD"[number] * 55 for number in range(4)}
+    given = {"federation": "f", "run": folder, "bus": bus, "silos": silos, "deadline_seconds": 0.01, **values}
+    return HubConfig.model_validate({"next_run": folder / "next", **given})
+
+
+def adopt(backend: AdoptingBackend, settings: HubConfig, now: datetime = NOW) -> bool:
+    return asyncio.run(backend.adopt(settings, now))
+
+
+def backends(having: int) -> tuple[Any, Any, AdoptingBackend]:
+    old, new = Made("old"), Made("new", having=having)
+    return old, new, AdoptingBackend(old, new)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("share", "needed"), [(1.0, 4), (0.75, 3), (0.7, 3), (0.01, 1)])
+def test_the_new_model_is_used_when_enough_silos_have_it(tmp_path: Path, share: float, needed: int) -> None:
+    for having in range(5):
+        (tmp_path / "next" / ADOPTED).unlink(missing_ok=True)
+        old, new, backend = backends(having)
+        assert adopt(backend, config(tmp_path, next_share=share)) is (having >= needed)
+        assert (backend.current is new) is (having >= needed)
+        assert (tmp_path / "next" / ADOPTED).exists() is (having >= needed)
+        assert old.events == (["closed"] if having >= needed else [])
+        assert new.events == (["warm"] if having >= needed else [])
+
+
+def test_the_new_model_is_used_at_a_time(tmp_path: Path) -> None:
+    settings = config(tmp_path, next_at=NOW)
+    _, new, backend = backends(0)
+    assert not adopt(backend, settings, NOW - timedelta(seconds=1))
+    assert adopt(backend, settings, NOW)
+    assert backend.current is new
+    assert adopt(backend, settings), "there is nothing left to change"
+
+
+def test_each_call_is_answered_by_one_backend(tmp_path: Path) -> None:
+    _, _, backend = backends(4)
+
+    async def calls() -> list[Any]:
+        found = [
+            await backend.search(SearchRequest(text="red")),
+            await backend.similar("silo-0", "a", SearchOptions()),
+            await backend.item("silo-0", "a"),
+            await backend.status(),
+        ]
+        return [str(each) for each in found]
+
+    names = ("search", "similar", "item", "status")
+    assert asyncio.run(calls()) == [f"old {name}" for name in names]
+    adopt(backend, config(tmp_path))
+    assert asyncio.run(calls()) == [f"new {name}" for name in names]
+
+
+def test_a_change_outlives_the_process(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    made: Any = lambda run: Made(run.folder.name)  # noqa: E731
+    backend = open_backend(settings, made)
+    assert (backend.current.name, backend.following.name) == (tmp_path.name, "next")  # type: ignore[attr-defined, union-attr]
+    (tmp_path / "next" / ADOPTED).touch()
+    backend = open_backend(settings, made)
+    assert (backend.current.name, backend.following) == ("next", None)  # type: ignore[attr-defined]
+    backend = open_backend(settings.model_copy(update={"next_run": None}), made)
+    assert (backend.current.name, backend.following) == (tmp_path.name, None)  # type: ignore[attr-defined]
+
+
+def test_a_new_run_is_found_in_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    settings = config(tmp_path)
+    backend = AdoptingBackend(Made("old"))  # type: ignore[arg-type]
+    made: Any = lambda run: Made(run.folder.name, having=4)  # noqa: E731
+    adoption = Adoption(backend, settings.model_copy(update={"next_run": None}), made)
+
+    def broken() -> HubConfig:
+        raise UserError("hub.toml is not valid.")
+
+    async def run() -> None:
+        task = asyncio.create_task(adoption.keep_looking())
+        adoption.reload(broken)
+        await asyncio.sleep(0.05)
+        assert backend.current.name == "old"  # type: ignore[attr-defined]
+        adoption.reload(lambda: settings)
+        while backend.following is not None:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert backend.current.name == "next"  # type: ignore[attr-defined]
+    adoption.reload(lambda: settings)
+    assert backend.following is None
