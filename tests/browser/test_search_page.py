@@ -223,6 +223,7 @@ def test_an_item_leads_to_items_like_it(opened: Callable[..., Any], served: tupl
     page = opened("/?q=red")
     page.click(".card a >> nth=3")
     assert page.locator("h1").text_content() == "red shape 3"
+    assert page.locator(".item figure img").bounding_box()["width"] > 200, "a preview is enlarged"
     page.click(".tabs >> text=text")
     page.click(".tabs >> text=Pictures")
     _, name, options, by = served[0].requests[-1]

@@ -16,6 +16,7 @@ from silohash.types import UserError
 
 if TYPE_CHECKING:
     import socket
+    from types import FrameType
 
     from fastapi import FastAPI
 
@@ -67,16 +68,19 @@ def serve(
             f'The page needs no account, so it listens only on addresses of this machine, and "{host}" is not one of '
             f"them. Use --host {LOOPBACK[0]}."
         )
+    from silohash.runtime.run import Run
     from silohash.service.local import LocalBackend
     from silohash.service.web.app import create_app
 
-    with spinner("Loading the indexes and the model"):
-        backend = LocalBackend.open(run)
-        app = create_app(backend)
-    try:
-        _run(app, host, port, open_browser=open_)
-    finally:
-        backend.close()
+    Run.open(run)
+    with listening_socket(host, port) as listening:  # a taken port is noticed before the indexes are loaded
+        with spinner("Loading the indexes and the model"):
+            backend = LocalBackend.open(run)
+            app = create_app(backend)
+        try:
+            _run(app, host, listening, open_browser=open_)
+        finally:
+            backend.close()
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -101,11 +105,17 @@ def listening_socket(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _run(app: FastAPI, host: str, port: int, *, open_browser: bool) -> None:
+def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: bool) -> None:
     """Serve an application until the process is interrupted."""
     import uvicorn
 
-    listening = listening_socket(host, port)
+    class Server(uvicorn.Server):
+        """A server that stops at a signal, however often the signal comes."""
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            """Stop after the requests that are being answered."""
+            self.should_exit = True
+
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listening.getsockname()[1]}"
     print_result(f"The search page is at {address}")
@@ -117,10 +127,8 @@ def _run(app: FastAPI, host: str, port: int, *, open_browser: bool) -> None:
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
     )
-    try:
-        uvicorn.Server(config).run(sockets=[listening])
-    except KeyboardInterrupt:
-        print_status("Stopped.")
+    Server(config).run(sockets=[listening])
+    print_status("Stopped.")
 
 
 def silo(

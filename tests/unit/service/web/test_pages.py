@@ -204,6 +204,13 @@ def test_items_like_an_item_come_from_all_silos(backend: MadeUpBackend) -> None:
     assert backend.requests[-1][2].silos is None
 
 
+def test_the_reasons_are_open_if_no_silo_answers(backend: MadeUpBackend) -> None:
+    backend.missing = {"south": "It is off."}
+    assert '<details class="note warning">' in client_of(backend).get("/?q=red").text
+    backend.missing = dict.fromkeys(backend.silos, "It is off.")
+    assert '<details class="note warning" open>' in client_of(backend).get("/?q=red").text
+
+
 def test_a_silent_silo_is_shown_without_figures(backend: MadeUpBackend) -> None:
     backend.missing = {"south": "It is off."}
     page = client_of(backend).get("/federation").text
