@@ -1,8 +1,13 @@
-"""A silo process that takes items while it is searched: killed and started again, nothing that was acknowledged is lost."""
+"""Silo processes that change while they are searched: items are added, and a new model replaces the old one.
+
+A silo is killed and started again, and nothing that was acknowledged is lost. No query fails, and no answer mixes two
+models.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -188,3 +193,49 @@ def test_items_are_added_while_the_silo_is_searched_and_survive_its_end(run: Pat
         finally:
             silo.kill()
             asker.close()
+
+
+def test_a_new_model_replaces_the_old_one_without_a_failed_query(run: Path, tmp_path: Path) -> None:
+    for name in ("silo-1", "silo-2", "hub"):
+        shutil.copytree(run, tmp_path / "first" / name, ignore=shutil.ignore_patterns("index", "checkpoint"))
+        shutil.copytree(tmp_path / "first" / name, tmp_path / "second" / name)
+        record = tmp_path / "second" / name / "model" / "model.json"
+        content = json.loads(record.read_text())
+        old, content["model_digests"] = content["model_digests"]["global"], {"global": "new"}
+        record.write_text(json.dumps(content))
+        if name != "hub":
+            shutil.copytree(run / "index" / name, tmp_path / "first" / name / "index" / name)
+    runs = {name: tmp_path / "first" / name for name in ("silo-1", "silo-2")}
+    with Federation(tmp_path, "silo-1", "silo-2", run=tmp_path / "first" / "hub", runs=runs):
+        port = free_port()
+        hub, silos = Member(tmp_path, "hub", "--port", str(port)), [Silo(tmp_path, name) for name in runs]
+        client = Client(f"http://127.0.0.1:{port}", timeout_seconds=DEADLINE_SECONDS)
+        members = [hub, *silos]
+        try:
+            for member in members:
+                member.start()
+            hub.until(lambda: not client.search("red square", k=3).missing_silos)
+            before = {(hit.silo, hit.id) for hit in client.search("red square", k=200)}
+            with streaming(client) as answers:
+                for member in members:
+                    member.set(f'next_run = "second/{member.name}"')
+                    assert member.process is not None
+                    member.process.send_signal(signal.SIGHUP)
+                silos[0].items.put("added", png(drawn("red", "square")), text="red square")
+                hub.until(lambda: answers[-1].model_digests == {"new"})
+            digests = [hits.model_digests for hits in answers]
+            assert set(digests) == {frozenset({old}), frozenset({"new"})}, "no answer mixes two models"
+            assert digests == sorted(digests, key=lambda each: each == {"new"}), "the change is made once"
+            assert not any(hits.missing_silos for hits in answers)
+            found = {(hit.silo, hit.id) for hit in client.search("red square", k=200)}
+            assert found == before | {("silo-1", "added")}
+            for member in members:
+                assert member.stop(signal.SIGTERM) == 0, member.log
+            for member in members:
+                member.start()
+            hub.until(lambda: not client.search("red square", k=3).missing_silos)
+            assert client.search("red square", k=3).model_digests == {"new"}
+            assert "Traceback" not in "".join(member.log for member in members)
+        finally:
+            for member in members:
+                member.kill()

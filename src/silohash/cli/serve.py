@@ -152,11 +152,12 @@ def silo(
         print_result(make_key(settings.bus.key))
         print_status(f"The secret key is in {settings.bus.key}. Enter the public key above in the hub's file: [silos].")
         return
-    if settings.items is not None:
+    if settings.items is not None or settings.next_run is not None:
         require("watchfiles", "Watching the items folder")
+    if settings.items is not None:
         serve_items = _items_server(settings.items)
     start_logging(level=DEBUG if verbose else INFO)
-    run_silo(settings, serve_items=serve_items)
+    run_silo(settings, serve_items=serve_items, read_again=lambda: read_silo_config(config))
 
 
 def _items_server(settings: ItemsSettings) -> Server | None:

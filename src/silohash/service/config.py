@@ -14,6 +14,10 @@ Paths in a file are relative to the folder of the file. A silo's file::
     certificate = "north.pem"       # the silo's own certificate, if the server asks for one
     certificate_key = "north-key.pem"
 
+    next_run = "second"             # folder of a new run: all items are encoded with its model while the old one answers
+    archive = "paintings"           # folder of the items of the index, if they are not where they were indexed
+    keep_old_hours = 24.0           # the old index is removed when nobody has searched it for this time
+
     [items]                         # items that are added while the silo runs
     folder = "items"                # folder of pictures, which is watched
     listen = "127.0.0.1:8766"       # address of an API for programs on this machine; without it there is none
@@ -221,6 +225,9 @@ class SiloConfig(_Table):
         policy: file of the silo's policy; None for that in the folder of the run.
         items: where further items come from; None if the silo has the items of its index only.
         metrics: where the metrics of the process are served; None for none.
+        next_run: folder of a new run. The silo's items are encoded with its model in the background.
+        archive: folder of the archive that the index was built from; None for the one that is noted beside the index.
+        keep_old_hours: hours without a query with the old model after which the old index is removed.
     """
 
     silo: Name
@@ -230,6 +237,14 @@ class SiloConfig(_Table):
     policy: Path | None = None
     items: ItemsSettings | None = None
     metrics: MetricsSettings | None = None
+    next_run: Path | None = None
+    archive: Path | None = None
+    keep_old_hours: Annotated[float, Field(ge=0)] = 24.0
+
+    @property
+    def items_folder(self) -> Path:
+        """The items folder. A silo without one has an empty folder in its run."""
+        return self.items.folder if self.items is not None else self.run / "items" / self.silo
 
 
 class HubConfig(_Table):

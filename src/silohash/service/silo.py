@@ -9,8 +9,8 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from logging import DEBUG, ERROR, WARNING
 from typing import TYPE_CHECKING
 
@@ -20,16 +20,20 @@ from silohash.search.answers import encode_refusal
 from silohash.search.bus import Responder, Response, respond
 from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
-from silohash.search.policy import read_policy
+from silohash.search.policy import Policy, policy_of, read_policy
 from silohash.search.released import SiloStatus, silo_status
-from silohash.search.silos import open_node
+from silohash.search.silos import POLICIES, open_node
+from silohash.search.wire import Request
 from silohash.service.audit import FOLDER, AuditError, AuditLog, entry_of
 from silohash.service.config import SiloConfig
 from silohash.service.logs import log_event
+from silohash.service.models import SiloModels
 from silohash.service.nats_bus import SiloLink
 from silohash.types import UserError
 
 if TYPE_CHECKING:  # only silos that take items need these modules
+    from silohash.service.items.change import ModelChange
+    from silohash.service.items.indexer import Indexer
     from silohash.service.items.keeper import Keeper, Server
     from silohash.service.silo_metrics import SiloMetrics
 
@@ -45,51 +49,104 @@ def open_silo(config: SiloConfig) -> SiloNode:
         from silohash.service.items.opening import prepare_index
 
         prepare_index(run, config.silo)
-    policy = None if config.policy is None else read_policy(config.policy)
-    return open_node(run.index_folder, config.silo, policy)
+    return open_node(run.index_folder, config.silo, policy_of_silo(config))
 
 
-def run_silo(config: SiloConfig, *, ready: Callable[[], None] | None = None, serve_items: Server | None = None) -> None:
+def open_models(config: SiloConfig) -> SiloModels:
+    """Open the index of a silo, and that of its new run if it is finished. The exceptions are those of `open_silo`."""
+    if config.next_run is None:
+        return SiloModels(open_silo(config))
+    from silohash.service.items.successor import is_indexed
+
+    run, following = Run.open(config.run), Run.open(config.next_run)
+    finished, policy = is_indexed(following, config.silo), policy_of_silo(config)
+    if not finished or is_indexed(run, config.silo):
+        models = SiloModels(open_silo(config))
+    else:
+        return SiloModels(open_node(following.index_folder, config.silo, policy))
+    if finished:
+        models.add(open_node(following.index_folder, config.silo, policy))
+    return models
+
+
+def policy_of_silo(config: SiloConfig) -> Policy:
+    """Return the policy of a silo, which is the same for all models.
+
+    Raises:
+        UserError: if it is not valid.
+    """
+    return policy_of(config.run / POLICIES, config.silo) if config.policy is None else read_policy(config.policy)
+
+
+def run_silo(
+    config: SiloConfig,
+    *,
+    ready: Callable[[], None] | None = None,
+    serve_items: Server | None = None,
+    read_again: Callable[[], SiloConfig] | None = None,
+) -> None:
     """Answer the requests to a silo until the process gets SIGINT or SIGTERM. What has arrived by then is answered.
 
     Args:
         config: the file of the silo.
         ready: called when the index is open and the process begins to connect.
         serve_items: serves the API of `ItemsSettings.listen`; None for no API.
+        read_again: reads the file of the silo again after SIGHUP, to find a new run; None if the signal ends the process.
 
     Raises:
         UserError: as `open_silo`, or if the key or a certificate cannot be read.
     """
-    node = open_silo(config)
-    status = silo_status(node)  # reads the labels of all items, during which no search would be answered later
+    from silohash.service.items.change import ModelChange
+
+    models = open_models(config)
+    # The labels of all items are read now, because no search would be answered meanwhile.
+    status, *_ = [silo_status(node) for node in models.nodes]
     try:
         path = config.run / FOLDER / f"{config.silo}.jsonl"
-        log = AuditLog(path, sync_seconds=node.policy.audit_sync_seconds)
+        log = AuditLog(path, sync_seconds=models.nodes[0].policy.audit_sync_seconds)
         try:
-            with metrics_of(config, status) as metrics, keeper_of(config, node, serve_items):
-                asyncio.run(_serve(config, responder(node, log, metrics), ready, quick=node.quick))
+            with ExitStack() as kept:
+
+                def keep(changed: SiloConfig) -> Keeper | None:
+                    """Begin to keep the index of the silo."""
+                    return kept.enter_context(keeper_of(changed, models.nodes[0], serve_items))
+
+                metrics = kept.enter_context(metrics_of(config, status))
+                keeper = keep(config)
+
+                def change(executor: Executor) -> ModelChange:
+                    """Prepare to change to the model of a new run."""
+                    return ModelChange(config, models, keeper, keep, executor)
+
+                answer = responder(models.nodes[0], log, metrics, models.choose)
+                quick = all(node.quick for node in models.nodes)
+                asyncio.run(_serve(config, answer, ready, change, read_again, quick=quick))
         finally:
             log.close()
     finally:
-        node.close()
+        models.close()
 
 
 def keeper_of(
     config: SiloConfig, node: SiloNode, serve_items: Server | None = None
 ) -> AbstractContextManager[Keeper | None]:
-    """Return the keeper of a silo's items; None as its value if the silo has the items of its index only."""
-    if config.items is None:
+    """Return the keeper of a silo's index; None as its value if neither items nor a new run may change it."""
+    if config.items is None and config.next_run is None:
         return nullcontext()
     from silohash.service.items.keeper import Keeper
     from silohash.service.items.opening import open_indexer
+    from silohash.service.items.successor import is_indexed
 
-    run, silo, folder = Run.open(config.run), config.silo, config.items.folder
-    return Keeper(
-        folder,
-        run.index_folder / f".{silo}.items.lock",
-        lambda: open_indexer(run, silo, folder, node.policy.fields),
-        serve_items,
-    )
+    run, silo, folder = Run.open(config.run), config.silo, config.items_folder
+    following = None if config.next_run is None else Run.open(config.next_run)
+
+    def opener() -> Indexer:
+        """Open the index of the new run if the old one was removed."""
+        changed = following is not None and is_indexed(following, silo) and not is_indexed(run, silo)
+        kept = following if following is not None and changed else run
+        return open_indexer(kept, silo, folder, node.policy.fields)
+
+    return Keeper(folder, run.index_folder / f".{silo}.items.lock", opener, serve_items)
 
 
 def metrics_of(config: SiloConfig, status: SiloStatus) -> AbstractContextManager[SiloMetrics | None]:
@@ -103,35 +160,53 @@ def metrics_of(config: SiloConfig, status: SiloStatus) -> AbstractContextManager
 
 
 async def _serve(
-    config: SiloConfig, answer: Responder, ready: Callable[[], None] | None, *, quick: bool = False
+    config: SiloConfig,
+    answer: Responder,
+    ready: Callable[[], None] | None,
+    change_of: Callable[[Executor], ModelChange],
+    read_again: Callable[[], SiloConfig] | None,
+    *,
+    quick: bool = False,
 ) -> None:
-    stopped = asyncio.Event()
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, stopped.set)
     with ThreadPoolExecutor(1, "answer") as executor:
         link = SiloLink(config.bus, config.federation, config.silo, answer, None if quick else executor)
         log_event("silo started", silo=config.silo, federation=config.federation)
         if ready is not None:
             ready()
         await link.start(wait_seconds=0)
+        change = change_of(executor)
+        if read_again is not None:
+            read = read_again
+            loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(change.reload(read)))
+        changing = loop.create_task(change.keep_looking())
         await stopped.wait()
+        changing.cancel()
         await link.stop()
     log_event("silo stopped", silo=config.silo)
 
 
-def responder(node: SiloNode, log: AuditLog | None = None, metrics: SiloMetrics | None = None) -> Responder:
+def responder(
+    node: SiloNode,
+    log: AuditLog | None = None,
+    metrics: SiloMetrics | None = None,
+    choose: Callable[[Request], SiloNode] | None = None,
+) -> Responder:
     """Return the function that answers for a silo and logs what it answered.
 
     Args:
         node: the silo.
         log: the silo's audit log. Nothing is released that cannot be written to it. None writes none.
         metrics: the metrics in which answers are counted; None for none.
+        choose: returns the node that answers a request, if the silo has one per model.
     """
 
     def answer(content: bytes, most_bytes: int) -> bytes:
         """Answer one request."""
         start = time.perf_counter()
-        response = _audited(node, respond(node, content, most_bytes), log)
+        response = _audited(node, respond(node, content, most_bytes, choose), log)
         seconds = time.perf_counter() - start
         _log(node.name, response, seconds)
         if metrics is not None:

@@ -43,6 +43,25 @@ def test_paths_are_relative_to_the_file(tmp_path):
     assert hub.silos == {"north": KEY}
 
 
+def test_a_new_run_is_relative_to_the_file(tmp_path):
+    silo = read_silo_config(write(tmp_path, SILO, next_run="second", archive="items", keep_old_hours=0))
+    assert (silo.next_run, silo.archive, silo.keep_old_hours) == (tmp_path / "second", tmp_path / "items", 0)
+    assert silo.items_folder == tmp_path / "first" / "items" / "north"
+    hub = read_hub_config(write(tmp_path, HUB, next_run="second"))
+    assert (hub.next_run, hub.next_share, hub.next_at) == (tmp_path / "second", 1.0, None)
+    path = write(tmp_path, HUB, next_share=0.5)
+    path.write_text(f"next_at = 2027-01-31T08:00:00Z\n{path.read_text()}")
+    assert read_hub_config(path).next_at.isoformat() == "2027-01-31T08:00:00+00:00"
+    for value, message in (("0.0", "greater than 0"), ("1.1", "less than or equal to 1")):
+        path.write_text(path.read_text().replace("0.5", value))
+        with pytest.raises(UserError, match=f"next_share: input should be {message}"):
+            read_hub_config(path)
+        path.write_text(path.read_text().replace(value, "0.5"))
+    path.write_text(path.read_text().replace("08:00:00Z", "08:00:00"))
+    with pytest.raises(UserError, match=r"next_at: .*timezone"):
+        read_hub_config(path)
+
+
 def test_items_are_relative_to_the_file_and_served_on_this_machine(tmp_path):
     assert read_silo_config(write(tmp_path, SILO)).items is None
     items = read_silo_config(write(tmp_path, SILO, items={"folder": "items"})).items

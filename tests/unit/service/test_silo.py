@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -17,7 +18,7 @@ from silohash.service.audit import AuditLog, verify_log
 from silohash.service.config import ItemsSettings
 from silohash.service.items.records import Record
 from silohash.service.nats_bus import NOT_CONNECTED, NatsBus
-from silohash.service.silo import keeper_of, open_silo, responder, run_silo
+from silohash.service.silo import keeper_of, open_models, open_silo, responder, run_silo
 from silohash.types import UserError
 from tests.nats import Federation, needs_nats
 from tests.runs import train, write_archive
@@ -56,6 +57,26 @@ def test_a_silo_that_is_not_indexed_or_has_no_run_is_explained(run, tmp_path):
     nowhere = federation.silo("north").model_copy(update={"run": Path("nowhere")})
     with pytest.raises(UserError, match='"nowhere" does not hold a run'):
         open_silo(nowhere)
+
+
+def test_both_indexes_are_opened_until_the_old_one_is_removed(run, tmp_path):
+    config = Federation(tmp_path, "silo-1", run=run).silo("silo-1")
+    shutil.copytree(run, tmp_path / "second", ignore=shutil.ignore_patterns("index"))
+    config = config.model_copy(update={"next_run": tmp_path / "second"})
+
+    def opened(settings):
+        models = open_models(settings)
+        found = len(models.nodes), models.nodes[-1].side("image").store.path.is_relative_to(tmp_path / "second")
+        with keeper_of(settings, models.nodes[0]) as keeper:
+            kept = keeper._writers()[0].index.is_relative_to(tmp_path / "second")
+        models.close()
+        return *found, kept
+
+    assert opened(config) == (1, False, False)
+    shutil.copytree(run / "index" / "silo-1", tmp_path / "second" / "index" / "silo-1")
+    assert opened(config) == (2, True, False)
+    shutil.copytree(run, tmp_path / "first", ignore=shutil.ignore_patterns("index"))
+    assert opened(config.model_copy(update={"run": tmp_path / "first"})) == (1, True, True)
 
 
 def test_a_silo_with_an_items_folder_need_not_be_indexed(run, tmp_path):

@@ -53,7 +53,14 @@ class Change:
 
 
 class Indexer:
-    """Write the items of an items folder to the index of a silo. Several threads may use it, one at a time writes."""
+    """Write the items of an items folder to the index of a silo. Several threads may use it, one at a time writes.
+
+    Attributes:
+        index: folder of the index.
+        digest: digest of the model.
+        encoder: the model.
+        ledger: what is known of the items.
+    """
 
     def __init__(self, index: Path, silo: str, folder: Path, encoder: Encoder, fields: Collection[str]) -> None:
         """Open the index files, which are created if they do not exist.
@@ -69,8 +76,8 @@ class Indexer:
             UserError: if a file is damaged or was built with another model, or the model encodes items with their labels.
         """
         encoder.check_without_labels("Items cannot be added,")
-        self.index, self.digest = index, encoder.digest
-        self._folder, self._encoder = folder, encoder
+        self.index, self.digest, self.encoder = index, encoder.digest, encoder
+        self._folder = folder
         self._fields = frozenset(fields) - {"file"}  # paths of files would be relative to another folder
         self._lock = threading.RLock()
         with ExitStack() as opened:
@@ -146,6 +153,39 @@ class Indexer:
                     self._write(*part)
             return len(wanted) - skipped, len(deleted)
 
+    def add_rows(self, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]) -> None:
+        """Encode rows of an archive, and add those of one modality that the index does not have yet.
+
+        Args:
+            archive: the archive.
+            rows: ``(n,)``, rows that have the modality.
+            modality: the modality.
+            fields: the fields of an item that are stored with its code.
+
+        Raises:
+            UserError: if an item cannot be encoded, or the index cannot be written.
+        """
+        with self._lock:
+            store = self._stores[modality]
+            missing = rows[store.keys_of(archive.ids[rows].tolist()) < 0] if len(rows) else rows
+            for part in self._encoded_rows(archive, missing, modality, fields):
+                store.add_codes(*part)
+
+    def _encoded_rows(
+        self, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]
+    ) -> Iterator[tuple[Codes, list[str], list[bytes | None] | None]]:
+        """Yield the codes of rows. If they cannot be encoded together, each is encoded by itself or logged."""
+        if not len(rows):
+            return
+        try:
+            yield encode_rows(self.encoder, archive, rows, modality, fields)
+        except UserError as error:
+            if len(rows) == 1:
+                log_event("item skipped", level=WARNING, id=str(archive.ids[rows[0]]), reason=str(error))
+            else:
+                for row in rows:
+                    yield from self._encoded_rows(archive, np.array([row]), modality, fields)
+
     def remove(self, ids: Sequence[str]) -> None:
         """Remove items from the index.
 
@@ -200,9 +240,9 @@ class Indexer:
         archive = archive_of(self._folder, items)
         fields = set(self._fields)
         encoded: Encoded = {}
-        for modality, rows in encodable_rows(archive, self._encoder.featurisers, np.arange(len(items))).items():
+        for modality, rows in encodable_rows(archive, self.encoder.featurisers, np.arange(len(items))).items():
             if len(rows):
-                encoded[modality] = encode_rows(self._encoder, archive, rows, modality, fields)
+                encoded[modality] = encode_rows(self.encoder, archive, rows, modality, fields)
                 fields.discard("preview")  # a preview is stored once per item
         return encoded
 

@@ -27,6 +27,8 @@ from silohash.types import Modality, UserError
 if TYPE_CHECKING:
     from filelock import FileLock
 
+    from silohash.service.items.successor import Successor
+
 LOOK_MILLISECONDS = 500
 """Longest time between two looks for changes that were reported."""
 
@@ -93,7 +95,12 @@ class Keeper:
         self._lock_path, self._opener, self._server = lock, opener, server
         self._scanner = FolderScanner(folder)
         self._indexer: Indexer | None = None
+        self._following: Indexer | None = None
+        self._successor: Successor | None = None
+        self._builder: threading.Thread | None = None
         self._changing = threading.RLock()
+        self._updating = threading.RLock()
+        self._scanning = threading.Lock()
         self._stopped = threading.Event()
         self._problems: dict[str, str] = {}
         self._unsettled = False
@@ -117,6 +124,8 @@ class Keeper:
         """Stop, after the batch that is being written."""
         self._stopped.set()
         self._thread.join()
+        if self._builder is not None:
+            self._builder.join()
         self._kept.close()
 
     @property
@@ -140,7 +149,8 @@ class Keeper:
         """
         with self._changing:
             written = self._scanner.records.write(record, picture, suffix)
-            self._writer().add([self._scanner.of_record(written)])
+            for writer in self._writers():
+                writer.add([self._scanner.of_record(written)])
         return self.state(record.id) or ItemState(record.id)
 
     def delete(self, name: str) -> bool:
@@ -159,10 +169,12 @@ class Keeper:
             alone = record is not None and entry is not None and not entry.replaced
             if alone and self.first_update.is_set() and name not in self._scanner.names:
                 records.remove(name)
-                writer.remove([name])
+                for each in self._writers():
+                    each.remove([name])
             else:
                 written = records.write(Record(id=name, deleted=True))
-                writer.add([self._scanner.of_record(written)])
+                for each in self._writers():
+                    each.add([self._scanner.of_record(written)])
             return True
 
     def state(self, name: str) -> ItemState | None:
@@ -189,12 +201,41 @@ class Keeper:
         Raises:
             UserError: if the index cannot be written.
         """
-        writer = self._writer()
-        if not self._is_mounted(writer):
-            return Change()
+        with self._updating:
+            if not self._is_mounted(self._writer()):
+                return Change()
+            self._unsettled = False
+            changes = [self._bring_up(writer) for writer in self._writers()]
+            return changes[0]
+
+    def follow(self, successor: Successor) -> None:
+        """Build the index of a new model, and keep it besides the present one.
+
+        Args:
+            successor: builds the index. If another process keeps the index, it builds it.
+        """
+        self._successor = successor
+        if self.keeps:
+            self._start_builder(successor)
+
+    def drop_old(self) -> None:
+        """Keep only the index of the new model, and remove the old one. A process that keeps no index does nothing."""
+        with self._updating, self._changing:
+            successor, following = self._successor, self._following
+            if successor is None or following is None:
+                return
+            old, self._indexer = self._indexer, following
+            self._following = self._successor = None
+            if old is not None:
+                old.close()
+            successor.remove_old()
+
+    def _bring_up(self, writer: Indexer) -> Change:
+        """Bring one index up to the folder."""
         before = writer.ledger.stamps()
-        scan = self._scanner.scan()
-        self._unsettled = scan.unsettled
+        with self._scanning:
+            scan = self._scanner.scan()
+        self._unsettled |= scan.unsettled
         self._log_problems(scan.problems)
         started = time.monotonic()
         change = writer.update(scan, before, self._is_current, self._stopped)
@@ -207,6 +248,36 @@ class Keeper:
             writer.compact()
         return change
 
+    def _start_builder(self, successor: Successor) -> None:
+        self._builder = threading.Thread(target=self._build, args=(successor,), name="new model", daemon=True)
+        self._builder.start()
+
+    def _build(self, successor: Successor) -> None:
+        """Build the index of a new model, again and again until it succeeds."""
+        _lower_priority()
+        while not self._stopped.is_set() and self._following is None:
+            with _logged():
+                self._build_once(successor)
+            if self._following is None:
+                self._stopped.wait(RETRY_SECONDS)
+
+    def _build_once(self, successor: Successor) -> None:
+        """Build the index of a new model, add the items of the folder, and put it into place."""
+        if successor.finished:
+            self._following = successor.open()
+            return
+        indexer = successor.build(self._stopped)
+        try:
+            if not self._stopped.is_set() and self._is_mounted(self._writer()):
+                self._bring_up(indexer)
+                with self._changing:  # programs wait while the last changes are added
+                    self._bring_up(indexer)
+                    if not self._stopped.is_set():
+                        self._following = successor.finish(indexer)
+        finally:
+            indexer.close()
+        self._unsettled = True  # the folder may have changed since
+
     def _state(self, name: str, entry: Entry | None) -> ItemState | None:
         writer = self._writer()
         modalities = writer.has(name)
@@ -214,6 +285,10 @@ class Keeper:
             return None
         digest = writer.digest if modalities else ""
         return ItemState(name, bool(modalities), modalities, digest, "" if entry is None else entry.problem)
+
+    def _writers(self) -> tuple[Indexer, ...]:
+        """Return the indexers of all models, the present one first."""
+        return (self._writer(), *(() if self._following is None else (self._following,)))
 
     def _writer(self) -> Indexer:
         """Return the indexer.
@@ -279,17 +354,20 @@ class Keeper:
                 opened.enter_context(self._server(self))
             self._kept = opened.pop_all()
         log_event("keeping the index", folder=str(self.folder))
+        if self._successor is not None:
+            self._start_builder(self._successor)
         return True
 
     def _end(self) -> None:
-        indexer, self._indexer = self._indexer, None
-        if indexer is not None:
-            indexer.close()
+        indexers = (self._indexer, self._following)
+        self._indexer = self._following = None
+        for indexer in indexers:
+            if indexer is not None:
+                indexer.close()
 
     def _run(self) -> None:
         """Keep the index until the keeper is stopped."""
-        with suppress(OSError, AttributeError):  # not every system has priorities of threads
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_PRIORITY)
+        _lower_priority()
         while not self.keeps and not self._stopped.wait(TAKEOVER_SECONDS):
             with _logged():
                 self._begin()
@@ -319,6 +397,12 @@ class Keeper:
                 self.update()
                 self.first_update.set()
                 due = time.monotonic() + RESCAN_SECONDS
+
+
+def _lower_priority() -> None:
+    """Let other threads go first."""
+    with suppress(OSError, AttributeError):  # not every system has priorities of threads
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_PRIORITY)
 
 
 def _locked(path: Path) -> FileLock | None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from silohash.index.store import Store
 from silohash.runtime.run import Run
+from silohash.service.items.indexer import Indexer
 from silohash.service.items.keeper import ItemState, Keeper
 from silohash.service.items.opening import open_indexer, prepare_index
 from silohash.service.items.records import Record
@@ -152,3 +154,60 @@ def test_errors_do_not_end_the_thread(
         "the items cannot be indexed",
         "indexing items failed",
     ]
+
+
+class Following:
+    """A successor that builds an empty index of the same model in a folder of its own."""
+
+    def __init__(self, run: Run, folder: Path, silo: str, place: Path) -> None:
+        self._open = lambda: open_indexer(run, silo, folder, ("caption",), place)
+        self.finished = self.removed = False
+        self.failures = 1
+
+    def build(self, stopped: object) -> Indexer:
+        if self.failures:
+            self.failures -= 1
+            raise UserError("The archive cannot be read.")
+        return self._open()
+
+    def finish(self, indexer: Indexer) -> Indexer:
+        indexer.close()
+        self.finished = True
+        return self._open()
+
+    def open(self) -> Indexer:
+        return self._open()
+
+    def remove_old(self) -> None:
+        self.removed = True
+
+
+def test_items_go_to_the_index_of_a_new_model_too(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("silohash.service.items.keeper.RETRY_SECONDS", 0.05)
+    following = Following(run, folder, "changing", tmp_path / "next")
+
+    def held() -> set[str]:
+        with Store.open(tmp_path / "next" / "text.sqlite") as store:
+            return {payload["caption"] for payload in store.first_payloads(10)}
+
+    with keeper_of(run, folder, "changing") as keeper:
+        keeper.put(Record(id="before", text="red"))
+        keeper.drop_old()
+        keeper.follow(following)  # type: ignore[arg-type]
+        until(lambda: keeper._following is not None)
+        assert held() == {"red"}
+        keeper.put(Record(id="after", text="blue"))
+        assert held() == {"red", "blue"}
+        keeper.delete("before")
+        assert held() == {"blue"}
+        assert not following.removed
+        keeper.drop_old()
+        assert following.removed
+        assert keeper.put(Record(id="last", text="green")).indexed
+        assert held() == {"blue", "green"}
+    with keeper_of(run, folder, "changing") as keeper:
+        keeper.follow(following)  # type: ignore[arg-type]
+        until(lambda: keeper._following is not None)
+        assert [each.index for each in keeper._writers()] == [run.index_folder / "changing", tmp_path / "next"]

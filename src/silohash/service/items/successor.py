@@ -1,0 +1,251 @@
+"""The index of a silo for the model of a new run, which is built while the old index is searched.
+
+All items of the old index are encoded again from their archive, in small batches, into a folder beside the indexes of the
+new run. The items of the items folder follow. The folder then becomes the silo's index in the new run by a single rename. A
+build that was interrupted continues with the items that are missing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from logging import WARNING
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel
+
+from silohash.data.archive import Archive
+from silohash.data.catalogue import open_archive
+from silohash.files import explaining_disk_errors, read_json
+from silohash.index.base import Keys
+from silohash.index.listing import note_indexed
+from silohash.index.source import SOURCE
+from silohash.index.store import Store
+from silohash.runtime.added_archive import NOTE
+from silohash.runtime.encodable import encodable_rows
+from silohash.runtime.run import PARTITION, Run
+from silohash.service.items.indexer import Indexer
+from silohash.service.items.ledger import LEDGER, Ledger
+from silohash.service.items.opening import encoder_of
+from silohash.service.logs import log_event
+from silohash.service.models import Progress
+from silohash.types import MODALITIES, Modality, Rows, UserError
+
+BUILDING = "index-next"
+"""Name of the folder in the new run in which indexes are built."""
+
+BATCH_ROWS = 256
+"""Number of items of the archive that are encoded at the same time."""
+
+KEYS_AT_ONCE = 10_000
+
+
+class _Note(BaseModel):
+    """The part of the note beside an added silo's index that a build needs, see `silohash.runtime.added_archive`."""
+
+    folder: Path | None = None
+
+
+class Successor:
+    """Build the index of a silo for the model of a new run.
+
+    Attributes:
+        old: the run whose index is searched.
+        new: the new run.
+        silo: name of the silo.
+    """
+
+    def __init__(
+        self, old: Run, new: Run, silo: str, *, folder: Path, fields: Collection[str], archive: Path | None = None
+    ) -> None:
+        """Prepare to build.
+
+        Args:
+            old: the run whose index is searched.
+            new: the new run.
+            silo: name of the silo.
+            folder: the items folder.
+            fields: the fields that the policy of the silo releases.
+            archive: folder of the archive that the old index was built from; None for the one that is noted beside it.
+
+        Raises:
+            UserError: if the new run does not have a model.
+        """
+        self.old, self.new, self.silo = old, new, silo
+        self._folder, self._fields, self._archive = folder, fields, archive
+        self._digests = frozenset(new.model.digest(name) for name in new.model.names)
+        self._done = self._total = 0
+
+    @property
+    def index(self) -> Path:
+        """Folder of the finished index."""
+        return self.new.index_folder / self.silo
+
+    @property
+    def is_searched_alone(self) -> bool:
+        """Whether the change is over: the new index is finished, and the old one was removed."""
+        return self.finished and not is_indexed(self.old, self.silo)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the index is finished."""
+        return is_indexed(self.new, self.silo)
+
+    def progress(self) -> Progress:
+        """Return how far the index is."""
+        return Progress(self._digests, self._done, self._total)
+
+    def build(self, stopped: threading.Event) -> Indexer:
+        """Encode the items of the old index, and return the index, which is still in the folder for unfinished ones.
+
+        Args:
+            stopped: ends the build early when it is set.
+
+        Raises:
+            UserError: if the archive cannot be read, or the index cannot be written.
+        """
+        place = self.new.folder / BUILDING / self.silo
+        encoder = encoder_of(self.new, self.silo)
+        if not _is_of_model(place, encoder.digest):
+            shutil.rmtree(place, ignore_errors=True)  # it was begun for another model
+        indexer = Indexer(place, self.silo, self._folder, encoder, self._fields)
+        try:
+            self._encode_old(indexer, stopped)
+        except BaseException:
+            indexer.close()
+            raise
+        return indexer
+
+    def finish(self, indexer: Indexer) -> Indexer:
+        """Make the index that of the silo in the new run, and return it opened in its new place.
+
+        Args:
+            indexer: the result of `build`, to which the items of the folder were added. It is closed.
+
+        Raises:
+            UserError: if the folder cannot be renamed.
+        """
+        place, modalities = indexer.index, indexer.modalities
+        surplus = _ids(place) - _ids(self.old.index_folder / self.silo)
+        indexer.remove(sorted(surplus))  # removed from the old index since they were encoded
+        indexer.close()
+        for name in (SOURCE, NOTE):
+            if (self.old.index_folder / self.silo / name).exists():
+                shutil.copyfile(self.old.index_folder / self.silo / name, place / name)
+        with explaining_disk_errors(self.index):
+            self.index.parent.mkdir(parents=True, exist_ok=True)
+            place.rename(self.index)
+        names = self.new.silo_names if (self.new.folder / PARTITION).exists() else ()
+        note_indexed(self.new.index_folder, self.silo, modalities, names)
+        log_event(
+            "all items are encoded with the new model", silo=self.silo, items=self._done, run=str(self.new.folder)
+        )
+        return self.open()
+
+    def open(self) -> Indexer:
+        """Return the finished index, opened for writing.
+
+        Raises:
+            UserError: if it cannot be opened.
+        """
+        return Indexer(self.index, self.silo, self._folder, encoder_of(self.new, self.silo), self._fields)
+
+    def remove_old(self) -> None:
+        """Remove the old index of the silo."""
+        shutil.rmtree(self.old.index_folder / self.silo, ignore_errors=True)
+        log_event("the index of the old model was removed", silo=self.silo, run=str(self.old.folder))
+
+    def _encode_old(self, indexer: Indexer, stopped: threading.Event) -> None:
+        wanted = self._old_ids()
+        self._total = len(wanted)
+        if not wanted:
+            return
+        archive = self._open_archive()
+        rows = _rows_of(archive, wanted)
+        if len(rows) < len(wanted):
+            log_event(
+                "items are not in the archive any more",
+                level=WARNING, silo=self.silo, items=len(wanted) - len(rows), archive=archive.card.name,
+            )  # fmt: skip
+        encodable = encodable_rows(archive, indexer.encoder.featurisers, rows)
+        fields = self._fields_of(encodable)
+        for start in range(0, len(rows), BATCH_ROWS):
+            if stopped.is_set():
+                return
+            batch = rows[start : start + BATCH_ROWS]
+            for modality, present in encodable.items():
+                indexer.add_rows(archive, np.intersect1d(batch, present), modality, fields[modality])
+            self._done = start + len(batch)
+
+    def _fields_of(self, encodable: Mapping[Modality, Rows]) -> dict[Modality, frozenset[str]]:
+        """Return the fields to store per modality. Previews are stored once, in the first index that has items."""
+        first = next((modality for modality, present in encodable.items() if len(present)), None)
+        everything = frozenset(self._fields)
+        return {name: everything if name == first else everything - {"preview"} for name in encodable}
+
+    def _old_ids(self) -> set[str]:
+        """Return the ids of the items of the old index that do not come from the items folder."""
+        return _ids(self.old.index_folder / self.silo)
+
+    def _open_archive(self) -> Archive:
+        """Return the archive that the old index was built from.
+
+        Raises:
+            UserError: if it cannot be read.
+        """
+        if self._archive is not None:
+            return open_archive(None, self._archive)
+        note = self.old.index_folder / self.silo / NOTE
+        folder = read_json(note, _Note).folder if note.exists() else None
+        try:
+            return self.old.archive if folder is None else open_archive(None, folder)
+        except UserError as error:
+            raise UserError(f"{error} Or set archive in the file of the silo to the folder of its items.") from error
+
+
+def is_indexed(run: Run, silo: str) -> bool:
+    """Return whether a silo has an index in a run."""
+    return any((run.index_folder / silo / f"{modality}.sqlite").exists() for modality in MODALITIES)
+
+
+def _is_of_model(place: Path, digest: str) -> bool:
+    """Return whether an unfinished index was begun with a model. An empty folder counts as one."""
+    for modality in MODALITIES:
+        path = place / f"{modality}.sqlite"
+        if path.exists():
+            try:
+                with Store.open(path) as store:
+                    if store.manifest.model_digest != digest:
+                        return False
+            except UserError:  # it is damaged
+                return False
+    return True
+
+
+def _rows_of(archive: Archive, ids: Collection[str]) -> Rows:
+    """Return the rows of the items with some ids, in ascending order."""
+    return np.array([row for row, name in enumerate(archive.ids.tolist()) if name in ids], np.int64)
+
+
+def _ids(folder: Path) -> set[str]:
+    """Return the ids of the items of an index that do not come from the items folder."""
+    found: set[str] = set()
+    for modality in MODALITIES:
+        if (folder / f"{modality}.sqlite").exists():
+            with Store.open(folder / f"{modality}.sqlite") as store:
+                keys: list[Keys] = [keys for keys, _ in store.codes()]
+                for part in _parts(np.concatenate([np.empty(0, np.int64), *keys])):
+                    found.update(store.item_ids(part))
+    if (folder / LEDGER).exists():
+        ledger = Ledger(folder / LEDGER)
+        found -= ledger.indexed_ids()
+        ledger.close()
+    return found
+
+
+def _parts(keys: Keys) -> Iterator[Keys]:
+    """Yield keys in parts."""
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        yield keys[start : start + KEYS_AT_ONCE]

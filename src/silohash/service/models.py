@@ -1,0 +1,112 @@
+"""The models with which a silo answers: one, or two while it changes to a new one.
+
+A query states the digest of its model. It is answered by the index of that model, so that both models can be searched with
+until all hubs have changed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from silohash.search.hits import Query
+from silohash.search.node import SiloNode
+from silohash.search.wire import CodeRequest, Request, StatusRequest
+from silohash.types import UserError
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the index of a new model is.
+
+    Attributes:
+        digests: digests of the models of the new run.
+        done: number of encoded items.
+        total: number of items to encode; 0 if it is not known yet.
+    """
+
+    digests: frozenset[str] = frozenset()
+    done: int = 0
+    total: int = 0
+
+
+class SiloModels:
+    """Choose the node that answers a request.
+
+    Attributes:
+        progress: returns how far the index of a new model is.
+    """
+
+    def __init__(self, node: SiloNode, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Answer with one node."""
+        self._nodes = [node]
+        self._lock = threading.Lock()
+        self._clock = clock
+        self._last_old = clock()
+        self.progress: Callable[[], Progress] = Progress
+
+    @property
+    def nodes(self) -> tuple[SiloNode, ...]:
+        """The nodes, that of the oldest model first."""
+        return tuple(self._nodes)
+
+    def choose(self, request: Request) -> SiloNode:
+        """Return the node that answers a request.
+
+        Raises:
+            UserError: if the request needs a model with which the items are still being encoded.
+        """
+        with self._lock:
+            nodes = self.nodes
+            digest = request.model_digest if isinstance(request, Query | CodeRequest) else ""
+            for node in nodes:
+                if digest and _has(node, digest):
+                    if node is nodes[0]:
+                        self._last_old = self._clock()
+                    return node
+        progress = self.progress()
+        if digest in progress.digests:
+            count = f" ({progress.done:,} of {progress.total:,} are done)" if progress.total else ""
+            raise UserError(f"It is still encoding its items with the new model{count}.")
+        return nodes[-1] if isinstance(request, StatusRequest) else nodes[0]
+
+    def add(self, node: SiloNode) -> None:
+        """Answer with a further node, that of a new model."""
+        with self._lock:
+            node.share_limits(self._nodes[0])
+            self._last_old = self._clock()
+            self._nodes = [*self._nodes, node]
+            self._note_models()
+
+    def unused_seconds(self) -> float | None:
+        """Return for how many seconds the old model was not asked for; None if there is only one model."""
+        with self._lock:
+            return None if len(self._nodes) < 2 else self._clock() - self._last_old
+
+    def drop_oldest(self) -> SiloNode:
+        """Answer without the oldest model from now on, and return its node, which the caller closes."""
+        with self._lock:
+            oldest, *self._nodes = self._nodes
+            self._note_models()
+            return oldest
+
+    def close(self) -> None:
+        """Close the index files of all nodes."""
+        for node in self._nodes:
+            node.close()
+
+    def _note_models(self) -> None:
+        """Let the summary of each node list the models of the others."""
+        digests = {id(node): node.model_digest for node in self._nodes}
+        for node in self._nodes:
+            node.other_models = tuple(digest for name, digest in digests.items() if name != id(node))
+
+
+def _has(node: SiloNode, digest: str) -> bool:
+    """Return whether a node has the codes of a model."""
+    try:
+        return node.model_digest == digest
+    except UserError:  # its index cannot be read
+        return False

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silohash.api.runs import open_run
+from silohash.index.listing import read_listing
+from silohash.index.store import Store
+from silohash.runtime.run import Run
+from silohash.service.items import successor as module
+from silohash.service.items.opening import open_indexer
+from silohash.service.items.scan import FolderItem
+from silohash.service.items.successor import BUILDING, Successor, is_indexed
+from silohash.types import UserError
+from tests.served import write_pictures
+
+FIELDS = ("caption", "labels", "preview")
+GO_ON = threading.Event()
+
+
+def renamed_model(run: Run, folder: Path, digest: str = "new") -> Run:
+    """A copy of a run whose model counts as another one."""
+    shutil.copytree(run.folder, folder, ignore=shutil.ignore_patterns("index", "checkpoint"))
+    path = folder / "model" / "model.json"
+    record = json.loads(path.read_text())
+    record["model_digests"] = {name: f"{digest}-{name}" for name in record["weights"]}
+    path.write_text(json.dumps(record))
+    return Run.open(folder)
+
+
+@pytest.fixture
+def old(run: Run, folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    """The run with the index of an additional silo, to which a program has added one item and hidden another."""
+    pictures = write_pictures(tmp_path / "museum", each=2)
+    with open_run(run.folder) as opened:
+        opened.index(pictures, name=request.node.name)
+    indexer = open_indexer(run, request.node.name, folder, FIELDS)
+    indexer.add([FolderItem("added", text="red square", stamp="1")])
+    indexer.add([FolderItem("red-square-0", stamp="2", deleted=True)])
+    indexer.close()
+    return run
+
+
+@pytest.fixture
+def successor(old: Run, folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Successor:
+    return Successor(old, renamed_model(old, tmp_path / "new"), request.node.name, folder=folder, fields=FIELDS)
+
+
+def contents(folder: Path, modality: str) -> dict[str, tuple[Any, ...]]:
+    with Store.open(folder / f"{modality}.sqlite") as store:
+        keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in store.codes())])
+        rows = store.rows(keys.tolist())
+        previews = store.previews([name for name, _ in rows])
+        return {name: (payload, store.words([name]).tolist(), previews.get(name)) for name, payload in rows}
+
+
+def test_all_items_of_the_archive_are_encoded_again(successor: Successor) -> None:
+    before = successor.old.index_folder / successor.silo
+    indexer = successor.build(GO_ON)
+    assert (successor.finished, indexer.index) == (False, successor.new.folder / BUILDING / successor.silo)
+    assert (successor.progress().done, successor.progress().total) == (23, 23)
+    assert successor.progress().digests == {"new-global"}
+    finished = successor.finish(indexer)
+    assert (successor.finished, successor.is_searched_alone) == (True, False)
+    for modality in ("image", "text"):
+        expected = {name: value for name, value in contents(before, modality).items() if name != "added"}
+        for payload, _, _ in expected.values():
+            payload.pop("file", None)
+        assert contents(successor.index, modality) == expected
+        with Store.open(successor.index / f"{modality}.sqlite") as store:
+            assert (store.manifest.model_digest, store.manifest.silo) == ("new-global", successor.silo)
+    for name in ("source.json", "archive.json"):
+        assert (successor.index / name).read_bytes() == (before / name).read_bytes()
+    listing = read_listing(successor.new.index_folder)
+    assert listing is not None
+    assert listing[successor.silo] == ("image", "text")
+    assert not (successor.new.folder / BUILDING / successor.silo).exists()
+    finished.close()
+    successor.remove_old()
+    assert not is_indexed(successor.old, successor.silo)
+    assert successor.is_searched_alone
+
+
+def test_an_interrupted_build_goes_on(successor: Successor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH_ROWS", 5)
+    stopped = threading.Event()
+    real = module.Indexer.add_rows
+    added: list[int] = []
+
+    def counting(self: Any, archive: Any, rows: Any, modality: Any, fields: Any) -> None:
+        before = len(self._stores[modality])
+        real(self, archive, rows, modality, fields)
+        added.append(len(self._stores[modality]) - before)
+        if len(added) == 3:
+            stopped.set()
+
+    monkeypatch.setattr(module.Indexer, "add_rows", counting)
+    successor.build(stopped).close()
+    assert added == [5, 5, 5, 5]
+    indexer = successor.build(GO_ON)
+    assert added[4:8] == [0, 0, 0, 0]
+    assert sum(added) == 46
+    indexer.close()
+
+
+def test_items_that_were_removed_meanwhile_are_left_out(successor: Successor) -> None:
+    indexer = successor.build(GO_ON)
+    with Store.open(successor.old.index_folder / successor.silo / "image.sqlite") as store:
+        store.remove(["blue-frame-1"])
+    with Store.open(successor.old.index_folder / successor.silo / "text.sqlite") as store:
+        store.remove(["blue-frame-1"])
+    indexer.add([FolderItem("later", text="blue")])
+    successor.finish(indexer).close()
+    held = contents(successor.index, "text")
+    assert "blue-frame-1" not in held
+    assert {"later", "blue-frame-0"} <= held.keys()
+
+
+def test_a_build_of_another_model_is_begun_again(successor: Successor, old: Run, folder: Path, tmp_path: Path) -> None:
+    successor.build(GO_ON).close()
+    record = successor.new.model_folder / "model.json"
+    record.write_text(record.read_text().replace("new-global", "newer-global"))
+    again = Successor(old, Run.open(tmp_path / "new"), successor.silo, folder=folder, fields=FIELDS)
+    indexer = again.build(GO_ON)
+    assert indexer.digest == "newer-global"
+    indexer.close()
+
+
+def test_an_archive_that_is_gone_is_named_and_may_be_elsewhere(
+    successor: Successor, old: Run, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "museum").rename(tmp_path / "moved")
+    with pytest.raises(UserError, match=r"museum.*Or set archive in the file of the silo"):
+        successor.build(GO_ON)
+    (tmp_path / "moved" / "red-frame-0.png").write_bytes(b"damaged")
+    moved = Successor(old, successor.new, successor.silo, folder=folder, fields=FIELDS, archive=tmp_path / "moved")
+    indexer = moved.build(GO_ON)
+    assert len(contents(indexer.index, "image")) == 22
+    indexer.close()
