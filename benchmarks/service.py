@@ -7,8 +7,10 @@ hub's backend in this process; ``text`` queries go through the JSON API of a hub
 them with onnxruntime. Each returns the 100 nearest items of all silos. Callers ask one query after the other, and every
 caller has a connection of its own. Processes share this machine's cores, so more callers than cores wait for each other.
 
-``shares`` divides the median of a query of a single caller: ``scan`` is the time of the slowest silo, ``merge`` includes
-reading and checking the answers, ``encoding`` is the model, and ``bus`` is the rest: messages, processes and the API.
+``shares`` divides the median of a query of a single caller: ``scan`` is the time of the slowest silo with the writing of its
+answer, ``merge`` includes reading and checking the answers, ``encoding`` is the model, ``API`` is the application for a
+result that is ready, and ``bus`` is the rest: messages, processes and the web server. The parts are measured one after the
+other in this process.
 
 ``CPU`` is the processor time per query of a process, which depends less on what else the machine does.
 """
@@ -39,7 +41,7 @@ from silohash.index.codes import Words
 from silohash.index.store import Store
 from silohash.runtime.run import Run
 from silohash.search.answers import decode_hits, encode_answer
-from silohash.search.hits import Query
+from silohash.search.hits import Hits, Query
 from silohash.search.merge import merge
 from silohash.search.order import question_key
 from silohash.search.silos import open_node
@@ -47,6 +49,7 @@ from silohash.seeds import numpy_generator
 from silohash.service.backend import Code, SearchRequest
 from silohash.service.hub import HubBackend
 from silohash.service.nats_bus import NatsBus
+from silohash.service.web.app import create_app
 
 SILOS = ("north", "south", "west")
 BITS, K = 64, 100
@@ -170,7 +173,7 @@ async def measure(run: Run, federation: Federation, port: int, queries: int, pro
     found["text"] = await figures("text", lambda: TextCaller(port).ask, queries, processes)
     parts = parts_of_a_query(run, codes[: min(200, queries)])
     show_shares("code", found["code"], {name: parts[name] for name in ("scan", "merge")})
-    show_shares("text", found["text"], parts)
+    show_shares("text", found["text"], parts | {"API": await time_of_api(run, bus, codes[0], min(200, queries))})
     backend.close()
     await bus.link.stop()
 
@@ -259,7 +262,7 @@ async def call(ask: Caller, numbers: Iterator[int], times: list[float]) -> None:
 
 
 def parts_of_a_query(run: Run, codes: list[Code]) -> dict[str, float]:
-    """Return the median milliseconds of the scan at one silo, of the merge, and of encoding a text, in this process."""
+    """Return the median milliseconds of the slowest silo, of the merge, and of encoding a text, in this process."""
     nodes = [open_node(run.index_folder, silo) for silo in SILOS]
     encoder = run.model.encoder()
     times: dict[str, list[float]] = {"scan": [], "merge": [], "encoding": []}
@@ -281,6 +284,53 @@ def parts_of_a_query(run: Run, codes: list[Code]) -> dict[str, float]:
     for node in nodes:
         node.close()
     return {name: float(np.median(values) * 1e3) for name, values in times.items()}
+
+
+class ReadyHub(HubBackend):
+    """A hub that has a result already."""
+
+    hits = Hits()
+
+    async def search(self, request: SearchRequest) -> Hits:
+        """Return the result."""
+        return self.hits
+
+
+async def time_of_api(run: Run, bus: NatsBus, code: Code, queries: int) -> float:
+    """Return the median milliseconds that the application takes for a result that is ready, without the web server."""
+    hub = ReadyHub(run, SILOS, bus, deadline_seconds=10)
+    hub.hits = await HubBackend.search(hub, SearchRequest(code=code, target="image", k=K, previews=False))
+    app = create_app(hub)
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "path": "/api/v1/search",
+        "raw_path": b"/api/v1/search",
+        "query_string": f"text={WORDS[0]}&k={K}&find=image&previews=false".encode(),
+        "root_path": "",
+        "scheme": "http",
+        "headers": [(b"host", b"127.0.0.1"), (b"accept", b"application/json")],
+    }
+    times = []
+    for _ in range(queries):
+        sent: list[dict[str, object]] = []
+
+        async def receive() -> dict[str, object]:
+            """Return an empty body."""
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: dict[str, object], sent: list[dict[str, object]] = sent) -> None:
+            """Keep a part of the response."""
+            sent.append(message)
+
+        begin = time.perf_counter()
+        await app(dict(scope), receive, send)
+        times.append(time.perf_counter() - begin)
+        assert sent[0]["status"] == 200, sent
+    hub.close()
+    return float(np.median(times) * 1e3)
 
 
 def show_shares(kind: str, median: float, parts: dict[str, float]) -> None:

@@ -101,9 +101,7 @@ class KeptRows:
             used += parts[-1].memory_bytes
             if used > most_bytes:
                 return None
-        while len(parts) > 1 and len(parts[-2].keys) <= len(parts[-1].keys) <= ENTRY_ROWS // 2:  # after small changes
-            parts[-2:] = [_Part.of([row for part in parts[-2:] for row in part.rows(part.keys)])]
-        return KeptRows([part for part in parts if len(part.keys)])
+        return KeptRows(_with_few_parts(parts))
 
 
 class _Part(NamedTuple):
@@ -151,6 +149,14 @@ class _Part(NamedTuple):
             (key, self.content[start:middle].decode(), self.content[middle:end].decode())
             for key, (start, middle, end) in zip(self.keys[there].tolist(), self.bounds[there].tolist(), strict=True)
         ]
+
+
+def _with_few_parts(parts: Sequence[_Part]) -> list[_Part]:
+    """Return the rows of some parts in fewer parts, because many small changes would otherwise leave as many parts."""
+    kept = [part for part in parts if len(part.keys)]
+    while len(kept) > 1 and len(kept[-2].keys) <= len(kept[-1].keys) <= ENTRY_ROWS // 2:
+        kept[-2:] = [_Part.of([row for part in kept[-2:] for row in part.rows(part.keys)])]
+    return kept
 
 
 class ItemRows:

@@ -273,10 +273,8 @@ class SiloNode:
             ids=tuple(ids),
             distances=tuple(item.distance_bits for item in items),
             silos=(self.name,) * len(items),
-            payloads=tuple(
-                payload if payload.keys() <= self._released else self.policy.released(payload) for payload in payloads
-            ),
-            found_by=((*sides,),) * len(items) if len(sides) == 1 else tuple(tuple(item.keys) for item in items),
+            payloads=tuple(map(self._released_part, payloads)),
+            found_by=_found_by(sides, items),
             left_out=left_out,
             limited_silos={self.name: limits} if limits else {},
             model_digests=frozenset({side.store.manifest.model_digest for side in sides.values()}),
@@ -299,6 +297,10 @@ class SiloNode:
                 ids[place], payloads[place] = name, payload
         return ids, payloads
 
+    def _released_part(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Return the part of a payload that may be released, which usually is all of it."""
+        return payload if payload.keys() <= self._released else self.policy.released(payload)
+
     def _add_previews(self, ids: Sequence[str], payloads: Sequence[dict[str, Any]]) -> None:
         """Add the stored previews to the payloads of items."""
         previews = self.previews(ids)
@@ -314,6 +316,11 @@ class SiloNode:
         if limit is not None and released < query.reach and (query.radius_bits is None or limit < query.radius_bits):
             return [f"It limits results to a distance of {limit} bits."]
         return []
+
+
+def _found_by(sides: Mapping[Modality, Side], items: Sequence[NearItem]) -> tuple[tuple[Modality, ...], ...]:
+    """Return the sides by which each item was found."""
+    return ((*sides,),) * len(items) if len(sides) == 1 else tuple(tuple(item.keys) for item in items)
 
 
 def _taken(values: Sequence[T], places: Sequence[int]) -> list[T]:
