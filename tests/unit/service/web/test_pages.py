@@ -121,10 +121,10 @@ def test_a_sent_picture_gets_an_address_that_keeps_the_filters(backend: MadeUpBa
     assert EXPIRED in client_of(backend).get(address).text, "another service does not know it"
 
 
-def test_a_drawing_is_fitted(backend: MadeUpBackend) -> None:
-    client = client_of(MadeUpBackend(archive="glyphs"))
-    client.post("/picture", data={"drawing": "1"}, files={"picture_file": png()})
-    assert client.app.state.service.backend.requests[-1].picture.size == (32, 32)
+def test_a_drawing_is_fitted() -> None:
+    backend = MadeUpBackend(archive="glyphs")
+    client_of(backend).post("/picture", data={"drawing": "1"}, files={"picture_file": png()})
+    assert backend.requests[-1].picture.size == (32, 32)
 
 
 @pytest.mark.parametrize(("content", "status"), [(b"", 422), (b"<svg/>", 415), (png()[:70], 422)])
