@@ -316,6 +316,7 @@ def test_photographs_fill_their_cards_unless_they_are_very_wide_or_tall(
     page.evaluate("document.querySelector('.card img').src = '/shaped.svg'")
     until(page, f"document.querySelector('.card img').naturalWidth === {width}")
     until(page, f"getComputedStyle(document.querySelector('.card img')).objectFit === '{fit}'")
+    assert page.locator(".card img.whole").count() == (fit == "contain")
 
 
 def test_a_service_that_is_gone_is_told(opened: Callable[..., Any]) -> None:
