@@ -27,8 +27,8 @@ def test_lengths_of_passwords() -> None:
 
 
 def test_scopes_of_tokens() -> None:
-    assert SCOPES == ("search", "items", "admin")
+    assert SCOPES == ("search", "items", "metrics", "admin")
     assert check_scopes(["items", "search", "items"]) == {"search", "items"}
     for scopes in ((), ("find",)):
-        with pytest.raises(UserError, match="search, items, admin"):
+        with pytest.raises(UserError, match="search, items, metrics, admin"):
             check_scopes(scopes)
