@@ -128,3 +128,12 @@ def test_a_hub_with_accounts_may_listen_elsewhere(federation, tmp_path):
     no_run = silohash("hub", tmp_path / "hub.toml", "--host", "::", "--port", 0)
     assert no_run.code == 2
     assert "does not hold a run" in no_run.err
+
+
+def test_answers_are_not_held_back() -> None:
+    import socket
+
+    with listening_socket("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
