@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from silohash.types import UserError
@@ -49,3 +50,22 @@ def half_type(device: torch.device) -> torch.dtype | None:
     if device.type == "cuda":
         return torch.float16
     return torch.bfloat16 if device.type == "cpu" and computes_bfloat16(device) else None
+
+
+def computes_float32(precision: str, device: torch.device) -> bool:
+    """Return whether forward passes compute in float32. The arguments are those of `autocast`."""
+    return precision == "float32" or (precision == "auto" and not computes_bfloat16(device))
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context manager for forward passes: autocast to bfloat16, or one that changes nothing.
+
+    Args:
+        precision: ``float32``, ``bfloat16``, or ``auto`` for bfloat16 on devices that compute in it.
+        device: Device of the inputs.
+    """
+    if computes_float32(precision, device):
+        return nullcontext()
+    import torch
+
+    return torch.autocast(device_type=device.type, dtype=torch.bfloat16)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from silohash import seeds
 from silohash.config.sections import RunConfig, TrainConfig
 from silohash.exchange.message import Message
-from silohash.features.device import computes_bfloat16
+from silohash.features.device import autocast, computes_float32
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.federated.server_values import with_sums
 from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState, epoch_rules
@@ -430,23 +430,6 @@ def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0, restarts: in
         number.grad = 1.0 + pull * number.detach()
         optimizer.step()
     return -number.item()
-
-
-def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Return the context manager for forward passes: autocast to bfloat16, or one that changes nothing.
-
-    Args:
-        precision: ``float32``, ``bfloat16``, or ``auto`` for bfloat16 on devices that compute in it.
-        device: Device of the inputs.
-    """
-    if computes_float32(precision, device):
-        return nullcontext()
-    return torch.autocast(device_type=device.type, dtype=torch.bfloat16)
-
-
-def computes_float32(precision: str, device: torch.device) -> bool:
-    """Return whether forward passes compute in float32. The arguments are those of `autocast`."""
-    return precision == "float32" or (precision == "auto" and not computes_bfloat16(device))
 
 
 def _moving(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:

@@ -11,11 +11,12 @@ import torch
 
 from silohash import seeds
 from silohash.exchange.message import Message
+from silohash.features.device import autocast
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.local import LOCAL_METHODS
 from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.models.parameters import params_of
-from silohash.runtime.silo import SiloResult, SiloTask, autocast, make_context, train_silo
+from silohash.runtime.silo import SiloResult, SiloTask, make_context, train_silo
 from silohash.runtime.worker import Worker
 from silohash.testing.check import Check, require, require_finite, same_arrays
 from silohash.testing.closed_form import closed_form_checks

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from silohash.features.device import choose_device, computes_bfloat16, half_type
+from silohash.features.device import autocast, choose_device, computes_bfloat16, half_type
 from silohash.types import UserError
 
 
@@ -46,3 +46,17 @@ def test_a_gpu_computes_bfloat16_unless_it_emulates_it(monkeypatch: pytest.Monke
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, native=native: native)
         assert computes_bfloat16(torch.device("cuda")) is native
     assert not computes_bfloat16(torch.device("mps"))
+
+
+def test_the_precision_bfloat16_holds_on_every_device() -> None:
+    with autocast("bfloat16", torch.device("cpu")):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_the_precision_auto_is_bfloat16_where_the_device_computes_in_it(
+    native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("silohash.features.device.computes_bfloat16", lambda device: native)
+    with autocast("auto", torch.device("cpu")):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if native else torch.float32)

@@ -20,7 +20,6 @@ from silohash.runtime.silo import (
     SiloTask,
     _optimizers,
     _trained,
-    autocast,
     batches,
     finish_silo,
     learning_rate,
@@ -310,17 +309,6 @@ def test_bfloat16_runs_and_keeps_weights_in_float32() -> None:
     exact = trained(loop_config(batch=8))
     assert result.loss == pytest.approx(exact.loss, rel=0.02)
     assert not same_arrays(result.update.params, exact.update.params)
-    with autocast("bfloat16", torch.device("cpu")):
-        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize("native", [True, False])
-def test_the_precision_auto_is_bfloat16_where_the_device_computes_in_it(
-    native: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("silohash.runtime.silo.computes_bfloat16", lambda device: native)
-    with autocast("auto", torch.device("cpu")):
-        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if native else torch.float32)
 
 
 def moved(result) -> float:

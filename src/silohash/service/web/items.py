@@ -64,15 +64,8 @@ class PageDocument(BaseModel):
     after: str | None
 
 
-def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastAPI:
-    """Return the application.
-
-    Args:
-        keeper: keeps the silo's index.
-        token: what programs send as a bearer token.
-        limits: limits of pictures; the defaults if None.
-    """
-    limits = limits or Limits()
+def _guarded_app(token: str, limits: Limits) -> FastAPI:
+    """Return an application without routes that checks the token and the size of requests and explains errors."""
 
     def check_token(request: Request) -> None:
         """Refuse a request without the token."""
@@ -88,6 +81,23 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
         redoc_url=None,
         dependencies=[Depends(check_token)],
     )
+    app.add_exception_handler(UserError, _user_error)
+    app.add_exception_handler(StarletteHTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_middleware(Guard, hosts=LOOPBACK, most_bytes=limits.most_bytes + BODY_ROOM + LONGEST_TEXT)
+    return app
+
+
+def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastAPI:
+    """Return the application.
+
+    Args:
+        keeper: keeps the silo's index.
+        token: what programs send as a bearer token.
+        limits: limits of pictures; the defaults if None.
+    """
+    limits = limits or Limits()
+    app = _guarded_app(token, limits)
 
     @app.put("/v1/items/{name:path}", summary="Add or replace an item")
     def put_item(
@@ -133,10 +143,6 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
         last = states[-1].id if len(states) == limit else None
         return PageDocument(items=[ItemDocument.of(state) for state in states], after=last)
 
-    app.add_exception_handler(UserError, _user_error)
-    app.add_exception_handler(StarletteHTTPException, _http_error)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_middleware(Guard, hosts=LOOPBACK, most_bytes=limits.most_bytes + BODY_ROOM + LONGEST_TEXT)
     return app
 
 
