@@ -29,11 +29,11 @@ MEASURED := $(if $(COVERAGE),--cov --cov-report=term --cov-report=json:.coverage
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-# make SERVE=1 demo opens the search page over the demo's silos when it is done.
+# make SERVE=1 demo opens the search page over the demo's silos when it is done. PORT=N chooses its port, 8765 by default.
 SERVE ?=
+PORT ?=
 demo: $(STAMP) ## train five silos together, compare, index, search and write a report
-	$(BIN)/silohash demo
-	$(if $(SERVE),exec $(BIN)/silohash serve runs/demo/federated)
+	exec $(BIN)/silohash demo $(if $(SERVE),--serve $(if $(PORT),--port $(PORT)))
 
 test: $(STAMP) ## run all tests but the slow ones; minutes on two cores
 	$(BIN)/python -m pytest $(PARALLEL) $(MEASURED)
@@ -69,7 +69,8 @@ $(BIN)/python:
 	"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "The virtual environment could not be created. On Debian: apt-get install python3-venv" >&2; exit 1; }
 
+# The build backends come first: hatchling builds the package, and setuptools builds nkeys, which has no wheel.
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables setuptools
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@
