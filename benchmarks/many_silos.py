@@ -3,12 +3,14 @@
     python benchmarks/many_silos.py [--silos N...] [METHOD...]
 
 The silos of 1,000 have 4 to 40 pairs each, and fewer silos share the same pairs, so that all configurations have the
-same inputs. The model has 1.8 million parameters. Silos train for one epoch per round with one thread, two rounds are
-measured after a first one, and no silo holds back items for validation. Every configuration runs in its own process.
+same inputs. The model has 1.8 million parameters. Silos train for one epoch per round with one thread, and no silo holds
+back items for validation. Every configuration runs in its own process.
 
 ``time``    CPU time of a round per silo, relative to the method's bare training steps: the local method's stored
             outputs, and the batches, forward passes, loss terms, backward passes and optimizer steps of the same silos
-            in a plain loop with existing optimizers.
+            in a plain loop with existing optimizers. A second line shows what the method itself computes from all items
+            after the training, such as class means, and the time relative to both. Two rounds are measured after a first
+            one, which creates the optimizers and the temporary file.
 ``memory``  peak memory of the process, relative to that with 10 silos.
 """
 
@@ -20,7 +22,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ import torch
 from training import CONFIG, report
 
 from silohash.config.load import load_resolved
-from silohash.federated.base import FederationInfo, SiloContext
+from silohash.federated.base import FederatedMethod, FederationInfo, SiloContext
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import Adapted
 from silohash.runtime.checkpoint import RunState
@@ -76,6 +78,11 @@ def show(method: str, silos: int, fraction: float, found: dict[str, float], few:
         f"{method}, {silos} silos, {share} per round: {1e3 * found['seconds']:.1f} ms per silo / bare steps", ratio,
         f"<= {TIME_GOAL}", met=ratio <= TIME_GOAL,
     )  # fmt: skip
+    with_pass = found["bare_seconds"] + found["pass_seconds"]
+    print(
+        f"    {1e3 * found['bare_seconds']:.1f} ms of bare steps, then {1e3 * found['pass_seconds']:.1f} ms of the method's "
+        f"own pass over the items: time / both {found['seconds'] / with_pass:.2f}"
+    )
     ratio = found["megabytes"] / few["megabytes"]
     report(
         f"{method}, {silos} silos, {share} per round: peak memory {found['megabytes']:.0f} MB / 10 silos", ratio,
@@ -99,21 +106,20 @@ def measured(method: str, silos: int, fraction: float) -> dict[str, float]:
     info = FederationInfo(silos=silos, classes=CLASSES, bits=prepared.config.local.bits, total_rounds=100)
     state = RunState(round=0, server=federated.init_server(worker.model, info))
     names = [name for name, _, _ in prepared.silos]
-    runner = InProcess(worker)
-
-    def after(state: RunState, rounds: int) -> RunState:
-        """Return the state after more rounds."""
-        settings = RoundSettings(rounds=state.round + rounds, silos=names, fraction=fraction, validate=False)
-        return run_rounds(state, federated=federated, runner=runner, settings=settings)
-
-    state = after(state, 1)
-    started = time.process_time()
-    state = after(state, ROUNDS)
+    settings = RoundSettings(rounds=1 + ROUNDS, silos=names, fraction=fraction, validate=False)
+    finished: list[float] = []
+    state = run_rounds(
+        state, federated=federated, runner=InProcess(worker), settings=settings,
+        save=lambda state: finished.append(time.process_time()),
+    )  # fmt: skip
     trained = ROUNDS * max(1, round(fraction * silos))
-    seconds = (time.process_time() - started) / trained
+    seconds = (finished[-1] - finished[0]) / trained
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     bare = [plain_round(worker, state, silo) for silo in range(0, silos, max(1, silos // 100))]
-    return {"seconds": seconds, "bare_seconds": float(np.mean(bare[1:])), "megabytes": megabytes}
+    bare_seconds, pass_seconds = np.mean(bare[1:], axis=0).tolist()
+    return {
+        "seconds": seconds, "bare_seconds": bare_seconds, "pass_seconds": pass_seconds, "megabytes": megabytes,
+    }  # fmt: skip
 
 
 def inputs(method: str, silos: int) -> Prepared:
@@ -141,8 +147,8 @@ def inputs(method: str, silos: int) -> Prepared:
     return Prepared(resolved, spec, [(f"silo-{n}", size, 0) for n, size in enumerate(pairs)], arrays)
 
 
-def plain_round(worker: Worker, state: RunState, silo: int) -> float:
-    """Return the CPU seconds of one silo's training steps, without optimizers' creation, messages or aggregation."""
+def plain_round(worker: Worker, state: RunState, silo: int) -> tuple[float, float]:
+    """Return the CPU seconds of one silo's training steps, and of the method's pass over the items after them."""
     data, _ = worker.prepared.silo(silo, worker.device)
     message = worker.federated.broadcast(state.server, silo, round=state.round)
     task = SiloTask("train", silo, message, state.silos.get(silo, {}))
@@ -150,31 +156,60 @@ def plain_round(worker: Worker, state: RunState, silo: int) -> float:
         task, worker.config, model=worker.model, local=worker.local, data=data, initial=worker.initial
     )
     worker.federated.begin_round(context)
-    steps, settings = worker.local.steps(worker.model), worker.config.train
-    optimizers = [
-        make_optimizer([p for n, p in worker.model.named_parameters() if n.startswith(step.parameters)], settings, 1e-3)
-        for step in steps
-    ]
+    optimizers = [optimizer_of(worker, step.parameters) for step in worker.local.steps(worker.model)]
     auxiliary = [p for network in context.auxiliary.values() for p in network.parameters()]
-    judge = torch.optim.Adam(auxiliary, lr=1e-3, fused=True) if auxiliary else None
-    for optimizer in [*optimizers, *([judge] if judge else [])]:
-        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            parameter.grad = torch.zeros_like(parameter)
-        optimizer.step()  # creates the state
-        optimizer.zero_grad(set_to_none=True)
-    started = time.process_time()
-    for rows in batches(len(data), settings.batch, context):
+    judge = with_state(torch.optim.Adam(auxiliary, lr=1e-3, fused=True)) if auxiliary else None
+    return timed(lambda: plain_steps(worker, context, optimizers, judge)), seconds_of_pass(worker, context)
+
+
+def plain_steps(
+    worker: Worker,
+    context: SiloContext,
+    optimizers: Sequence[torch.optim.Optimizer],
+    judge: torch.optim.Optimizer | None,
+) -> None:
+    """Train for one epoch, without optimizers' creation, messages or aggregation."""
+    data = context.data
+    for rows in batches(len(data), worker.config.train.batch, context):
         batch = data.batch(rows)
-        for step, optimizer in zip(steps, optimizers, strict=True):
+        for step, optimizer in zip(worker.local.steps(worker.model), optimizers, strict=True):
             outputs = Adapted(worker.model, worker.federated, context.payload.extras)(batch, step.modalities)
             terms = worker.local.terms(step, outputs, batch, context.state)
-            terms |= worker.federated.regularizer(context, batch, outputs)
-            advance(optimizer, terms)
+            advance(optimizer, {**terms, **worker.federated.regularizer(context, batch, outputs)})
             worker.local.record(step, outputs, batch, context.state)
             if judge is not None:
                 advance(judge, worker.federated.auxiliary_step(context, batch, outputs))
     worker.local.end_epoch(worker.model, data, context.state)
+
+
+def seconds_of_pass(worker: Worker, context: SiloContext) -> float:
+    """Return the CPU seconds of what a method computes from a silo's items after the training, such as class means."""
+    federated = worker.federated
+    statistics = timed(lambda: federated.silo_statistics(context))
+    update = timed(lambda: federated.silo_update(context))
+    return statistics + update - timed(lambda: FederatedMethod.silo_update(federated, context))
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Return the CPU seconds of a call."""
+    started = time.process_time()
+    work()
     return time.process_time() - started
+
+
+def optimizer_of(worker: Worker, prefixes: tuple[str, ...]) -> torch.optim.Optimizer:
+    """Return an optimizer with state for the parameters whose names start with one of the prefixes."""
+    moving = [p for name, p in worker.model.named_parameters() if name.startswith(prefixes)]
+    return with_state(make_optimizer(moving, worker.config.train, 1e-3))
+
+
+def with_state(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Return the optimizer with its state created, by a step on gradients of zero."""
+    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return optimizer
 
 
 def batches(count: int, size: int, context: SiloContext) -> Iterator[torch.Tensor]:

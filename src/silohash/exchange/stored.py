@@ -45,16 +45,24 @@ class StoredArrays(Mapping[str, np.ndarray]):
 
     def part(self, name: str, start: int, stop: int) -> np.ndarray:
         """Read the values from position ``start`` to before ``stop`` of a flattened array."""
+        array = np.empty(stop - start, self._places[name].dtype)
+        self._read(name, start, array)
+        return array
+
+    def read_into(self, name: str, array: np.ndarray) -> None:
+        """Read an array into another one of the same shape and type, whose memory is contiguous."""
+        self._read(name, 0, array.reshape(-1))
+
+    def _read(self, name: str, start: int, array: np.ndarray) -> None:
+        """Fill a flat array with the values from position ``start`` of a flattened stored array."""
         place = self._places[name]
-        array = np.empty(stop - start, place.dtype)
         view, done = array.view(np.uint8).data, 0
         while done < array.nbytes:
             position = place.offset + start * place.dtype.itemsize + done
             count = os.preadv(self._file.fileno(), [view[done:]], position)
             if not count:
-                raise EOFError(f"The temporary file of the round ends within {name}.")
+                raise EOFError(f"The temporary file ends within {name}.")
             done += count
-        return array
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is an array of that name, without reading it."""
@@ -76,8 +84,18 @@ def part_of(arrays: ReadArrays, name: str, start: int, stop: int) -> np.ndarray:
     return arrays[name].reshape(-1)[start:stop]
 
 
+def copy_into(arrays: ReadArrays, name: str, array: np.ndarray) -> None:
+    """Copy an array into another one of the same shape and type."""
+    if isinstance(arrays, StoredArrays) and array.flags.c_contiguous:
+        arrays.read_into(name, array)
+    else:
+        array[...] = arrays[name]
+
+
 class Spool:
     """Keep arrays in memory up to a limit, and write further ones to a temporary file, which is removed at the end.
+
+    The memory and the file are used again after `clear`: writing to the same place in a file takes half the time.
 
     Args:
         held_bytes: Number of bytes to keep in memory.
@@ -85,7 +103,7 @@ class Spool:
     """
 
     def __init__(self, held_bytes: int, folder: Path | None = None) -> None:
-        self.left_bytes = held_bytes
+        self.held_bytes = self.left_bytes = held_bytes
         self.folder = folder
         self._file: IO[bytes] | None = None
         self._end = 0
@@ -101,14 +119,21 @@ class Spool:
         if self._file is not None:
             self._file.close()
 
+    def clear(self) -> None:
+        """Forget all arrays, which must not be used any more."""
+        self.left_bytes, self._end = self.held_bytes, 0
+
     def store(self, arrays: ReadArrays) -> ReadArrays:
-        """Return the arrays as they are if they do not exceed the limit, otherwise as arrays on disk."""
+        """Return arrays that do not change: in memory if they do not exceed the limit, otherwise on disk.
+
+        Those that share memory, such as with a model, are copied.
+        """
         if isinstance(arrays, StoredArrays):
             return arrays
         size = sum(array.nbytes for array in arrays.values())
         if size <= self.left_bytes:
             self.left_bytes -= size
-            return arrays
+            return {name: array if array.flags.owndata else array.copy() for name, array in arrays.items()}
         return self._written(arrays)
 
     def store_message(self, message: Message) -> Message:
@@ -124,6 +149,7 @@ class Spool:
         with explaining_disk_errors(folder):
             if self._file is None:
                 self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  closed by __exit__
+            self._file.seek(self._end)
             for name, array in arrays.items():
                 places[name] = _Place(self._end, array.shape, array.dtype)
                 self._append(np.asarray(array, order="C"))

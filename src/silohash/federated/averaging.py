@@ -15,6 +15,9 @@ from silohash.types import Arrays, ReadArrays
 Average: TypeAlias = Callable[[Arrays, Sequence[Message]], Arrays]
 """A function of the current parameters and the silos' updates that returns the new parameters."""
 
+BLOCK_VALUES = 1 << 17
+"""Number of values of a parameter that are added at a time, so that their products stay in the cache."""
+
 
 class WeightedMean:
     """A weighted mean of parameters, to which updates are added one after the other.
@@ -31,9 +34,8 @@ class WeightedMean:
 
     def __init__(self, current: ReadArrays, totals: Mapping[str, float]) -> None:
         self.totals = totals
-        self.values: Arrays = {name: np.zeros_like(current[name]) for name in totals}
+        self.values: Arrays = {name: np.zeros(current[name].shape, current[name].dtype) for name in totals}
         self._seen: set[str] = set()
-        self._products: dict[tuple[tuple[int, ...], np.dtype[np.generic]], np.ndarray] = {}
 
     def add(self, update: Message) -> None:
         """Add an update with the weights of its parameter groups."""
@@ -49,17 +51,9 @@ class WeightedMean:
             self._seen.add(name)
         elif weight:
             array, share = update.params[name], mean.dtype.type(weight / total)
-            if array.dtype == mean.dtype:
-                mean += np.multiply(array, share, out=self._buffer(mean))
-            else:
-                mean += array * share
-
-    def _buffer(self, like: np.ndarray) -> np.ndarray:
-        """Return an array of the same form for a product, which is used again for each update."""
-        form = (like.shape, like.dtype)
-        if form not in self._products:
-            self._products[form] = np.empty_like(like)
-        return self._products[form]
+            sums, values = mean.reshape(-1), array.reshape(-1)
+            for start in range(0, len(sums), BLOCK_VALUES):
+                sums[start : start + BLOCK_VALUES] += values[start : start + BLOCK_VALUES] * share
 
 
 def weighted_average(current: ReadArrays, updates: Sequence[Message]) -> Arrays:

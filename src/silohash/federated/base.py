@@ -35,7 +35,7 @@ from silohash.local.base import (
     class_group,
     outputs_of,
 )
-from silohash.models.parameters import fixed_buffers, frozen_copy, install, params_of, to_array
+from silohash.models.parameters import fixed_buffers, frozen_copy, install, params_of, shared_arrays, to_array
 from silohash.models.towers import Part, group_of
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, Phase, Terms
 
@@ -370,9 +370,13 @@ class FederatedMethod:
         return {}
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Hook 10, silo: return the message to the server."""
+        """Hook 10, silo: return the message to the server.
+
+        Its parameters share the memory of the model where possible. A method that changes the model afterwards copies
+        them first.
+        """
         shared = set(self.shared_parameters(context.model))
-        params = {name: array for name, array in params_of(context.model).items() if name in shared}
+        params = {name: array for name, array in shared_arrays(context.model).items() if name in shared}
         return Message(
             kind="update", sender=context.data.name, round=context.round, params=params,
             weights=self.weights(context, params),

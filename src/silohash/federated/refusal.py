@@ -42,9 +42,19 @@ def _not_finite(update: Message) -> str | None:
 def _infinite_array(prefix: str, arrays: ReadArrays) -> str | None:
     """Return which of the arrays holds values that are not finite, or None."""
     for name, array in arrays.items():
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        if np.issubdtype(array.dtype, np.floating) and not _is_finite(array):
             return f"{prefix}{name} holds NaN or infinite values"
     return None
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    """Return whether all values of a floating-point array are finite.
+
+    Their sum is finite only if all values are. It takes less time than a test of each value, and no memory. A sum that is
+    not finite may have overflowed.
+    """
+    total = np.einsum("i->", array.ravel(order="K"))
+    return bool(np.isfinite(total) or np.isfinite(array).all())
 
 
 def _misfit(update: Message, server: ServerState) -> str | None:

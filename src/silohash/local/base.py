@@ -148,19 +148,13 @@ class EpochRules:
     independent_batches: bool = False
 
 
-@runtime_checkable
-class RulesEpochs(Protocol):
-    """A local method that changes how a silo trains for an epoch."""
-
-    @property
-    def epoch_rules(self) -> EpochRules:
-        """How a silo trains for an epoch."""
-        ...
-
-
 def epoch_rules(method: LocalMethod) -> EpochRules:
-    """Return how a silo trains for an epoch with a local method."""
-    return method.epoch_rules if isinstance(method, RulesEpochs) else EpochRules()
+    """Return how a silo trains for an epoch with a local method.
+
+    The default rules apply, unless the method has the attribute ``epoch_rules``.
+    """
+    rules: EpochRules | None = getattr(method, "epoch_rules", None)
+    return rules or EpochRules()
 
 
 class LocalMethod(Protocol):

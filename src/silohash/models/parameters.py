@@ -16,7 +16,15 @@ from silohash.types import Arrays, ReadArrays
 
 def params_of(model: nn.Module) -> Arrays:
     """Return copies of a model's parameters and buffers, which further training does not change."""
-    return {name: to_array(tensor).copy() for name, tensor in model.state_dict().items()}
+    return {name: array.copy() for name, array in shared_arrays(model).items()}
+
+
+def shared_arrays(model: nn.Module) -> Arrays:
+    """Return a model's parameters and buffers as arrays that share its memory where possible.
+
+    They follow the model's further training.
+    """
+    return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
 
 
 def fixed_buffers(model: nn.Module) -> set[str]:

@@ -20,7 +20,7 @@ from silohash.federated.refusal import refusal
 from silohash.federated.server_values import with_solution
 from silohash.federated.statistics import add_sums
 from silohash.runtime.checkpoint import RunState
-from silohash.runtime.events import Observer, ProgressReporter, Receipt, record_of
+from silohash.runtime.events import Observer, ProgressReporter, Receipt, RoundRecord, record_of
 from silohash.runtime.runner import Runner, Tasks
 from silohash.runtime.silo import TRAINED, SiloResult, SiloTask
 from silohash.types import Arrays, UserError, ValidationBy
@@ -87,36 +87,58 @@ def run_rounds(
         UserError: if all updates of a round were rejected.
     """
     progress = progress or ProgressReporter()
-    for number in range(state.round, settings.rounds):
-        started = time.perf_counter()
-        silos = participants(settings, number)
-        progressed = partial(progress.counted, number=number, silos=len(silos))
-        outcome = trained(state, silos, federated=federated, runner=runner, settings=settings, progressed=progressed)
-        state = outcome.state
-        scores = validation_scores(runner, federated, state, settings) if settings.validate else []
-        score = mean_score(scores)
-        state = state.with_score(score, final=federated.is_final(state.server))
-        mislabeled = {} if federated.personalized else mislabeled_silos(scores, settings.validation_by)
-        record = record_of(
-            number,
-            outcome.receipts,
-            names=settings.silos,
-            before=settings.remarks if number == 0 else (),
-            after=[f"{silo}: {remark}" for found in (outcome.remarks, mislabeled) for silo, remark in found.items()],
-        )
-        record = replace(
-            record,
-            seconds=time.perf_counter() - started,
-            validation=score,
-            validation_by=settings.validation_by,
-            best=score is None or state.best_round == number,
-            uplink_bytes=record.uplink_bytes + outcome.uplink_bytes,
-            downlink_bytes=outcome.downlink_bytes,
-        )
-        for observer in observers:
-            observer.round(record)
-        save(state)
+    with Spool(settings.held_bytes, settings.folder) as spool:
+        for number in range(state.round, settings.rounds):
+            spool.clear()
+            state, record = _round(
+                state, number, spool, federated=federated, runner=runner, settings=settings, progress=progress
+            )
+            for observer in observers:
+                observer.round(record)
+            save(state)
     return state
+
+
+def _round(
+    state: RunState,
+    number: int,
+    spool: Spool,
+    *,
+    federated: FederatedMethod,
+    runner: Runner,
+    settings: RoundSettings,
+    progress: ProgressReporter,
+) -> tuple[RunState, RoundRecord]:
+    """Carry out a round, and return the state after it and its record."""
+    started = time.perf_counter()
+    silos = participants(settings, number)
+    outcome = trained(
+        state, silos, spool, federated=federated, runner=runner, settings=settings,
+        progressed=partial(progress.counted, number=number, silos=len(silos)),
+    )  # fmt: skip
+    state = outcome.state
+    scores = validation_scores(runner, federated, state, settings) if settings.validate else []
+    score = mean_score(scores)
+    state = state.with_score(score, final=federated.is_final(state.server))
+    mislabeled = {} if federated.personalized else mislabeled_silos(scores, settings.validation_by)
+    remarks = [f"{silo}: {remark}" for found in (outcome.remarks, mislabeled) for silo, remark in found.items()]
+    record = record_of(
+        number,
+        outcome.receipts,
+        names=settings.silos,
+        before=settings.remarks if number == 0 else (),
+        after=remarks,
+    )
+    record = replace(
+        record,
+        seconds=time.perf_counter() - started,
+        validation=score,
+        validation_by=settings.validation_by,
+        best=score is None or state.best_round == number,
+        uplink_bytes=record.uplink_bytes + outcome.uplink_bytes,
+        downlink_bytes=outcome.downlink_bytes,
+    )
+    return state, record
 
 
 @dataclass(frozen=True)
@@ -141,6 +163,7 @@ class Outcome:
 def trained(
     state: RunState,
     silos: Sequence[int],
+    spool: Spool,
     *,
     federated: FederatedMethod,
     runner: Runner,
@@ -152,6 +175,7 @@ def trained(
     Args:
         state: the state before the round.
         silos: numbers of the participating silos.
+        spool: stores updates, and what silos keep until their statistics are merged.
         federated: the federated method.
         runner: trains the silos.
         settings: as for `run_rounds`.
@@ -161,19 +185,16 @@ def trained(
         UserError: if all updates were rejected.
     """
     tasks = Tasks("train", silos, state, federated)
-    with Spool(settings.held_bytes, settings.folder) as spool:
-        updates = collection_of(tasks, spool, settings.held_bytes)
-        if isinstance(updates, Folded) and federated.weights_known == "before training":
-            updates.expect(announced(runner, tasks.to_weigh()))
-        exchange = StatisticsExchange(tasks, runner, spool, updates)
-        audit = UpdateAudit(federated.origin(state.server), len(silos))
-        results = exchange.completed(progressed(runner.run(tasks)))
-        receipts, kept = received(results, tasks, audit, updates)
-        rejections = _rejections(receipts, state.round)
-        server = replace(state.server, extras={**state.server.extras, **exchange.extras})
-        server, remarks = next_server(
-            server, updates.updates(), federated, rejected=rejections, buffers=settings.buffers
-        )
+    updates = collection_of(tasks, spool, settings.held_bytes)
+    if isinstance(updates, Folded) and federated.weights_known == "before training":
+        updates.expect(announced(runner, tasks.to_weigh()))
+    exchange = StatisticsExchange(tasks, runner, spool, updates)
+    audit = UpdateAudit(federated.origin(state.server), len(silos))
+    results = exchange.completed(progressed(runner.run(tasks)))
+    receipts, kept = received(results, tasks, audit, updates)
+    rejections = _rejections(receipts, state.round)
+    server = replace(state.server, extras={**state.server.extras, **exchange.extras})
+    server, remarks = next_server(server, updates.updates(), federated, rejected=rejections, buffers=settings.buffers)
     return Outcome(
         state=replace(state, round=state.round + 1, server=server, silos={**state.silos, **kept}),
         receipts=receipts,

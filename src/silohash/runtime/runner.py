@@ -54,6 +54,7 @@ class Runner(Protocol):
     def run(self, tasks: Iterable[SiloTask]) -> Iterable[SiloResult]:
         """Run tasks and yield their results in the order of the tasks, each as soon as it can be had.
 
+        A result is valid until the next one is requested, because its arrays may share the memory of a model.
         The update of a ``validate`` task holds the scalar ``score`` and the count ``queries``.
         """
         ...
@@ -67,7 +68,7 @@ class SiloWorker(Protocol):
     """The interface of an object that carries out one silo task at a time."""
 
     def do(self, task: SiloTask) -> SiloResult:
-        """Carry out a task and return its result."""
+        """Carry out a task and return its result, which is valid until the next task."""
         ...
 
 

@@ -21,12 +21,13 @@ from torch import Tensor, nn
 from silohash import seeds
 from silohash.config.sections import RunConfig, TrainConfig
 from silohash.exchange.message import Message
+from silohash.exchange.stored import copy_into
 from silohash.features.device import autocast, computes_float32
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.federated.server_values import with_sums
 from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState, epoch_rules
 from silohash.models.item_layers import ItemLayers, SGDRule, trained_by_items
-from silohash.models.parameters import OptimizerPool, install, params_of
+from silohash.models.parameters import OptimizerPool, params_of, shared_arrays, to_array
 from silohash.models.towers import Adapted, HashNet
 from silohash.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
 
@@ -36,7 +37,7 @@ EpochDone: TypeAlias = Callable[[int, int], None]
 """A callback that receives the number of finished epochs of a silo's round, and that of all its epochs."""
 
 TRAINED = "trained"
-"""Prefix of the arrays that a silo stores while it waits for the merged statistics."""
+"""Prefix of the arrays that a silo stores only while it waits for the merged statistics."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class SiloTask:
 @dataclass(frozen=True)
 class SiloResult:
     """The result of a silo's task.
+
+    Its arrays may share the memory of the model, so they are valid until the model is used for another task.
 
     Attributes:
         silo: index of the silo, starting at 0.
@@ -146,11 +149,12 @@ def train_silo(
     )
 
 
-def finish_silo(context: SiloContext, federated: FederatedMethod, config: RunConfig) -> SiloResult:
+def finish_silo(context: SiloContext, stored: ReadArrays, federated: FederatedMethod, config: RunConfig) -> SiloResult:
     """Finish a round after the silos' statistics were merged. The extras of the broadcast hold the merged statistics.
 
     Args:
-        context: as for `train_silo`, with the arrays that the silo stored when it sent its statistics.
+        context: as for `train_silo`.
+        stored: the arrays that the silo stored when it sent its statistics.
         federated: the federated method.
         config: as for `train_silo`.
 
@@ -158,11 +162,13 @@ def finish_silo(context: SiloContext, federated: FederatedMethod, config: RunCon
         The update for the server and the arrays that the silo stores. Terms and warnings are those of the first result.
     """
     started = time.perf_counter()
-    trained = context.kept(TRAINED)
-    install(context.model, {n.removeprefix("model/"): a for n, a in trained.items() if n.startswith("model/")})
-    context.steps_taken = {n.removeprefix("steps/"): int(a) for n, a in trained.items() if n.startswith("steps/")}
-    context.mean_loss = float(trained["loss"])
-    context.state.kept = {n: t for n, t in context.state.kept.items() if not n.startswith(f"{TRAINED}/")}
+    for name, tensor in context.model.state_dict().items():
+        copy_into(stored, f"{TRAINED}/model/{name}", array := to_array(tensor))
+        if tensor.device.type != "cpu":  # the array does not share its memory
+            tensor.copy_(torch.from_numpy(array))
+    steps = f"{TRAINED}/steps/"
+    context.steps_taken = {name.removeprefix(steps): int(stored[name]) for name in stored if name.startswith(steps)}
+    context.mean_loss = float(stored[f"{TRAINED}/loss"])
     with seeds.torch_globally(config.seed, "finishing", silo=context.silo, round=context.round):
         update = _update(context, federated)
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
@@ -184,7 +190,7 @@ def _statistics(context: SiloContext, statistics: Arrays) -> Message:
 
 def _trained(context: SiloContext) -> Arrays:
     """Return the results of the training that `finish_silo` needs, as arrays that the silo stores until then."""
-    trained = {f"model/{name}": array for name, array in params_of(context.model).items()}
+    trained = {f"model/{name}": array for name, array in shared_arrays(context.model).items()}
     trained |= {f"steps/{name}": np.asarray(count) for name, count in context.steps_taken.items()}
     trained["loss"] = np.asarray(context.mean_loss if math.isfinite(context.mean_loss) else 0.0)
     return {f"{TRAINED}/{name}": array for name, array in trained.items()}
@@ -438,8 +444,9 @@ def _moving(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:
 
 
 def silo_state(kept: ReadArrays, device: torch.device) -> SiloState:
-    """Return the state of a silo, given the arrays that it stored."""
-    return SiloState(kept={name: torch.from_numpy(np.array(array)).to(device) for name, array in kept.items()})
+    """Return the state of a silo, given the arrays that it stored. Those of its training are left out."""
+    names = [name for name in kept if not name.startswith(f"{TRAINED}/")]
+    return SiloState(kept={name: torch.from_numpy(np.array(kept[name])).to(device) for name in names})
 
 
 def make_context(

@@ -7,6 +7,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,8 @@ class Worker:
     def do(self, task: SiloTask) -> SiloResult:
         """Carry out a task.
 
-        Return a silo's weights, train it, finish its round, score the model that it deploys, or return that model.
+        Return a silo's weights, train it, finish its round, score the model that it deploys, or return that model. The
+        result is valid until the next task.
         """
         if task.silo not in self.data:
             self.data[task.silo] = self.prepared.silo(task.silo, self.device)
@@ -91,7 +93,7 @@ class Worker:
         if task.kind == "train":
             return train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers)
         if task.kind == "finish":
-            return finish_silo(context, self.federated, self.config)
+            return finish_silo(context, task.kept, self.federated, self.config)
         with seeds.torch_globally(self.config.seed, "deploy", silo=task.silo, round=task.broadcast.round):
             self.federated.personalize(context)
         if task.kind == "validate":
@@ -99,9 +101,14 @@ class Worker:
         model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
         return _result(context, model)
 
+    @cached_property
+    def _shared(self) -> list[str]:
+        """The names of the parameters and buffers that silos send."""
+        return self.federated.shared_parameters(self.model)
+
     def _weights(self, context: SiloContext) -> Message:
         """Return the weights that the silo will have in the round."""
-        weights = self.federated.weights(context, self.federated.shared_parameters(self.model))
+        weights = self.federated.weights(context, self._shared)
         return Message(kind="weights", sender=context.data.name, round=context.round, weights=weights)
 
     def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from silohash.exchange.message import Message
-from silohash.exchange.stored import Spool, StoredArrays, part_of
+from silohash.exchange.stored import Spool, StoredArrays, copy_into, part_of
 
 ARRAYS = {
     "matrix": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -58,7 +59,36 @@ def test_arrays_stay_in_memory_up_to_the_limit() -> None:
     with Spool(80) as spool:
         stored = [spool.store(one) for _ in range(3)]
     assert [isinstance(arrays, StoredArrays) for arrays in stored] == [False, False, True]
-    assert stored[0] is one
+    assert stored[0]["values"] is one["values"]
+
+
+def test_arrays_that_share_memory_are_copied() -> None:
+    values = np.arange(6, dtype=np.float32)
+    with Spool(1 << 10) as spool:
+        stored = spool.store({"half": values[:3], "all": values})
+    assert stored["all"] is values
+    values += 10
+    assert stored["half"].tolist() == [0, 1, 2]
+
+
+def test_memory_and_file_are_used_again_after_clearing(tmp_path: Path) -> None:
+    with Spool(40, tmp_path) as spool:
+        for number in range(3):
+            spool.clear()
+            first, second, third = (spool.store({"values": np.full(10, 10 * number + n, np.float32)}) for n in range(3))
+            assert not isinstance(first, StoredArrays)
+            assert [arrays["values"][9] for arrays in (first, second, third)] == [10 * number + n for n in range(3)]
+            assert os.fstat(spool._file.fileno()).st_size == 80
+
+
+@pytest.mark.parametrize("name", list(ARRAYS))
+def test_arrays_are_copied_into_others(name: str) -> None:
+    with Spool(0) as spool:
+        for arrays in (ARRAYS, spool.store(ARRAYS)):
+            for order in ("C", "F"):
+                found = np.zeros(ARRAYS[name].shape, ARRAYS[name].dtype, order)
+                copy_into(arrays, name, found)
+                assert np.array_equal(found, ARRAYS[name])
 
 
 def test_messages_keep_everything_but_the_place_of_their_arrays() -> None:

@@ -26,15 +26,18 @@ def current(value: float = 9.0) -> dict[str, np.ndarray]:
     return dict(update(value, 0, 0).params)
 
 
-def test_equals_the_weighted_mean_with_loops() -> None:
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("block", [3, 20, 100])
+def test_equals_the_weighted_mean_with_loops(block: int, order: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.federated.averaging.BLOCK_VALUES", block)
     generator = np.random.default_rng(0)
-    parts = [generator.normal(size=(4, 5)).astype(np.float32) for _ in range(3)]
+    parts = [generator.normal(size=(4, 5)).astype(np.float32, order) for _ in range(3)]
     weights = (3.0, 5.0, 11.0)
     updates = [
         Message("update", "s", 0, params={"image.w": p}, weights={"image": w})
         for p, w in zip(parts, weights, strict=True)
     ]
-    found = weighted_average({"image.w": np.zeros((4, 5), np.float32)}, updates)["image.w"]
+    found = weighted_average({"image.w": np.zeros((4, 5), np.float32, order)}, updates)["image.w"]
     assert found.dtype == np.float32
     for i in range(4):
         for j in range(5):

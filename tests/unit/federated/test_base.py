@@ -352,6 +352,13 @@ def test_everything_but_fixed_buffers_is_shared() -> None:
     assert "image.hash.weight" in fedavg(fedavg.Params()).shared_parameters(model)
 
 
+def test_an_update_shares_the_memory_of_the_model() -> None:
+    context = silo_context(4)
+    update = FederatedMethod(None).silo_update(context)
+    for name, tensor in context.model.state_dict().items():
+        assert np.shares_memory(update.params[name], tensor.numpy())
+
+
 def test_weights_of_a_class_are_the_items_that_have_its_label() -> None:
     context = silo_context(10)
     labels = torch.zeros(len(context.data), 12)

@@ -38,6 +38,15 @@ def test_reasons(sections: dict, kept: dict, reason: str | None) -> None:
     assert refusal(update(**sections), kept, SERVER) == reason
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_every_value_must_be_finite(dtype: type) -> None:
+    largest = np.finfo(dtype).max
+    for finite in ([], [largest, largest], [largest, -largest], np.full((3, 2), largest, dtype).T):
+        assert refusal(update(records={"r": np.asarray(finite, dtype)}), {}, SERVER) is None
+    for broken in ([np.inf, 1], [np.inf, -np.inf], [1, np.nan], [[largest, 0], [largest, -np.inf]]):
+        assert refusal(update(records={"r": np.asarray(broken, dtype)}), {}, SERVER) is not None
+
+
 def test_means_must_be_possible() -> None:
     means = [class_mean("sum", "count", like="mean")]
     possible = {"sum": np.full((2, 4), 3.0), "count": np.asarray([3.0, 3.0])}

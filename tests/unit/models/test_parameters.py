@@ -18,6 +18,7 @@ from silohash.models.parameters import (
     frozen_copy,
     install,
     params_of,
+    shared_arrays,
     to_array,
 )
 
@@ -40,6 +41,17 @@ def test_copies_do_not_follow_the_model() -> None:
     with torch.no_grad():
         model.inner.weight.add_(1.0)
     np.testing.assert_array_equal(params["inner.weight"], before)
+
+
+def test_shared_arrays_follow_the_model() -> None:
+    model = Shifted()
+    arrays = shared_arrays(model)
+    assert set(arrays) == set(model.state_dict())
+    with torch.no_grad():
+        model.inner.weight.fill_(3.0)
+        model.mean.fill_(4.0)
+    assert (arrays["inner.weight"] == 3.0).all()
+    assert (arrays["mean"] == 4.0).all()
 
 
 def test_an_array_shares_the_memory_of_its_tensor() -> None:

@@ -186,7 +186,7 @@ def test_validation_picks_the_round_not_the_last() -> None:
             if tasks[0].kind == "validate":
                 score = next(scores)
                 return [scored(worker.do(task)) for task in tasks]
-            return [worker.do(task) for task in tasks]
+            return map(worker.do, tasks)
 
         def close(self) -> None: ...
 

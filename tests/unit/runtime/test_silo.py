@@ -410,7 +410,8 @@ def test_a_silo_goes_on_from_what_it_stored_while_it_waited() -> None:
     assert first.update.kind == "statistics"
     assert first.update.counts == {"items": 40}
     again = context(kept=first.kept)
-    second = finish_silo(again, method, config)
+    assert again.state.kept == {}
+    second = finish_silo(again, first.kept, method, config)
     assert (second.update.kind, second.loss, second.terms) == ("update", pytest.approx(first.loss), {})
     assert again.steps_taken == {"image": 2 * 3, "text": 2 * 3}
     assert second.kept == {}

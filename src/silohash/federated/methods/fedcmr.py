@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -213,6 +214,7 @@ class FedCMR(FederatedMethod):
         improved = params_of(context.model)
         install(context.model, context.kept("end"))
         update = super().silo_update(context)
+        update = replace(update, params={name: array.copy() for name, array in update.params.items()})
         install(context.model, improved)
         return update
 

@@ -65,9 +65,9 @@ CARD = MethodCard(
         "Items that lack a modality are factorized with the other one.",
         "Each update is an exact minimum. The authors' code does not divide the ridge by the weights of the terms.",
         "The number of iterations is fixed. The authors' code stops when the objective falls by less than 0.01.",
-        "The code of both views of an item (the tasks i2unified and t2unified) is the sign of the sum of both projections, "
-        "each divided by its deviation. The signs of the latent vectors of both views, which are also in use, follow the "
-        "view with more variance and find fewer relevant items.",
+        "The code of both views of an item (the tasks i2unified and t2unified) is the sign of the sum of both projections. "
+        "In the preset paper, the projections have the scale of the latent vectors, and their sum approximates the latent "
+        "vector whose signs the authors' code uses. In the preset recommended, each projection is divided by its deviation.",
     ),
 )
 
@@ -85,6 +85,10 @@ class CMFHParams(MethodParams):
     """Number of iterations of the alternation, at least 1."""
     preprocess: Literal["zscore", "center"] = "center"
     """`zscore`: divide the centered dimensions of the vectors by their standard deviations. `center`: only center them."""
+    outputs: Literal["unit", "latent"] = "unit"
+    """Scale of the projections, which matters for codes of both views. `latent`: that of the latent vectors, in which the
+    view with more variance weighs more. `unit`: divide each projection by its standard deviation, so that both views weigh
+    the same."""
 
 
 Group: TypeAlias = tuple[Modality, ...]
@@ -289,6 +293,18 @@ def joint_moments(received: ReadArrays, block: Views) -> Arrays:
     return sums
 
 
+def unit_variance(projection: Matrix, moments: Matrix, count: float) -> Matrix:
+    """Return a projection whose values have the variance 1, ``(K, D)``. Rows without variance stay as they are.
+
+    Args:
+        projection: ``(K, D)``.
+        moments: ``(D, D)``, second moments of the centered vectors that are projected.
+        count: Number of vectors, at least 1.
+    """
+    deviation = np.sqrt(np.einsum("kd,de,ke->k", projection, moments, projection, optimize=True) / count)
+    return np.asarray(projection / np.where(deviation > 0, deviation, 1.0)[:, np.newaxis])
+
+
 BOTH: Group = ("image", "text")
 
 
@@ -296,7 +312,10 @@ class CMFH(WithoutSteps):
     """Collective matrix factorization, for one or two modalities."""
 
     Params: ClassVar[type[MethodParams]] = CMFHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "recommended": {},
+        "paper": {"outputs": "latent"},
+    }
     needs_labels: ClassVar[bool] = False
 
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
@@ -328,10 +347,11 @@ class CMFH(WithoutSteps):
         found = factorized(problem, start, self.params.iterations)
         params = dict(solution.params)
         for modality, projection in found.projections.items():
-            moments, count = problem.moments_of(modality), max(float(solution.private[f"{modality}/count"]), 1.0)
-            deviation = np.sqrt(np.einsum("kd,de,ke->k", projection, moments, projection, optimize=True) / count)
-            unit = projection / np.where(deviation > 0, deviation, 1.0)[:, np.newaxis]
-            params |= hash_layer(unit.T, solution.sent, modality, params)
+            rows = projection
+            if self.params.outputs == "unit":
+                count = max(float(solution.private[f"{modality}/count"]), 1.0)
+                rows = unit_variance(projection, problem.moments_of(modality), count)
+            params |= hash_layer(rows.T, solution.sent, modality, params)
         return Solution(params, solution.sent, {**solution.private, "objectives": found.objectives})
 
     def _problem(self, sums: ReadArrays) -> Problem:

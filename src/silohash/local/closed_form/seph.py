@@ -16,9 +16,9 @@ lambda        ``ridge``                   ridge of the logistic regressions
 phi(x)        `AnchorKernel`              similarities to the anchors, (m,)
 ============  ==========================  ==================================================================
 
-`divergence` is the objective, `divergence_gradient` its gradient, and `fit_bits` learns the hash functions. Because of the
-(n, n) pairs, codes are learned for a sample of at most some thousand items. Pairs are computed in blocks, each pair once, so
-that most intermediate results stay in the cache of the processor.
+`divergence` is the objective, `divergence_gradient` its gradient, and `fit_bits` learns the hash functions. Because
+of the (n, n) pairs, codes are learned for a sample of at most some thousand items. Pairs are computed in blocks, each
+pair once, so that most intermediate results stay in the cache of the processor.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ CARD = MethodCard(
         "The anchors are random items. The paper also tries the centers of clusters.",
         "Codes are learned on a sample of 2,000 items (5,000 in the preset paper).",
         "The similarities of pairs are computed in single precision, and their sums in double precision.",
+        "The logistic regressions of all bits are minimized together, in coordinates in which their curvature is bounded.",
     ),
 )
 
@@ -90,6 +91,12 @@ EARLY, LATE, SWITCH = 0.5, 0.8, 250
 
 EXAGGERATION, EXAGGERATED = 4.0, 100
 """Factor on the label distribution in the first iterations, which lets groups of items form."""
+
+REGRESSION = {"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-5}
+"""Largest number of steps of the logistic regressions, and the relative decrease and the gradient at which they stop."""
+
+JITTER = 1e-9
+"""Relative addition to the diagonal of a matrix that may be singular."""
 
 COST_EVERY = 10
 START = 1e-4
@@ -218,10 +225,17 @@ def learn_codes(target: Tensor, bits: int, *, weight: float, iterations: int) ->
     return best, lowest
 
 
+def penalized_loss(logits: Tensor, targets: Tensor, penalty: Tensor) -> float:
+    """Return the sum of softplus(z) - t z over all logits z and targets t, plus the sum of a penalty."""
+    return float((nn.functional.softplus(logits) - targets * logits).sum() + penalty.sum())
+
+
 def fit_bits(features: Tensor, targets: Tensor, kernel: Tensor, ridge: float) -> Tensor:
     """Return the weights of one logistic regression per bit, without a bias, ``(m, K)``.
 
-    They minimize the sum of softplus(z) - t z over items, with z = phi(x)^T w, plus ridge w^T kernel w.
+    They minimize the sum of softplus(z) - t z over items, with z = phi(x)^T w, plus ridge w^T kernel w. The kernel is nearly
+    singular, and L-BFGS would need thousands of steps. It minimizes over R w instead, where R^T R is an upper bound of the
+    curvature.
 
     Args:
         features: ``(n, m)`` float64, similarities to the anchors.
@@ -229,20 +243,36 @@ def fit_bits(features: Tensor, targets: Tensor, kernel: Tensor, ridge: float) ->
         kernel: ``(m, m)`` float64, similarities of the anchors.
         ridge: Ridge, greater than 0.
     """
+    root = curvature_root(features, kernel, ridge)
+    inputs = torch.linalg.solve_triangular(root, features, upper=True, left=False)
+    right = torch.linalg.solve_triangular(root, kernel, upper=True, left=False)
+    penalty = ridge * torch.linalg.solve_triangular(root.T, right, upper=False)
     shape = features.shape[1], targets.shape[1]
 
     def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the sum over all bits and its gradient at the weights."""
-        weights = torch.from_numpy(flat).reshape(shape)
-        logits, smooth = features @ weights, kernel @ weights
-        value = (nn.functional.softplus(logits) - targets * logits).sum() + ridge * (weights * smooth).sum()
-        gradient = features.T @ (torch.sigmoid(logits) - targets) + 2.0 * ridge * smooth
-        return float(value), gradient.flatten().numpy()
+        """Return the sum over all bits and its gradient at R w."""
+        moved = torch.from_numpy(flat).reshape(shape)
+        logits, smooth = inputs @ moved, penalty @ moved
+        value = penalized_loss(logits, targets, moved * smooth)
+        gradient = inputs.T @ (torch.sigmoid(logits) - targets) + 2.0 * smooth
+        return value, gradient.flatten().numpy()
 
-    found = minimize(
-        value_and_gradient, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 200}
+    found = minimize(value_and_gradient, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=REGRESSION)
+    weights: Tensor = torch.linalg.solve_triangular(
+        root, torch.from_numpy(np.array(found.x)).reshape(shape), upper=True
     )
-    return torch.from_numpy(np.array(found.x)).reshape(shape)
+    return weights
+
+
+def curvature_root(features: Tensor, kernel: Tensor, ridge: float) -> Tensor:
+    """Return an upper triangular matrix R, so that no second derivative of a regression exceeds R^T R, ``(m, m)``.
+
+    The second derivatives are phi^T D phi + 2 ridge kernel, where D is diagonal with values of at most 1/4.
+    """
+    bound = features.T @ features / 4.0 + 2.0 * ridge * kernel
+    bound.diagonal().add_(JITTER * float(bound.diagonal().mean()))
+    root: Tensor = torch.linalg.cholesky(bound, upper=True)
+    return root
 
 
 class SePH(WithoutSteps):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +26,7 @@ def results_of(inputs) -> tuple[dict[str, np.ndarray], list]:
     worker = Worker(inputs, torch.device("cpu"))
     method, server = inputs.resolved.federated, first_state(inputs, worker).server
     tasks = [SiloTask("train", silo, method.broadcast(server, silo, round=0)) for silo in range(len(inputs.silos))]
-    return server.params, [worker.do(task) for task in tasks]
+    return server.params, [copy.deepcopy(worker.do(task)) for task in tasks]
 
 
 def test_fedavg_is_the_mean_by_size_with_loops() -> None:
@@ -79,7 +80,7 @@ def test_silos_start_every_round_from_the_same_parameters() -> None:
     server = first_state(inputs, worker).server
     before = {name: array.copy() for name, array in server.params.items()}
     task = SiloTask("train", 0, inputs.resolved.federated.broadcast(server, 0, round=0))
-    first = worker.do(task)
+    first = copy.deepcopy(worker.do(task))
     assert same_arrays(server.params, before)
     worker.do(replace(task, silo=1))
     assert same_arrays(worker.do(task).update.params, first.update.params)

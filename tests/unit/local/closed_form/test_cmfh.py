@@ -24,6 +24,7 @@ from silohash.local.closed_form.cmfh import (
     latent_maps,
     latent_of,
     objective,
+    unit_variance,
 )
 from silohash.models.parameters import install, params_of
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -187,6 +188,27 @@ def test_outputs_have_unit_variance() -> None:
     method.fit(model, train)
     for outputs in outputs_of(model, train).values():
         np.testing.assert_allclose(outputs.double().std(0, unbiased=False), 1.0, atol=1e-3)
+
+
+def test_rows_without_variance_stay_as_they_are() -> None:
+    moments, projection = np.diag([8.0, 0.0]), np.array([[3.0, 5.0], [0.0, 2.0]])
+    found = unit_variance(projection, moments, 2.0)
+    np.testing.assert_allclose(found, [[0.5, 5.0 / 6.0], [0.0, 2.0]])
+
+
+def test_outputs_of_the_preset_paper_have_the_scale_of_the_latent_vectors() -> None:
+    train, models = synthetic().train.silo(), {}
+    assert CMFH.presets["paper"] == {"outputs": "latent"}
+    for outputs in ("unit", "latent"):
+        method = CMFH(CMFHParams(iterations=5, outputs=outputs))
+        models[outputs] = built(method, 8)
+        method.fit(models[outputs], train)
+    unit, latent = (outputs_of(model, train) for model in models.values())
+    for modality, outputs in latent.items():
+        assert torch.equal(outputs >= 0, unit[modality] >= 0)
+        scale = outputs.double().std(0, unbiased=False)
+        assert scale.max() < 0.5
+        torch.testing.assert_close(outputs.double(), unit[modality].double() * scale, rtol=1e-3, atol=1e-4)
 
 
 def test_figures_on_the_synthetic_archive() -> None:

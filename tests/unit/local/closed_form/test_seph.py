@@ -15,6 +15,7 @@ from silohash.local.closed_form.seph import (
     SePH,
     SePHParams,
     code_similarities,
+    curvature_root,
     divergence,
     divergence_gradient,
     fit_bits,
@@ -160,6 +161,32 @@ def test_the_regression_is_at_its_minimum() -> None:
         assert value(weights + 0.05 * drawn(4, 2, seed=seed)) > lowest
     gradient = features.T @ (torch.sigmoid(features @ weights) - targets) + 0.02 * kernel @ weights
     assert gradient.abs().max() < 1e-3
+
+
+def test_the_regression_is_at_its_minimum_for_a_nearly_singular_kernel() -> None:
+    points = drawn(60, 2)
+    similar = torch.exp(-torch.cdist(points, points).square() / 4.0)
+    features, kernel = similar[:, :20], similar[:20, :20]
+    targets = (drawn(60, 3, seed=3) > 0).double()
+    weights = fit_bits(features, targets, kernel, 0.01)
+    assert weights.shape == (20, 3)
+    slope = features.T @ (torch.sigmoid(features @ weights) - targets) + 0.02 * kernel @ weights
+    assert slope.abs().max() < 1e-4
+
+
+def test_the_curvature_of_the_regression_is_bounded() -> None:
+    features, kernel = drawn(30, 4).abs(), torch.eye(4, dtype=torch.float64) + 0.1
+    root = curvature_root(features, kernel, 0.3)
+    torch.testing.assert_close(root, root.triu())
+    torch.testing.assert_close(root.T @ root, features.T @ features / 4 + 0.6 * kernel, rtol=1e-6, atol=1e-6)
+
+
+def test_equal_anchors_do_not_stop_the_regression() -> None:
+    features = torch.tensor([[1.0, 1.0, 0.5], [0.5, 0.5, 1.0], [0.8, 0.8, 0.2]], dtype=torch.float64)
+    kernel = torch.tensor([[1.0, 1.0, 0.4], [1.0, 1.0, 0.4], [0.4, 0.4, 1.0]], dtype=torch.float64)
+    weights = fit_bits(features, torch.tensor([[1.0], [0.0], [1.0]], dtype=torch.float64), kernel, 0.01)
+    assert torch.isfinite(weights).all()
+    assert ((features @ weights) > 0).flatten().tolist() == [True, False, True]
 
 
 def test_fewer_items_than_anchors_leave_anchors_unused() -> None:
