@@ -59,7 +59,8 @@ def synthetic_study(
 
     Args:
         axes: as in a study's file.
-        changed: fields of a run's rows that differ, and ``queries`` for the digest of its queries.
+        changed: fields of a run's rows that differ, ``queries`` for the digest of its queries, and ``rounds`` for their
+            number.
         missing: which runs are not finished.
         spread: standard deviation of the figures over the queries.
     """
@@ -75,7 +76,7 @@ def synthetic_study(
                 missing_names.append(f"{name}-seed{seed}")
                 continue
             other = dict(changed(choices))
-            queries = other.pop("queries", "the same")
+            queries, rounds = other.pop("queries", "the same"), records(other.pop("rounds", 4))
             rows, per_query = [], {}
             for evaluation, task in product(evaluations, tasks):
                 mean = value(choices, seed, task)
@@ -87,7 +88,7 @@ def synthetic_study(
                 )  # fmt: skip
                 drawn = sum(map(ord, name)) + 7 * seed
                 per_query[evaluation, task, "mAP@all"] = queries_of(mean, spread, seed=drawn)
-            runs.append(RunResult(choices, seed, Path(name), tuple(rows), per_query, records(), queries))
+            runs.append(RunResult(choices, seed, Path(name), tuple(rows), per_query, rounds, queries))
     return StudyResults(config, tuple(runs), tuple(missing_names))
 
 

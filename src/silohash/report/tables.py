@@ -23,6 +23,12 @@ MEASURE_AGAIN = 'Remove it and run "silohash evaluate" again.'
 COLUMNS = tuple(f.name for f in fields(ResultRow))
 """The columns of ``results.csv``, in order."""
 
+ONLY_ROUND = "only"
+"""The choice of the round of a run that had a single one."""
+
+ROUND_WORDS = {"last": "last round", ONLY_ROUND: "a single round"}
+"""How tables name the choice of a round if nothing was measured to choose it."""
+
 _TRUTHS = {"True": True, "False": False}
 _READERS: dict[str, Callable[[str], Any]] = {
     "int": int,
@@ -116,6 +122,14 @@ def choices(row: ResultRow) -> str:
     """Return the choices of the protocol that can change a figure, as one line."""
     if not row.population:
         return "not recorded"
+    round_by = ROUND_WORDS.get(row.round_by, f"round chosen by {row.round_by}")
+    return f"{choices_besides_round(row)}; {round_by}"
+
+
+def choices_besides_round(row: ResultRow) -> str:
+    """Return the choices of `choices`, without how the round was chosen."""
+    if not row.population:
+        return "not recorded"
     empty = {"zero": "count 0", "skip": "are left out"}.get(row.no_hits, "are handled in an unrecorded way")
     return "; ".join(
         [
@@ -123,7 +137,6 @@ def choices(row: ResultRow) -> str:
             f"queries without a relevant item {empty}",
             f"the query's own item is {'' if row.query_in_database else 'not '}in the database",
             f"database code of {row.database_code}",
-            "last round" if row.round_by == "last" else f"round chosen by {row.round_by}",
         ]
     )
 

@@ -27,9 +27,8 @@ def annotated(table: ResultTable) -> ResultTable:
     letters: dict[str, str] = {}
     for group in _groups(table, cells):
         fair = {place: cell for place, cell in group.items() if not cell.uses_labels}
-        differing = sorted({cell.conditions for cell in fair.values() if cell.rows})
-        if len(differing) > 1:
-            cells |= _with_footnotes(fair, differing, letters)
+        if not _comparable([cell for cell in fair.values() if cell.rows]):
+            cells |= _with_footnotes(fair, letters)
         elif table.ranked and _same_queries(fair.values()):
             cells |= _ranked(fair)
     filled = replace(table, cells=cells)
@@ -74,11 +73,15 @@ def _groups(table: ResultTable, cells: Mapping[tuple[Key, Key], Cell]) -> list[d
     return list(found.values())
 
 
-def _with_footnotes(
-    group: Mapping[tuple[Key, Key], Cell], differing: Sequence[str], letters: dict[str, str]
-) -> dict[tuple[Key, Key], Cell]:
+def _comparable(cells: Sequence[Cell]) -> bool:
+    """Return whether cells were measured in the same way. Any choice of the round may stand beside runs with one round."""
+    besides = {cell.conditions_besides_round for cell in cells}
+    return len(besides) < 2 and len({cell.conditions for cell in cells if not cell.has_one_round}) < 2
+
+
+def _with_footnotes(group: Mapping[tuple[Key, Key], Cell], letters: dict[str, str]) -> dict[tuple[Key, Key], Cell]:
     """Return cells with one footnote letter per condition; new conditions are added to ``letters``."""
-    for text in differing:
+    for text in sorted({cell.conditions for cell in group.values() if cell.rows}):
         letters.setdefault(text, _letter(len(letters)))
     return {place: replace(cell, footnote=letters.get(cell.conditions, "")) for place, cell in group.items()}
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from silohash.evaluate.measures import Measure, is_rank
 from silohash.evaluate.significance import bootstrap_interval, paired_bootstrap
 from silohash.registry import suggestion
-from silohash.report.tables import choices, read_results
+from silohash.report.tables import choices_besides_round, read_results
 from silohash.runtime.per_query import Key, read_per_query
 from silohash.runtime.run import Run
 from silohash.study.pivot import GROUPS
@@ -145,7 +145,7 @@ def _check(first: EvaluatedRun, second: EvaluatedRun) -> None:
     for what, value, other_value in (
         ("data", one.dataset, other.dataset),
         ("protocol", one.protocol, other.protocol),
-        ("conditions", _conditions(one), _conditions(other)),
+        ("conditions", choices_besides_round(one), choices_besides_round(other)),
     ):
         if value != other_value:
             raise UserError(
@@ -157,11 +157,6 @@ def _check(first: EvaluatedRun, second: EvaluatedRun) -> None:
             f'"{first.name}" and "{second.name}" cannot be compared, because their queries from {one.dataset} differ. '
             "If the files or the options of the data changed between them, train one of them again."
         )
-
-
-def _conditions(row: ResultRow) -> str:
-    """Return how a run was measured, except for how its round was chosen, which may differ."""
-    return choices(row).rpartition("; ")[0]
 
 
 def _differences(first: EvaluatedRun, second: EvaluatedRun) -> list[Difference]:

@@ -206,6 +206,19 @@ class Tune(Section):
         )
 
 
+class TunedBefore(Section):
+    """``[tuned]``: the values that the tuning of another study chose, instead of a search of one's own."""
+
+    file: Path
+    """Its ``tuning/best.toml``."""
+    of: tuple[str, ...] = Field(min_length=1)
+    """The axes that it tuned separately, in its order. Both studies name their choices alike."""
+
+    def sentence(self) -> str:
+        """Return a sentence that tells where the values come from."""
+        return f"Values tuned for each {' and '.join(self.of)} by another study ({self.file.name})."
+
+
 class StudyConfig(Section):
     """The config of a study, which `silohash study` reads and stores."""
 
@@ -223,6 +236,7 @@ class StudyConfig(Section):
     table: Table = Table()
     plots: Plots = Plots()
     tune: Tune | None = None
+    tuned: TunedBefore | None = None
     set: dict[str, Any] = Field(default_factory=dict)
     """Settings of every run, by dotted key. They override all others."""
 
@@ -250,6 +264,11 @@ class StudyConfig(Section):
         self._check_references(self.table)
         if self.tune:
             self._check_tuning(self.tune)
+        if self.tuned:
+            if self.tune:
+                raise ValueError("[tuned] has the values that [tune] would search. Remove one of them")
+            for name in self.tuned.of:
+                _check_name("tuned.of: there is no axis", name, self.axis_names)
         return self
 
     def _check_references(self, table: Table) -> None:
@@ -284,6 +303,12 @@ class StudyConfig(Section):
             _check_name(f'{where}: axis "{axis}" has no choice', choice, [c.name for c in self.axis(axis).choices])
 
     @property
+    def tuned_axes(self) -> tuple[str, ...]:
+        """The axes whose choices have tuned values of their own; none if no values are tuned."""
+        tuning = self.tune or self.tuned
+        return tuning.of if tuning else ()
+
+    @property
     def axis_names(self) -> tuple[str, ...]:
         """The names of the axes, in order."""
         return tuple(axis.name for axis in self.axes)
@@ -302,7 +327,7 @@ class StudyConfig(Section):
 
 MODELS: Mapping[object, type[BaseModel]] = {
     "base": Base, "axis": Axis, "choice": Choice, "where": Where, "table": Table, "plots": Plots, "tune": Tune,
-    "parameters": Parameter,
+    "tuned": TunedBefore, "parameters": Parameter,
 }  # fmt: skip
 """Name of a table in the file -> its model."""
 
@@ -349,7 +374,10 @@ def make_study(
         for axis in config.axes
     ]
     rules = [rule.model_copy(update={"set": _resolve_paths(rule.set, folder)}) for rule in config.where]
-    update = {"base": _resolved(config.base, folder), "axes": tuple(axes), "where": tuple(rules), "set": settings}
+    tuned = config.tuned and config.tuned.model_copy(update={"file": absolute_path(folder, str(config.tuned.file))})
+    update = {
+        "base": _resolved(config.base, folder), "axes": tuple(axes), "where": tuple(rules), "set": settings, "tuned": tuned,
+    }  # fmt: skip
     return config.model_copy(update=update)
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from silohash.evaluate.measures import is_rank
 from silohash.evaluate.significance import seed_interval
 from silohash.report.headline import OF_PAIRS
+from silohash.report.tables import ONLY_ROUND, choices_besides_round
 from silohash.report.tables import choices as protocol_choices
 from silohash.study.config import RESULT_FIELDS, Choices, StudyConfig
 from silohash.study.results import RunResult, StudyResults
@@ -89,6 +90,16 @@ class Cell:
         return conditions(self.rows[0]) if self.rows else ""
 
     @property
+    def conditions_besides_round(self) -> str:
+        """The conditions without how the round was chosen; empty without figures."""
+        return conditions(self.rows[0], choices_besides_round) if self.rows else ""
+
+    @property
+    def has_one_round(self) -> bool:
+        """Whether all runs had a single round, so that there was no round to choose."""
+        return all(row.round_by == ONLY_ROUND for row in self.rows)
+
+    @property
     def empty_because(self) -> str:
         """Why the cell has no value: ``no run`` or ``not measured``; empty if it has one."""
         if self.values:
@@ -155,9 +166,14 @@ class Layout:
         return (*self.rows, *self.columns)
 
 
-def conditions(row: ResultRow) -> str:
-    """Return what a figure was measured on and how. Figures under different conditions cannot be compared."""
-    return f"{row.dataset}, {row.protocol}: {protocol_choices(row)}"
+def conditions(row: ResultRow, choices: Callable[[ResultRow], str] = protocol_choices) -> str:
+    """Return what a figure was measured on and how.
+
+    Args:
+        row: the figure.
+        choices: returns the choices of the protocol to name, as one line.
+    """
+    return f"{row.dataset}, {row.protocol}: {choices(row)}"
 
 
 def result_tables(study: StudyResults) -> list[ResultTable]:
@@ -321,7 +337,7 @@ def figure_cell(fields: Mapping[str, str], runs: Sequence[RunResult], seeds: int
         UserError: if the runs were measured differently.
     """
     found = [(run, row) for run in runs if (row := _row_of(run, fields)) is not None]
-    rows = tuple(row for _, row in found)
+    rows = tuple(replace(row, round_by=ONLY_ROUND) if len(run.rounds) == 1 else row for run, row in found)
     _check_conditions(rows, runs)
     per_query, queries = _per_query(found)
     return with_interval(

@@ -18,7 +18,10 @@ from silohash.config.load import OverrideError, load_config
 from silohash.config.sections import RunConfig
 from silohash.config.toml import toml_value
 from silohash.evaluate.measures import Measure
-from silohash.study.config import Choice, Choices, StudyConfig
+from silohash.files import read_toml
+from silohash.forms import of_value, reading
+from silohash.registry import suggestion
+from silohash.study.config import Choice, Choices, StudyConfig, TunedBefore
 from silohash.types import UserError
 
 Tuned = Mapping[str, Mapping[str, Any]]
@@ -47,13 +50,15 @@ def planned_runs(config: StudyConfig, tuned: Tuned | None = None, *, refuse_equa
 
     Args:
         config: the study.
-        tuned: the tuned parameters.
+        tuned: the parameters that the study's own search found.
         refuse_equal: whether two runs with equal settings are an error.
 
     Raises:
         UserError: if two choices set the same key, two runs are equal, or a run's config is wrong; names the axis and
             the choice.
     """
+    if config.tuned:
+        tuned = _tuned_before(config, config.tuned)
     found = []
     for combined in product(*(axis.choices for axis in config.axes)):
         choices = {axis.name: choice.name for axis, choice in zip(config.axes, combined, strict=True)}
@@ -80,7 +85,7 @@ def run_config(config: StudyConfig, choices: Choices, seed: int, tuned: Mapping[
     Raises:
         UserError: if two choices set the same key, or the config is wrong.
     """
-    recipe, values = _settings(config, choices)
+    recipe, values = _settings(config, choices, tuned)
     return _load(config, choices, recipe, {**values, **tuned, **config.set, "seed": seed})
 
 
@@ -115,10 +120,46 @@ def folder_name(choices: Choices) -> str:
 
 def search_name(config: StudyConfig, choices: Choices) -> str:
     """Return the name of the search that tunes the given choices; empty without tuning."""
-    return folder_name({axis: choices[axis] for axis in config.tune.of}) if config.tune else ""
+    return folder_name({axis: choices[axis] for axis in config.tuned_axes})
 
 
-def _settings(config: StudyConfig, choices: Choices) -> tuple[Path | None, dict[str, Any]]:
+def read_best(path: Path) -> Tuned:
+    """Read the tuned parameters; none if tuning has not finished.
+
+    Raises:
+        UserError: if the file is damaged.
+    """
+    if not path.exists():
+        return {}
+    remedy = "Remove it and start the study again."
+    value = read_toml(path, remedy=remedy)
+    with reading(path, remedy=remedy):
+        return {name: search.set for name, search in of_value(value, dict[str, _BestTrial]).items()}
+
+
+@dataclass(frozen=True)
+class _BestTrial:
+    """The entry of a search in ``best.toml`` that is used."""
+
+    set: dict[str, Any]
+
+
+def _tuned_before(config: StudyConfig, tuned: TunedBefore) -> Tuned:
+    """Return the values that another study's tuning chose, after checking that every choice has some."""
+    found = read_best(tuned.file)
+    if not found:
+        raise UserError(f'[tuned]: there is no file "{tuned.file}" with values. Run the study that tunes them first.')
+    for combined in product(*(config.axis(name).choices for name in tuned.of)):
+        choices = dict(zip(tuned.of, (choice.name for choice in combined), strict=True))
+        if folder_name(choices) not in found:
+            raise UserError(
+                f'[tuned]: {tuned.file.name} has no values of "{folder_name(choices)}"'
+                f"{suggestion(folder_name(choices), found)}. Name the choices as the other study does."
+            )
+    return found
+
+
+def _settings(config: StudyConfig, choices: Choices, tuned: Mapping[str, Any]) -> tuple[Path | None, dict[str, Any]]:
     """Return the recipe of a combination of choices, and the settings that override it."""
     by_axis = _by_axis(config, choices)
     recipes = {axis: choice.recipe for axis, choice in by_axis.items() if choice.recipe is not None}
@@ -135,6 +176,9 @@ def _settings(config: StudyConfig, choices: Choices) -> tuple[Path | None, dict[
     if config.tune:
         for name, chosen in {**setters, **rules, "set": config.set}.items():
             _check_conflicts({name: chosen, "tune.parameters": config.tune.parameters_of(choices)})
+    if config.tuned:
+        for name, chosen in {**setters, **rules}.items():
+            _check_conflicts({name: chosen, f"the values of {config.tuned.file.name}": tuned})
     values = dict(config.base.set)
     for chosen in (*setters.values(), *rules.values()):
         values |= chosen

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.files import read_toml
-from silohash.forms import of_value, reading
 from silohash.memory import read_peak
 from silohash.report.tables import read_results, write_results
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.per_query import Key, read_per_query
 from silohash.runtime.run import Run
 from silohash.study.config import Choices, StudyConfig
-from silohash.study.plan import PlannedRun, Tuned, planned_runs, search_name
+from silohash.study.plan import PlannedRun, Tuned, planned_runs, read_best, search_name
 from silohash.types import ResultRow, UserError
 
 RUNS = "runs"
@@ -114,24 +111,3 @@ def is_finished(run: Run, planned: PlannedRun) -> bool:
         return run.config.located_digest() == planned.config.located_digest()
     except UserError:
         return False
-
-
-def read_best(path: Path) -> Tuned:
-    """Read the tuned parameters; none if tuning has not finished.
-
-    Raises:
-        UserError: if the file is damaged.
-    """
-    if not path.exists():
-        return {}
-    remedy = "Remove it and start the study again."
-    value = read_toml(path, remedy=remedy)
-    with reading(path, remedy=remedy):
-        return {name: search.set for name, search in of_value(value, dict[str, _BestTrial]).items()}
-
-
-@dataclass(frozen=True)
-class _BestTrial:
-    """The entry of a search in ``best.toml`` that is used."""
-
-    set: dict[str, Any]

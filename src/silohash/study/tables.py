@@ -58,7 +58,8 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
     """
     folder = out / TABLES
     written = []
-    tuned = (study.config.tune.sentence(),) if study.config.tune else ()
+    tuning = study.config.tune or study.config.tuned
+    tuned = (tuning.sentence(),) if tuning else ()
     figures = result_tables(study)
     differences = [d for table in figures for d in difference_tables(table, study.config.table.against)]
     for table in (*figures, *differences, cost_table(study)):

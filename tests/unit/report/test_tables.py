@@ -11,6 +11,7 @@ from rich.console import Console
 from silohash.report.tables import (
     COLUMNS,
     choices,
+    choices_besides_round,
     compare,
     compare_markdown,
     console,
@@ -59,6 +60,9 @@ def test_the_choices_of_the_protocol_stand_in_a_sentence():
         "database code of one view; last round"
     )
     assert "are left out" in choices(row(population=3, no_hits="skip", round_by="validation"))
+    assert choices(replace(one, round_by="only")) == f"{choices_besides_round(one)}; a single round"
+    assert choices(replace(one, round_by="validation")) == f"{choices_besides_round(one)}; round chosen by validation"
+    assert choices_besides_round(row(population=0)) == "not recorded"
 
 
 def test_no_results_are_a_table_without_lines(tmp_path):

@@ -106,6 +106,42 @@ def test_what_was_measured_differently_is_never_ranked():
     assert rf"\textsuperscript{{{letters['FedAvg']}}}" in latex(table)
 
 
+def one_round(method, **others):
+    """Return the changes of a study in which a method has a single round, and the others choose theirs."""
+    return lambda choices: {
+        "population": 100,
+        **({"rounds": 1, "round_by": "validation on pairs"} if choices["method"] == method else others),
+    }
+
+
+def test_a_method_with_one_round_is_ranked_beside_those_that_choose_a_round():
+    changed = one_round("FedCAFE", round_by="validation")
+    table = only_table(synthetic_study(METHODS, value=by_method, changed=changed, table=ONE_LENGTH))
+    assert {s.footnote for s in table.cells.values()} == {""}
+    assert cell_of(table, "FedCAFE", "i2t").rank == "best"
+    assert cell_of(table, "FedCAFE", "i2t").p_value is not None
+    assert cell_of(table, "FedAvg", "i2t").rank == "second"
+    measured = [text.rpartition("; ")[2] for text in table.notes if text.startswith("Measured on")]
+    assert sorted(measured) == ["a single round.", "round chosen by validation."]
+
+
+def test_different_choices_of_the_round_are_not_ranked():
+    def chosen(choices):
+        others = {"Local": "validation on pairs", "FedAvg": "validation"}
+        return one_round("FedCAFE", round_by=others.get(choices["method"], ""))(choices)
+
+    table = only_table(synthetic_study(METHODS, value=by_method, changed=chosen, table=ONE_LENGTH))
+    assert {s.rank for s in table.cells.values()} == {""}
+    assert len({s.footnote for s in table.cells.values()} - {""}) == 3
+
+
+def test_one_round_does_not_make_other_conditions_equal():
+    changed = one_round("FedCAFE", round_by="validation", no_hits="skip")
+    table = only_table(synthetic_study(METHODS, value=by_method, changed=changed, table=ONE_LENGTH))
+    assert {s.rank for s in table.cells.values()} == {""}
+    assert cell_of(table, "FedCAFE", "i2t").footnote != cell_of(table, "FedAvg", "i2t").footnote
+
+
 def test_different_data_in_different_columns_are_each_named():
     study = synthetic_study(
         axis("data", "glyphs", "coco18"),

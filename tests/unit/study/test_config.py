@@ -65,6 +65,11 @@ TUNE = {"trials": 2, "of": ["method"], "parameters": {"train.learning_rate": {"l
         (lambda v: v["table"].update(against={"method": ["Local"], "bits": ["16"]}), ["table.against"]),
         (lambda v: v.update(tune={**TUNE, "of": ["metod"]}), ["tune.of", 'did you mean "method"']),
         (lambda v: v.update(tune={**TUNE, "trials": 0}), ["tune.trials"]),
+        (lambda v: v.update(tuned={"file": "best.toml", "of": ["metod"]}), ["tuned.of", 'did you mean "method"']),
+        (
+            lambda v: v.update(tune=TUNE, tuned={"file": "best.toml", "of": ["method"]}),
+            ["[tuned] has the values that [tune] would search"],
+        ),
         (
             lambda v: v.update(tune={**TUNE, "parameters": {"a.b": {"low": 1, "high": 0}}}),
             ["a.b", "are not a range"],
@@ -122,12 +127,16 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         'base = { recipe = "../a.toml", set = { "data.path" = "mine" } }\n'
         '[[axis]]\nname = "data"\n[[axis.choice]]\nname = "b"\nrecipe = "b.toml"\n'
         '[[axis.choice]]\nname = "c"\nset = { data = { path = "../c" } }\n'
+        '[tuned]\nfile = "tuned/d.toml"\nof = ["data"]\n'
     )
     config = load_study(path)
     assert config.base.recipe == tmp_path / "a.toml"
     assert config.base.set["data.path"] == str(tmp_path / "studies" / "mine")
     assert config.axes[0].choices[0].recipe == tmp_path / "studies" / "b.toml"
     assert config.axes[0].choices[1].set["data"]["path"] == str(tmp_path / "c")
+    assert config.tuned
+    assert config.tuned.file == tmp_path / "studies" / "tuned" / "d.toml"
+    assert make_study(tomllib.loads(config.to_toml()), where="again") == config
 
 
 def test_overrides_go_over_the_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from silohash.study.config import load_study, make_study
-from silohash.study.plan import folder_name, planned_runs, selected
+from silohash.study.plan import folder_name, planned_runs, read_best, selected
 from silohash.study.tuning import searches
 from silohash.types import UserError
 from tests.studies import study_of, tiny_study
@@ -171,7 +171,7 @@ def test_baselines_are_the_runs_that_they_should_be() -> None:
 
 def test_study_of_the_documents_is_one() -> None:
     page = (REPOSITORY / "docs" / "how-to" / "studies.md").read_text(encoding="utf-8")
-    first, tuning, plots = map(tomllib.loads, re.findall(r"```toml\n(.*?)```", page, re.DOTALL))
+    first, tuning, tuned, plots = map(tomllib.loads, re.findall(r"```toml\n(.*?)```", page, re.DOTALL))
     value = first | tuning | plots
     value["base"]["set"] = {"evaluate.validation": 0.1}
     config = make_study(value, where="studies.md", folder=REPOSITORY / "recipes")
@@ -179,6 +179,7 @@ def test_study_of_the_documents_is_one() -> None:
     assert config.plots.over == ("rounds", "seconds")
     assert config.tune is not None
     assert [search.name for search in searches(config, config.tune)] == ["Local", "FedAvg"]
+    assert make_study(first | tuned, where="studies.md").tuned_axes == ("method",)
 
 
 def test_rules_are_numbered_from_one() -> None:
@@ -197,3 +198,49 @@ def test_a_run_needs_one_of_the_measures_of_the_tables() -> None:
     value["table"]["further_measures"] = ["P@9"]
     with pytest.raises(UserError, match=r'table\.measure is "P@7, P@9", but .* only measures mAP@all\.'):
         planned_runs(study_of(value))
+
+
+@pytest.mark.parametrize("content", ["[Local", "Local = 1", "[Local]\ntrial = 1"])
+def test_damaged_parameters_are_named(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "best.toml"
+    assert read_best(path) == {}
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"best\.toml is (damaged|not valid TOML).* start the study again"):
+        read_best(path)
+
+
+def tuned_before(file: Path, of: list[str]) -> dict[str, Any]:
+    return {**tiny_study(ARCHIVE), "tuned": {"file": str(file), "of": of}}
+
+
+def test_values_of_another_study_are_set_for_its_choices(tmp_path: Path) -> None:
+    (tmp_path / "best.toml").write_text(
+        "[FedAvg]\nvalidation = 0.5\n[FedAvg.set]\n'train.batch' = 24\n[Local.set]\n'train.learning_rate' = 0.3\n"
+    )
+    config = study_of(tuned_before(tmp_path / "best.toml", ["method"]))
+    runs = {run.name: run.config.train for run in planned_runs(config)}
+    assert {train.batch for name, train in runs.items() if name.startswith("FedAvg")} == {24}
+    assert {train.learning_rate for name, train in runs.items() if name.startswith("Local")} == {0.3}
+    assert runs["Local-16-seed0"].batch == 16
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, ['[tuned]: there is no file "', "best.toml", "Run the study that tunes them first"]),
+        ("[FedAvg.set]\n[Locl.set]\n", ['no values of "Local" (did you mean "Locl"?)', "Name the choices as"]),
+        (
+            "[FedAvg.set]\n[Local.set]\n'federated.rounds' = 9\n",
+            ['"federated.rounds" is set by', "and by the values of best.toml"],
+        ),
+        ("[Local.set]\n'train.bach' = 16\n[FedAvg.set]\n", ['"train.bach']),
+    ],
+)
+def test_values_of_another_study_that_do_not_fit(content: str | None, words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "best.toml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UserError) as caught:
+        planned_runs(study_of(tuned_before(path, ["method"])))
+    for word in words:
+        assert word in str(caught.value)

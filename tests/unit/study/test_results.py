@@ -11,8 +11,7 @@ from silohash.memory import write_peak
 from silohash.report.tables import read_results, write_results
 from silohash.runtime.run import Run
 from silohash.study.plan import PlannedRun, planned_runs
-from silohash.study.results import collect, read_best, write_summary
-from silohash.types import UserError
+from silohash.study.results import collect, write_summary
 from tests.reports import row
 from tests.studies import study_of, tiny_study
 
@@ -74,12 +73,3 @@ def test_runs_of_a_tuned_study_count_only_with_the_tuned_parameters(tmp_path: Pa
     found = collect(config, tmp_path)
     assert [run.folder.name for run in found.runs] == [local.name]
     assert found.tuned == tuned
-
-
-@pytest.mark.parametrize("content", ["[Local", "Local = 1", "[Local]\ntrial = 1"])
-def test_damaged_parameters_are_named(content: str, tmp_path: Path) -> None:
-    path = tmp_path / "best.toml"
-    assert read_best(path) == {}
-    path.write_text(content)
-    with pytest.raises(UserError, match=r"best\.toml is (damaged|not valid TOML).* start the study again"):
-        read_best(path)
