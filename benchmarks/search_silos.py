@@ -98,8 +98,7 @@ def parts(nodes: list[SiloNode], queries: list[Query], k: int) -> dict[str, floa
     column = np.ascontiguousarray(np.concatenate([words for _, words in _codes(side.store)]).view(np.uint64)[:, 0])
     found = {id(query): side.nearest(query.words, k) for query in queries}
     digests = {key: side.digests(keys) for key, (keys, _) in found.items()}
-    items = {id(query): nearest_items({"image": side}, query, k, None)[0] for query in queries}
-    rows = {key: [item.keys["image"] for item in near] for key, near in items.items()}
+    rows = {id(query): [*nearest_items({"image": side}, query, k, None)[0].keys["image"]] for query in queries}
     answers = {id(query): [other.answer(query) for other in nodes] for query in queries}
     return {
         "popcount limit of the scan": least(lambda q: roof_one(column, q.words[0], np.uint64(16)), queries),

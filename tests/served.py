@@ -75,13 +75,18 @@ def write_pictures(folder: Path, *, each: int = 4) -> Path:
     return folder
 
 
-def served_run(folder: Path) -> Path:
-    """Train and index a run of two silos on the pictures of `write_pictures`, and return its folder."""
-    pictures = write_pictures(folder / "shapes")
-    config = folder / "run.toml"
-    config.write_text(small_config(pictures.as_posix(), rounds=2, local_epochs=8), encoding="utf-8")
-    train(config, folder / "run", report=False)
-    return folder / "run"
+def served_run(folder: Path, *, name: str = "run", rounds: int = 2) -> Path:
+    """Train and index a run of two silos on the pictures of `write_pictures`, and return its folder.
+
+    Runs in the same folder with other names have the same items in the same silos. With other rounds, their codes differ.
+    """
+    pictures = folder / "shapes"
+    if not pictures.exists():
+        write_pictures(pictures)
+    config = folder / f"{name}.toml"
+    config.write_text(small_config(pictures.as_posix(), rounds=rounds, local_epochs=8), encoding="utf-8")
+    train(config, folder / name, report=False)
+    return folder / name
 
 
 class MadeUpBackend:

@@ -247,7 +247,7 @@ class ResultRow:
         database_code: What an item's code is computed from: ``one view``, the modality that is searched, ``the nearer of
             both views``, or ``both views``. Ends in `WITH_LABELS` or `ORACLE` if the true labels of items were used.
         round_by: How the round was chosen: by ``validation`` on held-out training items, with shared labels, by
-            ``validation on pairs``, or the ``last`` round.
+            ``validation on pairs``, or the ``last`` round. In tables of studies also ``only``: there was a single round.
     """
 
     run: str

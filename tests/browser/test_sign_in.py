@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import argon2
 import pytest
 
-from silohash.service.accounts.store import Accounts
 from silohash.service.web.auth import app_for
+from tests.accounts import PASSWORD, quick_accounts
 from tests.browsers import CONTRAST, started_browser
 from tests.served import MadeUpBackend, running
 
-PASSWORD = "correct horse"  # noqa: S105  of tests
 PHONE = {"width": 360, "height": 740}
 LONG_NAME = "maximiliane-von-und-zu-hohenstein"
 
@@ -26,8 +24,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a service with accounts, as a hub makes it."""
-    with Accounts(tmp_path_factory.mktemp("accounts") / "accounts.sqlite") as accounts:
-        accounts._hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    with quick_accounts(tmp_path_factory.mktemp("accounts")) as accounts:
         for name in ("ada", LONG_NAME):
             accounts.add(name, PASSWORD)
         with running(app_for(MadeUpBackend(), accounts)) as served:

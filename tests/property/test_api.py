@@ -22,11 +22,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from silohash.service.accounts.store import Accounts
 from silohash.service.accounts.throttle import RateLimit
 from silohash.service.local import LocalBackend
 from silohash.service.web.app import create_app
 from silohash.service.web.auth import Gate, create_protected_app
+from tests.accounts import PASSWORD, quick_accounts
 from tests.served import SHAPES, MadeUpBackend, drawn, png, served_run
 
 pytestmark = pytest.mark.whole_run
@@ -121,8 +121,8 @@ def test_requests_against_the_description_are_refused_as_described(backend: Loca
 def test_refusals_of_accounts_are_as_described(
     tmp_path: Path, scopes: tuple[str, ...], burst: int, expected: int
 ) -> None:
-    with Accounts(tmp_path / "accounts.sqlite") as accounts:
-        accounts.add("ada", "correct horse")
+    with quick_accounts(tmp_path) as accounts:
+        accounts.add("ada", PASSWORD)
         token = accounts.add_token("ada", scopes)[1] if scopes else "unknown"
         limit = RateLimit(per_minute=0.01, burst=burst)
         app = create_protected_app(MadeUpBackend(), Gate(accounts, account_limit=limit), hosts=["testserver"])

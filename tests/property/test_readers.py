@@ -51,7 +51,7 @@ from silohash.runtime.run import Run
 from silohash.search.inputs import read_input
 from silohash.search.policy import read_policy
 from silohash.study.config import load_study
-from silohash.study.results import read_best
+from silohash.study.plan import read_best
 from silohash.types import UserError
 from tests.archives import drawn_pictures, made_up_archive
 from tests.mutations import changed_bytes, changed_json, changed_json_lines, changed_safetensors, changed_value

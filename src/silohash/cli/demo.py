@@ -10,6 +10,7 @@ import typer
 
 from silohash.cli.console import print_result, print_status, print_table, spinner
 from silohash.cli.help import SETTING, START, add_command
+from silohash.cli.serve import LOOPBACK, PORT, require_page, serve
 from silohash.optional import require
 from silohash.types import UserError
 
@@ -47,6 +48,10 @@ def demo(
         list[str] | None,
         typer.Option("--set", metavar=SETTING, help="Override a value of the demo's config. Can be repeated."),
     ] = None,
+    serve_: Annotated[bool, typer.Option("--serve", help="Open the search page at the end, until Ctrl-C.")] = False,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port of the search page; 0 for any that is free.")
+    ] = PORT,
 ) -> None:
     """Try every step on an embedded archive, in about two minutes.
 
@@ -60,6 +65,8 @@ def demo(
     check_own_folder(out, *METHODS)
     read_config(recipe("demo.toml"), set_ or [])  # what can be checked without torch is checked before it is imported
     require("torch", "Training")
+    if serve_:
+        check_page(port)
     print_status(
         "Five libraries of characters, simulated on this machine, train one model without sharing a picture or a text."
     )
@@ -74,7 +81,24 @@ def demo(
     print_result(f"\nReport: {page}")
     print_status(f'Next: silohash search {out}/federated "{NEXT_QUERY}"')
     print_status(f"Total time: {time.perf_counter() - started:.0f} s")
-    print_status(f"Open the search page, and draw a character to find its name: silohash serve {out}/federated --open")
+    if serve_:
+        serve(out / "federated", port=port)
+    else:
+        print_status(
+            f"Open the search page, and draw a character to find its name: silohash serve {out}/federated --open"
+        )
+
+
+def check_page(port: int) -> None:
+    """Check that the search page can be opened on this machine, before minutes are spent on training.
+
+    Raises:
+        UserError: if a package is not installed, or the port cannot be used.
+    """
+    from silohash.service.listening import listening_socket
+
+    require_page()
+    listening_socket(LOOPBACK[0], port, remedy="Choose another: --port N, or make SERVE=1 PORT=N demo.").close()
 
 
 def demo_configs(overrides: list[str]) -> dict[str, ResolvedConfig]:

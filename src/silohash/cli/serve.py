@@ -16,7 +16,6 @@ from silohash.types import UserError
 
 if TYPE_CHECKING:
     import socket
-    from types import FrameType
 
     from fastapi import FastAPI
 
@@ -61,14 +60,14 @@ def serve(
     All silos of the run are searched in this process. The page and its JSON API need no account, so only this machine can
     reach them. Stop with Ctrl-C.
     """
-    for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
-        require(package, "The search page")
+    require_page()
     if host not in LOOPBACK:
         raise UserError(
             f'The page needs no account, so it listens only on addresses of this machine, and "{host}" is not one of '
             f"them. Use --host {LOOPBACK[0]}."
         )
     from silohash.runtime.run import Run
+    from silohash.service.listening import listening_socket
     from silohash.service.local import LocalBackend
     from silohash.service.web.app import create_app
 
@@ -83,39 +82,21 @@ def serve(
             backend.close()
 
 
-def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address.
+def require_page() -> None:
+    """Check that the packages of the search page are installed.
 
     Raises:
-        UserError: if the port is taken or may not be used.
+        UserError: if one is not.
     """
-    import socket
-
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it; answers are not held back
-    try:
-        listening.bind((host, port))
-        listening.listen()
-    except OSError as error:
-        listening.close()
-        raise UserError(
-            f"Port {port} of {host} cannot be used ({error.strerror}). Choose another with --port, or --port 0."
-        ) from error
-    return listening
+    for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
+        require(package, "The search page")
 
 
 def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: bool) -> None:
     """Serve an application until the process is interrupted."""
     import uvicorn
 
-    class Server(uvicorn.Server):
-        """A server that stops at a signal, however often the signal comes."""
-
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            """Stop after the requests that are being answered."""
-            self.should_exit = True
+    from silohash.service.web.server import Server
 
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listening.getsockname()[1]}"
@@ -216,6 +197,7 @@ def hub(
 def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
     from silohash.service.accounts.store import accounts_beside
     from silohash.service.config import read_hub_config
+    from silohash.service.listening import listening_socket
     from silohash.service.logs import start_logging
     from silohash.service.web.hub_process import run_hub
 
@@ -273,8 +255,9 @@ def init(
     is indexed in the run. Move each folder to the machine of its member, or start all of them on this machine.
     """
     _require_bus()
+    from silohash.index.listing import is_indexed
     from silohash.runtime.run import Run
-    from silohash.service.new_federation import ServerSettings, commands, is_indexed, write_federation
+    from silohash.service.new_federation import ServerSettings, commands, write_federation
 
     settings = ServerSettings(
         address=server, certificate=certificate, certificate_key=certificate_key, authority=authority
@@ -282,7 +265,7 @@ def init(
     silos = write_federation(Run.open(run), folder, silos=silo_names or (), name=name, server=settings)
     print_status(f"Wrote {folder}. Each folder in it holds a secret key; give it to its member only.")
     for silo in silos:
-        if not is_indexed(folder, silo):
+        if not is_indexed(Run(folder / silo / "run").index_folder, silo):
             print_status(f"Index the items of {silo}: silohash index {folder / silo / 'run'} ARCHIVE --name {silo}")
     print_status("Start each of these in a terminal of its own:")
     for command in commands(folder, silos, settings):

@@ -238,11 +238,10 @@ def positions(ordered: Keys, keys: Keys) -> tuple[npt.NDArray[np.int64], npt.NDA
     """
     if not len(ordered):
         return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
-    if (
-        int(ordered[-1]) - int(ordered[0]) == len(ordered) - 1
-    ):  # without gaps, as in an index from which nothing was removed
-        places = np.clip(keys - ordered[0], 0, len(ordered))
-        return places, (keys >= ordered[0]) & (keys <= ordered[-1])
+    # An index from which nothing was removed has keys without gaps.
+    first, last = int(ordered[0]), int(ordered[-1])
+    if last - first == len(ordered) - 1:
+        return np.minimum(np.maximum(keys - first, 0), len(ordered)), (keys >= first) & (keys <= last)
     places = np.searchsorted(ordered, keys)
     return places, ordered[np.minimum(places, len(ordered) - 1)] == keys
 

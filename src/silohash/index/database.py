@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +67,22 @@ class Head:
     next_key: int = 0
     entries: int = 0
     named: bool | None = None
+
+
+class Changes(NamedTuple):
+    """Hold what was added to an index and removed from it.
+
+    Attributes:
+        keys: ``(n,)`` added keys in ascending order. Some of them may have been removed again.
+        packed: ``(n, bytes)`` their codes.
+        removed: ``(m,)`` removed keys.
+        total: number of items after the changes.
+    """
+
+    keys: Keys
+    packed: CodeBytes
+    removed: Keys
+    total: int
 
 
 class Database:
@@ -243,6 +259,20 @@ class Database:
                 yield (keys, packed) if live.all() else (keys[live], packed[live])
         if (entries, count) != (self.head.entries, self.head.manifest.count):
             raise damaged(self.path, f"it holds {count} items instead of {self.head.manifest.count}")
+
+    def changes_since(self, next_key: int, entries: int, count: int) -> Changes | None:
+        """Return what has changed since the head had these values; None if the log does not tell, as after `rewrite`.
+
+        Keys are assigned one after the other, and each is removed at most once. If the entries hold as many new keys as were
+        assigned, and the numbers of items agree, no addition and no removal is missing.
+        """
+        runs, width = list(self._entries(f"WHERE entry > {int(entries)}")), byte_count(self.head.manifest.bits)
+        keys = np.concatenate([np.empty(0, np.int64), *(keys for _, keys, codes in runs if codes is not None)])
+        removed = np.concatenate([np.empty(0, np.int64), *(keys for _, keys, codes in runs if codes is None)])
+        packed = np.frombuffer(b"".join(codes for *_, codes in runs if codes is not None), np.uint8)
+        now = self.head.manifest.count
+        whole = len(keys) == self.head.next_key - next_key and count + len(keys) - len(removed) == now
+        return Changes(keys, packed.reshape(-1, width), removed, now) if whole and (keys >= next_key).all() else None
 
     def rewrite(self) -> None:
         """Rewrite the log without removed items, and release their disk space."""

@@ -80,6 +80,13 @@ class FlatIndex:
         used = self._slot_keys[: self._used]
         return used if self._alive is None else used[self._alive[: self._used] != 0]
 
+    def copy(self) -> FlatIndex:
+        """Return a copy, which can be changed while this index is searched."""
+        copied = FlatIndex(self.bits, threads=self.threads)
+        copied._slot_keys, copied._blocks, copied._used = self._slot_keys.copy(), self._blocks.copy(), self._used
+        copied._alive = None if self._alive is None else self._alive.copy()
+        return copied
+
     @property
     def memory_bytes(self) -> int:
         """Memory used by codes, keys and tombstones, in bytes."""

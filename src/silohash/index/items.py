@@ -67,14 +67,14 @@ class KeptRows:
         if not there.all():
             raise KeyError(keys[int(there.argmin())])
         of_part = (np.searchsorted(self._first, places, "right") - 1).tolist()
-        rows = [
-            (self._parts[part].content[start:middle], self._parts[part].content[middle:end])
-            for part, (start, middle, end) in zip(of_part, self._bounds[places].tolist(), strict=True)
+        contents = [part.content for part in self._parts]
+        wanted = [
+            (contents[part], *of_row) for part, of_row in zip(of_part, self._bounds[places].tolist(), strict=True)
         ]
-        payloads = json.loads(
-            b"[" + b",".join(payload for _, payload in rows) + b"]"
-        )  # faster than one after the other
-        return [(name.decode(), payload) for (name, _), payload in zip(rows, payloads, strict=True)]
+        names = [content[start:middle].decode() for content, start, middle, _ in wanted]
+        # Parsing all payloads at once is faster than one after the other.
+        payloads = json.loads(b"[" + b",".join([content[middle:end] for content, _, middle, end in wanted]) + b"]")
+        return list(zip(names, payloads, strict=True))
 
     def label_keys(self, live: Keys) -> dict[str, Keys]:
         """Return the keys of the items with each label, out of ``live``, both in ascending order."""
@@ -94,7 +94,7 @@ class KeptRows:
             live: the keys of the items that exist, in ascending order. The rows of others are forgotten.
             most_bytes: limit on the memory.
         """
-        parts = [part if positions(live, part.keys)[1].all() else _Part.of(part.rows(live)) for part in self._parts]
+        parts = [part.among(live) for part in self._parts]
         used, more = sum(part.memory_bytes for part in parts), iter(rows)
         while some := list(islice(more, ENTRY_ROWS)):
             parts.append(_Part.of(some))
@@ -142,20 +142,48 @@ class _Part(NamedTuple):
         by_label = sum(keys.nbytes for keys in self.labels.values())
         return self.keys.nbytes + self.bounds.nbytes + len(self.content) + by_label
 
-    def rows(self, live: Keys) -> list[Row]:
-        """Return the rows of the items out of ``live``."""
-        there = np.flatnonzero(positions(live, self.keys)[1])
-        return [
-            (key, self.content[start:middle].decode(), self.content[middle:end].decode())
-            for key, (start, middle, end) in zip(self.keys[there].tolist(), self.bounds[there].tolist(), strict=True)
-        ]
+    def among(self, live: Keys) -> _Part:
+        """Return the part of the items whose keys are among ``live``, in ascending order. Most parts do not change."""
+        first, end = np.searchsorted(live, (self.keys[0], self.keys[-1] + 1))
+        near = live[first:end]
+        return self if np.array_equal(near, self.keys) else self.only(positions(near, self.keys)[1])
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> _Part:
+        """Return the part of some of the items, given as a mask ``(n,)``. The payloads are not parsed again."""
+        edges = np.flatnonzero(np.diff(kept.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
+        content = b"".join(
+            self.content[self.bounds[first, 0] : self.bounds[end - 1, 2]] for first, end in edges.tolist()
+        )
+        bounds = self.bounds[kept].astype(np.int64)
+        starts = np.cumsum([0, *(bounds[:, 2] - bounds[:, 0])])[:-1]
+        removed = self.keys[~kept]
+        labels = {label: keys[~positions(removed, keys)[1]] for label, keys in self.labels.items()}
+        return _Part(
+            keys=self.keys[kept],
+            bounds=(bounds - bounds[:, :1] + starts[:, None]).astype(np.uint32),
+            content=content,
+            labels={label: keys for label, keys in labels.items() if len(keys)},
+        )
+
+    def followed_by(self, other: _Part) -> _Part:
+        """Return one part of the items of two. All keys of the other are higher."""
+        none = np.empty(0, np.int64)
+        labels = dict.fromkeys([*self.labels, *other.labels])
+        return _Part(
+            keys=np.concatenate([self.keys, other.keys]),
+            bounds=np.concatenate([self.bounds, other.bounds + np.uint32(len(self.content))]),
+            content=self.content + other.content,
+            labels={
+                name: np.concatenate([self.labels.get(name, none), other.labels.get(name, none)]) for name in labels
+            },
+        )
 
 
 def _with_few_parts(parts: Sequence[_Part]) -> list[_Part]:
     """Return the rows of some parts in fewer parts, because many small changes would otherwise leave as many parts."""
     kept = [part for part in parts if len(part.keys)]
     while len(kept) > 1 and len(kept[-2].keys) <= len(kept[-1].keys) <= ENTRY_ROWS // 2:
-        kept[-2:] = [_Part.of([row for part in kept[-2:] for row in part.rows(part.keys)])]
+        kept[-2:] = [kept[-2].followed_by(kept[-1])]
     return kept
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from pydantic import BaseModel
 
 from silohash.files import read_json, write_json
-from silohash.types import Modality, UserError
+from silohash.types import MODALITIES, Modality, UserError
 
 LISTING = "silos.json"
 FORMAT_VERSION = 1
@@ -27,6 +27,11 @@ class _Stored(BaseModel):
 
     format_version: int
     silos: dict[str, tuple[Modality, ...] | None]
+
+
+def is_indexed(folder: Path, silo: str) -> bool:
+    """Return whether an index folder holds an index of a silo."""
+    return any((folder / silo / f"{modality}.sqlite").exists() for modality in MODALITIES)
 
 
 def read_listing(folder: Path) -> Listing | None:

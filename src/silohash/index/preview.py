@@ -6,21 +6,35 @@ import base64
 import binascii
 import io
 import re
+import struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from PIL import Image
 
-PREVIEW_PIXELS = 64
-"""Longest side of a preview."""
+PREVIEW_PIXELS = 256
+"""Longest side of a preview, in pixels. A card of the search page is 180 to 230 CSS pixels wide, and dense screens show each
+of them as two by two pixels."""
+
+LOSSLESS_PIXELS = 64
+"""Longest side, in pixels, up to which a gray preview is always a PNG file. Above, it is a JPEG file if that is smaller."""
 
 JPEG_QUALITY = 75
+
+HEADER_BYTES = 24
+"""Number of bytes at the beginning of a PNG file. The last eight are the width and the height."""
+
+HEADER_CHARACTERS = HEADER_BYTES * 4 // 3
+
 _MEDIA_TYPES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"))
 _URL = re.compile(r"data:(image/png|image/jpeg);base64,([A-Za-z0-9+/]+={0,2})")
 
 
 def make_preview(picture: Image.Image) -> bytes:
-    """Return a small copy of a picture as a file: PNG for a gray picture, JPEG for a color picture.
+    """Return a small copy of a picture as a file. A picture that is small already keeps its size.
+
+    Color pictures become JPEG files. Gray pictures become PNG files. Gray photographs of more than `LOSSLESS_PIXELS` become
+    JPEG files, because these are smaller.
 
     Args:
         picture: a picture in mode ``L`` or ``RGB``. It is not changed.
@@ -31,11 +45,21 @@ def make_preview(picture: Image.Image) -> bytes:
     small = picture.copy()
     small.thumbnail((PREVIEW_PIXELS, PREVIEW_PIXELS))
     small.info.clear()  # Pillow would write the comment of a JPEG file again
+    if small.mode != "L":
+        return _jpeg(small.convert("RGB"))
+    lossless = _png(small)
+    return lossless if max(small.size) <= LOSSLESS_PIXELS else min(lossless, _jpeg(small), key=len)
+
+
+def _png(picture: Image.Image) -> bytes:
     content = io.BytesIO()
-    if small.mode == "L":
-        small.save(content, "PNG", compress_level=1)
-    else:
-        small.convert("RGB").save(content, "JPEG", quality=JPEG_QUALITY)
+    picture.save(content, "PNG", compress_level=1)
+    return content.getvalue()
+
+
+def _jpeg(picture: Image.Image) -> bytes:
+    content = io.BytesIO()
+    picture.save(content, "JPEG", quality=JPEG_QUALITY)
     return content.getvalue()
 
 
@@ -53,6 +77,25 @@ def preview_url(content: bytes) -> str:
         if content.startswith(start):
             return f"data:{media_type};base64,{base64.b64encode(content).decode('ascii')}"
     raise ValueError("A preview is neither a PNG nor a JPEG file.")
+
+
+def preview_size(url: str) -> tuple[int, int] | None:
+    """Return the width and height of a preview in pixels, if it is a PNG file. They are read from its header alone.
+
+    Args:
+        url: the preview as a data URL.
+    """
+    start = "data:image/png;base64,"
+    if not url.startswith(start):
+        return None
+    try:
+        header = base64.b64decode(url[len(start) :][:HEADER_CHARACTERS], validate=True)
+    except binascii.Error:
+        return None
+    if len(header) < HEADER_BYTES:
+        return None
+    width, height = struct.unpack(">II", header[-8:])
+    return width, height
 
 
 def preview_content(url: object) -> bytes | None:

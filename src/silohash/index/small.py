@@ -58,6 +58,12 @@ class SmallIndex:
         """Live keys, in ascending order."""
         return self._keys
 
+    def copy(self) -> SmallIndex:
+        """Return a copy, which can be changed while this index is searched."""
+        copied = SmallIndex(self.bits)
+        copied._keys, copied._words = self._keys, self._words  # a change replaces both arrays
+        return copied
+
     def words(self, keys: Keys) -> Words:
         """Return the codes under live keys, ``(n, W)``.
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from silohash.index.base import Index, IndexManifest, Keys, positions
 from silohash.index.codes import CodeBytes, Codes, Words, byte_count, from_bytes, to_bytes
-from silohash.index.database import ENTRY_ROWS, Database, Stamp, create_file
+from silohash.index.database import ENTRY_ROWS, Changes, Database, Stamp, create_file
 from silohash.index.digests import Digests, item_digests
 from silohash.index.engines import IndexConfig
 from silohash.index.items import ItemRows, KeptRows, check_items
@@ -198,6 +198,11 @@ class Store:
             for keys, packed in self._database.live():
                 index.add(keys, from_bytes(packed, self.manifest.bits))
         return index
+
+    def changes_since(self, version: tuple[int, int, int]) -> Changes | None:
+        """Return what was added and removed since `version` had a value; None if the file does not tell."""
+        with self._database.reading():
+            return self._database.changes_since(*version)
 
     def keys_of(self, ids: Sequence[str]) -> Keys:
         """Return the keys of items, ``(n,)`` int64, with -1 for ids that do not exist."""

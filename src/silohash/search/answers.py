@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -33,7 +32,7 @@ from silohash.search.wire import (
     hexadecimal,
     words_of,
 )
-from silohash.types import Modality, UserError, sides_of
+from silohash.types import MODALITIES, Modality, UserError, sides_of
 from silohash.visible import visible
 
 MOST_ANSWER_BYTES = 8 << 20
@@ -65,6 +64,12 @@ class ReleasedItem:
 
 
 Answer: TypeAlias = Hits | ReleasedItem | ItemCode | SiloStatus
+FoundBy: TypeAlias = Literal["", "image", "text", "both"]
+
+_SIDES: Mapping[FoundBy, tuple[Modality, ...]] = {"": (), "image": ("image",), "text": ("text",), "both": MODALITIES}
+"""The sides by which an item was found, by their name in an answer. There are none if they are not known."""
+
+_NAMES_OF_SIDES: Mapping[tuple[Modality, ...], FoundBy] = {sides: name for name, sides in _SIDES.items()}
 
 
 class _Payload(TypedDict):
@@ -83,7 +88,7 @@ class _Hits(TypedDict):
     model: Digest
     ids: tuple[Text, ...]
     distances: tuple[Count, ...]
-    found_by: tuple[tuple[Modality, ...], ...]
+    found_by: tuple[FoundBy, ...]
     payloads: tuple[_Payload, ...]
     left_out: tuple[tuple[Count, Count], ...]
     limited: Text
@@ -200,7 +205,7 @@ def decode_hits(content: bytes, query: Query, silo: str) -> Hits:
         distances=document["distances"],
         silos=(silo,) * len(document["ids"]),
         payloads=document["payloads"],
-        found_by=document["found_by"],
+        found_by=tuple(map(_SIDES.__getitem__, document["found_by"])),
         left_out=dict(document["left_out"]),
         limited_silos={silo: visible(document["limited"])} if document["limited"] else {},
         model_digests=frozenset({document["model"]}),
@@ -288,7 +293,7 @@ def _flaw_of_columns(document: Mapping[str, Any], query: Query) -> str:
 def _flaw_of_distances(document: Mapping[str, Any], query: Query) -> str:
     reach_bits = query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
     distances: Sequence[int] = document["distances"]
-    if any(first > second for first, second in pairwise(distances)):
+    if sorted(distances) != [*distances]:
         return "It answered with distances that are not in ascending order."
     if distances and distances[-1] > reach_bits:
         return f"It answered with a distance of {distances[-1]} bits, beyond the limit of {reach_bits} bits."
@@ -299,7 +304,7 @@ def _flaw_of_distances(document: Mapping[str, Any], query: Query) -> str:
 
 def _flaw_of_sides(document: Mapping[str, Any], query: Query) -> str:
     sides = sides_of(query.target)
-    if all(side in sides for found_by in document["found_by"] for side in found_by):
+    if all(set(sides).issuperset(_SIDES[found_by]) for found_by in set(document["found_by"])):
         return ""
     return f"It answered with sides other than {' and '.join(sides)}."
 
@@ -330,7 +335,7 @@ def _document(silo: str, answer: Answer) -> dict[str, Any]:
             "model": next(iter(answer.model_digests), ""),
             "ids": answer.ids,
             "distances": answer.distances,
-            "found_by": answer.sides,
+            "found_by": [_NAMES_OF_SIDES[sides] for sides in answer.sides],
             "payloads": _sent_payloads(answer.payloads),
             "left_out": list(answer.left_out.items()),
             "limited": answer.limited_silos.get(silo, "")[:MOST_CHARACTERS],

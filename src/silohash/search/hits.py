@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from silohash.types import Modality, Target, UserError
 
 if TYPE_CHECKING:
     from PIL import Image
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -216,12 +218,12 @@ class Hits:
         return replace(
             self,
             left_out=self.left_out if left_out is None else left_out,
-            ids=tuple(self.ids[p] for p in positions),
-            distances=tuple(self.distances[p] for p in positions),
-            silos=tuple(self.silos[p] for p in positions),
-            payloads=tuple(self.payloads[p] for p in positions),
-            found_by=tuple(self.found_by[p] for p in positions) if self.found_by else (),
-            ranks=None if self.ranks is None else tuple(self.ranks[p] for p in positions),
+            ids=_taken(self.ids, positions),
+            distances=_taken(self.distances, positions),
+            silos=_taken(self.silos, positions),
+            payloads=_taken(self.payloads, positions),
+            found_by=_taken(self.found_by, positions) if self.found_by else (),
+            ranks=None if self.ranks is None else _taken(self.ranks, positions),
         )
 
     def page(self, offset: int) -> Hits:
@@ -244,6 +246,11 @@ class Hits:
         )
 
 
+def _taken(column: tuple[T, ...], positions: Sequence[int]) -> tuple[T, ...]:
+    """Return the values of a column at the given positions."""
+    return tuple(map(column.__getitem__, positions))
+
+
 class Shown(NamedTuple):
     """What a payload holds for people to see. Values that do not have the right form are left out.
 
@@ -260,10 +267,10 @@ class Shown(NamedTuple):
 
 def shown_of(payload: Mapping[str, Any]) -> Shown:
     """Return what a payload that a silo released holds for people to see."""
-    labels, url = payload.get("labels") or (), payload.get("preview")
+    labels, url = payload.get("labels"), payload.get("preview")
     return Shown(
         str(payload.get("caption") or ""),
-        tuple(map(str, labels)) if isinstance(labels, list | tuple) else (),
+        tuple(map(str, labels)) if labels and isinstance(labels, list | tuple) else (),
         url if url is not None and preview_content(url) is not None else None,
     )
 

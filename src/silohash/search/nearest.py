@@ -10,8 +10,8 @@ the last of them are found in the same scan, so that the tie at the cut is resol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,22 +23,43 @@ from silohash.search.order import keyed_order
 from silohash.search.side import Side
 from silohash.types import Modality
 
+NO_KEY = -1
 
-class NearItem(NamedTuple):
-    """One of the nearest items of a silo.
+
+@dataclass(frozen=True)
+class NearItems:
+    """The nearest items of a silo, in order.
 
     Attributes:
-        distance_bits: distance of the item's nearest code.
-        keys: maps each side on which the item has a code at this distance to the item's key there.
+        distances_bits: for each item, the distance of its nearest code.
+        keys: for each side that was searched, the key of each item there; `NO_KEY` for an item that does not have a code at
+            its distance on this side.
     """
 
-    distance_bits: int
-    keys: Mapping[Modality, int]
+    distances_bits: Sequence[int]
+    keys: Mapping[Modality, Sequence[int]]
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self.distances_bits)
+
+    @property
+    def found_by(self) -> tuple[tuple[Modality, ...], ...]:
+        """For each item, the sides on which it has a code at its distance."""
+        if len(self.keys) == 1:
+            return ((*self.keys,),) * len(self)
+        columns = [[(side,) if key != NO_KEY else () for key in keys] for side, keys in self.keys.items()]
+        return tuple(sum(found, ()) for found in zip(*columns, strict=True))
+
+    def taken(self, places: Sequence[int]) -> NearItems:
+        """Return the items at the given places, in the given order."""
+        keys = {side: [column[place] for place in places] for side, column in self.keys.items()}
+        return NearItems([self.distances_bits[place] for place in places], keys)
 
 
 def nearest_items(
     sides: Mapping[Modality, Side], query: Query, k: int, radius_bits: int | None, *, step_bits: int = 1
-) -> tuple[list[NearItem], dict[int, int]]:
+) -> tuple[NearItems, dict[int, int]]:
     """Return the k nearest items of a silo, in order, and the number of further items at the distance of the last.
 
     Items with the same 64-bit digest of (silo, id) on two sides are the same item.
@@ -85,19 +106,16 @@ def _limit_bits(found: list[Distances], query: Query, k: int, radius_bits: int |
 
 def _of_one_side(
     name: Modality, side: Side, keys: Keys, distances: Distances, tie_key: bytes, k: int
-) -> tuple[list[NearItem], dict[int, int]]:
+) -> tuple[NearItems, dict[int, int]]:
     """Return the first k items of the codes of one side, and the number of ties left out."""
     ranked = np.lexsort((keyed_order(side.digests(keys), tie_key), distances))[:k]
     kept = distances[ranked]
-    items = [
-        NearItem(distance, {name: key}) for distance, key in zip(kept.tolist(), keys[ranked].tolist(), strict=True)
-    ]
-    return items, _left_out(distances, kept)
+    return NearItems(kept.tolist(), {name: keys[ranked].tolist()}), _left_out(distances, kept)
 
 
 def _joined(
     sides: Mapping[Modality, Side], near: Mapping[Modality, tuple[Keys, Distances]], tie_key: bytes, k: int
-) -> tuple[list[NearItem], dict[int, int]]:
+) -> tuple[NearItems, dict[int, int]]:
     """Return the first k items of the codes that were found on each side, and the number of ties left out."""
     names = list(sides)
     side_of = np.concatenate([np.full(len(near[name][0]), number) for number, name in enumerate(names)])
@@ -107,14 +125,13 @@ def _joined(
     nearest = np.full(len(items), np.iinfo(np.int32).max, np.int32)
     np.minimum.at(nearest, item_of, distances)
     ranked = np.lexsort((keyed_order(items, tie_key), nearest))[:k]
-    found: dict[int, dict[Modality, int]] = {int(item): {} for item in ranked}
-    is_kept = np.zeros(len(items), bool)
-    is_kept[ranked] = True
-    for code in np.flatnonzero(is_kept[item_of] & (distances == nearest[item_of])):
-        found[int(item_of[code])][names[side_of[code]]] = int(keys[code])
-    return [NearItem(int(nearest[item]), of_item) for item, of_item in found.items()], _left_out(
-        nearest, nearest[ranked]
-    )
+    kept = nearest[ranked]
+    place_of = np.full(len(items), -1, np.int64)
+    place_of[ranked] = np.arange(len(ranked))
+    codes = np.flatnonzero((place_of[item_of] >= 0) & (distances == nearest[item_of]))
+    found = np.full((len(names), len(ranked)), NO_KEY, np.int64)
+    found[side_of[codes], place_of[item_of[codes]]] = keys[codes]
+    return NearItems(kept.tolist(), dict(zip(names, found.tolist(), strict=True))), _left_out(nearest, kept)
 
 
 def _grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
@@ -133,5 +150,5 @@ def _left_out(distances: Distances, kept: Distances) -> dict[int, int]:
     if not len(kept):
         return {}
     last = kept[-1]
-    count = int((distances == last).sum() - (kept == last).sum())
+    count = int(np.count_nonzero(distances == last) - np.count_nonzero(kept == last))
     return {int(last): count} if count else {}

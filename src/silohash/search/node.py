@@ -15,7 +15,7 @@ from silohash.index.preview import preview_url
 from silohash.index.store import Engine, Store
 from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.limits import Approvals, Quota
-from silohash.search.nearest import NearItem, nearest_items
+from silohash.search.nearest import NO_KEY, NearItems, nearest_items
 from silohash.search.policy import Policy
 from silohash.search.side import Side
 from silohash.types import MODALITIES, Modality, UserError, sides_of
@@ -262,44 +262,47 @@ class SiloNode:
         items, left_out = nearest_items(sides, query, k, radius_bits, step_bits=step_bits)
         reasons = [*reasons, *self._limits(query, len(items))]
         ids, payloads = self._stored(sides, items)
-        kept = [place for place, name in enumerate(ids) if self.approves(name)]
+        kept = self._approved(ids)
         if len(kept) < len(ids):
             reasons.append(f"It withheld {len(ids) - len(kept):,} of the nearest items, which are not approved.")
-            items, ids, payloads = _taken(items, kept), _taken(ids, kept), _taken(payloads, kept)
+            items, ids, payloads = items.taken(kept), _taken(ids, kept), _taken(payloads, kept)
         if query.previews and "preview" in self.policy.fields:
             self._add_previews(ids, payloads)
         limits = " ".join(reasons)
         return Hits(
             ids=tuple(ids),
-            distances=tuple(item.distance_bits for item in items),
+            distances=tuple(items.distances_bits),
             silos=(self.name,) * len(items),
-            payloads=tuple(map(self._released_part, payloads)),
-            found_by=_found_by(sides, items),
+            payloads=self._released_parts(payloads),
+            found_by=items.found_by,
             left_out=left_out,
             limited_silos={self.name: limits} if limits else {},
             model_digests=frozenset({side.store.manifest.model_digest for side in sides.values()}),
         )
 
-    def _stored(
-        self, sides: Mapping[Modality, Side], items: Sequence[NearItem]
-    ) -> tuple[list[str], list[dict[str, Any]]]:
+    def _approved(self, ids: Sequence[str]) -> Sequence[int]:
+        """Return the places of the ids whose items the policy allows releasing, in order. The exceptions are `approves`'."""
+        if self._approvals is None or not ids:
+            return range(len(ids))
+        approved = self._approvals.ids()
+        return [place for place, name in enumerate(ids) if name in approved]
+
+    def _stored(self, sides: Mapping[Modality, Side], items: NearItems) -> tuple[list[str], list[dict[str, Any]]]:
         """Return the ids and payloads of items, from the first side by which each was found."""
-        if len(sides) == 1:
-            [(only, side)] = sides.items()
-            rows = side.rows([item.keys[only] for item in items])
-            return [name for name, _ in rows], [payload for _, payload in rows]
         ids, payloads = [""] * len(items), [dict[str, Any]()] * len(items)
-        first = [next(iter(item.keys.items())) for item in items]
+        missing: Sequence[int] = range(len(items))
         for modality, side in sides.items():
-            places = [place for place, (found_by, _) in enumerate(first) if found_by == modality]
-            keys = [first[place][1] for place in places]
-            for place, (name, payload) in zip(places, side.rows(keys), strict=True):
+            keys = items.keys[modality]
+            places = [place for place in missing if keys[place] != NO_KEY]
+            missing = [place for place in missing if keys[place] == NO_KEY]
+            for place, (name, payload) in zip(places, side.rows([keys[place] for place in places]), strict=True):
                 ids[place], payloads[place] = name, payload
         return ids, payloads
 
-    def _released_part(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Return the part of a payload that may be released, which usually is all of it."""
-        return payload if payload.keys() <= self._released else self.policy.released(payload)
+    def _released_parts(self, payloads: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+        """Return the part of each payload that may be released, which usually is all of it."""
+        released = self._released
+        return tuple([payload if payload.keys() <= released else self.policy.released(payload) for payload in payloads])
 
     def _add_previews(self, ids: Sequence[str], payloads: Sequence[dict[str, Any]]) -> None:
         """Add the stored previews to the payloads of items."""
@@ -316,11 +319,6 @@ class SiloNode:
         if limit is not None and released < query.reach and (query.radius_bits is None or limit < query.radius_bits):
             return [f"It limits results to a distance of {limit} bits."]
         return []
-
-
-def _found_by(sides: Mapping[Modality, Side], items: Sequence[NearItem]) -> tuple[tuple[Modality, ...], ...]:
-    """Return the sides by which each item was found."""
-    return ((*sides,),) * len(items) if len(sides) == 1 else tuple(tuple(item.keys) for item in items)
 
 
 def _taken(values: Sequence[T], places: Sequence[int]) -> list[T]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from silohash.index.base import Distances, Keys, positions, search_with_ties
-from silohash.index.codes import Words
+from silohash.index.base import Distances, Index, Keys, positions, search_with_ties
+from silohash.index.codes import Words, from_bytes
 from silohash.index.database import ENTRY_ROWS
 from silohash.index.digests import Digests, item_digests
 from silohash.index.items import KeptRows
-from silohash.index.small import SMALL_ITEMS_IF_PREPARED
+from silohash.index.small import SMALL_ITEMS, SMALL_ITEMS_IF_PREPARED, SmallIndex
 from silohash.index.store import Engine, Store
 from silohash.types import UserError
 
@@ -24,6 +24,15 @@ class _WithWords(Protocol):
 
     def words(self, keys: Keys) -> Words:
         """Return the codes under keys, ``(n, W)``."""
+        ...
+
+
+@runtime_checkable
+class _Copied(Index, Protocol):
+    """An index that can be copied in less time than it is loaded."""
+
+    def copy(self) -> Self:
+        """Return a copy, which can be changed while the index is searched."""
         ...
 
 
@@ -46,7 +55,8 @@ class Side:
             engine: index engine, as in `Store.load`.
             prepared: whether many queries follow. Loading the compiled scan then pays even for few items, and `keep_rows`
                 is called.
-            former: the same side before its store changed. The rows that it keeps are not read again.
+            former: the same side before its store changed. What it has loaded is not read again, and it can be searched
+                meanwhile.
 
         Raises:
             UserError: if the store is damaged.
@@ -54,12 +64,16 @@ class Side:
         self.store = store
         self._stamp = store.stamp()
         self._version = store.version()
-        self.index = store.load(engine, small_items=SMALL_ITEMS_IF_PREPARED if prepared else None)
+        if former is not None and former._stamp[0] != self._stamp[0]:
+            former = None  # it was loaded from another file
+        small_items = SMALL_ITEMS_IF_PREPARED if prepared else SMALL_ITEMS
+        changed = None if former is None else former._with_changes(small_items)
+        self.index = store.load(engine, small_items=small_items) if changed is None else changed
         self._silo = silo
         self._keys = self.index.keys
         self._digests: Digests = np.zeros(len(self._keys), np.uint64)
         self._known = np.zeros(len(self._keys), bool)
-        self._all_known = self._read_digests()
+        self._all_known = self._read_digests() if former is None or changed is None else self._take_digests(former)
         self._label_keys: dict[str, Keys] | None = None
         self._rows: KeptRows | None = None
         if prepared:
@@ -71,9 +85,8 @@ class Side:
 
         Damaged rows are not an error until a search needs them.
         """
-        same_file = former is not None and former._stamp[0] == self._stamp[0]
         with suppress(UserError):
-            self._rows = self.store.kept_rows(self._keys, former._rows if former is not None and same_file else None)
+            self._rows = self.store.kept_rows(self._keys, None if former is None else former._rows)
 
     def rows(self, keys: list[int]) -> list[tuple[str, dict[str, Any]]]:
         """Return the id and the payload of items, from memory if they are kept there.
@@ -169,6 +182,35 @@ class Side:
                 kept = self._rows
                 self._label_keys = self.store.label_keys() if kept is None else kept.label_keys(self._keys)
             return self._label_keys
+
+    def _with_changes(self, small_items: int) -> Index | None:
+        """Return a copy of the index with the changes of the store since it was loaded; None if all must be loaded again.
+
+        Args:
+            small_items: number of items up to which a `SmallIndex` is searched.
+        """
+        if not isinstance(self.index, _Copied):
+            return None
+        changes = self.store.changes_since(self._version)
+        if changes is None or len(changes.keys) > ENTRY_ROWS:
+            return None
+        if isinstance(self.index, SmallIndex) and changes.total > small_items:
+            return None
+        index = self.index.copy()
+        index.add(changes.keys, from_bytes(changes.packed, index.bits))
+        index.remove(changes.removed)
+        return index if len(index) == changes.total else None
+
+    def _take_digests(self, former: Side) -> bool:
+        """Take the digests that were known before a change, compute those of new items, and return whether all are known."""
+        places, there = positions(former._keys, self._keys)
+        self._digests[there] = former._digests[places[there]]
+        self._known[there] = former._known[places[there]]
+        with suppress(UserError):  # the store changed again
+            ids = self.store.item_ids(self._keys[~there])
+            self._digests[~there] = item_digests([self._silo] * len(ids), ids)
+            self._known[~there] = True
+        return bool(self._known.all())
 
     def _read_digests(self) -> bool:
         """Read the digests from the store, and return whether it holds those of all items."""

@@ -19,7 +19,7 @@ from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST, Words, byte_count, c
 from silohash.search.hits import Query
 from silohash.types import Modality, Target, UserError
 
-VERSION = 1
+VERSION = 2
 """Version of the messages. A message of another version is refused."""
 
 MOST_REQUEST_BYTES = 1 << 16
@@ -37,7 +37,7 @@ Bits: TypeAlias = Annotated[int, Field(ge=BITS_LOWEST, le=BITS_HIGHEST)]
 RequestId: TypeAlias = Annotated[str, Field(max_length=64)]
 Digest: TypeAlias = Annotated[str, Field(max_length=128)]
 Hexadecimal: TypeAlias = Annotated[str, Field(max_length=BITS_HIGHEST // 4, pattern="^([0-9a-f]{2})*$")]
-Version: TypeAlias = Literal[1]
+Version: TypeAlias = Literal[2]
 T = TypeVar("T")
 
 

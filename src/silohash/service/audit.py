@@ -15,12 +15,15 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import FileIO
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from filelock import lock_descriptor, unlock_descriptor
 
 from silohash.search.answers import Answer, ReleasedItem
 from silohash.search.bus import Response
@@ -34,6 +37,9 @@ MOST_BYTES = 64 << 20
 
 MOST_LINE_BYTES = 4 << 20
 """Upper limit on the length of a line, in bytes."""
+
+POLL_SECONDS = 0.001
+"""Interval between attempts to lock the file while another process of the silo writes a line."""
 
 FOLDER = "audit"
 """Name of the folder in a run that holds the logs of its silos."""
@@ -60,7 +66,11 @@ class Tail:
 
 
 class AuditLog:
-    """Write the log of one silo. Several processes of the silo may write to the same file."""
+    """Write the log of one silo. Several processes of the silo may write to the same file.
+
+    The file stays open between lines. Whoever writes a line holds the lock of the file meanwhile, and then makes sure that
+    it still is the current file, because another process may have started the next one.
+    """
 
     def __init__(self, path: Path, *, sync_seconds: float = 0.0, most_bytes: int = MOST_BYTES) -> None:
         """Open a log, which is created if it does not exist.
@@ -74,18 +84,16 @@ class AuditLog:
         Raises:
             UserError: if the file cannot be written, or its last line is not a line of a log.
         """
-        from filelock import FileLock
-
         self.path = path
         self._sync_seconds, self._most_bytes = sync_seconds, most_bytes
         self._threads = threading.Lock()
         self._timer: threading.Timer | None = None
+        self._file: FileIO | None = None
         self._tail, self._size = Tail(), -1
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(path.with_name(f".{path.name}.lock"))
-            with self._lock:
-                self._repair()
+            with self._locked() as file:
+                self._repair(file)
         except OSError as error:
             raise _unwritable(path, error) from error
 
@@ -96,36 +104,61 @@ class AuditLog:
             UserError: if it cannot be written.
         """
         try:
-            with self._threads, self._lock:
-                self._write(entry)
+            with self._threads, self._locked() as file:
+                self._write(file, entry)
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
     def close(self) -> None:
-        """Wait until all lines are on the disk."""
+        """Wait until all lines are on the disk, and close the file."""
         with self._threads:
             if self._timer is not None:
                 self._timer.cancel()
+            self._close_file()
         self._sync()
 
-    def _write(self, entry: Entry) -> None:
-        if not self.path.exists() or self.path.stat().st_size != self._size:  # another process has written
+    @contextmanager
+    def _locked(self) -> Iterator[FileIO]:
+        """Hold the lock of the current file, which an error releases by closing the file."""
+        try:
+            file = self._lock_current()
+            yield file
+            unlock_descriptor(file.fileno())
+        except BaseException:
+            self._close_file()
+            raise
+
+    def _lock_current(self) -> FileIO:
+        """Return the current file, locked, after starting the next one if it is full."""
+        while True:
+            file = self._file = self._file or _open_private(self.path)
+            lock_descriptor(file.fileno(), poll_interval=POLL_SECONDS)
+            about = os.fstat(file.fileno())
+            if _is_named(self.path, about):
+                if about.st_size < self._most_bytes:
+                    return file
+                self._sync()
+                self.path.rename(_next_name(self.path))
+            self._close_file()
+
+    def _close_file(self) -> None:
+        """Close the current file, which releases its lock."""
+        file, self._file, self._size = self._file, None, -1
+        if file is not None:
+            file.close()
+
+    def _write(self, file: FileIO, entry: Entry) -> None:
+        """Write a line into the current file, whose lock is held."""
+        size = os.fstat(file.fileno()).st_size
+        if size != self._size:  # another process has written
             self._tail = _tail_of_log(self.path)
-        if self.path.exists() and self.path.stat().st_size >= self._most_bytes:
-            self._sync()
-            self.path.rename(_next_name(self.path))
-        if not self.path.exists():
-            self.path.touch(mode=0o600)
         number = self._tail.number + 1
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"number": number, "time": now, **entry, "before": self._tail.digest}).encode()
-        with self.path.open("ab") as file:
-            file.write(line + b"\n")
-            file.flush()
-            if self._sync_seconds == 0:
-                os.fsync(file.fileno())
-            self._size = file.tell()
-        self._tail = Tail(number, _digest(line))
+        _append_whole(file, line + b"\n", size)
+        if self._sync_seconds == 0:
+            os.fsync(file.fileno())
+        self._tail, self._size = Tail(number, _digest(line)), size + len(line) + 1
         if self._sync_seconds > 0 and self._timer is None:
             self._timer = threading.Timer(self._sync_seconds, self._sync)
             self._timer.daemon = True
@@ -137,15 +170,13 @@ class AuditLog:
         with suppress(OSError), self.path.open("rb") as file:
             os.fsync(file.fileno())
 
-    def _repair(self) -> None:
+    def _repair(self, file: FileIO) -> None:
         """Remove an incomplete last line, as a loss of power leaves it, and add a line that records the removal."""
-        if not self.path.exists():
-            return
         content = self.path.read_bytes()[-MOST_LINE_BYTES:]
         cut = len(content) - (content.rfind(b"\n") + 1)
         if cut:
             os.truncate(self.path, self.path.stat().st_size - cut)
-            self._write({"request": "none", "repaired": f"an incomplete line of {cut} bytes was removed"})
+            self._write(file, {"request": "none", "repaired": f"an incomplete line of {cut} bytes was removed"})
 
 
 def verify_log(path: Path) -> Tail:
@@ -231,6 +262,30 @@ def _of_request(request: Request | None) -> dict[str, Any]:
             "previews": request.previews,
         }
     return {"request": "item" if isinstance(request, ItemRequest) else "code", **sender, "id": request.id}
+
+
+def _open_private(path: Path) -> FileIO:
+    """Open a file to append to. If it does not exist, it is created so that other users cannot read it."""
+    return FileIO(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def _is_named(path: Path, about: os.stat_result) -> bool:
+    """Return whether a path is the name of an open file, rather than of another file or of none."""
+    try:
+        return os.path.samestat(about, path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _append_whole(file: FileIO, content: bytes, size: int) -> None:
+    """Append to a file of ``size`` bytes. If only a part can be written, it is removed again."""
+    rest = memoryview(content)
+    try:
+        while rest:
+            rest = rest[os.write(file.fileno(), rest) :]
+    except OSError:
+        os.ftruncate(file.fileno(), size)
+        raise
 
 
 def _closed_files(path: Path) -> list[Path]:

@@ -34,7 +34,7 @@ from silohash.service.backend import (
     without_item,
 )
 from silohash.service.logs import log_event
-from silohash.service.records import request_id
+from silohash.service.request_record import request_id
 from silohash.types import Modality, UserError
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class HubBackend:
         by_rank = len({query.model_digest for query in queries.values()}) > 1
         keys = [query.tie_key for query in queries.values()] or [b""]
         merged = merge(answers, k=options.offset + options.k, key=keys[0], by_rank=by_rank)
-        page = merged.page(options.offset)
+        page = merged.page(options.offset) if options.offset else merged
         missing = dict(sorted({**page.missing_silos, **encoded.missing}.items()))
         return replace(page, missing_silos=missing, unknown_words=encoded.unknown_words)
 

@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
-from silohash.service.records import request_id
+from silohash.service.request_record import request_id
 from silohash.visible import visible_json
 
 _log = logging.getLogger("silohash.service")

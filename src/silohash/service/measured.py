@@ -16,7 +16,7 @@ from silohash.service.backend import (
     Unavailable,
 )
 from silohash.service.metrics import Metrics
-from silohash.service.records import Kind, Outcome, current_record
+from silohash.service.request_record import Kind, Outcome, current_record
 from silohash.types import Modality, UserError
 
 AnswerT = TypeVar("AnswerT", Hits, Item)

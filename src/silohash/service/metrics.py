@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from silohash import __version__
 from silohash.search.hits import MissingKind
 from silohash.search.requests import FederationStatus
-from silohash.service.records import Kind, Outcome
+from silohash.service.request_record import Kind, Outcome
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the buckets of all times, in seconds."""

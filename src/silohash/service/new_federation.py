@@ -128,11 +128,6 @@ def write_federation(
     return members
 
 
-def is_indexed(folder: Path, silo: str) -> bool:
-    """Return whether a silo of a new federation has an index."""
-    return (folder / silo / "run" / "index" / silo).is_dir()
-
-
 def _check_new(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already. Choose a new folder, so that no key is lost.")

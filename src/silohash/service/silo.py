@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from logging import DEBUG, ERROR, WARNING
 from typing import TYPE_CHECKING
 
+from silohash.index.listing import is_indexed
 from silohash.optional import require
 from silohash.runtime.run import Run
 from silohash.search.answers import encode_refusal
@@ -56,17 +57,19 @@ def open_models(config: SiloConfig) -> SiloModels:
     """Open the index of a silo, and that of its new run if it is finished. The exceptions are those of `open_silo`."""
     if config.next_run is None:
         return SiloModels(open_silo(config))
-    from silohash.service.items.successor import is_indexed
-
     run, following = Run.open(config.run), Run.open(config.next_run)
-    finished, policy = is_indexed(following, config.silo), policy_of_silo(config)
-    if not finished or is_indexed(run, config.silo):
-        models = SiloModels(open_silo(config))
-    else:
+    policy = policy_of_silo(config)
+    if _is_replaced(run, following, config.silo):
         return SiloModels(open_node(following.index_folder, config.silo, policy))
-    if finished:
+    models = SiloModels(open_silo(config))
+    if is_indexed(following.index_folder, config.silo):
         models.add(open_node(following.index_folder, config.silo, policy))
     return models
+
+
+def _is_replaced(run: Run, following: Run, silo: str) -> bool:
+    """Return whether the index of the new run is finished, and that of the old run was removed."""
+    return is_indexed(following.index_folder, silo) and not is_indexed(run.index_folder, silo)
 
 
 def policy_of_silo(config: SiloConfig) -> Policy:
@@ -135,15 +138,13 @@ def keeper_of(
         return nullcontext()
     from silohash.service.items.keeper import Keeper
     from silohash.service.items.opening import open_indexer
-    from silohash.service.items.successor import is_indexed
 
     run, silo, folder = Run.open(config.run), config.silo, config.items_folder
     following = None if config.next_run is None else Run.open(config.next_run)
 
     def opener() -> Indexer:
         """Open the index of the new run if the old one was removed."""
-        changed = following is not None and is_indexed(following, silo) and not is_indexed(run, silo)
-        kept = following if following is not None and changed else run
+        kept = run if following is None or not _is_replaced(run, following, silo) else following
         return open_indexer(kept, silo, folder, node.policy.fields)
 
     return Keeper(folder, run.index_folder / f".{silo}.items.lock", opener, serve_items)

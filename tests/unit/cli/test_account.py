@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from silohash.service.accounts.store import Accounts
+from tests.accounts import PASSWORD
 from tests.runs import silohash
-
-PASSWORD = "correct horse"  # noqa: S105  of tests
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ def test_a_log_is_verified(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "north.jsonl")
     for number in range(3):
         log.append({"request": "search", "k": number})
+    log.close()
     digest = verify_log(log.path).digest
     assert f"3 lines, all unchanged. Digest of the last line: {digest}" in silohash("audit-log", "verify", log.path).out
     assert silohash("audit-log", "verify", log.path, "--json").document() == {"schema": 1, "lines": 3, "digest": digest}

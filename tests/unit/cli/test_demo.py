@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,17 @@ def test_recipe_that_is_missing_is_an_error() -> None:
     assert demo.recipe("demo.toml").name == "demo.toml"
     with pytest.raises(UserError, match=r"The recipe none\.toml is missing .* Reinstall silohash\."):
         demo.recipe("none.toml")
+
+
+def test_a_taken_port_is_noticed_before_anything_is_trained(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = silohash("demo", "--out", tmp_path / "out", "--serve", "--port", port)
+    assert refused.code == 2
+    assert f"Port {port} of 127.0.0.1 cannot be used" in refused.err
+    assert "Choose another: --port N, or make SERVE=1 PORT=N demo." in refused.err
+    assert "Five libraries" not in refused.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_table_has_a_line_per_run_and_evaluation() -> None:
@@ -89,6 +101,10 @@ def test_demo_continues_instead_of_training_again(finished, monkeypatch: pytest.
     monkeypatch.setattr(experiment, "train", refused)
     (out / "alone" / "results.csv").unlink()
     assert silohash("demo", "--out", out, *SMALL).out == first.out
+    opened: list[tuple[Path, int]] = []
+    monkeypatch.setattr(demo, "serve", lambda folder, *, port: opened.append((folder, port)))
+    assert silohash("demo", "--out", out, *SMALL, "--serve", "--port", "0").code == 0
+    assert opened == [(out / "federated", 0)]
     other = silohash("demo", "--out", out, *SMALL, "--set", "seed=5")
     assert other.code == 2
     assert f'"{out / "federated"}" holds a run with another config' in other.err

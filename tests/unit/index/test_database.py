@@ -381,3 +381,40 @@ def test_the_stamp_differs_after_every_change(path):
 @pytest.mark.parametrize("payload", [None, "", '{"caption": "é"}', "\ud800"])
 def test_the_checksum_of_a_row_is_that_of_its_values(payload):
     assert row_checksum(7, "name", payload) == checksum_of(7, "name", payload)
+
+
+def test_changes_are_read_from_the_end_of_the_log(path):
+    codes = words(8)
+    with Store.open(filled(path, 5)) as store:
+        before = store.version()
+        nothing = store.changes_since(before)
+        assert (len(nothing.keys), nothing.packed.shape, len(nothing.removed), nothing.total) == (0, (0, 8), 0, 5)
+        store.add(["a", "item-2"], codes[:2])
+        store.remove(["item-0", "a"])
+        changes = store.changes_since(before)
+        assert (changes.keys.tolist(), sorted(changes.removed.tolist()), changes.total) == ([5, 6], [0, 2, 5], 4)
+        assert changes.packed.view("<u8").tolist() == codes[:2].tolist()
+        between = store.version()
+        assert store.changes_since(between).keys.tolist() == []
+
+
+def test_a_rewritten_log_does_not_tell_what_has_changed(path):
+    with Store.open(filled(path, 5)) as store:
+        store.add(["a"], words(1))
+        store.remove(["a"])
+        before = store.version()
+        store.compact()
+        assert store.changes_since(before).keys.tolist() == [], "no item has changed"
+        store.remove(["item-0"])
+        store.add(["b"], words(1))
+        store.add(["c"], words(1))
+        assert store.version()[1] == before[1] + 1 == 4, "the new log is longer"
+        assert store.changes_since(before) is None, "an addition and a removal are missing"
+
+
+def test_a_log_in_which_a_removal_is_missing_does_not_tell_what_has_changed(path):
+    with Store.open(filled(path, 5)) as store:
+        before = store.version()
+        store.remove(["item-0"])
+        store.compact()
+        assert store.changes_since(before) is None

@@ -205,3 +205,23 @@ def test_results_are_filled_up_if_a_filter_passes_fewer_than_k(count):
     found = index.search(words[:1], 3, allowed=np.array([2]))
     assert found.keys.tolist() == [[2, -1, -1]]
     assert found.distances[0, 1:].tolist() == [-1, -1]
+
+
+def test_a_copy_changes_alone():
+    first = FlatIndex(16)
+    first.add(np.arange(5), np.arange(5, dtype=np.uint16)[:, None])
+    first.remove(np.array([1]))
+    second = first.copy()
+    second.add(np.array([4, 7]), np.array([[40], [70]], np.uint16))
+    second.remove(np.array([0]))
+    assert (first.keys.tolist(), second.keys.tolist()) == ([0, 2, 3, 4], [2, 3, 4, 7])
+    assert first.words(np.array([0, 4])).tolist() == [[0], [4]]
+    assert second.words(np.array([2, 4, 7])).tolist() == [[2], [40], [70]]
+    whole = FlatIndex(16, threads=3)
+    whole.add(np.arange(2), np.array([[5], [6]], np.uint16))
+    copied = whole.copy()
+    copied.add(np.array([0]), np.array([[9]], np.uint16))
+    assert (copied.threads, copied.bits) == (3, 16)
+    assert (whole.words(np.array([0])).tolist(), copied.words(np.array([0])).tolist()) == ([[5]], [[9]])
+    copied.remove(np.array([1]))
+    assert whole.keys.tolist() == [0, 1]

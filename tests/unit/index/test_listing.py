@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from silohash.index.listing import LISTING, note_indexed, read_listing
+from silohash.index.listing import LISTING, is_indexed, note_indexed, read_listing
 from silohash.types import UserError
 
 
@@ -22,6 +22,15 @@ def test_silos_are_entered_one_by_one(tmp_path: Path) -> None:
     note_indexed(tmp_path, "north", ["image"], ["north", "south"])
     assert read_listing(tmp_path) == {"north": ("image",), "south": (), "more": ("text",)}
     assert [path.name for path in tmp_path.iterdir()] == [LISTING]
+
+
+def test_a_silo_is_indexed_once_a_modality_has_a_store(tmp_path: Path) -> None:
+    assert not is_indexed(tmp_path, "north")
+    (tmp_path / "north").mkdir()
+    assert not is_indexed(tmp_path, "north"), "an empty folder is not an index"
+    (tmp_path / "north" / "text.sqlite").touch()
+    assert is_indexed(tmp_path, "north")
+    assert not is_indexed(tmp_path, "south")
 
 
 @pytest.mark.parametrize(

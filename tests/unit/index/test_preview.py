@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.index.preview import PREVIEW_PIXELS, make_preview, preview_content, preview_url
+from silohash.index.preview import PREVIEW_PIXELS, make_preview, preview_content, preview_size, preview_url
 
 
 def opened(content):
@@ -27,8 +27,9 @@ def test_the_comment_of_a_file_is_not_part_of_its_preview():
     ("mode", "size", "shown", "form"),
     [
         ("L", (32, 32), (32, 32), "PNG"),
-        ("L", (64, 200), (20, 64), "PNG"),
-        ("RGB", (640, 480), (64, 48), "JPEG"),
+        ("L", (64, 512), (32, 256), "PNG"),
+        ("RGB", (640, 480), (256, 192), "JPEG"),
+        ("RGB", (256, 257), (255, 256), "JPEG"),
         ("RGB", (64, 64), (64, 64), "JPEG"),
         ("RGBA", (10, 5), (10, 5), "JPEG"),
     ],
@@ -37,13 +38,31 @@ def test_a_preview_fits_and_keeps_its_proportions(mode, size, shown, form):
     picture = Image.new(mode, size)
     small = opened(make_preview(picture))
     assert (small.size, small.format) == (shown, form)
-    assert max(small.size) <= PREVIEW_PIXELS == 64
+    assert max(small.size) <= PREVIEW_PIXELS == 256
     assert picture.size == size
 
 
 def test_a_gray_preview_is_exact():
     pixels = np.arange(32 * 32, dtype=np.uint32).reshape(32, 32).astype(np.uint8)
     assert (np.asarray(opened(make_preview(Image.fromarray(pixels)))) == pixels).all()
+
+
+def test_a_gray_preview_is_a_jpeg_file_only_if_it_is_large_and_that_saves_bytes():
+    random = np.random.default_rng(0).integers(0, 256, (65, 65), np.uint8)
+    assert opened(make_preview(Image.fromarray(random))).format == "JPEG"
+    assert opened(make_preview(Image.fromarray(random))).mode == "L"
+    assert opened(make_preview(Image.fromarray(random[:64, :64]))).format == "PNG"
+    assert opened(make_preview(Image.new("L", (256, 256), 200))).format == "PNG"
+
+
+def test_the_size_of_a_png_preview_is_read_from_its_header():
+    assert preview_size(preview_url(make_preview(Image.new("L", (40, 17))))) == (40, 17)
+    assert preview_size(preview_url(make_preview(Image.new("RGB", (40, 17))))) is None
+    whole = preview_url(make_preview(Image.new("L", (256, 3))))
+    header = whole[: len("data:image/png;base64,") + 32]
+    assert preview_size(header) == (256, 3)
+    for damaged in ("", header[:-1], header[:-4], header[:-1] + "*"):
+        assert preview_size(damaged) is None
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("L", "png"), ("RGB", "jpeg")])

@@ -131,3 +131,15 @@ def test_codes_are_returned_by_key() -> None:
     assert (index.words(np.array([20, 10, 40])) == words[[2, 0, 3]]).all()
     with pytest.raises(UserError, match="Key 30 is not in the index"):
         index.words(np.array([10, 30]))
+
+
+def test_a_copy_changes_alone() -> None:
+    first = SmallIndex(16)
+    first.add(np.arange(3), np.array([[5], [6], [7]], np.uint16))
+    second = first.copy()
+    second.add(np.array([0, 9]), np.array([[50], [90]], np.uint16))
+    second.remove(np.array([1]))
+    assert (first.keys.tolist(), second.keys.tolist()) == ([0, 1, 2], [0, 2, 9])
+    assert first.words(first.keys).tolist() == [[5], [6], [7]]
+    assert second.words(second.keys).tolist() == [[50], [7], [90]]
+    assert second.bits == 16

@@ -57,13 +57,13 @@ def read(content, sent=None):
 
 def test_hits_are_sent_as_a_document_with_these_values():
     assert document() == {
-        "version": 1,
+        "version": 2,
         "kind": "hits",
         "silo": "north",
         "model": MODEL,
         "ids": ["a", "b", "c"],
         "distances": [0, 2, 2],
-        "found_by": [["image"], ["image", "text"], ["text"]],
+        "found_by": ["image", "both", "text"],
         "payloads": [{"caption": "two parrots", "labels": ["bird"], "preview": PICTURE, "file": "a.png"}, {}, {}],
         "left_out": [[2, 4]],
         "limited": "It limits results to 3 per query.",
@@ -100,7 +100,7 @@ def test_a_refusal_names_user_errors_and_hides_others():
 
 def test_reasons_are_cut_and_made_visible():
     content = json.dumps(
-        {"version": 1, "kind": "refusal", "silo": "north", "reason": "no\x1b[31m", "not_found": False}
+        {"version": 2, "kind": "refusal", "silo": "north", "reason": "no\x1b[31m", "not_found": False}
     ).encode()
     assert decode_hits(content, query(), "north").missing_silos == {"north": "no⟨U+001B⟩[31m"}
     long = encode_refusal("north", UserError("x" * 9_999))
@@ -122,13 +122,13 @@ def test_reasons_are_cut_and_made_visible():
         ({"distances": [-1, 2, 2]}, "distances.0: input should be greater than or equal to 0, got -1"),
         ({"distances": [0.5, 2, 2]}, "distances.0: input should be a valid integer"),
         ({"left_out": [[2, -1]]}, "left_out.0.1: input should be greater than or equal to 0, got -1"),
-        ({"found_by": [["video"], [], []]}, "found_by.0.0: input should be 'image' or 'text'"),
+        ({"found_by": ["video", "", ""]}, "found_by.0: input should be '', 'image', 'text' or 'both'"),
         ({"payloads": [{"caption": 3}, {}, {}]}, "payloads.0.caption: input should be a valid string, got 3"),
         ({"payloads": [{"preview": "x" * (MOST_PREVIEW + 1)}, {}, {}]}, "payloads.0.preview: string should have at most"),
         ({"payloads": [{"caption": "x" * (MOST_CAPTION + 1)}, {}, {}]}, "payloads.0.caption: string should have at most"),
         ({"payloads": [{"labels": ["x"] * (MOST_LABELS + 1)}, {}, {}]}, "payloads.0.labels: list should have at most"),
         ({"kind": "summary"}, "field required"),
-        ({"version": 3}, "Its answer has version 3, and this silohash reads version 1."),
+        ({"version": 3}, "Its answer has version 3, and this silohash reads version 2."),
     ],
 )  # fmt: skip
 def test_a_flaw_leaves_the_silo_out_with_a_clear_reason(changes, reason):

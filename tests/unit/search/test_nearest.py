@@ -8,7 +8,7 @@ import pytest
 from silohash.index.base import IndexManifest
 from silohash.index.store import Store
 from silohash.search.hits import Query
-from silohash.search.nearest import nearest_items
+from silohash.search.nearest import NO_KEY, NearItems, nearest_items
 from silohash.search.order import tie_order
 from silohash.search.side import Side
 
@@ -31,10 +31,9 @@ def query(**asked):
 def found(sides, k, radius_bits=None):
     items, left_out = nearest_items(sides, query(k=k), k, radius_bits)
     ids = []
-    for item in items:
-        modality, key = next(iter(item.keys.items()))
-        ids.append(sides[modality].store.item_ids(np.array([key]))[0])
-    return [(item.distance_bits, name, tuple(item.keys)) for item, name in zip(items, ids, strict=True)], left_out
+    for place, (modality, *_) in enumerate(items.found_by):
+        ids.append(sides[modality].store.item_ids(np.array([items.keys[modality][place]]))[0])
+    return list(zip(items.distances_bits, ids, items.found_by, strict=True)), left_out
 
 
 def plain(image, text, k, radius_bits=BITS):
@@ -101,3 +100,12 @@ def test_a_side_that_ends_before_the_cut_of_the_other(tmp_path):
 
 def test_no_items(tmp_path):
     assert found({"text": side_at(tmp_path, "text", {})}, 3) == ([], {})
+
+
+def test_items_keep_a_key_per_side_and_can_be_chosen_from():
+    items = NearItems([0, 1, 2], {"image": [NO_KEY, 4, 6], "text": [5, NO_KEY, 7]})
+    assert len(items) == 3
+    assert items.found_by == (("text",), ("image",), ("image", "text"))
+    assert items.taken([2, 0]) == NearItems([2, 0], {"image": [6, NO_KEY], "text": [7, 5]})
+    assert items.taken([]).found_by == ()
+    assert NearItems([3], {"text": [8]}).found_by == (("text",),)

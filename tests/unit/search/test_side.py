@@ -172,3 +172,59 @@ def test_damaged_rows_do_not_keep_a_silo_from_starting(store):
     assert side.rows([0]) == [("a", {"labels": ["bird"]})]
     with pytest.raises(UserError, match="the checksum of item 1 is wrong"):
         side.rows([1])
+
+
+@pytest.mark.parametrize("most_small", [2, 100])
+def test_a_change_is_applied_without_loading_the_index_again(store, monkeypatch, most_small):
+    monkeypatch.setattr("silohash.search.side.SMALL_ITEMS_IF_PREPARED", most_small)
+    former = Side("north", store, "flat", prepared=True)
+    former.complete_digests()
+    former.labels()
+    for name in ("load", "digests", "words"):
+        monkeypatch.setattr(Store, name, lambda *_, name=name, **__: pytest.fail(f"{name} was called"))
+    store.add(["d", "b"], np.array([[8], [9]], np.uint16), [json.dumps({"labels": ["red"]})] * 2)
+    store.remove(["a"])
+    side = Side("north", store, "flat", prepared=True, former=former)
+    assert type(side.index) is type(former.index)
+    assert side.index.keys.tolist() == [2, 3, 4]
+    assert [side.words(name).tolist() for name in "cdb"] == [[3], [8], [9]]
+    assert side.digests(side.index.keys).tolist() == item_digests(["north"] * 3, "cdb").tolist()
+    assert side._all_known
+    assert side.labels() == {"bird": 1, "red": 3}
+    assert not side.outdated()
+    assert former.index.keys.tolist() == [0, 1, 2]
+    assert former.nearest(np.zeros(1, np.uint16), 5)[0].tolist() == [0, 1, 2]
+
+
+def test_many_changes_and_a_rewritten_file_are_loaded(store, monkeypatch):
+    loaded = []
+    load = Store.load
+    monkeypatch.setattr(Store, "load", lambda self, *args, **options: loaded.append(1) or load(self, *args, **options))
+    monkeypatch.setattr("silohash.search.side.ENTRY_ROWS", 2)
+    side = Side("north", store, "flat")
+    store.add(["d", "e"], np.array([[8], [9]], np.uint16))
+    side = Side("north", store, "flat", former=side)
+    assert len(loaded) == 1
+    store.add(["f", "g", "h"], np.array([[8], [9], [10]], np.uint16))
+    side = Side("north", store, "flat", former=side)
+    assert len(loaded) == 2
+    store.remove(["f"])
+    store.compact()
+    assert Side("north", store, "flat", former=side).index.keys.tolist() == [0, 1, 2, 3, 4, 6, 7]
+    assert len(loaded) == 3
+    monkeypatch.setattr("silohash.search.side.SMALL_ITEMS", 8)
+    side = Side("north", store, "flat")
+    store.add(["i"], np.array([[11]], np.uint16))
+    assert type(Side("north", store, "flat", former=side).index).__name__ == "SmallIndex", "8 items are few"
+    store.add(["j"], np.array([[12]], np.uint16))
+    assert type(Side("north", store, "flat", former=side).index).__name__ == "FlatIndex", "9 items are not"
+
+
+def test_digests_that_were_unknown_stay_unknown(store, monkeypatch):
+    former = Side("north", store, "flat")
+    former.digests(np.array([1]))
+    store.add(["d"], np.array([[8]], np.uint16))
+    side = Side("north", store, "flat", former=former)
+    assert side._known.tolist() == [False, True, False, True]
+    assert not side._all_known
+    assert side.digests(side.index.keys).tolist() == item_digests(["north"] * 4, "abcd").tolist()

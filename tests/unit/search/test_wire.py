@@ -43,7 +43,7 @@ def document(**changes):
 
 def test_a_query_is_sent_as_a_document_with_these_values():
     assert document() == {
-        "version": 1,
+        "version": 2,
         "kind": "search",
         "code": "0d01",  # bits 0, 2 and 3 of the first byte, bit 0 of the second
         "bits": 10,
@@ -136,8 +136,8 @@ def test_requests_of_earlier_versions_name_neither_asker_nor_id(sent):
         ({"label": "x" * (MOST_CHARACTERS + 1)}, "label: string should have at most 4096 characters"),
         ({"request_id": "7" * 65}, "request_id: string should have at most 64 characters"),
         ({"kind": "delete"}, "does not match any of the expected tags"),
-        ({"version": 2}, "The request has version 2, and this silohash reads version 1."),
-        ({"version": "1"}, "version"),
+        ({"version": 1}, "The request has version 1, and this silohash reads version 2."),
+        ({"version": "2"}, "version"),
     ],
 )
 def test_a_wrong_value_is_named(changes, part):
@@ -168,7 +168,7 @@ def test_text_that_is_not_unicode_is_refused_on_both_sides():
     with pytest.raises(WireError, match="cannot be written as UTF-8"):
         encode_request(ItemRequest("\ud800"))
     with pytest.raises(WireError):
-        decode_request(b'{"version": 1, "kind": "item", "id": "\\ud800"}')
+        decode_request(b'{"version": 2, "kind": "item", "id": "\\ud800"}')
 
 
 @pytest.mark.parametrize("bits", [8, 10, 16, 17, 32, 33, 64, 72, 128, 256])

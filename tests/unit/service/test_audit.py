@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -71,7 +73,56 @@ def test_the_log_continues_after_it_was_closed_and_beside_another_process(path):
     one, two = AuditLog(path), AuditLog(path)
     for log in (one, two, two, one):
         log.append({"request": "search"})
+    for log in (one, two):
+        log.close()
     assert verify_log(path).number == 6
+
+
+def test_processes_that_write_at_the_same_time_keep_one_chain_over_all_files(path):
+    def write(name):
+        with closing(AuditLog(path, sync_seconds=60, most_bytes=2_000)) as log:
+            for number in range(40):
+                log.append({"writer": name, "value": number})
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, ("one", "two", "three")))
+    assert verify_log(path).number == 120
+    files = [*sorted(path.parent.glob("north.0*.jsonl")), path]
+    entries = [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
+    for name in ("one", "two", "three"):
+        assert [entry["value"] for entry in entries if entry["writer"] == name] == list(range(40))
+
+
+def test_a_file_that_was_moved_away_is_not_written_to_any_more(path, tmp_path):
+    with closing(AuditLog(path)) as log:
+        log.append({"value": 1})
+        path.rename(tmp_path / "moved.jsonl")
+        log.append({"value": 2})
+    assert len((tmp_path / "moved.jsonl").read_bytes().splitlines()) == 1
+    [line] = path.read_bytes().splitlines()
+    assert (json.loads(line)["value"], json.loads(line)["number"]) == (2, 1)
+
+
+def test_a_line_that_cannot_be_written_whole_leaves_no_part_behind(path, monkeypatch):
+    write, parts = os.write, []
+
+    def full(number, content):
+        parts.append(len(content))
+        if len(parts) == 3:
+            raise OSError(28, "No space left on device")
+        return write(number, bytes(content)[:20])
+
+    with closing(AuditLog(path)) as log, closing(AuditLog(path)) as other:
+        log.append({"value": 1})
+        monkeypatch.setattr(os, "write", full)
+        with pytest.raises(UserError, match="No space left on device"):
+            log.append({"value": 2})
+        assert parts[1] == parts[0] - 20, "the rest of a line is written after a part of it"
+        monkeypatch.setattr(os, "write", write)
+        other.append({"value": 3})
+        log.append({"value": 4})
+    assert [json.loads(line)["value"] for line in path.read_bytes().splitlines()] == [1, 3, 4]
+    assert verify_log(path).number == 3
 
 
 def test_full_files_are_kept_and_the_chain_goes_on(path):
@@ -80,8 +131,8 @@ def test_full_files_are_kept_and_the_chain_goes_on(path):
     assert [file.name for file in closed[:2]] == ["north.000001.jsonl", "north.000002.jsonl"]
     assert all(file.stat().st_size >= 300 for file in closed)
     assert verify_log(path).number == 10
-    log = AuditLog(path, most_bytes=300)
-    log.append({"request": "search"})
+    with closing(AuditLog(path, most_bytes=300)) as log:
+        log.append({"request": "search"})
     assert verify_log(path).number == 11
     closed[0].unlink()
     with pytest.raises(UserError, match="instead of 1"):
@@ -92,7 +143,8 @@ def test_a_line_that_was_cut_is_removed_and_named(path):
     filled(path, 2)
     with path.open("ab") as file:
         file.write(b'{"number": 3, "ti')
-    AuditLog(path).append({"request": "search"})
+    with closing(AuditLog(path)) as log:
+        log.append({"request": "search"})
     entries = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert entries[2]["repaired"] == "an incomplete line of 17 bytes was removed"
     assert verify_log(path).number == 4
@@ -106,12 +158,14 @@ def test_lines_reach_the_disk_at_once_or_after_a_time(path, monkeypatch):
     log.append({})
     log.append({})
     assert len(synced) == 2
+    log.close()
+    synced.clear()
     later = AuditLog(path, sync_seconds=60)
     later.append({})
     later.append({})
-    assert len(synced) == 2
+    assert not synced
     later.close()
-    assert len(synced) == 3
+    assert len(synced) == 1
 
 
 def test_logs_that_cannot_be_used_are_explained(path, tmp_path):
@@ -122,8 +176,8 @@ def test_logs_that_cannot_be_used_are_explained(path, tmp_path):
         AuditLog(tmp_path / "file" / "north.jsonl")
     path.parent.mkdir()
     path.write_text("something else\n")
-    with pytest.raises(UserError, match="is not a line of an audit log"):
-        AuditLog(path).append({})
+    with closing(AuditLog(path)) as log, pytest.raises(UserError, match="is not a line of an audit log"):
+        log.append({})
 
 
 def test_what_is_logged_of_requests_and_answers(tmp_path):

@@ -24,7 +24,7 @@ from silohash.service.audit import AuditLog, verify_log
 from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
 from silohash.service.hub import HubBackend
 from silohash.service.local import LocalBackend
-from silohash.service.records import recording
+from silohash.service.request_record import recording
 from silohash.service.silo import responder
 from silohash.types import UserError
 from tests.served import drawn, served_run
@@ -240,6 +240,7 @@ def test_the_audit_logs_of_silos_tell_who_asked_what_when_and_what_was_released(
     assert "zebra" not in logs[silo].path.read_text(), "the words of the query stay at the hub"
     for log in logs.values():
         verify_log(log.path)
+        log.close()
     hub.close()
     for node in nodes:
         node.close()

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from silohash.service.logs import log_event, start_logging
-from silohash.service.records import recording
+from silohash.service.request_record import recording
 
 
 @pytest.fixture

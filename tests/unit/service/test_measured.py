@@ -12,7 +12,7 @@ from silohash.search.hits import Reason
 from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
 from silohash.service.measured import MeasuredBackend
 from silohash.service.metrics import Metrics
-from silohash.service.records import Record, recording
+from silohash.service.request_record import Record, recording
 from silohash.types import UserError
 from tests.served import MadeUpBackend, drawn
 from tests.unit.service.test_metrics import samples

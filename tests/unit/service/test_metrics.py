@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from silohash.service.metrics import BUCKETS, Metrics
-from silohash.service.records import Kind, Outcome
+from silohash.service.request_record import Kind, Outcome
 from tests.served import MadeUpBackend
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import trustme
 
-from silohash.index.listing import read_listing
+from silohash.index.listing import is_indexed, read_listing
 from silohash.runtime.run import Run
 from silohash.search.silos import open_node
 from silohash.service.config import read_hub_config, read_silo_config
 from silohash.service.nats_server import public_key, server_config
-from silohash.service.new_federation import ServerSettings, commands, is_indexed, write_federation
+from silohash.service.new_federation import ServerSettings, commands, write_federation
 from silohash.types import UserError
 from tests.runs import silohash
 from tests.served import served_run
@@ -66,11 +66,11 @@ def test_each_member_has_a_folder_with_what_it_needs(folder: Path) -> None:
     for member in ("silo-1", "silo-2"):
         assert names(folder / member / "run" / "index") == {member, "silos.json"}, "no index of another silo"
         assert read_listing(folder / member / "run" / "index") == {member: ("image", "text")}
-        assert is_indexed(folder, member)
+        assert is_indexed(folder / member / "run" / "index", member)
         node = open_node(folder / member / "run" / "index", member)
         assert node.policy.max_results == (7 if member == "silo-2" else 1000)
         node.close()
-    assert not is_indexed(folder, "Musée d'Orsay")
+    assert not is_indexed(folder / "Musée d'Orsay" / "run" / "index", "Musée d'Orsay")
 
 
 def test_the_files_fit_each_other(folder: Path) -> None:

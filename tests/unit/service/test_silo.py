@@ -150,6 +150,7 @@ def test_every_answer_is_in_the_audit_log(tmp_path):
     assert [(line["request"], line["asker"]) for line in lines] == [("search", "ann"), ("unreadable", "")]
     assert lines[0]["released"] == list(hits.ids)
     assert verify_log(log.path).number == 2
+    log.close()
 
 
 def test_nothing_is_released_that_cannot_be_logged(tmp_path, monkeypatch):
@@ -163,3 +164,4 @@ def test_nothing_is_released_that_cannot_be_logged(tmp_path, monkeypatch):
     query = query_of(WORDS, 16, k=4)
     hits = decode_hits(responder(node, log)(encode_request(query), 1 << 20), query, "north")
     assert hits.missing_silos == {"north": "It cannot write its audit log, so it does not release anything."}
+    log.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -38,8 +39,8 @@ def values(text: str) -> dict[tuple[str, ...], float]:
 
 def test_answers_are_counted_and_served(node: SiloNode, tmp_path: Path) -> None:
     settings = MetricsSettings(listen=f"127.0.0.1:{free_port()}")
-    with serving_metrics(settings, silo_status(node)) as metrics:
-        answer = responder(node, AuditLog(tmp_path / "north.jsonl"), metrics)
+    with serving_metrics(settings, silo_status(node)) as metrics, closing(AuditLog(tmp_path / "north.jsonl")) as log:
+        answer = responder(node, log, metrics)
         sent = 0
         for request in (query_of(WORDS, 16, k=4, asker="ann"), ItemRequest("3", "ann"), CodeRequest("3", None, "ann"),
                         query_of(WORDS, 16, asker="ann"), ItemRequest("3", "ann"), ItemRequest("none", "bob"),

@@ -192,7 +192,7 @@ class Keeper:
             most: number of items.
         """
         entries = self._writer().ledger.page(after, most)
-        states = [self._state(entry.id, entry) for entry in entries if entry.state != "removed"]
+        states = [self._state(entry.id, entry) for entry in entries]
         return [state for state in states if state is not None]
 
     def update(self) -> Change:

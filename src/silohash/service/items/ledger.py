@@ -83,9 +83,10 @@ class Ledger:
         return None if row is None else _entry(row)
 
     def page(self, after: str, most: int) -> list[Entry]:
-        """Return at most ``most`` items whose ids come after a text, in the order of the ids."""
+        """Return at most ``most`` items whose ids come after a text, in the order of the ids. Removed items are left out."""
         with self._reading() as connection:
-            rows = connection.execute("SELECT * FROM items WHERE id > ? ORDER BY id LIMIT ?", (after, most)).fetchall()
+            query = "SELECT * FROM items WHERE id > ? AND state != 'removed' ORDER BY id LIMIT ?"
+            rows = connection.execute(query, (after, most)).fetchall()
         return [_entry(row) for row in rows]
 
     def counts(self) -> dict[str, int]:

@@ -20,7 +20,7 @@ from silohash.data.archive import Archive
 from silohash.data.catalogue import open_archive
 from silohash.files import explaining_disk_errors, read_json
 from silohash.index.base import Keys
-from silohash.index.listing import note_indexed
+from silohash.index.listing import is_indexed, note_indexed
 from silohash.index.source import SOURCE
 from silohash.index.store import Store
 from silohash.runtime.added_archive import NOTE
@@ -86,12 +86,12 @@ class Successor:
     @property
     def is_searched_alone(self) -> bool:
         """Whether the change is over: the new index is finished, and the old one was removed."""
-        return self.finished and not is_indexed(self.old, self.silo)
+        return self.finished and not is_indexed(self.old.index_folder, self.silo)
 
     @property
     def finished(self) -> bool:
         """Whether the index is finished."""
-        return is_indexed(self.new, self.silo)
+        return is_indexed(self.new.index_folder, self.silo)
 
     def progress(self) -> Progress:
         """Return how far the index is."""
@@ -171,12 +171,13 @@ class Successor:
             )  # fmt: skip
         encodable = encodable_rows(archive, indexer.encoder.featurisers, rows)
         fields = self._fields_of(encodable)
+        held = {modality: np.isin(rows, present) for modality, present in encodable.items()}
         for start in range(0, len(rows), BATCH_ROWS):
             if stopped.is_set():
                 return
             batch = rows[start : start + BATCH_ROWS]
-            for modality, present in encodable.items():
-                indexer.add_rows(archive, np.intersect1d(batch, present), modality, fields[modality])
+            for modality in encodable:
+                indexer.add_rows(archive, batch[held[modality][start : start + BATCH_ROWS]], modality, fields[modality])
             self._done = start + len(batch)
 
     def _fields_of(self, encodable: Mapping[Modality, Rows]) -> dict[Modality, frozenset[str]]:
@@ -203,11 +204,6 @@ class Successor:
             return self.old.archive if folder is None else open_archive(None, folder)
         except UserError as error:
             raise UserError(f"{error} Or set archive in the file of the silo to the folder of its items.") from error
-
-
-def is_indexed(run: Run, silo: str) -> bool:
-    """Return whether a silo has an index in a run."""
-    return any((run.index_folder / silo / f"{modality}.sqlite").exists() for modality in MODALITIES)
 
 
 def _is_of_model(place: Path, digest: str) -> bool:

@@ -17,6 +17,7 @@ from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
 from silohash.service.nats_bus import NatsBus
 from silohash.service.web.auth import app_for
+from silohash.service.web.server import Server
 
 if TYPE_CHECKING:
     import socket
@@ -84,19 +85,19 @@ async def _serve(
     if read_again is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, adoption.reload, read_again)
     adopting = asyncio.create_task(adoption.keep_looking())
-    try:
-        with _ending_cleanly():
-            await uvicorn.Server(options).serve(sockets=[listening])
-    finally:
-        adopting.cancel()
-        await bus.link.stop()
-        backend.close()
+    with _ignoring_signals():
+        try:
+            await Server(options).serve(sockets=[listening])
+        finally:
+            adopting.cancel()
+            await bus.link.stop()
+            backend.close()
     log_event("hub stopped", federation=config.federation)
 
 
 @contextmanager
-def _ending_cleanly() -> Iterator[None]:
-    """Ignore SIGINT and SIGTERM after the block has handled them, because uvicorn raises them again when it has stopped."""
+def _ignoring_signals() -> Iterator[None]:
+    """Ignore SIGINT and SIGTERM, except while the web server handles them, so that the process ends in good order."""
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

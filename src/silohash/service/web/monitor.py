@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from silohash.service.config import is_local
 from silohash.service.logs import log_event
 from silohash.service.metrics import CONTENT_TYPE, Metrics
-from silohash.service.records import Record, recording
+from silohash.service.request_record import Record, recording
 from silohash.service.web.access import SIGN_IN
 from silohash.service.web.guard import without_port
 from silohash.service.web.state import Shared

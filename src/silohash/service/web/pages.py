@@ -205,6 +205,7 @@ def _item_page(status: FederationStatus, found: Item, form: SearchForm, by: Moda
         badge=known[found.silo],
         source=source,
         small=small,
+        tiny=small and cards.is_tiny(source),
         sides=[(words[side], tab(side, form.find), side == by) for side in MODALITIES if side in found.modalities],
         targets=[(cards.TARGET_WORDS[target], tab(by, target), target == form.find) for target in TARGETS],
         cards=cards.hit_cards(hits, status),

@@ -18,8 +18,7 @@ from silohash.service.accounts.store import (
 )
 from silohash.service.accounts.values import Account
 from silohash.types import UserError
-
-PASSWORD = "correct horse"  # noqa: S105  of tests
+from tests.accounts import PASSWORD, quick_accounts
 
 
 class Clock:
@@ -37,8 +36,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def accounts(tmp_path: Path, clock: Clock) -> Iterator[Accounts]:
-    with Accounts(tmp_path / "accounts.sqlite", clock=clock) as opened:
-        opened._hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    with quick_accounts(tmp_path, clock) as opened:
         yield opened
 
 

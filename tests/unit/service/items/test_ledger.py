@@ -32,9 +32,9 @@ def test_entries_outlive_the_process(tmp_path: Path) -> None:
 
 def test_pages_follow_each_other(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "items.sqlite")
-    ledger.write(Entry(name, "", "indexed") for name in "dbca")
-    assert [entry.id for entry in ledger.page("", 3)] == ["a", "b", "c"]
-    assert [entry.id for entry in ledger.page("c", 3)] == ["d"]
+    ledger.write(Entry(name, "", "removed" if name in "bef" else "indexed") for name in "dgbcfeah")
+    assert [entry.id for entry in ledger.page("", 3)] == ["a", "c", "d"], "removed items take no place of a page"
+    assert [entry.id for entry in ledger.page("d", 3)] == ["g", "h"]
     ledger.close()
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.index.listing import read_listing
+from silohash.index.listing import is_indexed, read_listing
 from silohash.index.store import Store
 from silohash.runtime.run import Run
 from silohash.service.items import successor as module
 from silohash.service.items.opening import open_indexer
 from silohash.service.items.scan import FolderItem
-from silohash.service.items.successor import BUILDING, Successor, is_indexed
+from silohash.service.items.successor import BUILDING, Successor
 from silohash.types import UserError
 from tests.served import write_pictures
 
@@ -83,7 +83,7 @@ def test_all_items_of_the_archive_are_encoded_again(successor: Successor) -> Non
     assert not (successor.new.folder / BUILDING / successor.silo).exists()
     finished.close()
     successor.remove_old()
-    assert not is_indexed(successor.old, successor.silo)
+    assert not is_indexed(successor.old.index_folder, successor.silo)
     assert successor.is_searched_alone
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
-import argon2
 import pytest
 from starlette.testclient import TestClient
 
@@ -24,11 +21,11 @@ from silohash.service.web.auth import (
     local_path,
     scope_of,
 )
+from tests.accounts import PASSWORD, bearer, sign_in
 from tests.served import MadeUpBackend, png
 
 BASE = "https://silos.example.org"
 ORIGIN = {"origin": BASE}
-PASSWORD = "correct horse"  # noqa: S105  of tests
 
 
 class Clock:
@@ -39,15 +36,6 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def accounts(tmp_path: Path) -> Iterator[Accounts]:
-    with Accounts(tmp_path / "accounts.sqlite") as opened:
-        opened._hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-        opened.add("ada", PASSWORD)
-        opened.add("root", PASSWORD, admin=True)
-        yield opened
-
-
 def client_of(gate: Gate, base: str = BASE) -> TestClient:
     app = create_protected_app(MadeUpBackend(), gate, hosts=["silos.example.org", "127.0.0.1"])
     return TestClient(app, base_url=base, follow_redirects=False)
@@ -56,15 +44,6 @@ def client_of(gate: Gate, base: str = BASE) -> TestClient:
 @pytest.fixture
 def client(accounts: Accounts) -> TestClient:
     return client_of(Gate(accounts))
-
-
-def sign_in(client: TestClient, name: str = "ada", password: str = PASSWORD, target: str = "/", **headers: str):
-    data = {"name": name, "password": password, "next": target}
-    return client.post("/sign-in", data=data, headers=ORIGIN | headers)
-
-
-def bearer(accounts: Accounts, *scopes: str, name: str = "ada") -> dict[str, str]:
-    return {"authorization": f"Bearer {accounts.add_token(name, scopes)[1]}"}
 
 
 def test_pages_lead_to_the_form_and_back(client: TestClient) -> None:

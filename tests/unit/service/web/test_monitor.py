@@ -7,10 +7,8 @@ import io
 import json
 import logging
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import argon2
 import pytest
 from starlette.testclient import TestClient
 
@@ -21,20 +19,11 @@ from silohash.service.logs import start_logging
 from silohash.service.web import monitor
 from silohash.service.web.app import create_app
 from silohash.service.web.auth import Gate, create_protected_app
+from tests.accounts import bearer, sign_in
 from tests.served import MadeUpBackend, client_of, png
-from tests.unit.service.web.test_auth import PASSWORD, bearer, sign_in
 
 HOST = "silos.example.org"
 HERE = ("127.0.0.1", 50_000)
-
-
-@pytest.fixture
-def accounts(tmp_path: Path) -> Iterator[Accounts]:
-    with Accounts(tmp_path / "accounts.sqlite") as opened:
-        opened._hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-        opened.add("ada", PASSWORD)
-        opened.add("root", PASSWORD, admin=True)
-        yield opened
 
 
 def protected(accounts: Accounts, *, base: str = f"https://{HOST}", peer: tuple[str, int] = HERE, **gate: Any):

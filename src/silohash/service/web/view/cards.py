@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
+from silohash.index.preview import LOSSLESS_PIXELS, preview_size
 from silohash.search.hits import Hit, Hits
 from silohash.search.released import Item, SiloStatus
 from silohash.search.requests import FederationStatus
@@ -58,6 +59,7 @@ class Card:
         badge: its silo.
         source: address of its picture, or a data URL; empty without a picture.
         small: whether the picture is a small graphic, which is shown whole. Photographs fill the card.
+        tiny: whether the picture is a graphic of so few pixels that each is shown as a square. Blending them would blur it.
         distance: distance in words; empty where there is none.
         near: closeness from 0 (half of the bits differ, as between unrelated codes) to 100 (no bit differs).
         found_by: the sides that found it, in words; empty if that is not known.
@@ -68,6 +70,7 @@ class Card:
     badge: Badge
     source: str = ""
     small: bool = True
+    tiny: bool = False
     distance: str = ""
     near: int = 0
     found_by: str = ""
@@ -96,6 +99,12 @@ def picture_address(item: Hit | Item, pixels: int = GRID_PIXELS) -> tuple[str, b
 def is_photograph(preview_url: str) -> bool:
     """Return whether a preview shows a color picture. Previews of gray pictures, such as characters, are PNG files."""
     return preview_url.startswith("data:image/jpeg;")
+
+
+def is_tiny(preview_url: str) -> bool:
+    """Return whether a preview is a graphic of at most 64 x 64 pixels, such as a character of the embedded archive."""
+    size = preview_size(preview_url)
+    return size is not None and max(size) <= LOSSLESS_PIXELS
 
 
 def closeness(distance_bits: int, bits: int) -> int:
@@ -132,6 +141,7 @@ def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
         badge=badge,
         source=source,
         small=preview and not is_photograph(source),
+        tiny=preview and is_tiny(source),
         distance=bits_in_words(hit.distance_bits) if hit.rank is None else f"rank {hit.rank}",
         near=closeness(hit.distance_bits, bits),
         found_by=FOUND_BY.get(hit.found_by, ""),
@@ -152,6 +162,7 @@ def example_cards(status: FederationStatus) -> list[Card]:
                     badge=known[item.silo],
                     source=source,
                     small=preview and not is_photograph(source),
+                    tiny=preview and is_tiny(source),
                 )
             )
     return cards[:MOST_EXAMPLES]

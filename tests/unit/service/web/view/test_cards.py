@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from silohash.index.preview import make_preview, preview_url
 from silohash.search.released import Item, SiloStatus
@@ -19,6 +20,7 @@ from silohash.service.web.view.cards import (
     example_cards,
     hit_cards,
     is_photograph,
+    is_tiny,
     item_count,
     labels_of,
     picture_address,
@@ -95,6 +97,20 @@ def test_photographs_and_characters_differ_by_their_previews() -> None:
     assert is_photograph(preview_url(make_preview(drawn("red", "frame"))))
     assert not is_photograph(preview_url(make_preview(drawn("red", "frame").convert("L"))))
     assert not is_photograph("")
+
+
+def test_graphics_of_few_pixels_are_not_blurred(backend: MadeUpBackend) -> None:
+    def url(side: int) -> str:
+        return preview_url(make_preview(Image.new("L", (side, 20))))
+
+    assert [is_tiny(url(side)) for side in (32, 64, 65)] == [True, True, False]
+    assert not is_tiny(preview_url(make_preview(drawn("red", "frame")))), "a photograph"
+    assert not is_tiny("")
+    status = asyncio.run(backend.status())
+    hits = replace(backend.hits(SearchOptions(k=1)), payloads=({"preview": url(32)},))
+    assert [(card.small, card.tiny) for card in hit_cards(hits, status)] == [(True, True)]
+    examples = tuple(replace(silo, examples=(replace(silo.examples[0], preview_url=url(32)),)) for silo in status.silos)
+    assert [card.tiny for card in example_cards(replace(status, silos=examples))] == [True, True]
 
 
 def test_suggestions_are_short_captions_the_shortest_first() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from silohash.service.records import Record, current_record, recording, request_id
+from silohash.service.request_record import Record, current_record, recording, request_id
 
 
 def test_a_record_belongs_to_its_request() -> None:

@@ -1,0 +1,77 @@
+"""The socket on which a server listens, and who uses its port if it is taken."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from pathlib import Path
+
+from silohash.types import UserError
+
+PROC = Path("/proc")
+_LISTENING = "0A"
+
+
+def listening_socket(
+    host: str, port: int, *, remedy: str = "Choose another with --port, or --port 0 for any that is free."
+) -> socket.socket:
+    """Return a socket that listens on an address.
+
+    Args:
+        host: the address.
+        port: the port; 0 for any that is free.
+        remedy: sentence of the error that says how to choose another port.
+
+    Raises:
+        UserError: if the port is taken or may not be used.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it; answers are not held back
+    try:
+        listening.bind((host, port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        user = port_user(port) if error.errno == errno.EADDRINUSE else None
+        reason = f"({error.strerror})" if user is None else f"because {user} uses it"
+        raise UserError(f"Port {port} of {host} cannot be used {reason}. {remedy}") from error
+    return listening
+
+
+def port_user(port: int, proc: Path = PROC) -> str | None:
+    """Return the name and number of the process that listens on a port, as ``"python (process 17)"``.
+
+    Returns None if the operating system does not tell, for example because the process is that of another user.
+
+    Args:
+        port: a TCP port of this machine.
+        proc: folder in which Linux describes its processes.
+    """
+    try:
+        sockets = {f"socket:[{number}]" for number in _socket_numbers(port, proc)}
+        if not sockets:
+            return None
+        for process in sorted(proc.glob("[0-9]*"), key=lambda path: int(path.name)):
+            if _holds(process, sockets):
+                name = (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
+                return f"{name} (process {process.name})"
+    except OSError:  # the process has ended meanwhile
+        pass
+    return None
+
+
+def _socket_numbers(port: int, proc: Path) -> set[str]:
+    """Return the numbers of the sockets that listen on a port."""
+    tables = [path.read_text("ascii") for name in ("tcp", "tcp6") if (path := proc / "net" / name).exists()]
+    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
+    return {row[9] for row in rows if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port}
+
+
+def _holds(process: Path, sockets: set[str]) -> bool:
+    """Return whether a process has one of some sockets open."""
+    try:
+        return any(str(link.readlink()) in sockets for link in (process / "fd").iterdir())
+    except OSError:  # it has ended, or is that of another user
+        return False

@@ -1,0 +1,80 @@
+"""A side that follows the changes of its store equals one that is loaded from it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from silohash.index.base import IndexManifest
+from silohash.index.store import Store
+from silohash.search import side as side_module
+from silohash.search.side import Side
+
+IDS = st.lists(st.sampled_from("abcdefghijkl"), min_size=1, max_size=6, unique=True)
+CHANGES = st.lists(
+    st.lists(st.tuples(st.sampled_from(["add", "add", "remove", "compact"]), IDS), max_size=3), min_size=1, max_size=6
+)
+
+
+def change(store: Store, kind: str, ids: list[str], number: int) -> None:
+    """Change a store. An item that is added again gets another code and other labels."""
+    if kind == "add":
+        codes = [[(number * 7919 + 31 * ord(name)) % 65_536] for name in ids]
+        labels = [{"labels": [name, f"number {number % 2}"]} for name in ids]
+        store.add(ids, np.array(codes, np.uint16), [json.dumps(payload) for payload in labels])
+    elif kind == "remove":
+        store.remove(ids)
+    else:
+        store.compact()
+
+
+def content(side: Side) -> dict[str, object]:
+    """Return everything that a search reads from a side, by id."""
+    keys = side.index.keys
+    names = [name for name, _ in side.rows(keys.tolist())] if len(keys) else []
+    query = np.array([0b1010_1100_0101_0011], np.uint16)
+    found = {k: [part.tolist() for part in side.nearest(query, k)] for k in (1, 3, 50)} if len(keys) else {}
+    return {
+        "keys": keys.tolist(),
+        "rows": side.rows(keys.tolist()) if len(keys) else [],
+        "codes": [side.words(name).tolist() for name in names],
+        "digests": side.digests(keys).tolist(),
+        "labels": {label: side.keys_with(label).tolist() for label in side.labels()},
+        "nearest": {k: sorted(zip(*pair, strict=True)) for k, pair in found.items()},
+        "within": sorted(zip(*(part.tolist() for part in side.within(query, 6)), strict=True)) if len(keys) else [],
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(changes=CHANGES, most_small=st.sampled_from([0, 5, 100]), named=st.booleans())
+def test_changes_give_what_loading_gives(
+    changes: list[list[tuple[str, list[str]]]], most_small: int, named: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(side_module, "SMALL_ITEMS_IF_PREPARED", most_small):
+        manifest = IndexManifest("m", 16, "text", silo="north" if named else "")
+        with Store.create(Path(folder) / "text.sqlite", manifest) as store:
+            change(store, "add", list("abc"), 0)
+            side = Side("north", store, "flat", prepared=True)
+            number = 0
+            for some in changes:
+                for kind, ids in some:
+                    number += 1
+                    change(store, kind, ids, number)
+                former, before = side, content_of_live(side, store)
+                side = Side("north", store, "flat", prepared=True, former=former)
+                assert content(side) == content(Side("north", store, "flat", prepared=True))
+                assert content_of_live(former, store) == before, (
+                    "queries that began before the change see no part of it"
+                )
+
+
+def content_of_live(side: Side, store: Store) -> list[list[int]]:
+    """Return what a side finds, which reads nothing from the store."""
+    assert store is side.store
+    return [part.tolist() for part in side.within(np.zeros(1, np.uint16), 16)] if len(side.index) else []
