@@ -123,7 +123,7 @@ class Link:
             try:
                 await self._connect(client, closed)
                 await self._opened(client)
-                await client.flush(CONNECT_SECONDS)  # now the server knows the subscriptions
+                await register(client)
             except (NatsError, OSError, TimeoutError) as error:
                 await self._report(error)
                 await _end(client)
@@ -184,6 +184,19 @@ class Link:
         if text != self._reported:
             self._reported = text
             log_event("error of the bus", level=WARNING, error=text)
+
+
+async def register(client: Client) -> None:
+    """Wait until the server knows the subscriptions of a client.
+
+    `Client.flush` sends its ping ahead of the commands that still wait to be written, and these are written before the
+    answer arrives. So only a second ping follows them.
+
+    Raises:
+        nats.errors.Error: if the server does not answer within `CONNECT_SECONDS`.
+    """
+    for _ in range(2):
+        await client.flush(CONNECT_SECONDS)
 
 
 async def _end(client: Client) -> None:

@@ -20,6 +20,7 @@ from silohash.service.nats_bus import (
     NatsBus,
     SiloLink,
     next_server,
+    register,
     tls_context,
 )
 from silohash.service.nats_server import Subjects, secret_key
@@ -172,7 +173,7 @@ def test_the_server_refuses_a_silo_that_answers_in_the_name_of_another(federatio
             asked = asyncio.create_task(bus.ask({"south": b"x"}, 60))
             await asyncio.sleep(0.1)
             await north.publish(Subjects("tests").answer("south", bus._hub, 0), b"forged")
-            await north.flush()
+            await register(north)
             return await asked, errors
 
     replies, errors = asyncio.run(ask())
@@ -195,18 +196,33 @@ def test_the_server_refuses_to_show_the_messages_of_others(federation, member, s
     async def listen():
         async with client_of(federation, member) as (client, errors):
             await client.subscribe(subject)
-            await client.flush()
+            await register(client)
             await asyncio.sleep(0.05)
             return errors
 
     assert any("permissions violation for subscription" in error.lower() for error in asyncio.run(listen()))
 
 
+def test_a_member_is_ready_when_the_server_knows_its_subscriptions(federation):
+    async def written():
+        async with client_of(federation, "north") as (client, _):
+            lines, transport = [], client._transport
+            write, write_all = transport.write, transport.writelines
+            transport.write = lambda line: (lines.append(line), write(line))
+            transport.writelines = lambda several: (lines.extend(several), write_all(several))
+            await client.subscribe(Subjects("tests").requests("north"))
+            await register(client)
+            return b"".join(lines)
+
+    sent = asyncio.run(written())
+    assert 0 <= sent.index(b"SUB ") < sent.rindex(b"PING")
+
+
 def test_a_silo_cannot_ask_another(federation):
     async def ask():
         async with client_of(federation, "north") as (client, errors):
             await client.publish(Subjects("tests").requests("south"), b"x", reply="silohash.tests.answer.north.a.0")
-            await client.flush()
+            await register(client)
             await asyncio.sleep(0.05)
             return errors
 
