@@ -29,12 +29,12 @@ from silohash.config.load import load_resolved
 from silohash.federated.base import FederationInfo
 from silohash.partitions.base import partition
 from silohash.runtime.checkpoint import RunState
+from silohash.runtime.engine.in_process import InProcess
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import RoundSettings, mean_score, run_rounds, validation_scores
 from silohash.runtime.run import archive_of
-from silohash.runtime.runner import InProcess
 from silohash.runtime.worker import Worker
 
 SILOS, ROUNDS = 10, 8
@@ -121,7 +121,7 @@ def trained(inputs: Prepared, faulty: int) -> tuple[float, set[str]]:
     info = FederationInfo(silos=SILOS, classes=inputs.spec.classes, bits=inputs.config.local.bits, total_rounds=ROUNDS)
     settings, last = RoundSettings(rounds=ROUNDS, silos=[name for name, *_ in inputs.silos]), Last()
     state = RunState(round=0, server=federated.init_server(worker.model, info))
-    state = run_rounds(state, federated=federated, runner=InProcess(worker), settings=settings, observers=[last])
+    state = run_rounds(state, federated=federated, engine=InProcess(worker), settings=settings, observers=[last])
     scores = validation_scores(InProcess(Worker(inputs, torch.device("cpu"))), federated, state, settings)
     named = {warning.partition(": ")[0] for warning in last.record.warnings}
     return mean_score(scores[faulty:]) or 0.0, named

@@ -6,7 +6,7 @@ and weights are correct, and their statistics are those of one of the `FAULTS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -17,13 +17,13 @@ from silohash.config.load import load_resolved
 from silohash.exchange.message import Message
 from silohash.federated.shared_means import SharedMean
 from silohash.partitions.base import partition
+from silohash.runtime.engine.in_process import InProcess
+from silohash.runtime.engine.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import RoundSettings, mean_score, run_rounds, validation_scores
 from silohash.runtime.run import archive_of
-from silohash.runtime.runner import InProcess
-from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.runtime.worker import Worker
 from silohash.testing.loop import first_state
 from silohash.types import Arrays
@@ -70,15 +70,16 @@ FAULTS: Mapping[str, Fault | None] = {"none": None, "huge": huge, "opposite": op
 
 
 class FaultyStatistics(InProcess):
-    """A runner whose first silos send wrong means."""
+    """An engine whose first silos send wrong means."""
 
     def __init__(self, worker: Worker, means: Sequence[SharedMean], fault: Fault | None) -> None:
         super().__init__(worker)
         self.means, self.fault = means, fault
 
-    def run(self, tasks: Sequence[SiloTask]) -> Iterator[SiloResult]:
+    def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[SiloResult]:
         """Run the tasks, and change the messages of the faulty silos."""
-        for task, result in zip(tasks, super().run(tasks), strict=True):
+        for task in tasks:
+            result = self.worker.do(task)
             wrong = self.fault is not None and task.kind in ("train", "finish") and task.silo < FAULTY
             yield replace(result, update=self.changed(result.update)) if wrong else result
 
@@ -144,8 +145,8 @@ def trained(inputs: Prepared, fault: Fault | None) -> tuple[float, int]:
     federated, worker, seen = inputs.resolved.federated, Worker(inputs, torch.device("cpu")), Rejections()
     rounds = inputs.config.federated.rounds
     settings = RoundSettings(rounds=rounds, silos=[name for name, *_ in inputs.silos], validate=False)
-    runner = FaultyStatistics(worker, federated.means, fault)
+    engine = FaultyStatistics(worker, federated.means, fault)
     start = first_state(inputs, worker)
-    state = run_rounds(start, federated=federated, runner=runner, settings=settings, observers=[seen])
+    state = run_rounds(start, federated=federated, engine=engine, settings=settings, observers=[seen])
     scores = validation_scores(InProcess(worker), federated, state, settings)
     return mean_score(scores[FAULTY:]) or 0.0, seen.count

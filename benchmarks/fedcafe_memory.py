@@ -31,11 +31,11 @@ from silohash.local.base import outputs_of
 from silohash.models.parameters import install
 from silohash.partitions.base import partition
 from silohash.runtime.checkpoint import RunState
+from silohash.runtime.engine.in_process import InProcess
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import RoundSettings, mean_score, run_rounds, validation_scores
 from silohash.runtime.run import archive_of
-from silohash.runtime.runner import InProcess
 from silohash.runtime.worker import Worker
 
 RECIPES = ("recipes/fedcafe-coco18.toml", "recipes/fedcafe.toml")
@@ -114,7 +114,7 @@ def measured(name: str, resolved: ResolvedConfig) -> None:
         silos=len(settings.silos), classes=inputs.spec.classes, bits=config.local.bits, total_rounds=settings.rounds
     )
     start = RunState(round=0, server=method.init_server(worker.model, info))
-    run_rounds(start, federated=method, runner=InProcess(worker), settings=settings, save=show)
+    run_rounds(start, federated=method, engine=InProcess(worker), settings=settings, save=show)
 
 
 def worker_of(inputs: Prepared, method: FedCAFE) -> Worker:

@@ -23,9 +23,9 @@ from silohash.federated import FEDERATED_METHODS
 from silohash.federated.base import FederationInfo
 from silohash.partitions.base import partition
 from silohash.runtime.checkpoint import RunState
+from silohash.runtime.engine.in_process import InProcess
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.rounds import RoundSettings, run_rounds
-from silohash.runtime.runner import InProcess
 from silohash.runtime.worker import Worker
 
 GOALS = {"moon": 1.3, "fedcafe": 1.3}
@@ -53,13 +53,13 @@ def third_round(archive: Archive, method: str) -> Callable[[], object]:
     federated, worker = resolved.federated, Worker(prepared, torch.device("cpu"))
     info = FederationInfo(silos=SILOS, classes=prepared.spec.classes, bits=resolved.config.local.bits, total_rounds=100)
     settings = RoundSettings(rounds=ROUNDS_BEFORE, silos=[name for name, _, _ in prepared.silos], validate=False)
-    runner = InProcess(worker)
+    engine = InProcess(worker)
     start = RunState(round=0, server=federated.init_server(worker.model, info))
-    state = run_rounds(start, federated=federated, runner=runner, settings=settings)
+    state = run_rounds(start, federated=federated, engine=engine, settings=settings)
 
     def one() -> object:
         return run_rounds(
-            state, federated=federated, runner=runner, settings=replace(settings, rounds=ROUNDS_BEFORE + 1)
+            state, federated=federated, engine=engine, settings=replace(settings, rounds=ROUNDS_BEFORE + 1)
         )
 
     return one

@@ -29,8 +29,8 @@ from silohash.config.load import load_resolved
 from silohash.data.catalogue import open_archive
 from silohash.federated.base import FederationInfo
 from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.prepared import Prepared
-from silohash.runtime.silo import SiloTask
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
 

@@ -34,10 +34,11 @@ from silohash.federated.base import FederatedMethod, FederationInfo, SiloContext
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import Adapted
 from silohash.runtime.checkpoint import RunState
+from silohash.runtime.engine.in_process import InProcess
+from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import RoundSettings, run_rounds
-from silohash.runtime.runner import InProcess
-from silohash.runtime.silo import SiloTask, make_context, make_optimizer
+from silohash.runtime.silo import make_context, make_optimizer
 from silohash.runtime.worker import Worker
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -109,7 +110,7 @@ def measured(method: str, silos: int, fraction: float) -> dict[str, float]:
     settings = RoundSettings(rounds=1 + ROUNDS, silos=names, fraction=fraction, validate=False)
     finished: list[float] = []
     state = run_rounds(
-        state, federated=federated, runner=InProcess(worker), settings=settings,
+        state, federated=federated, engine=InProcess(worker), settings=settings,
         save=lambda state: finished.append(time.process_time()),
     )  # fmt: skip
     trained = ROUNDS * max(1, round(fraction * silos))

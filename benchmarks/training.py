@@ -30,11 +30,12 @@ from silohash.local.base import SiloData, SiloState
 from silohash.models.parameters import install
 from silohash.partitions.base import partition
 from silohash.runtime.checkpoint import RunState, save_checkpoint
+from silohash.runtime.engine.in_process import InProcess
+from silohash.runtime.engine.worker_processes import WorkerProcesses
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import archive_of
-from silohash.runtime.runner import InProcess, WorkerProcesses
 from silohash.runtime.silo import autocast, make_optimizer
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
@@ -131,7 +132,7 @@ def overhead(prepared: Prepared) -> None:
             run_rounds(
                 state,
                 federated=federated,
-                runner=InProcess(worker),
+                engine=InProcess(worker),
                 settings=one,
                 save=lambda after: save_checkpoint(Path(folder) / "checkpoint", after, "benchmark"),
             )
@@ -269,15 +270,15 @@ def workers(prepared: Prepared) -> None:
     state = RunState(round=0, server=federated.init_server(worker.model, info))
     settings = RoundSettings(rounds=1, silos=[name for name, _, _ in prepared.silos], validate=False)
     with tempfile.TemporaryDirectory() as folder:
-        prepared.save(Path(folder))
-        two = WorkerProcesses(Path(folder), 2)
+        two = WorkerProcesses(Path(folder) / "inputs", 2, prepared.save)
         try:
+            two.start(settings.silos)
             seconds = side_by_side(
-                lambda: run_rounds(state, federated=federated, runner=InProcess(worker), settings=settings),
-                lambda: run_rounds(state, federated=federated, runner=two, settings=settings),
+                lambda: run_rounds(state, federated=federated, engine=InProcess(worker), settings=settings),
+                lambda: run_rounds(state, federated=federated, engine=two, settings=settings),
             )
         finally:
-            two.close()
+            two.stop()
     ratio = seconds[0] / seconds[1]
     report("a round with one worker / with two", ratio, ">= 1.6", met=ratio >= 1.6)
 

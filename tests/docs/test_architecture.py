@@ -21,12 +21,12 @@ from silohash.index.codes import Codes
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.partitions.base import Partition
 from silohash.runtime.checkpoint import RunState
+from silohash.runtime.engine.in_process import InProcess
+from silohash.runtime.engine.port import SiloResult, SiloTask
 from silohash.runtime.indexing import index_run
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import RoundSettings
 from silohash.runtime.run import Run
-from silohash.runtime.runner import InProcess
-from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.runtime.worker import Worker
 from silohash.search.hits import Hits, Query
 from silohash.search.silos import ask_run, open_nodes

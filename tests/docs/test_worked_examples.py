@@ -19,7 +19,8 @@ from silohash.federated.base import FederationInfo
 from silohash.local import LOCAL_METHODS
 from silohash.local.base import SiloData
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.runtime.silo import SiloResult, SiloTask, make_context, train_silo
+from silohash.runtime.engine.port import SiloResult, SiloTask
+from silohash.runtime.silo import make_context, train_silo
 from silohash.types import Arrays
 from tests.runs import loop_config
 

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from silohash.federated.base import ServerState
+from silohash.runtime.engine.in_process import InProcess
+from silohash.runtime.engine.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import RoundSettings, mean_score, run_rounds, validation_scores
-from silohash.runtime.runner import InProcess
-from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.runtime.worker import Worker
 from silohash.types import Arrays
 from tests.runs import Records, first_state, prepared, same_arrays
@@ -89,15 +89,15 @@ FAULTS = {
 
 
 class Faulty(InProcess):
-    """A runner whose first silos send faulty updates."""
+    """An engine whose first silos send faulty updates."""
 
     def __init__(self, worker: Worker, faulty: int, change: Change) -> None:
         super().__init__(worker)
         self.faulty, self.change = faulty, change
 
-    def run(self, tasks: Iterable[SiloTask]) -> Iterator[SiloResult]:
+    def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[SiloResult]:
         for task in tasks:
-            (result,) = super().run([task])
+            result = self.worker.do(task)
             if task.kind == "train" and task.silo < self.faulty:
                 generator = np.random.default_rng([task.silo, task.broadcast.round])
                 params = self.change(task.broadcast.params, result.update.params, generator)
@@ -144,7 +144,7 @@ def trained(
     settings = RoundSettings(rounds=ROUNDS, silos=[name for name, _, _ in inputs.silos])
     state = run_rounds(
         first_state(inputs, worker), federated=federated, settings=settings, observers=[listener],
-        runner=Faulty(worker, faulty, fault.change) if fault.change else InProcess(worker),
+        engine=Faulty(worker, faulty, fault.change) if fault.change else InProcess(worker),
     )  # fmt: skip
     judge = InProcess(Worker(inputs, torch.device("cpu")))
     return mean_score(validation_scores(judge, federated, state, settings)) or 0.0, listener, state.server

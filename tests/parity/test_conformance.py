@@ -50,8 +50,9 @@ from silohash.local.supervised.triplet import Triplet, TripletParams
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
 from silohash.runtime import rounds
+from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.prepared import Prepared
-from silohash.runtime.silo import SiloTask, make_context
+from silohash.runtime.silo import make_context
 from silohash.types import UserError
 from tests.runs import (
     Records,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,18 +28,18 @@ from silohash.features import featuriser
 from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
 from silohash.features.truncation import truncation_remark
-from silohash.files import explaining_disk_errors
 from silohash.locks import INPUTS
 from silohash.models.parameters import buffers_of
 from silohash.partitions.base import Partition, partition
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
+from silohash.runtime.engine.in_process import InProcess
+from silohash.runtime.engine.port import Engine, SiloResult, SiloTask
+from silohash.runtime.engine.worker_processes import WorkerProcesses
 from silohash.runtime.events import JsonLines, Observer, ProgressReporter
 from silohash.runtime.measurable import check_settings, remark_on_measures, unmeasured
 from silohash.runtime.prepared import Prepared, fit_featurisers, prepare, remarks_on, training_silos
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import Run, archive_of
-from silohash.runtime.runner import InProcess, Runner, WorkerProcesses
-from silohash.runtime.silo import SiloTask
 from silohash.runtime.worker import Worker, set_threads
 from silohash.types import MODALITIES, Modality, Notify, UserError
 
@@ -185,7 +184,7 @@ def _train(
 ) -> None:
     resolved, config = prepared.resolved, prepared.config
     recipients = [JsonLines(run.rounds_path), *observers]
-    with make_runner(run.folder / INPUTS, prepared) as (runner, worker):
+    with local_engine(run.folder / INPUTS, prepared) as (engine, worker):
         settings, state = round_settings(prepared, worker.model, run.folder), first_state(run, prepared, worker)
         for observer in recipients:
             observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
@@ -193,14 +192,14 @@ def _train(
         worker.epoch_done = progress.epoch_done
         try:
             state = run_rounds(
-                state, federated=resolved.federated, runner=runner, settings=settings, observers=recipients,
+                state, federated=resolved.federated, engine=engine, settings=settings, observers=recipients,
                 progress=progress,
                 save=lambda state: save_checkpoint(run.checkpoint, state, config.digest()),
             )  # fmt: skip
         finally:
             for observer in recipients:
                 observer.finish()
-        trained = deploy(state, prepared, featurisers, runner)
+        trained = deploy(state, prepared, featurisers, engine)
     towers = onnx_files(trained, {modality: samples(prepared, modality) for modality in featurisers})
     if towers.reason:
         notify(f"The model is saved without ONNX files, so searching with it needs torch. {towers.reason}")
@@ -228,7 +227,7 @@ def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
 
 
 def deploy(
-    state: RunState, prepared: Prepared, featurisers: Mapping[Modality, Featuriser], runner: Runner
+    state: RunState, prepared: Prepared, featurisers: Mapping[Modality, Featuriser], engine: Engine
 ) -> TrainedModel:
     """Return the trained model of the best round, with a personal model per silo if the method has them."""
     federated = prepared.resolved.federated
@@ -239,7 +238,11 @@ def deploy(
             SiloTask("deploy", silo, federated.broadcast(server, silo, round=number + 1), kept.get(silo, {}))
             for silo in range(len(prepared.silos))
         ]
-        personal = {result.update.sender: dict(result.update.params) for result in runner.run(tasks)}
+        personal = {
+            answer.update.sender: dict(answer.update.params)
+            for answer in engine.send(tasks)
+            if isinstance(answer, SiloResult)
+        }
     return TrainedModel(
         resolved=prepared.resolved,
         spec=prepared.spec,
@@ -250,8 +253,8 @@ def deploy(
 
 
 @contextmanager
-def make_runner(inputs: Path, prepared: Prepared) -> Iterator[tuple[Runner, Worker]]:
-    """Yield the configured runner and a worker in this process, and stop any worker processes afterwards.
+def local_engine(inputs: Path, prepared: Prepared) -> Iterator[tuple[Engine, Worker]]:
+    """Yield the configured engine of this machine and a worker in this process, and stop the engine afterwards.
 
     Args:
         inputs: the folder from which worker processes read the inputs. It is removed afterwards.
@@ -260,21 +263,13 @@ def make_runner(inputs: Path, prepared: Prepared) -> Iterator[tuple[Runner, Work
     train = prepared.config.train
     set_threads(train)
     worker = Worker(prepared, choose_device(train.device))
-    if train.workers == 1 or len(prepared.silos) == 1:
-        yield InProcess(worker), worker
-        return
-    shutil.rmtree(inputs, ignore_errors=True)
+    workers = min(train.workers, len(prepared.silos))
+    engine: Engine = InProcess(worker) if workers == 1 else WorkerProcesses(inputs, workers, prepared.save)
     try:
-        with explaining_disk_errors(inputs):
-            inputs.mkdir(parents=True)
-        prepared.save(inputs)
-        runner = WorkerProcesses(inputs, min(train.workers, len(prepared.silos)))
-        try:
-            yield runner, worker
-        finally:
-            runner.close()
+        engine.start([name for name, _, _ in prepared.silos])
+        yield engine, worker
     finally:
-        shutil.rmtree(inputs, ignore_errors=True)
+        engine.stop()
 
 
 def environment(config: RunConfig) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,16 +13,17 @@ from silohash import seeds
 from silohash.exchange.message import Message
 from silohash.exchange.stored import Spool
 from silohash.federated.audit import UpdateAudit, mislabeled_silos
-from silohash.federated.averaging import Aggregation, unprotected
+from silohash.federated.averaging import Aggregation
 from silohash.federated.base import FederatedMethod, ServerState
 from silohash.federated.folding import Collection, Folded, Listed
 from silohash.federated.refusal import refusal
 from silohash.federated.server_values import with_solution
-from silohash.federated.statistics import add_sums
 from silohash.runtime.checkpoint import RunState
+from silohash.runtime.engine.attendance import Attendance
+from silohash.runtime.engine.port import WAIT_FOR_ALL, Engine, Limits, SiloResult
 from silohash.runtime.events import Observer, ProgressReporter, Receipt, RoundRecord, record_of
-from silohash.runtime.runner import Runner, Tasks
-from silohash.runtime.silo import TRAINED, SiloResult, SiloTask
+from silohash.runtime.statistics_exchange import StatisticsExchange, announced
+from silohash.runtime.tasks import Tasks
 from silohash.types import Arrays, UserError, ValidationBy
 
 HELD_BYTES = 1 << 27
@@ -44,6 +45,7 @@ class RoundSettings:
         buffers: names of the model's buffers, which a server-side optimizer leaves as averaged.
         held_bytes: memory for the updates of a round. It changes no result.
         folder: folder for temporary files; by default that of the system.
+        limits: how long to wait for the silos.
     """
 
     rounds: int
@@ -56,13 +58,14 @@ class RoundSettings:
     buffers: Set[str] = frozenset()
     held_bytes: int = HELD_BYTES
     folder: Path | None = None
+    limits: Limits = WAIT_FOR_ALL
 
 
 def run_rounds(
     state: RunState,
     *,
     federated: FederatedMethod,
-    runner: Runner,
+    engine: Engine,
     settings: RoundSettings,
     observers: Sequence[Observer] = (),
     progress: ProgressReporter | None = None,
@@ -73,7 +76,7 @@ def run_rounds(
     Args:
         state: the state to continue from.
         federated: the federated method.
-        runner: trains the silos, in this process or in worker processes.
+        engine: trains the silos. It has been started.
         settings: the number of rounds and the participating silos.
         observers: receive the record of each round.
         progress: reports the silos that have finished within a round; by default to no one.
@@ -84,15 +87,19 @@ def run_rounds(
         The state after the last round.
 
     Raises:
-        UserError: if all updates of a round were rejected.
+        UserError: if all updates of a round were rejected, or too few silos took part.
     """
     progress = progress or ProgressReporter()
     with Spool(settings.held_bytes, settings.folder) as spool:
         for number in range(state.round, settings.rounds):
             spool.clear()
-            state, record = _round(
-                state, number, spool, federated=federated, runner=runner, settings=settings, progress=progress
-            )
+            try:
+                state, record = _round(
+                    state, number, spool, federated=federated, engine=engine, settings=settings, progress=progress
+                )
+            except BaseException:
+                engine.cancel()
+                raise
             for observer in observers:
                 observer.round(record)
             save(state)
@@ -105,19 +112,20 @@ def _round(
     spool: Spool,
     *,
     federated: FederatedMethod,
-    runner: Runner,
+    engine: Engine,
     settings: RoundSettings,
     progress: ProgressReporter,
 ) -> tuple[RunState, RoundRecord]:
     """Carry out a round, and return the state after it and its record."""
     started = time.perf_counter()
-    silos = participants(settings, number)
+    attendance = Attendance(engine, settings.limits)
+    silos = attendance.invited(participants(settings, number))
     outcome = trained(
-        state, silos, spool, federated=federated, runner=runner, settings=settings,
+        state, silos, spool, federated=federated, attendance=attendance, settings=settings,
         progressed=partial(progress.counted, number=number, silos=len(silos)),
     )  # fmt: skip
     state = outcome.state
-    scores = validation_scores(runner, federated, state, settings) if settings.validate else []
+    scores = validation_scores(engine, federated, state, settings) if settings.validate else []
     score = mean_score(scores)
     state = state.with_score(score, final=federated.is_final(state.server))
     mislabeled = {} if federated.personalized else mislabeled_silos(scores, settings.validation_by)
@@ -147,7 +155,7 @@ class Outcome:
 
     Attributes:
         state: the state after the round.
-        receipts: one receipt per silo.
+        receipts: one receipt per silo, in silo order. Silos that did not take part are rejected.
         remarks: a remark on each silo whose update looks faulty, and those of the robust rule.
         uplink_bytes: number of bytes that silos sent beside their updates.
         downlink_bytes: number of bytes that silos received.
@@ -166,7 +174,7 @@ def trained(
     spool: Spool,
     *,
     federated: FederatedMethod,
-    runner: Runner,
+    attendance: Attendance,
     settings: RoundSettings,
     progressed: Callable[[Iterable[SiloResult]], Iterable[SiloResult]],
 ) -> Outcome:
@@ -174,10 +182,10 @@ def trained(
 
     Args:
         state: the state before the round.
-        silos: numbers of the participating silos.
+        silos: numbers of the participating silos, which are live.
         spool: stores updates, and what silos keep until their statistics are merged.
         federated: the federated method.
-        runner: trains the silos.
+        attendance: sends tasks to the silos.
         settings: as for `run_rounds`.
         progressed: yields the results of the training, and reports each of them.
 
@@ -187,17 +195,17 @@ def trained(
     tasks = Tasks("train", silos, state, federated)
     updates = collection_of(tasks, spool, settings.held_bytes)
     if isinstance(updates, Folded) and federated.weights_known == "before training":
-        updates.expect(announced(runner, tasks.to_weigh()))
-    exchange = StatisticsExchange(tasks, runner, spool, updates)
+        updates.expect(announced(attendance, tasks.to_weigh()))
+    exchange = StatisticsExchange(tasks, attendance, spool, updates)
     audit = UpdateAudit(federated.origin(state.server), len(silos))
-    results = exchange.completed(progressed(runner.run(tasks)))
+    results = exchange.completed(progressed(attendance.results(tasks)))
     receipts, kept = received(results, tasks, audit, updates)
     rejections = _rejections(receipts, state.round)
     server = replace(state.server, extras={**state.server.extras, **exchange.extras})
     server, remarks = next_server(server, updates.updates(), federated, rejected=rejections, buffers=settings.buffers)
     return Outcome(
         state=replace(state, round=state.round + 1, server=server, silos={**state.silos, **kept}),
-        receipts=receipts,
+        receipts=sorted([*receipts, *_absences(attendance)], key=lambda receipt: receipt.silo),
         remarks=audit.remarks() | remarks,
         uplink_bytes=exchange.uplink_bytes,
         downlink_bytes=exchange.downlink_bytes + tasks.downlink_bytes,
@@ -221,12 +229,6 @@ def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
     if size <= held_bytes or not sums_only or federated.weights_known == "with update":
         return Listed(spool)
     return Folded(current)
-
-
-def announced(runner: Runner, tasks: Iterable[SiloTask]) -> Iterator[Mapping[str, float]]:
-    """Yield the weights of each silo per parameter group, for tasks of the kind ``weigh``."""
-    for result in runner.run(tasks):
-        yield result.update.weights
 
 
 def received(
@@ -263,12 +265,20 @@ def _receipt(result: SiloResult, rejected: str | None) -> Receipt:
     )  # fmt: skip
 
 
+def _absences(attendance: Attendance) -> Iterator[Receipt]:
+    """Yield a receipt without figures per silo that did not take part."""
+    for silo, reason in attendance.absent.items():
+        yield Receipt(silo, items=0, loss=math.nan, terms={}, seconds=0.0, warnings=(), uplink_bytes=0, rejected=reason)
+
+
 def _rejections(receipts: Sequence[Receipt], number: int) -> int:
     """Return the number of rejected updates.
 
     Raises:
-        UserError: if all updates were rejected.
+        UserError: if all updates were rejected, or there are none.
     """
+    if not receipts:
+        raise UserError(f"Round {number + 1}: no silo answered. Start the silos, then resume the run.")
     rejections = sum(receipt.rejected is not None for receipt in receipts)
     if rejections == len(receipts):
         raise UserError(
@@ -306,100 +316,6 @@ def next_server(
     return with_solution(after, kept, federated), remarks
 
 
-@dataclass
-class StatisticsExchange:
-    """The optional exchange of statistics: sum those of the silos, merge them, and let the silos finish their round.
-
-    Attributes:
-        tasks: the training tasks of the round.
-        runner: finishes the round, in this process or in worker processes.
-        spool: stores what the silos keep while they wait for the merged statistics.
-        updates: the collection for the final updates.
-        extras: the merged statistics; empty if there was no exchange.
-        uplink_bytes: number of bytes that the silos sent for the exchange.
-        downlink_bytes: number of bytes that the server sent for the exchange.
-        waiting: numbers of the silos that wait, because their statistics are not rejected.
-    """
-
-    tasks: Tasks
-    runner: Runner
-    spool: Spool
-    updates: Collection
-    extras: Arrays = field(default_factory=dict)
-    uplink_bytes: int = 0
-    downlink_bytes: int = 0
-    waiting: set[int] = field(default_factory=set)
-
-    def completed(self, results: Iterable[SiloResult]) -> Iterator[SiloResult]:
-        """Yield the results of a round, with the final updates of the silos that wait for merged statistics.
-
-        Args:
-            results: results of the training, in silo order. A silo whose update is of the kind ``statistics`` waits. The
-                other silos have finished. They are yielded as they arrive until a silo waits.
-        """
-        held: list[SiloResult] = []
-        for result in results:
-            if held or result.update.kind == "statistics":
-                held.append(self._held(result))
-            else:
-                yield result
-        finished = self._finished(held)
-        for result in held:
-            if result.silo in self.waiting:
-                last = next(finished)
-                yield replace(result, update=last.update, kept=last.kept, seconds=result.seconds + last.seconds)
-            else:
-                yield result
-
-    def _finished(self, held: Sequence[SiloResult]) -> Iterator[SiloResult]:
-        """Merge the statistics, and return an iterator over the final updates of the silos that wait for them."""
-        waiting = [result for result in held if result.silo in self.waiting]
-        if not waiting:
-            return iter(())
-        self._merge([result.update for result in waiting], sum(r.update.kind == "statistics" for r in held))
-        if isinstance(self.updates, Folded) and self.tasks.federated.weights_known == "after statistics":
-            self.updates.expect(announced(self.runner, map(self._weigh, waiting)))
-        return iter(self.runner.run(map(self._finish, waiting)))
-
-    def _held(self, result: SiloResult) -> SiloResult:
-        """Store a result until the statistics are merged, and note whether its silo waits for them."""
-        if result.update.kind == "statistics" and self._refusal(result) is None:
-            self.waiting.add(result.silo)
-            self.uplink_bytes += result.update.size_bytes()
-        return replace(result, kept=self.spool.store(result.kept), update=self.spool.store_message(result.update))
-
-    def _refusal(self, result: SiloResult) -> str | None:
-        return refusal(result.update, result.kept, self.tasks.state.server, self.tasks.federated.means)
-
-    def _merge(self, messages: Sequence[Message], given: int) -> None:
-        """Sum the statistics, as the robust rule changes them, and merge them.
-
-        Args:
-            messages: statistics that were not rejected.
-            given: number of silos that sent statistics.
-        """
-        federated = self.tasks.federated
-        if federated.aggregation.protection is not unprotected:
-            messages, _ = federated.aggregation.protection(messages, given - len(messages))
-        sums: Arrays = {}
-        for message in messages:
-            add_sums(sums, message.sums)
-        self.extras = federated.merge_statistics(self.tasks.state.server, sums)
-        self.downlink_bytes = sum(array.nbytes for array in self.extras.values()) * len(messages)
-
-    def _finish(self, result: SiloResult) -> SiloTask:
-        """Return the task to finish a silo's round with the merged statistics."""
-        state = self.tasks.state
-        sent = self.tasks.federated.broadcast(state.server, result.silo, round=state.round)
-        return SiloTask("finish", result.silo, replace(sent, extras={**sent.extras, **self.extras}), result.kept)
-
-    def _weigh(self, result: SiloResult) -> SiloTask:
-        """Return the task to announce a silo's weights, without the trained model, which they do not depend on."""
-        task = self._finish(result)
-        kept = {name: task.kept[name] for name in task.kept if not name.startswith(f"{TRAINED}/")}
-        return replace(task, kind="weigh", kept=kept)
-
-
 def participants(settings: RoundSettings, round: int) -> list[int]:  # noqa: A002  the field's word
     """Return the numbers of the silos that take part in a round, at least one, in ascending order."""
     count = max(1, round_half_up(settings.fraction * len(settings.silos)))
@@ -415,15 +331,16 @@ def round_half_up(value: float) -> int:
 
 
 def validation_scores(
-    runner: Runner, federated: FederatedMethod, state: RunState, settings: RoundSettings
+    engine: Engine, federated: FederatedMethod, state: RunState, settings: RoundSettings
 ) -> list[Message]:
-    """Return each silo's validation score for the model that it would deploy.
+    """Return the validation score of each live silo for the model that it would deploy.
 
     Each silo searches its own training items with its own held-back queries. It sends only the score, the score of random
     codes, and the number of queries.
     """
-    tasks = Tasks("validate", range(len(settings.silos)), state, federated)
-    return [result.update for result in runner.run(tasks)]
+    attendance = Attendance(engine, settings.limits)
+    tasks = Tasks("validate", attendance.invited(range(len(settings.silos))), state, federated)
+    return [result.update for result in attendance.results(tasks)]
 
 
 def mean_score(scores: Sequence[Message]) -> float | None:

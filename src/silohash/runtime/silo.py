@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -29,59 +29,14 @@ from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState, ep
 from silohash.models.item_layers import ItemLayers, SGDRule, trained_by_items
 from silohash.models.parameters import OptimizerPool, params_of, shared_arrays, to_array
 from silohash.models.towers import Adapted, HashNet
+from silohash.runtime.engine.port import SiloResult, SiloTask
 from silohash.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
-
-TaskKind = Literal["weigh", "train", "finish", "validate", "deploy"]
 
 EpochDone: TypeAlias = Callable[[int, int], None]
 """A callback that receives the number of finished epochs of a silo's round, and that of all its epochs."""
 
 TRAINED = "trained"
 """Prefix of the arrays that a silo stores only while it waits for the merged statistics."""
-
-
-@dataclass(frozen=True)
-class SiloTask:
-    """A request to a silo.
-
-    Attributes:
-        kind: ``weigh`` to return the silo's weights without training, ``train`` to train for one round, ``finish`` to
-            end a round once the statistics are merged, ``validate`` to score the model that the silo would deploy on
-            its validation queries, or ``deploy`` to return that model.
-        silo: index of the silo, starting at 0.
-        broadcast: the server's message.
-        kept: arrays that the silo stored in its last round.
-    """
-
-    kind: TaskKind
-    silo: int
-    broadcast: Message
-    kept: ReadArrays = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SiloResult:
-    """The result of a silo's task.
-
-    Its arrays may share the memory of the model, so they are valid until the model is used for another task.
-
-    Attributes:
-        silo: index of the silo, starting at 0.
-        update: the message to the server.
-        kept: arrays that the silo stores for its next round.
-        loss: mean loss of the last epoch.
-        terms: mean of each loss term in the last epoch, before weighting.
-        seconds: duration of the task in seconds.
-        warnings: warnings about the training, as sentences.
-    """
-
-    silo: int
-    update: Message
-    kept: ReadArrays
-    loss: float
-    terms: Mapping[str, float]
-    seconds: float
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass

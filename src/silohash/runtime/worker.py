@@ -26,10 +26,11 @@ from silohash.local.base import SiloData, label_sides, outputs_of
 from silohash.models.backbones import install_published
 from silohash.models.parameters import OptimizerPool, params_of
 from silohash.models.towers import Adapted
+from silohash.runtime.engine.port import SiloResult, SiloTask
+from silohash.runtime.engine.processes import available_threads, serve
+from silohash.runtime.engine.wire import decode_task, encode_result
 from silohash.runtime.prepared import Prepared
-from silohash.runtime.processes import available_threads, serve
-from silohash.runtime.runner import decode_task, encode_result
-from silohash.runtime.silo import EpochDone, SiloResult, SiloTask, finish_silo, make_context, train_silo
+from silohash.runtime.silo import EpochDone, finish_silo, make_context, train_silo
 from silohash.types import (
     PAIR_TASKS,
     SIDES,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from silohash.config.sections import RunConfig
-from silohash.runtime.processes import Exchange, ProcessEndedError, ProcessPool, available_threads
+from silohash.runtime.engine.processes import Exchange, ProcessEndedError, ProcessPool, available_threads
 from silohash.runtime.run import Run
 from silohash.study.worker import FAILED, GRACE_SECONDS, LOG
 

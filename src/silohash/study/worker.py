@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from silohash.runtime.processes import serve
+from silohash.runtime.engine.processes import serve
 from silohash.types import UserError
 from silohash.visible import visible_lines
 

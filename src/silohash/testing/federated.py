@@ -13,7 +13,7 @@ import torch
 from silohash.federated import FEDERATED_METHODS
 from silohash.models.parameters import params_of
 from silohash.runtime.checkpoint import load_checkpoint, save_checkpoint
-from silohash.runtime.silo import SiloTask
+from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.worker import Worker
 from silohash.testing.check import Check, first_difference, require, require_finite, same_arrays
 from silohash.testing.inputs import MODALITIES, Held, prepared_inputs, without

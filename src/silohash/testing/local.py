@@ -16,7 +16,8 @@ from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.local import LOCAL_METHODS
 from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.models.parameters import params_of
-from silohash.runtime.silo import SiloResult, SiloTask, make_context, train_silo
+from silohash.runtime.engine.port import SiloResult, SiloTask
+from silohash.runtime.silo import make_context, train_silo
 from silohash.runtime.worker import Worker
 from silohash.testing.check import Check, require, require_finite, same_arrays
 from silohash.testing.closed_form import closed_form_checks

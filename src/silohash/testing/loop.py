@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 import torch
 
 from silohash import seeds
 from silohash.exchange.message import Message
 from silohash.models.parameters import buffers_of
 from silohash.runtime.checkpoint import RunState
+from silohash.runtime.engine.in_process import InProcess
+from silohash.runtime.engine.port import SiloResult, SiloTask
+from silohash.runtime.engine.wire import decode_result, decode_task, encode_result, encode_task
 from silohash.runtime.events import Observer, RoundRecord
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import HELD_BYTES, RoundSettings, run_rounds
-from silohash.runtime.runner import InProcess, decode_result, decode_task, encode_result, encode_task
-from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.runtime.worker import Worker
 
 
 class Wire:
-    """A runner that sends every task and result through bytes, as worker processes do."""
+    """A worker that sends every task and result through bytes, as worker processes do."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
 
-    def run(self, tasks: Iterable[SiloTask]) -> Iterator[SiloResult]:
-        """Yield the result of each task."""
-        for task in tasks:
-            read = decode_task(Message.decode(encode_task(task)))
-            yield decode_result(Message.decode(encode_result(self.worker.do(read))))
-
-    def close(self) -> None:
-        """Do nothing."""
+    def do(self, task: SiloTask) -> SiloResult:
+        """Return the result of a task."""
+        read = decode_task(Message.decode(encode_task(task)))
+        return decode_result(Message.decode(encode_result(self.worker.do(read))))
 
 
 class Records:
@@ -95,5 +90,5 @@ def run_loop(
     )  # fmt: skip
     return run_rounds(
         state or first_state(inputs, worker), federated=inputs.resolved.federated,
-        runner=Wire(worker) if wire else InProcess(worker), settings=settings, observers=observers,
+        engine=InProcess(Wire(worker) if wire else worker), settings=settings, observers=observers,
     )  # fmt: skip

@@ -16,7 +16,8 @@ from silohash.local.base import MethodParams
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
-from silohash.runtime.silo import SiloTask, make_context
+from silohash.runtime.engine.port import SiloTask
+from silohash.runtime.silo import make_context
 from tests.runs import loop_config, model_spec, silo_data
 
 BITS, CLASSES = 8, 6

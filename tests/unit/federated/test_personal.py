@@ -12,8 +12,8 @@ from silohash.federated.personal import CARD, Personal, PersonalParams
 from silohash.models.parameters import params_of
 from silohash.models.towers import hash_layers
 from silohash.runtime.checkpoint import RunState
+from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.prepared import Prepared
-from silohash.runtime.silo import SiloTask
 from silohash.runtime.worker import Worker
 from silohash.types import Arrays
 from tests.runs import Records, prepared, run_loop, same_arrays

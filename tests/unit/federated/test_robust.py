@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -21,9 +22,9 @@ from silohash.federated.robust import (
     robust_aggregation,
     trimmed_mean,
 )
+from silohash.runtime.engine.in_process import InProcess
+from silohash.runtime.engine.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
 from silohash.runtime.rounds import RoundSettings, run_rounds
-from silohash.runtime.runner import InProcess
-from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
 from tests.runs import (
@@ -128,7 +129,7 @@ def test_a_round_with_too_few_silos_changes_nothing_and_the_record_says_why() ->
     start = first_state(given, worker)
     settings = RoundSettings(rounds=2, silos=[name for name, _, _ in given.silos], fraction=0.6)
     state = run_rounds(
-        start, federated=given.resolved.federated, runner=InProcess(worker), settings=settings, observers=[listener]
+        start, federated=given.resolved.federated, engine=InProcess(worker), settings=settings, observers=[listener]
     )
     assert same_arrays(state.server.params, start.server.params)
     for record in listener.records:
@@ -165,14 +166,15 @@ def test_krum_compares_silos_in_what_both_of_them_train() -> None:
     assert len(kept) == 6
 
 
-class Faulty:
-    """A runner in which some silos add strong noise to their parameters."""
+class Faulty(InProcess):
+    """An engine in which some silos add strong noise to their parameters."""
 
     def __init__(self, worker: Worker, faulty: int) -> None:
-        self.inner, self.faulty = InProcess(worker), faulty
+        super().__init__(worker)
+        self.faulty = faulty
 
-    def run(self, tasks: list[SiloTask]):
-        for result in self.inner.run(tasks):
+    def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL):
+        for result in super().send(tasks, limits):
             yield self.disturbed(result) if result.silo < self.faulty and result.update.kind == "update" else result
 
     def disturbed(self, result: SiloResult) -> SiloResult:
@@ -183,9 +185,6 @@ class Faulty:
         }
         return replace(result, update=replace(result.update, params=params))
 
-    def close(self) -> None:
-        pass
-
 
 def score(faulty: int, **federated: object) -> tuple[float, Records]:
     torch.set_num_threads(1)
@@ -193,7 +192,7 @@ def score(faulty: int, **federated: object) -> tuple[float, Records]:
     worker, listener = Worker(given, torch.device("cpu")), Records()
     settings = RoundSettings(rounds=4, silos=[name for name, _, _ in given.silos])
     state = run_rounds(
-        first_state(given, worker), federated=given.resolved.federated, runner=Faulty(worker, faulty),
+        first_state(given, worker), federated=given.resolved.federated, engine=Faulty(worker, faulty),
         settings=settings, observers=[listener],
     )  # fmt: skip
     assert all(np.isfinite(array).all() for array in state.server.params.values())

@@ -15,7 +15,8 @@ from silohash.federated.server_values import PREFIX, with_solution, with_sums
 from silohash.local.base import MethodParams, ServerSolved, SiloData
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.towers import HashNet
-from silohash.runtime.silo import SiloTask, make_context
+from silohash.runtime.engine.port import SiloTask
+from silohash.runtime.silo import make_context
 from silohash.testing.inputs import loop_config, model_spec, silo_data
 from silohash.types import Arrays, ReadArrays
 

@@ -15,9 +15,9 @@ from silohash.federated import FEDERATED_METHODS
 from silohash.federated.robust import robust_aggregation
 from silohash.federated.shared_means import SharedMean, class_mean, median_mean, objection, with_median_means
 from silohash.runtime.checkpoint import RunState
+from silohash.runtime.engine.in_process import InProcess
+from silohash.runtime.engine.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
 from silohash.runtime.rounds import RoundSettings, run_rounds
-from silohash.runtime.runner import InProcess
-from silohash.runtime.silo import SiloResult, SiloTask
 from silohash.runtime.worker import Worker
 from silohash.types import Arrays, UserError
 from tests.runs import Records, first_state, prepared, same_arrays
@@ -141,24 +141,22 @@ Change = Callable[[Arrays], Arrays]
 SILOS, FAULTY = 10, 3
 
 
-class Lying:
-    """A runner in which the first silos change what they send beside the parameters."""
+class Lying(InProcess):
+    """An engine in which the first silos change what they send beside the parameters."""
 
     def __init__(self, worker: Worker, faulty: int, change: Change) -> None:
-        self.inner, self.faulty, self.change = InProcess(worker), faulty, change
+        super().__init__(worker)
+        self.faulty, self.change = faulty, change
 
-    def run(self, tasks: Iterable[SiloTask]) -> Iterator[SiloResult]:
+    def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[SiloResult]:
         for task in tasks:
-            (result,) = self.inner.run([task])
+            result = self.worker.do(task)
             lies = task.kind in {"train", "finish"} and result.silo < self.faulty
             update = result.update
             if lies:
                 sums, records = self.change(dict(update.sums)), self.change(dict(update.records))
                 update = replace(update, sums=sums, records=records)
             yield replace(result, update=update)
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 def huge(values: Arrays) -> Arrays:
@@ -183,7 +181,7 @@ def trained(name: str, faulty: int, change: Change, rule: str | None, **given: A
     worker, listener = Worker(inputs, torch.device("cpu")), Records()
     settings = RoundSettings(rounds=2, silos=[silo for silo, _, _ in inputs.silos], validate=False)
     state = run_rounds(
-        first_state(inputs, worker), federated=inputs.resolved.federated, runner=Lying(worker, faulty, change),
+        first_state(inputs, worker), federated=inputs.resolved.federated, engine=Lying(worker, faulty, change),
         settings=settings, observers=[listener],
     )  # fmt: skip
     return state, listener
@@ -256,7 +254,7 @@ def nova(faulty: int, change: Change) -> tuple[RunState, Records]:
     worker, listener = Worker(inputs, torch.device("cpu")), Records()
     settings = RoundSettings(rounds=1, silos=[silo for silo, _, _ in inputs.silos], validate=False)
     state = run_rounds(
-        first_state(inputs, worker), federated=inputs.resolved.federated, runner=Lying(worker, faulty, change),
+        first_state(inputs, worker), federated=inputs.resolved.federated, engine=Lying(worker, faulty, change),
         settings=settings, observers=[listener],
     )  # fmt: skip
     return state, listener

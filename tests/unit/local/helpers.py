@@ -14,7 +14,8 @@ from silohash.federated.base import FederatedMethod
 from silohash.local import LOCAL_METHODS
 from silohash.local.base import LocalMethod, SiloData, SiloState
 from silohash.models.parameters import params_of
-from silohash.runtime.silo import SiloResult, SiloTask, make_context, train_silo
+from silohash.runtime.engine.port import SiloResult, SiloTask
+from silohash.runtime.silo import make_context, train_silo
 from silohash.testing.inputs import BITS, BOTH, Held, loop_config, model_spec
 from silohash.types import Arrays
 

@@ -12,7 +12,7 @@ import torch
 from silohash.local.base import SiloData, class_group, joint_step
 from silohash.local.proxies import PROXIES, ProxyNet, code_distance, separation_margin
 from silohash.models.towers import batch_of
-from silohash.runtime.silo import SiloResult
+from silohash.runtime.engine.port import SiloResult
 from silohash.testing.inputs import CLASSES, Held, model_spec, silo_data
 from tests.unit.local.helpers import averaged, trained
 

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from silohash.federated.refusal import refusal
+from silohash.runtime.engine.in_process import InProcess
+from silohash.runtime.engine.port import WAIT_FOR_ALL, SiloTask
 from silohash.runtime.rounds import RoundSettings, participants, round_half_up, run_rounds
-from silohash.runtime.runner import InProcess
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
 from tests.runs import Records, first_state, prepared, run_loop, same_arrays
@@ -85,7 +86,7 @@ def spoiled(inputs, silos: set[int], spoil, *observers, rounds: int = 1):
     settings = RoundSettings(rounds=rounds, silos=[name for name, _, _ in inputs.silos])
     return run_rounds(
         first_state(inputs, worker), federated=inputs.resolved.federated,
-        runner=InProcess(Spoiling(worker, silos, spoil)), settings=settings, observers=observers,
+        engine=InProcess(Spoiling(worker, silos, spoil)), settings=settings, observers=observers,
     )  # fmt: skip
 
 
@@ -109,7 +110,7 @@ def test_a_round_in_which_no_silo_can_be_used_ends_the_run_with_advice() -> None
     with pytest.raises(UserError, match=r"Round 1: all silo updates were rejected .*train\.learning_rate"):
         run_rounds(
             first_state(inputs, worker), federated=inputs.resolved.federated,
-            runner=InProcess(Spoiling(worker, {0, 1}, nan)),
+            engine=InProcess(Spoiling(worker, {0, 1}, nan)),
             settings=RoundSettings(rounds=1, silos=["silo-0", "silo-1"]), save=saved.append,
         )  # fmt: skip
     assert saved == []
@@ -119,7 +120,6 @@ def test_good_updates_are_not_refused() -> None:
     inputs = prepared((10,))
     worker = Worker(inputs, torch.device("cpu"))
     server = first_state(inputs, worker).server
-    from silohash.runtime.silo import SiloTask
 
     result = worker.do(SiloTask("train", 0, inputs.resolved.federated.broadcast(server, 0, round=0)))
     assert refusal(result.update, result.kept, server) is None
@@ -179,8 +179,8 @@ def test_validation_picks_the_round_not_the_last() -> None:
 
     worker = Worker(inputs, torch.device("cpu"))
 
-    class Scoring:
-        def run(self, tasks):
+    class Scoring(InProcess):
+        def send(self, tasks, limits=WAIT_FOR_ALL):
             nonlocal score
             tasks = list(tasks)
             if tasks[0].kind == "validate":
@@ -188,11 +188,9 @@ def test_validation_picks_the_round_not_the_last() -> None:
                 return [scored(worker.do(task)) for task in tasks]
             return map(worker.do, tasks)
 
-        def close(self) -> None: ...
-
     score, states = 0.0, []
     state = run_rounds(
-        first_state(inputs, worker), federated=inputs.resolved.federated, runner=Scoring(),
+        first_state(inputs, worker), federated=inputs.resolved.federated, engine=Scoring(worker),
         settings=RoundSettings(rounds=4, silos=["a", "b", "c"]), observers=[listener], save=states.append,
     )  # fmt: skip
     assert [record.best for record in listener.records] == [True, True, False, False]
@@ -228,7 +226,7 @@ def test_a_round_is_recorded_before_it_is_saved() -> None:
     listener = Records()
     listener.round = lambda record: order.append(("record", record.round))
     run_rounds(
-        first_state(inputs, worker), federated=inputs.resolved.federated, runner=InProcess(worker),
+        first_state(inputs, worker), federated=inputs.resolved.federated, engine=InProcess(worker),
         settings=RoundSettings(rounds=2, silos=["a"]), observers=[listener],
         save=lambda state: order.append(("save", state.round - 1)),
     )  # fmt: skip
@@ -246,13 +244,14 @@ def test_a_round_of_a_thousand_silos() -> None:
     assert state.silos.keys() == set(range(1_000))
 
 
-class Counting:
-    """A runner that counts how many of the updates it has returned are still in memory."""
+class Counting(InProcess):
+    """An engine that counts how many of the updates it has returned are still in memory."""
 
     def __init__(self, worker: Worker) -> None:
-        self.worker, self.alive, self.most, self.kinds = worker, set(), 0, []
+        super().__init__(worker)
+        self.alive, self.most, self.kinds = set(), 0, []
 
-    def run(self, tasks):
+    def send(self, tasks, limits=WAIT_FOR_ALL):
         for task in tasks:
             self.kinds.append(task.kind)
             result = self.worker.do(task)
@@ -263,8 +262,6 @@ class Counting:
             array = None
             del result
             self.most = max(self.most, len(self.alive))
-
-    def close(self) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -281,15 +278,15 @@ class Counting:
 def test_memory_does_not_grow_with_the_number_of_silos(federated: dict, weighed: bool) -> None:
     inputs = prepared((8,) * 12, validation=0, federated={"rounds": 2, **federated})
     worker = Worker(inputs, torch.device("cpu"))
-    runner = Counting(worker)
+    engine = Counting(worker)
     settings = RoundSettings(
         rounds=2, silos=[name for name, _, _ in inputs.silos], validate=False, buffers=frozenset(), held_bytes=0
     )
     state = run_rounds(
-        first_state(inputs, worker), federated=inputs.resolved.federated, runner=runner, settings=settings
+        first_state(inputs, worker), federated=inputs.resolved.federated, engine=engine, settings=settings
     )
-    assert runner.most <= 2
-    assert ("weigh" in runner.kinds) == weighed
+    assert engine.most <= 2
+    assert ("weigh" in engine.kinds) == weighed
     assert same_arrays(state.server.params, run_loop(inputs, validate=False).server.params)
 
 
@@ -302,7 +299,7 @@ def test_a_rejected_update_is_left_out_of_a_fold() -> None:
         listener = Records()
         state = run_rounds(
             first_state(inputs, worker), federated=inputs.resolved.federated,
-            runner=InProcess(Spoiling(worker, {1}, nan)), settings=settings, observers=[listener],
+            engine=InProcess(Spoiling(worker, {1}, nan)), settings=settings, observers=[listener],
         )  # fmt: skip
         assert listener.records[0].silos[1].rejected
         after.append(state.server.params)

@@ -15,7 +15,7 @@ from silohash.features.device import choose_device
 from silohash.index.codes import pack
 from silohash.local import LOCAL_METHODS
 from silohash.local.base import outputs_of
-from silohash.runtime.silo import SiloTask
+from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.worker import Worker, pair_score, set_threads, validation_score
 from silohash.types import UserError
 from tests.runs import model_spec, prepared, silo_data

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from silohash.config.load import load_config
-from silohash.runtime.processes import ProcessEndedError
+from silohash.runtime.engine.processes import ProcessEndedError
 from silohash.study.jobs import RUNS_PER_PROCESS, Chain, Ending, Job, Outcome, ProcessJobPool, run_jobs, single
 from silohash.study.worker import GRACE_SECONDS
 from tests.runs import tiny

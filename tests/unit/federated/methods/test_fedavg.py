@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from silohash.federated.methods.fedavg import CARD, FedAvg, FedAvgParams
-from silohash.runtime.silo import SiloTask
+from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.worker import Worker
 from tests.runs import (
     first_state,

@@ -17,7 +17,8 @@ from silohash.federated.methods.fednova import CARD, FedNova, FedNovaParams
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
-from silohash.runtime.silo import SiloTask, make_context, step_norm, train_silo
+from silohash.runtime.engine.port import SiloTask
+from silohash.runtime.silo import make_context, step_norm, train_silo
 from silohash.types import Outputs, PairBatch, Step, Terms, UserError
 from tests.runs import Records, loop_config, model_spec, prepared, run_loop, silo_data, tiny
 from tests.unit.federated.helpers import accepts, context_of, fresh_server, traits_of

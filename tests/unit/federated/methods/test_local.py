@@ -7,7 +7,7 @@ import torch
 from silohash.federated.methods.local import CARD, Local
 from silohash.models.parameters import install, params_of
 from silohash.models.towers import HashNet
-from silohash.runtime.silo import SiloTask
+from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.worker import Worker
 from tests.runs import (
     Records,

@@ -10,7 +10,7 @@ import torch
 
 from silohash.config.load import load_resolved
 from silohash.federated.methods.separate import CARD, Separate
-from silohash.runtime.silo import SiloTask
+from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
 from tests.runs import Records, prepared, run_loop, same_arrays

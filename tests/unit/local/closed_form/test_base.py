@@ -31,7 +31,8 @@ from silohash.local.closed_form.scm import SCM, SCMParams
 from silohash.models.parameters import params_of
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
-from silohash.runtime.silo import SiloTask, make_context, train_silo
+from silohash.runtime.engine.port import SiloTask
+from silohash.runtime.silo import make_context, train_silo
 from silohash.testing.inputs import loop_config
 from silohash.types import Step
 from tests.runs import model_spec, silo_data

@@ -14,7 +14,8 @@ from silohash.local import LOCAL_METHODS
 from silohash.local.base import LocalMethod, SiloData, SiloState, outputs_of
 from silohash.models.parameters import params_of
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.runtime.silo import SiloTask, make_context, train_silo
+from silohash.runtime.engine.port import SiloTask
+from silohash.runtime.silo import make_context, train_silo
 from silohash.types import Outputs, Step
 from tests.runs import loop_config, model_spec, silo_data
 from tests.unit.local.synthetic import IMAGE_WIDTH, Items, mean_average_precision, synthetic

@@ -17,7 +17,8 @@ from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.local.supervised.dlffh import CARD, DLFFH, DLFFHParams, label_error
 from silohash.models.parameters import params_of
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.runtime.silo import SiloTask, make_context, train_silo
+from silohash.runtime.engine.port import SiloTask
+from silohash.runtime.silo import make_context, train_silo
 from silohash.types import MODALITIES, Outputs, Step
 from tests.runs import loop_config, model_spec, silo_data
 from tests.unit.federated.helpers import accepts, draw

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.runtime.processes import (
+from silohash.runtime.engine.processes import (
     INTERRUPTED,
     ProcessEndedError,
     ProcessPool,
@@ -28,7 +28,7 @@ from silohash.runtime.processes import (
 SERVER = """
 import os, sys, time
 from pathlib import Path
-from silohash.runtime.processes import serve
+from silohash.runtime.engine.processes import serve
 
 def answer(request):
     print("this is not an answer")
@@ -240,7 +240,7 @@ def test_available_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("limit", "threads"), [("2", 2), ("4,1", 4), (" 1 ", 1), ("", 3), ("0", 3), ("many", 3)])
 def test_available_threads_follow_the_environment(monkeypatch: pytest.MonkeyPatch, limit: str, threads: int) -> None:
-    monkeypatch.setattr("silohash.runtime.processes.available_cores", lambda: 3)
+    monkeypatch.setattr("silohash.runtime.engine.processes.available_cores", lambda: 3)
     monkeypatch.setenv("OMP_NUM_THREADS", limit)
     assert available_threads() == threads
     monkeypatch.delenv("OMP_NUM_THREADS")

@@ -1,0 +1,54 @@
+"""Who takes part in a round: send its tasks to the silos that are live, and note the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from silohash.runtime.engine.port import Absence, Answer, Engine, Limits, SiloResult, SiloTask
+from silohash.types import UserError
+
+
+@dataclass
+class Attendance:
+    """The silos of one round.
+
+    Attributes:
+        engine: carries out the tasks.
+        limits: how long to wait for the silos.
+        absent: why silos do not take part, or no longer, by their number.
+    """
+
+    engine: Engine
+    limits: Limits
+    absent: dict[int, str] = field(default_factory=dict)
+
+    def invited(self, silos: Sequence[int]) -> list[int]:
+        """Return which of the silos of a round are live, and note the others.
+
+        Raises:
+            UserError: if fewer silos than the quorum are live.
+        """
+        live = self.engine.live(silos)
+        reasons = self.engine.status()
+        self.absent.update({silo: reasons[silo] for silo in silos if silo not in live})
+        needed = min(self.limits.quorum, len(silos))
+        if len(live) < needed:
+            raise UserError(
+                f"{len(live)} of {len(silos)} silos can take part, and {needed} must: silo "
+                f"{min(self.absent)} {self.absent[min(self.absent)]}. Start the silos, then resume the run."
+            )
+        return live
+
+    def answers(self, tasks: Iterable[SiloTask]) -> Iterator[Answer]:
+        """Yield one answer per task, in the order of the tasks."""
+        for answer in self.engine.send(tasks, self.limits):
+            if isinstance(answer, Absence):
+                self.absent[answer.silo] = answer.reason
+            yield answer
+
+    def results(self, tasks: Iterable[SiloTask]) -> Iterator[SiloResult]:
+        """Yield the results of the silos that carry out their tasks, in the order of the tasks."""
+        for answer in self.answers(tasks):
+            if isinstance(answer, SiloResult):
+                yield answer

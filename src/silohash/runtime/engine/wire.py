@@ -1,0 +1,69 @@
+"""Tasks and results of silos as messages, the form in which they travel between processes and machines."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import get_args
+
+from silohash.exchange.message import Message
+from silohash.runtime.engine.port import SiloResult, SiloTask, TaskKind
+from silohash.types import UserError
+
+TASK_KINDS: dict[str, TaskKind] = {kind: kind for kind in get_args(TaskKind)}
+
+
+def encode_task(task: SiloTask) -> bytes:
+    """Encode a task as one message: the broadcast, with the state that the silo kept."""
+    broadcast = task.broadcast
+    return replace(
+        broadcast,
+        state=task.kept,
+        counts={**broadcast.counts, "silo": task.silo},
+        notes={**broadcast.notes, "task": task.kind},
+    ).encode()
+
+
+def decode_task(message: Message) -> SiloTask:
+    """Return the task that `encode_task` encoded."""
+    broadcast = replace(message, state={})
+    return SiloTask(
+        kind=TASK_KINDS[message.notes["task"]], silo=message.counts["silo"], broadcast=broadcast, kept=message.state
+    )
+
+
+def encode_result(result: SiloResult) -> bytes:
+    """Encode a result as one message: the update, with the state to keep and the record of the silo's round."""
+    about = {
+        "silo": result.silo,
+        "loss": repr(result.loss),
+        "seconds": result.seconds,
+        "warnings": list(result.warnings),
+        "terms": {name: repr(value) for name, value in result.terms.items()},
+    }
+    notes = {**result.update.notes, "result": json.dumps(about)}
+    return replace(result.update, state=result.kept, notes=notes).encode()
+
+
+def decode_result(message: Message) -> SiloResult:
+    """Return the result that `encode_result` encoded.
+
+    Raises:
+        UserError: if the worker reports an error that the user can correct.
+        RuntimeError: if the worker reports any other error, with the worker's traceback.
+    """
+    if "crash" in message.notes:
+        raise RuntimeError(f"A worker process failed:\n{message.notes['crash']}")
+    if "failure" in message.notes:
+        raise UserError(message.notes["failure"])
+    about = json.loads(message.notes["result"])
+    notes = {name: text for name, text in message.notes.items() if name != "result"}
+    return SiloResult(
+        silo=about["silo"],
+        update=replace(message, state={}, notes=notes),
+        kept=message.state,
+        loss=float(about["loss"]),
+        terms={name: float(value) for name, value in about["terms"].items()},
+        seconds=about["seconds"],
+        warnings=tuple(about["warnings"]),
+    )

@@ -1,0 +1,35 @@
+"""The tasks of a round, one per silo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from silohash.exchange.message import Message
+from silohash.federated.base import FederatedMethod
+from silohash.runtime.checkpoint import RunState
+from silohash.runtime.engine.port import SiloTask, TaskKind
+
+
+@dataclass
+class Tasks:
+    """The tasks of a round, which are made one after the other, and the bytes that silos receive with them."""
+
+    kind: TaskKind
+    silos: Sequence[int]
+    state: RunState
+    federated: FederatedMethod
+    downlink_bytes: int = 0
+
+    def __iter__(self) -> Iterator[SiloTask]:
+        """Yield one task per silo, holding the next round's message and the state the silo kept."""
+        for silo in self.silos:
+            broadcast = self.federated.broadcast(self.state.server, silo, round=self.state.round)
+            yield SiloTask(self.kind, silo, broadcast, kept=self.state.silos.get(silo, {}))
+            self.downlink_bytes += broadcast.size_bytes()
+
+    def to_weigh(self) -> Iterator[SiloTask]:
+        """Yield one task per silo to announce its weights."""
+        empty = Message(kind="broadcast", sender="server", round=self.state.round)
+        for silo in self.silos:
+            yield SiloTask("weigh", silo, empty)

@@ -1,0 +1,44 @@
+"""Tasks and results as messages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silohash.exchange.message import Message
+from silohash.runtime.engine.port import SiloResult, SiloTask
+from silohash.runtime.engine.wire import decode_result, decode_task, encode_result, encode_task
+from silohash.types import UserError
+from tests.runs import same_arrays
+
+
+@pytest.mark.parametrize("kind", ["train", "finish", "validate", "deploy"])
+def test_task_round_trip(kind) -> None:
+    broadcast = Message("broadcast", "server", 4, params={"w": np.ones(2)}, extras={"memory": np.zeros((2, 0))})
+    task = SiloTask(kind, 3, broadcast, kept={"model/w": np.arange(2.0)})
+    read = decode_task(Message.decode(encode_task(task)))
+    assert (read.kind, read.silo, read.broadcast.round) == (kind, 3, 4)
+    assert same_arrays(read.broadcast.arrays(), broadcast.arrays())
+    assert same_arrays(read.kept, task.kept)
+
+
+@pytest.mark.parametrize("loss", [0.25, float("nan")])
+def test_result_round_trip(loss: float) -> None:
+    update = Message(
+        "update", "north", 4, params={"w": np.ones(2)}, weights={"w": 3.0}, counts={"items": 3}, notes={"a": "b"}
+    )
+    result = SiloResult(2, update, {"own": np.arange(2)}, loss, {"pull": 0.5, "push": float("nan")}, 0.1, ("beware",))
+    read = decode_result(Message.decode(encode_result(result)))
+    assert (read.silo, read.seconds, read.warnings) == (2, 0.1, ("beware",))
+    assert repr(read.loss) == repr(loss)
+    assert {name: repr(value) for name, value in read.terms.items()} == {"pull": "0.5", "push": "nan"}
+    assert same_arrays(read.update.arrays(), update.arrays())
+    assert (read.update.notes, read.update.weights, read.update.counts) == (update.notes, update.weights, update.counts)
+    assert same_arrays(read.kept, result.kept)
+
+
+def test_failures_of_a_worker() -> None:
+    with pytest.raises(UserError, match=r"^no such device$"):
+        decode_result(Message("failure", "worker", -1, notes={"failure": "no such device"}))
+    with pytest.raises(RuntimeError, match=r"A worker process failed:\nTraceback"):
+        decode_result(Message("failure", "worker", -1, notes={"crash": "Traceback"}))

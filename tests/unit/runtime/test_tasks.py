@@ -1,0 +1,29 @@
+"""The tasks of a round: what each silo is sent, and how many bytes that is."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from silohash.runtime.tasks import Tasks
+from silohash.runtime.worker import Worker
+from tests.runs import first_state, prepared
+
+
+def test_tasks_carry_the_broadcast_and_what_the_silo_kept() -> None:
+    inputs = prepared((10, 10, 10))
+    state = first_state(inputs, Worker(inputs, torch.device("cpu")))
+    state = type(state)(round=state.round, server=state.server, silos={2: {"own": np.arange(3)}})
+    tasks = Tasks("train", [0, 2], state, inputs.resolved.federated)
+    made = iter(tasks)
+    first = next(made)
+    size = sum(array.nbytes for array in state.server.params.values())
+    assert (first.kind, first.silo, first.kept, tasks.downlink_bytes) == ("train", 0, {}, 0)
+    second = next(made)
+    assert (second.silo, list(second.kept), tasks.downlink_bytes) == (2, ["own"], size)
+    assert list(made) == []
+    assert tasks.downlink_bytes == 2 * size
+    assert [(task.kind, task.silo, task.broadcast.size_bytes()) for task in tasks.to_weigh()] == [
+        ("weigh", 0, 0),
+        ("weigh", 2, 0),
+    ]
