@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,14 +23,21 @@ SERVER = shutil.which("nats-server", path=f"{os.environ.get('PATH', '')}:/usr/sb
 needs_nats = pytest.mark.skipif(
     SERVER is None, reason="nats-server is not installed (Debian: apt-get install nats-server)"
 )
-STARTED_SECONDS = 10
+STARTED_SECONDS = 60
+
+PORTS = range(20_000, 32_000)
+"""Ports that no system gives to a program that asks for any port. So nothing takes one before its server starts."""
+_numbers = count(997 * os.getpid())
+"""Test processes begin at different places in `PORTS`."""
 
 
 def free_port() -> int:
-    """Returns a port on which nothing listens."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
+    """Returns a port on which nothing listens, and which this process has not returned before."""
+    for _ in PORTS:
+        port = PORTS[next(_numbers) % len(PORTS)]
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
 
 
 class Federation:
@@ -39,11 +48,11 @@ class Federation:
         silos: names of the silos.
         run: folder of the run, or one per silo.
         mutual: whether members need a certificate.
-        deadline_seconds: of the hub.
+        deadline_seconds: of the hub. The default is longer than any wait on a busy machine.
     """
 
     def __init__(
-        self, folder: Path, *silos: str, run: Path = Path("run"), mutual: bool = False, deadline_seconds: float = 5.0,
+        self, folder: Path, *silos: str, run: Path = Path("run"), mutual: bool = False, deadline_seconds: float = 60.0,
         runs: dict[str, Path] | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.silos, self.port = folder, silos, free_port()

@@ -67,7 +67,7 @@ def opened(browser: Any, served: tuple[MadeUpBackend, str]) -> Iterator[Callable
 
 def until(page: Any, condition: str) -> None:
     """Wait until an expression is true. The page's own policy keeps it from being evaluated inside the page."""
-    for _ in range(200):
+    for _ in range(1_200):
         if page.evaluate(condition):
             return
         page.wait_for_timeout(50)

@@ -29,7 +29,7 @@ COMMANDS = [
 ]
 (SOURCE,) = (body for language, body in BLOCK.findall(PAGE) if language == "python")
 PHOTOGRAPHS = "12"
-STARTED_SECONDS = 30.0
+STARTED_SECONDS = 120.0
 BOUNDARY = "-tutorial-"
 
 
@@ -58,7 +58,7 @@ def started(words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             process.terminate()
             try:
-                process.wait(15)
+                process.wait(60)
             finally:
                 process.kill()
                 process.wait()
@@ -68,7 +68,7 @@ def started(words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
 def fetched(address: str, body: bytes | None = None) -> str:
     """Return a page, after the redirection to the results of a picture."""
     headers = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"} if body else {}
-    with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=20) as answer:  # noqa: S310
+    with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=60) as answer:  # noqa: S310
         return str(answer.read().decode())
 
 

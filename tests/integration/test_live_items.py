@@ -35,7 +35,7 @@ from tests.served import drawn, png, served_run
 pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(300)]
 
 LONGEST_SECONDS = 60.0
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ class Member:
     def stop(self, number: int) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(LONGEST_SECONDS)
 
     def until(self, holds: Callable[[], object]) -> None:
         end = time.monotonic() + LONGEST_SECONDS
@@ -154,7 +154,7 @@ class Asker:
         return bus
 
     def _on_loop(self, task):  # type: ignore[no-untyped-def]
-        return asyncio.run_coroutine_threadsafe(task, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(task, self._loop).result(2 * DEADLINE_SECONDS)
 
     def search(self, text: str, k: int = 200) -> Hits:
         code = self.encoder.encode(text, "text")

@@ -129,7 +129,7 @@ def test_a_new_run_is_found_in_the_config(tmp_path: Path, monkeypatch: pytest.Mo
             await asyncio.sleep(0.01)
         task.cancel()
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    asyncio.run(asyncio.wait_for(run(), 60))
     assert backend.current.name == "next"  # type: ignore[attr-defined]
     adoption.reload(lambda: settings)
     assert backend.following is None

@@ -54,14 +54,14 @@ def bus(folder: Path) -> Iterator[LocalBus]:
 
 @pytest.fixture
 def hub(folder: Path, bus: LocalBus) -> Iterator[HubBackend]:
-    backend = HubBackend(Run.open(folder), bus.responders, bus, deadline_seconds=10)
+    backend = HubBackend(Run.open(folder), bus.responders, bus, deadline_seconds=60)
     yield backend
     backend.close()
 
 
 def hub_with(folder: Path, bus: LocalBus, **responders: Any) -> HubBackend:
     changed = LocalBus({**bus.responders, **{name.replace("_", "-"): each for name, each in responders.items()}})
-    return HubBackend(Run.open(folder), bus.responders, changed, deadline_seconds=10)
+    return HubBackend(Run.open(folder), bus.responders, changed, deadline_seconds=60)
 
 
 def search(backend: Any, **request: Any) -> Hits:
@@ -219,7 +219,7 @@ def test_the_audit_logs_of_silos_tell_who_asked_what_when_and_what_was_released(
     nodes = open_nodes(Run.open(folder).index_folder)
     logs = {node.name: AuditLog(tmp_path / f"{node.name}.jsonl") for node in nodes}
     bus = LocalBus({node.name: responder(node, logs[node.name]) for node in nodes})
-    hub = HubBackend(Run.open(folder), bus.responders, bus, deadline_seconds=10)
+    hub = HubBackend(Run.open(folder), bus.responders, bus, deadline_seconds=60)
     begun = datetime.now(UTC) - timedelta(seconds=1)
     with recording() as record:
         found = search(hub, text="red square zebra", k=5, asker="ann")
@@ -250,7 +250,7 @@ def test_an_item_counts_for_the_limit_of_its_asker_alone(folder: Path) -> None:
     nodes = open_nodes(Run.open(folder).index_folder)
     limited = SiloNode("silo-1", {"image": nodes[0]._stores[0]}, Policy(max_queries_per_day=1))
     bus = LocalBus.of(limited)
-    hub = HubBackend(Run.open(folder), bus.responders, bus, deadline_seconds=10)
+    hub = HubBackend(Run.open(folder), bus.responders, bus, deadline_seconds=60)
     name = limited.side("image").store.item_ids(limited.side("image").index.keys[:1])[0]
     assert asyncio.run(hub.item("silo-1", name, asker="ann")).id == name
     with pytest.raises(Unavailable, match="1 query per day"):
@@ -265,7 +265,7 @@ def test_times_of_answers_are_reported(folder: Path, bus: LocalBus) -> None:
     seen: list[tuple[str, float]] = []
     others = LocalBus({silo: each for silo, each in bus.responders.items() if silo != "silo-1"})
     hub = HubBackend(
-        Run.open(folder), bus.responders, others, deadline_seconds=10, observe=lambda *pair: seen.append(pair)
+        Run.open(folder), bus.responders, others, deadline_seconds=60, observe=lambda *pair: seen.append(pair)
     )
     kinds = {silo: kind_of(reason) for silo, reason in search(hub, text="red square").missing_silos.items()}
     assert kinds == {"silo-1": "unknown"}
@@ -276,14 +276,14 @@ def test_times_of_answers_are_reported(folder: Path, bus: LocalBus) -> None:
 
 def test_an_absent_silo_is_named_everywhere(folder: Path, bus: LocalBus) -> None:
     others = LocalBus({silo: each for silo, each in bus.responders.items() if silo != "silo-1"})
-    hub = HubBackend(Run.open(folder), bus.responders, others, deadline_seconds=10)
+    hub = HubBackend(Run.open(folder), bus.responders, others, deadline_seconds=60)
     assert search(hub, text="red square").missing_silos == {"silo-1": UNKNOWN}
     state = {silo.name: silo for silo in asyncio.run(hub.status()).silos}
     assert (state["silo-1"].reachable, state["silo-1"].reason) == (False, UNKNOWN)
     assert state["silo-2"].reachable
     with pytest.raises(Unavailable, match=UNKNOWN):
         asyncio.run(hub.item("silo-1", "red-square-0"))
-    nobody = HubBackend(Run.open(folder), bus.responders, LocalBus({}), deadline_seconds=10)
+    nobody = HubBackend(Run.open(folder), bus.responders, LocalBus({}), deadline_seconds=60)
     hits = search(nobody, text="red square")
     assert not hits.answered
     assert set(hits.missing_silos) == set(bus.responders)

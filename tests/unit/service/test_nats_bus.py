@@ -99,14 +99,17 @@ def test_silos_answer_and_those_that_are_absent_are_named_at_once(federation):
 
 
 def test_a_late_silo_is_named_and_its_late_answer_is_dropped(federation):
+    released = threading.Event()
+
     def slow(content, most_bytes):
         if content == b"slow":
-            time.sleep(0.3)
+            released.wait(60)
         return content
 
     async def ask():
         async with hub_of(federation) as bus, silo_of(federation, "north", slow):
             first = await bus.ask({"north": b"slow"}, 0.1)
+            released.set()
             return first, await bus.ask({"north": b"quick"}, 60)
 
     first, second = asyncio.run(ask())
@@ -151,7 +154,7 @@ def test_the_limit_on_answers_is_that_of_the_server(federation):
         async with hub_of(federation) as bus:
             responder = lambda content, most_bytes: limits.append(most_bytes) or bytes(1 << 20)  # noqa: E731
             async with silo_of(federation, "north", responder):
-                return await bus.ask({"north": b"x"}, 30)
+                return await bus.ask({"north": b"x"}, 60)
 
     assert len(asyncio.run(ask()).answers["north"]) == 1 << 20
     assert limits == [8 << 20]
@@ -160,8 +163,11 @@ def test_the_limit_on_answers_is_that_of_the_server(federation):
 def test_the_server_refuses_a_silo_that_answers_in_the_name_of_another(federation):
     """North knows the subject of the answer that the hub waits for, and publishes there before south does."""
 
+    received, published = threading.Event(), threading.Event()
+
     def slow(content, most_bytes):
-        time.sleep(0.3)
+        received.set()
+        published.wait(60)
         return b"genuine"
 
     async def ask():
@@ -171,9 +177,10 @@ def test_the_server_refuses_a_silo_that_answers_in_the_name_of_another(federatio
             client_of(federation, "north") as (north, errors),
         ):
             asked = asyncio.create_task(bus.ask({"south": b"x"}, 60))
-            await asyncio.sleep(0.1)
+            assert await asyncio.to_thread(received.wait, 60)
             await north.publish(Subjects("tests").answer("south", bus._hub, 0), b"forged")
             await register(north)
+            published.set()
             return await asked, errors
 
     replies, errors = asyncio.run(ask())
@@ -197,7 +204,6 @@ def test_the_server_refuses_to_show_the_messages_of_others(federation, member, s
         async with client_of(federation, member) as (client, errors):
             await client.subscribe(subject)
             await register(client)
-            await asyncio.sleep(0.05)
             return errors
 
     assert any("permissions violation for subscription" in error.lower() for error in asyncio.run(listen()))
@@ -223,7 +229,6 @@ def test_a_silo_cannot_ask_another(federation):
         async with client_of(federation, "north") as (client, errors):
             await client.publish(Subjects("tests").requests("south"), b"x", reply="silohash.tests.answer.north.a.0")
             await register(client)
-            await asyncio.sleep(0.05)
             return errors
 
     assert any("permissions violation for publish" in error.lower() for error in asyncio.run(ask()))
@@ -304,24 +309,29 @@ def test_all_members_connect_again_after_the_server_was_killed(tmp_path):
 def test_a_request_whose_answer_was_lost_with_the_connection_is_sent_again(tmp_path):
     seen = []
 
+    received, lost = threading.Event(), threading.Event()
+
     def slow(content, most_bytes):
         seen.append(content)
-        if len(seen) == 1:
-            time.sleep(1)
+        received.set()
+        lost.wait(60)
         return content
 
     async def ask(federation):
-        async with hub_of(federation) as bus, silo_of(federation, "north", slow):
-            asked = asyncio.create_task(bus.ask({"north": b"x"}, 20))
-            while not seen:
-                await asyncio.sleep(0.01)
+        async with hub_of(federation) as bus, silo_of(federation, "north", slow) as link:
+            asked = asyncio.create_task(bus.ask({"north": b"x"}, 60))
+            assert await asyncio.to_thread(received.wait, 60)
             federation.kill()
+            while await link.wait(0):
+                await asyncio.sleep(0.01)
+            lost.set()
             await asyncio.to_thread(federation.start)
             return await asked
 
     with Federation(tmp_path, "north") as federation:
         replies = asyncio.run(ask(federation))
     assert replies.answers == {"north": b"x"}
+    assert len(seen) > 1
 
 
 def test_a_silo_can_start_before_the_server(tmp_path):
@@ -340,15 +350,18 @@ def test_a_silo_can_start_before_the_server(tmp_path):
 
 
 def test_a_silo_that_stops_answers_what_has_arrived(federation):
+    received = threading.Event()
+
     def slow(content, most_bytes):
-        time.sleep(0.2)
+        received.set()
+        time.sleep(0.2)  # the silo begins to stop meanwhile
         return content
 
     async def ask():
         async with hub_of(federation) as bus:
             async with silo_of(federation, "north", slow):
                 asked = asyncio.create_task(bus.ask({"north": b"x"}, 60))
-                await asyncio.sleep(0.05)
+                assert await asyncio.to_thread(received.wait, 60)
             return await asked, await bus.ask({"north": b"x"}, 60)
 
     before, after = asyncio.run(ask())
@@ -387,7 +400,7 @@ def test_a_quick_silo_answers_in_the_thread_of_the_connection(federation):
         )
         await link.start(wait_seconds=60)
         async with hub_of(federation) as bus:
-            replies = await bus.ask({"north": b"who"}, 10)
+            replies = await bus.ask({"north": b"who"}, 60)
         await link.stop()
         return replies
 

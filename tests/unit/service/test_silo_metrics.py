@@ -47,7 +47,7 @@ def test_answers_are_counted_and_served(node: SiloNode, tmp_path: Path) -> None:
                         StatusRequest()):  # fmt: skip
             sent += len(answer(encode_request(request), 1 << 20))
         sent += len(answer(b"garbage", 1 << 20))
-        with urlopen(f"http://{settings.listen}/metrics", timeout=10) as opened:
+        with urlopen(f"http://{settings.listen}/metrics", timeout=60) as opened:
             text = opened.read().decode()
         assert "ann" not in text
     found = values(text)
@@ -59,7 +59,7 @@ def test_answers_are_counted_and_served(node: SiloNode, tmp_path: Path) -> None:
     assert found["silohash_silo_answer_bytes_total",] == sent
     assert found["silohash_silo_answer_seconds_count", "search"] == 2
     assert found["silohash_items", "image"] == 20
-    with pytest.raises(OSError, match="refused"), urlopen(f"http://{settings.listen}/metrics", timeout=10):
+    with pytest.raises(OSError, match="refused"), urlopen(f"http://{settings.listen}/metrics", timeout=60):
         pass
 
 

@@ -16,7 +16,7 @@ from silohash.service.items.records import Record
 from silohash.types import UserError
 from tests.served import drawn, png
 
-LONGEST_SECONDS = 20.0
+LONGEST_SECONDS = 60.0
 
 
 @pytest.fixture

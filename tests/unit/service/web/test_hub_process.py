@@ -34,7 +34,7 @@ def test_a_hub_serves_until_a_signal_and_ends_cleanly(folder, tmp_path, stop):
 
     def ask_and_stop():
         try:
-            with urllib.request.urlopen(address, timeout=30) as answer:
+            with urllib.request.urlopen(address, timeout=60) as answer:
                 seen.append(json.load(answer))
         except urllib.error.HTTPError as error:
             seen.append((error.code, error.read().decode()))
@@ -45,7 +45,7 @@ def test_a_hub_serves_until_a_signal_and_ends_cleanly(folder, tmp_path, stop):
     thread = threading.Thread(target=ask_and_stop)
     with Federation(tmp_path, "silo-1", run=folder) as federation:
         run_hub(federation.hub, listening, ready=thread.start)
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
     assert seen[0][0] == 503
     assert "It is not connected to the bus" in seen[0][1]

@@ -23,19 +23,19 @@ def test_requests_are_answered_although_the_signal_comes_again() -> None:
         time.sleep(0.3)
         return "answered"
 
-    server = Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=10))
+    server = Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=60))
     answers: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         serving.start()
-        asking = threading.Thread(target=lambda: answers.append(urllib.request.urlopen(address, timeout=20).read()))
+        asking = threading.Thread(target=lambda: answers.append(urllib.request.urlopen(address, timeout=60).read()))
         asking.start()
-        assert asked.wait(20)
+        assert asked.wait(60)
         for _ in range(3):
             server.handle_exit(signal.SIGINT, None)
-        asking.join(20)
-        serving.join(20)
+        asking.join(60)
+        serving.join(60)
     assert answers == [b'"answered"']
     assert not server.force_exit
     assert not serving.is_alive()
