@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -13,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.service.config import HubConfig
+from silohash.service.web import hub_process
 from silohash.service.web.hub_process import run_hub
 from silohash.types import UserError
 from tests.nats import Federation, needs_nats
@@ -24,32 +25,48 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return served_run(tmp_path_factory.mktemp("served"))
 
 
-@needs_nats
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_a_hub_serves_until_a_signal_and_ends_cleanly(folder, tmp_path, stop):
-    """The hub runs in this process, whose signal handlers it uses, while a thread asks it and then stops it."""
+def answer_of(config: HubConfig, stop: signal.Signals) -> tuple[int, str]:
+    """Return the answer of a hub to a search, as status and text, after which a signal ends the hub.
+
+    The hub runs in this process, whose signal handlers it uses, while a thread asks it and then stops it.
+    """
     seen = []
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/api/v1/search?text=red"
 
-    def ask_and_stop():
+    def ask_and_stop() -> None:
         try:
             with urllib.request.urlopen(address, timeout=60) as answer:
-                seen.append(json.load(answer))
+                seen.append((answer.status, answer.read().decode()))
         except urllib.error.HTTPError as error:
             seen.append((error.code, error.read().decode()))
         finally:
             os.kill(os.getpid(), stop)
 
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     thread = threading.Thread(target=ask_and_stop)
-    with Federation(tmp_path, "silo-1", run=folder) as federation:
-        run_hub(federation.hub, listening, ready=thread.start)
+    run_hub(config, listening, ready=thread.start)
     thread.join(60)
     assert not thread.is_alive()
-    assert seen[0][0] == 503
-    assert "It is not connected to the bus" in seen[0][1]
+    return seen[0]
+
+
+@needs_nats
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_hub_serves_until_a_signal_and_ends_cleanly(folder, tmp_path, stop):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with Federation(tmp_path, "silo-1", run=folder) as federation:
+        status, text = answer_of(federation.hub, stop)
+    assert status == 503
+    assert "It is not connected to the bus" in text
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_hub_without_a_bus_says_so(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(hub_process, "FIRST_CONNECTION_SECONDS", 0.1)
+    federation = Federation(tmp_path, "silo-1", run=folder, deadline_seconds=0.1)
+    status, text = answer_of(federation.hub, signal.SIGTERM)
+    assert status == 503
+    assert "The hub is not connected to the bus" in text
 
 
 def test_a_folder_without_a_run_is_explained(tmp_path):
