@@ -17,9 +17,10 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 # Python keeps what it compiled, even where the shell forbids it: collecting the tests takes twice as long without.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests run in one process per core; the tests of a file stay together, so that they share what they set up.
+# Tests run in one process per core; the tests of a file stay together, so that they share what they set up. The order of the
+# files is that of tests/conftest.py.
 WORKERS ?= auto
-PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadfile
+PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 # make COVERAGE=yes test measures which branches of the package the tests take.
 COVERAGE ?=
 MEASURED := $(if $(COVERAGE),--cov --cov-report=term --cov-report=json:.coverage.json)

@@ -1,11 +1,14 @@
-"""What every test shares: thread limits, a cache of drawn pictures, the real data sets, and marks."""
+"""What every test shares: thread limits, a cache of drawn pictures, files in memory, the real data sets, and marks."""
 
 from __future__ import annotations
 
 import ast
+import gc
 import hashlib
 import os
 import re
+import shutil
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +22,11 @@ settings.register_profile("silohash", deadline=None)  # no test asserts a durati
 settings.load_profile("silohash")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+MEMORY = Path("/dev/shm")  # noqa: S108  each run makes a folder of its own
+"""Linux keeps the files of this folder in memory."""
+LEAST_FREE_BYTES = 4 << 30
+QUICK = (REPOSITORY / "src", REPOSITORY / "tests" / "unit")
+"""Folders of quick tests, except those that are marked as whole runs."""
 WHOLE_RUN = re.compile(
     r"subprocess\.(run|Popen)\(|export_onnx\("
     r"|\brun_loop\(|experiment\.(train|resume)\(|(?<![.\w])train\(|runs\.train\("
@@ -41,6 +49,20 @@ def _cache_folder() -> Path:
 
 
 os.environ["SILOHASH_CACHE"] = str(_cache_folder())
+
+
+def _use_files_in_memory() -> None:
+    """Let tests write into memory if there is plenty: each file and each commit of an index waits for the disk otherwise.
+
+    The user can choose a folder with ``--basetemp`` or with one of these variables.
+    """
+    if "TMPDIR" in os.environ or not MEMORY.is_dir() or os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+        return
+    if shutil.disk_usage(MEMORY).free >= LEAST_FREE_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+_use_files_in_memory()
 
 
 def _shared_data() -> Path:
@@ -66,8 +88,13 @@ def _trains_a_whole_run(item: pytest.Item) -> bool:
     return not involved.isdisjoint(_training_functions(item.path))
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that train whole runs, and skip the tests of the real data where it is missing."""
+    """Mark the tests that train whole runs, skip those of the real data where it is missing, and order the files.
+
+    Files that take long come first, and of the quick ones, those with most tests. So the files that run last are short, and
+    all processes end at about the same time.
+    """
     missing = not (_shared_data() / "README.md").is_file()
     skip = pytest.mark.skip(reason=f"the real data sets are not at {_shared_data()}; set SILOHASH_DATA")
     for item in items:
@@ -77,6 +104,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("shared_data")
         if missing and item.get_closest_marker("shared_data"):
             item.add_marker(skip)
+    counts = Counter(item.path for item in items)
+    long = {path for path in counts if not any(path.is_relative_to(folder) for folder in QUICK)}
+    long |= {item.path for item in items if item.get_closest_marker("whole_run")}
+    items.sort(key=lambda item: 0 if item.path in long else 1 / counts[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what was imported and collected from garbage collections, which would look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

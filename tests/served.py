@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
 import socket
 import threading
 import time
@@ -76,17 +77,25 @@ def write_pictures(folder: Path, *, each: int = 4) -> Path:
 
 
 def served_run(folder: Path, *, name: str = "run", rounds: int = 2) -> Path:
-    """Train and index a run of two silos on the pictures of `write_pictures`, and return its folder.
+    """Return the folder of a trained and indexed run of two silos on the pictures of `write_pictures`.
 
-    Runs in the same folder with other names have the same items in the same silos. With other rounds, their codes differ.
+    It is a copy: tests that ask for the same number of rounds share the training and the pictures. Runs with other rounds
+    have the same items in the same silos, and other codes.
+
+    Args:
+        folder: a temporary folder of a test or of a module. What they share is beside it.
+        name: name of the run, a folder in it.
+        rounds: number of rounds.
     """
-    pictures = folder / "shapes"
+    shared = folder.parent / "served"
+    pictures, trained = shared / "shapes", shared / f"rounds-{rounds}"
     if not pictures.exists():
         write_pictures(pictures)
-    config = folder / f"{name}.toml"
-    config.write_text(small_config(pictures.as_posix(), rounds=rounds, local_epochs=8), encoding="utf-8")
-    train(config, folder / name, report=False)
-    return folder / name
+    if not trained.exists():
+        config = shared / "run.toml"
+        config.write_text(small_config(pictures.as_posix(), rounds=rounds, local_epochs=8), encoding="utf-8")
+        train(config, trained, report=False)
+    return shutil.copytree(trained, folder / name)
 
 
 class MadeUpBackend:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import lzma
+import os
 import re
 import shutil
 import subprocess
@@ -27,7 +28,7 @@ START_SECONDS = 180
 @contextmanager
 def short_folder(prefix: str) -> Iterator[Path]:
     """Yield a new folder with a short path, because the path of a Unix socket has at most 107 bytes."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=os.environ.get("PYTEST_DEBUG_TEMPROOT", "/tmp")))  # noqa: S108
     try:
         yield folder
     finally:
@@ -91,7 +92,7 @@ def unpacked_programs(data: Path) -> Path:
 
 
 def write_config(data: Path, folder: Path) -> None:
-    """Write the config of a server whose files are in a folder."""
+    """Write the config of a server whose files are in a folder, and which applies changes four times as soon as usual."""
     values = {
         "etcd_data_dir": folder / "etcd",
         "etcd_log_path": folder / "etcd.log",
@@ -108,6 +109,7 @@ def write_config(data: Path, folder: Path) -> None:
     )
     filled = filled.replace("  ip: # if not specify", "  ip: 127.0.0.1 # if not specify")
     filled = filled.replace("  level: info # Only", "  level: warn # Only")
+    filled = filled.replace("timeTickInterval: 200", "timeTickInterval: 50")
     (folder / "configs").mkdir()
     (folder / "configs" / "milvus.yaml").write_text(filled, encoding="utf-8")
     shutil.copy(data / "glog.conf", folder / "configs")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import jinja2
 from markupsafe import Markup
 
@@ -13,8 +15,9 @@ def visible_value(value: object) -> object:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+@cache
 def html_environment(package: str) -> jinja2.Environment:
-    """Return the environment of the HTML templates in the folder ``templates`` of a package.
+    """Return the environment of the HTML templates in the folder ``templates`` of a package, which compiles each once.
 
     Args:
         package: name of the package, such as ``silohash.report``.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,36 +54,34 @@ def milvus_url() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(
-    params=[
-        "flat",
-        "small",
-        "faiss",
-        "pgvector",
-        "pgvector-approximate",
-        pytest.param("milvus", marks=pytest.mark.whole_run),
-        pytest.param("milvus-approximate", marks=pytest.mark.whole_run),
-    ]
-)
+def engine(name: str, *more: object) -> Any:
+    """Return an engine as a parameter, with further parameters."""
+    return pytest.param(name, *more, marks=[pytest.mark.whole_run] if name.startswith("milvus") else [])
+
+
+EXACT = ("flat", "small", "faiss", "pgvector", "milvus")
+
+
+@pytest.fixture(params=[engine(name) for name in EXACT])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     """Return a function that creates an empty index."""
-    engine, _, approximate = request.param.partition("-")
-    if engine in {"flat", "small", "faiss"}:
-        yield {"flat": flat, "small": small, "faiss": faiss}[engine]
+    name, _, approximate = request.param.partition("-")
+    if name in {"flat", "small", "faiss"}:
+        yield {"flat": flat, "small": small, "faiss": faiss}[name]
         return
     opened = []
 
     def create(bits: int) -> Index:
-        name = f"contract_{next(numbers)}"
+        table = f"contract_{next(numbers)}"
         options = {"approximate": bool(approximate), "create": True}
-        if engine == "pgvector":
+        if name == "pgvector":
             from silohash.index.pgvector import PgvectorIndex
 
-            opened.append(PgvectorIndex(request.getfixturevalue("postgres_url"), name, bits, **options))
+            opened.append(PgvectorIndex(request.getfixturevalue("postgres_url"), table, bits, **options))
         else:
             from silohash.index.milvus import MilvusIndex
 
-            opened.append(MilvusIndex(request.getfixturevalue("milvus_url"), name, bits, **options))
+            opened.append(MilvusIndex(request.getfixturevalue("milvus_url"), table, bits, **options))
         return opened[-1]
 
     yield create
@@ -135,7 +134,14 @@ def filled(make: Make, bits: int) -> tuple[Index, Oracle]:
     return index, oracle
 
 
-@pytest.mark.parametrize("bits", [12, 64])
+@pytest.mark.parametrize(
+    ("make", "bits"),
+    [
+        *(engine(name, bits) for name in EXACT for bits in (12, 64)),
+        *(engine(f"{name}-approximate", 64) for name in ("pgvector", "milvus")),
+    ],
+    indirect=["make"],
+)
 def test_equals_the_oracle(make: Make, bits: int) -> None:
     index, oracle = filled(make, bits)
     assert len(index) == len(oracle.codes)
