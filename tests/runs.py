@@ -9,12 +9,14 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
+import typer
 
 from silohash.config.load import load_config, load_resolved, resolve
 from silohash.config.sections import RunConfig
@@ -176,6 +178,10 @@ class Said:
         return json.loads(self.out, parse_constant=refuse)
 
 
+commands = cache(typer.main.get_command)
+"""The commands of an application. To put them together takes longer than most commands that tests run."""
+
+
 def silohash(*arguments: object) -> Said:
     """Runs a command of the command line in this process."""
     from silohash.cli import main
@@ -183,6 +189,7 @@ def silohash(*arguments: object) -> Said:
     out, err = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["silohash", *map(str, arguments)]),
+        mock.patch.object(typer.main, "get_command", commands),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
