@@ -1,0 +1,245 @@
+"""Attention between the words of texts and the regions of images, for all pairs of some texts and images at once.
+
+A query, which is a word or a region, attends to the keys, which are the regions or words of the other item. It is compared
+with its context, the weighted mean of the keys. The cosine of a query q and the context ``sum_j a_j k_j`` needs only inner
+products,
+
+    cos = sum_j a_j (q . k_j) / (|q| sqrt(sum_ij a_i a_j (k_i . k_j))),
+
+and those of the keys are computed once per item. The contexts of all pairs, which have D numbers per query, are never
+stored. If the D dimensions are split into P blocks, each block has its own cosine.
+
+======  =========================  ==================================================================
+paper   code here                  meaning
+======  =========================  ==================================================================
+A       `affinities`               inner products of words and regions, ``(P, T, W, I, R)``
+alpha   `attention`                weights of the keys, which sum to 1 per query, ``(T, W, I, R)``
+lambda  ``inverse_temperature``    factor in the softmax of the weights
+R       `attended_cosines`         cosines of queries and their contexts, per block
+======  =========================  ==================================================================
+
+The dimensions are T texts, W words, I images, R regions, D numbers per word or region, and P blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from torch import Tensor
+
+Pooling: TypeAlias = Literal["AVG", "LSE"]
+"""How the cosines of an item's queries become a score: their mean, or a smooth maximum (log-sum-exp)."""
+
+Direction: TypeAlias = Literal["t2i", "i2t"]
+"""What attends: words to regions (``t2i``), or regions to words (``i2t``)."""
+
+SLOPE = 0.1
+"""Slope of the leaky ReLU at negative affinities."""
+
+SHORTEST = 1e-8
+"""Vectors that are shorter are divided by this length."""
+
+SMALLEST_SQUARE = 1e-12
+"""Squared lengths of contexts are at least this number."""
+
+CHUNK = 2_000_000
+"""Largest number of affinities that are computed at a time, which fit into the cache of a processor."""
+
+
+class Fragments(NamedTuple):
+    """The words of some texts or the regions of some images, and their inner products.
+
+    Attributes:
+        values: ``(B, N, D)`` float, zero for padding.
+        mask: ``(B, N)`` bool, False for padding.
+        lengths: ``(B, N, P)``, the norm of each block of a vector, at least `SHORTEST`.
+        grams: ``(B, N, P, N)``, inner products of an item's vectors per block.
+    """
+
+    values: Tensor
+    mask: Tensor
+    lengths: Tensor
+    grams: Tensor
+
+    def take(self, rows: slice) -> Fragments:
+        """Return some of the items."""
+        return Fragments(*(part[rows] for part in self))
+
+
+def fragments(values: Tensor, mask: Tensor, blocks: int = 1) -> Fragments:
+    """Return words or regions with the inner products that are computed once per item.
+
+    Args:
+        values: ``(B, N, D)``, words or regions. Padding may have any finite values.
+        mask: ``(B, N)`` bool, False for padding.
+        blocks: Number P of blocks of dimensions, which divides D.
+    """
+    values = values * mask.unsqueeze(-1)
+    split = in_blocks(values, blocks).transpose(1, 2)
+    lengths = split.square().sum(-1).clamp(min=SHORTEST**2).sqrt().transpose(1, 2)
+    return Fragments(values, mask, lengths, (split @ split.mT).transpose(1, 2).contiguous())
+
+
+def in_blocks(values: Tensor, blocks: int) -> Tensor:
+    """Return vectors ``(..., D)`` as blocks of dimensions, ``(..., P, D / P)``."""
+    return values.reshape(*values.shape[:-1], blocks, values.shape[-1] // blocks)
+
+
+def affinities(texts: Fragments, images: Fragments) -> Tensor:
+    """Return the inner products of all words and regions per block, ``(P, T, W, I, R)``."""
+    blocks = texts.lengths.shape[-1]
+    words = in_blocks(texts.values.flatten(0, 1), blocks).transpose(0, 1)
+    regions = in_blocks(images.values.flatten(0, 1), blocks).permute(1, 2, 0)
+    return (words @ regions).view(blocks, *texts.mask.shape, *images.mask.shape)
+
+
+def attention(
+    affinity: Tensor, text_mask: Tensor, image_mask: Tensor, direction: Direction, inverse_temperature: float
+) -> Tensor:
+    """Return the weights with which queries attend to keys, ``(T, W, I, R)``. They sum to 1 over the keys.
+
+    Negative affinities are reduced. Then the affinities of each key are scaled to length 1 over the queries, and the softmax
+    is taken over the keys.
+
+    Args:
+        affinity: ``(T, W, I, R)``, zero for padding.
+        text_mask: ``(T, W)`` bool.
+        image_mask: ``(I, R)`` bool.
+        direction: Which modality attends.
+        inverse_temperature: Factor in the softmax (lambda), positive.
+
+    Source: Lee et al., "Stacked Cross Attention for Image-Text Matching", ECCV 2018, section 3.1, with the leaky ReLU of
+        the authors' code.
+    """
+    queries, keys = (1, 3) if direction == "t2i" else (3, 1)
+    valid = image_mask if direction == "t2i" else text_mask[:, :, None, None]
+    reduced = F.leaky_relu(affinity, SLOPE)
+    lengths = reduced.square().sum(queries, keepdim=True).clamp(min=SHORTEST**2).sqrt()
+    logits = reduced * (inverse_temperature / lengths)
+    return logits.masked_fill(~valid, torch.finfo(logits.dtype).min).softmax(keys)
+
+
+def attended_cosines(
+    affinity: Tensor, weights: Tensor, texts: Fragments, images: Fragments, direction: Direction
+) -> Tensor:
+    """Return the cosines of all queries and their contexts, per block of dimensions.
+
+    Args:
+        affinity: ``(P, T, W, I, R)`` (`affinities`).
+        weights: ``(T, W, I, R)`` (`attention`).
+        texts: The words.
+        images: The regions.
+        direction: Which modality attends.
+
+    Returns:
+        ``(T, W, I, P)`` for words (``t2i``) or ``(T, I, R, P)`` for regions (``i2t``); zero for padding.
+    """
+    (texts_count, words), (images_count, regions) = texts.mask.shape, images.mask.shape
+    blocks = len(affinity)
+    product = affinity * weights
+    if direction == "t2i":
+        shares = weights.permute(2, 0, 1, 3).flatten(1, 2)
+        squares = (shares @ images.grams.flatten(2)).view(images_count, texts_count * words, blocks, regions)
+        squares = (squares * shares.unsqueeze(2)).sum(-1).view(images_count, texts_count, words, blocks)
+        lengths = context_lengths(squares).permute(1, 2, 0, 3) * texts.lengths.unsqueeze(2)
+        return product.sum(-1).permute(1, 2, 3, 0) / lengths
+    shares = weights.flatten(2)
+    squares = (texts.grams.flatten(2).mT @ shares).view(texts_count, blocks, words, images_count * regions)
+    squares = (squares * shares.unsqueeze(1)).sum(2).view(texts_count, blocks, images_count, regions)
+    return product.sum(2).permute(1, 2, 3, 0) / (context_lengths(squares).permute(0, 2, 3, 1) * images.lengths)
+
+
+def context_lengths(squares: Tensor) -> Tensor:
+    """Return the lengths of contexts, given their squares, which rounding can make negative."""
+    return squares.clamp(min=SMALLEST_SQUARE).sqrt()
+
+
+def chunked(score: Callable[[slice, slice], Tensor], texts: Fragments, images: Fragments) -> Tensor:
+    """Return the scores of all texts and images, ``(T, I)``, from those of a few at a time, which take little memory.
+
+    Args:
+        score: Function that returns the scores of some texts and some images, given their rows.
+        texts: The words of all texts.
+        images: The regions of all images.
+    """
+    affinities_per_pair = texts.lengths.shape[1:].numel() * images.mask.shape[1]
+    side = max(1, math.isqrt(CHUNK // max(1, affinities_per_pair)))
+    some_texts, some_images = (
+        [slice(start, start + side) for start in range(0, len(items.mask), side)] for items in (texts, images)
+    )
+    return torch.cat([torch.cat([score(rows, columns) for columns in some_images], 1) for rows in some_texts])
+
+
+def mean_over(values: Tensor, mask: Tensor, dim: int) -> Tensor:
+    """Return the mean over the words or regions that are there.
+
+    Args:
+        values: Cosines or scores of any shape, with words or regions as one dimension.
+        mask: bool, False for padding, with as many dimensions, which broadcasts to the values.
+        dim: The dimension of the words or regions.
+    """
+    return (values * mask).sum(dim) / mask.sum(dim).clamp(min=1)
+
+
+def pooled(cosines: Tensor, mask: Tensor, dim: int, pooling: Pooling, scale: float) -> Tensor:
+    """Return the score of each text and image, given the cosines of its queries.
+
+    Args:
+        cosines: ``(T, W, I)`` or ``(T, I, R)``.
+        mask: bool, False for padding, with as many dimensions, which broadcasts to the cosines.
+        dim: The dimension of the queries.
+        pooling: ``AVG`` or ``LSE``.
+        scale: Factor on the cosines in ``LSE`` (lambda_2), positive.
+
+    Returns:
+        ``(T, I)``.
+
+    Source: Lee et al., section 3.1.
+    """
+    if pooling == "AVG":
+        return mean_over(cosines, mask, dim)
+    scaled = (scale * cosines).masked_fill(~mask, torch.finfo(cosines.dtype).min)
+    return scaled.logsumexp(dim) / scale
+
+
+def scan_scores(
+    images: Tensor,
+    image_mask: Tensor,
+    texts: Tensor,
+    text_mask: Tensor,
+    *,
+    direction: Direction,
+    pooling: Pooling,
+    inverse_temperature: float,
+    lse_scale: float,
+) -> Tensor:
+    """Return the scores of stacked cross attention for all images and texts, ``(I, T)``.
+
+    Args:
+        images: ``(I, R, D)``, regions.
+        image_mask: ``(I, R)`` bool, False for padding.
+        texts: ``(T, W, D)``, words.
+        text_mask: ``(T, W)`` bool, False for padding.
+        direction: Which modality attends.
+        pooling: How cosines become a score.
+        inverse_temperature: Factor in the softmax of the attention (lambda_1), positive.
+        lse_scale: Factor in the log-sum-exp (lambda_2), positive.
+
+    Source: Lee et al., section 3.1.
+    """
+    all_words, all_regions = fragments(texts, text_mask), fragments(images, image_mask)
+
+    def score(rows: slice, columns: slice) -> Tensor:
+        """Return the scores of some texts and images."""
+        words, regions = all_words.take(rows), all_regions.take(columns)
+        affinity = affinities(words, regions)
+        weights = attention(affinity[0], words.mask, regions.mask, direction, inverse_temperature)
+        cosines = attended_cosines(affinity, weights, words, regions, direction).squeeze(-1)
+        mask, dim = (words.mask.unsqueeze(2), 1) if direction == "t2i" else (regions.mask.unsqueeze(0), 2)
+        return pooled(cosines, mask, dim, pooling, lse_scale)
+
+    return chunked(score, all_words, all_regions).T
