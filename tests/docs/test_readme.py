@@ -134,12 +134,17 @@ def test_commands_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_configs_are_valid(page: Path, tmp_path: Path) -> None:
     from silohash.config.load import load_config
+    from silohash.runtime.sites.settings import read_site_settings
 
     for number, (language, body) in enumerate(FENCE.findall(page.read_text(encoding="utf-8"))):
-        if language == "toml" and "data" in tomllib.loads(body):
+        tables = tomllib.loads(body) if language == "toml" else {}
+        if "data" in tables:
             path = tmp_path / f"{number}.toml"
             path.write_text(body, encoding="utf-8")
-            assert load_config(path, []).to_toml()
+            if "silo" in tables:
+                assert read_site_settings(path).silo == tables["silo"]
+            else:
+                assert load_config(path, []).to_toml()
 
 
 MEASURE = re.compile(r"(mAP|P|R|nDCG|Success)@\S+")

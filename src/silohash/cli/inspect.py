@@ -28,6 +28,7 @@ PACKAGES = {
     "faiss-cpu": "an index without numba: pip install 'silohash[faiss]'",
     "transformers": "published backbones: pip install 'silohash[backbones]'",
     "onnxscript": "saving networks with operations that torch's older ONNX exporter lacks: pip install 'silohash[onnx]'",
+    "nvflare": "training with silos on other machines: pip install 'silohash[training]'",
     "tensorboard": "curves in TensorBoard: pip install 'silohash[tensorboard]'",
 }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silohash.cli.console import print_result, print_status, spinner
-from silohash.cli.help import SEARCH, Commands, add_command
+from silohash.cli.help import SEARCH, TRAIN, Commands, add_command
 from silohash.optional import require
 from silohash.types import UserError
 
@@ -40,8 +40,10 @@ def register(app: typer.Typer) -> None:
     add_command(app, serve, SEARCH)
     add_command(app, silo, SEARCH)
     add_command(app, hub, SEARCH)
+    add_command(app, server, TRAIN)
     group = typer.Typer(cls=Commands, help="Set up a federation of several machines.", no_args_is_help=True)
     add_command(group, init)
+    add_command(group, kits)
     app.add_typer(group, name="federation", rich_help_panel=SEARCH)
 
 
@@ -114,14 +116,20 @@ def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: boo
 
 
 def silo(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of the silo.")],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="TOML file of the silo, or folder of its training kit.")
+    ],
     new_key: NewKey = False,
     verbose: VerboseSilo = False,
 ) -> None:
     """Answer the queries of a federation with the index of one silo, until stopped with Ctrl-C.
 
-    The process dials out to the federation's bus. Nothing needs to reach it from outside.
+    The process dials out to the federation's bus. Nothing needs to reach it from outside. With the folder of a training kit
+    in place of a config, it trains with the federation instead.
     """
+    if config.is_dir():
+        _run_kit(config)
+        return
     _require_bus()
     from silohash.service.config import read_silo_config
     from silohash.service.logs import start_logging
@@ -270,6 +278,51 @@ def init(
     print_status("Start each of these in a terminal of its own:")
     for command in commands(folder, silos, settings):
         print_result(f"  {command}")
+
+
+def kits(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the kits.")],
+    silo_names: Annotated[list[str], typer.Option("--silo", metavar="NAME", help="Name of a silo. Can be repeated.")],
+    host: Annotated[
+        str, typer.Option(metavar="NAME", help="Name or address under which silos reach the training server.")
+    ] = LOOPBACK[0],
+    port: Annotated[int, typer.Option(metavar="N", min=1, max=65535, help="Port of the training server.")] = 8002,
+    days: Annotated[int, typer.Option(metavar="N", min=1, help="Days for which the certificates are valid.")] = 730,
+) -> None:
+    """Write the kits for training with silos on different machines: certificates, and settings that refuse foreign code.
+
+    There is one kit per silo, one for the server, and one for whoever starts runs. Each holds a secret key.
+    """
+    require("nvflare", "Training on other machines")
+    from silohash.runtime.engine.flare.kits import ADMIN, SERVER, SITE_FILE, Training, write_kits
+
+    write_kits(folder, silo_names, Training(host=host, port=port, valid_days=days))
+    print_status(f"Wrote {folder}. Each folder in it holds a secret key; give it to its member only.")
+    for name in silo_names:
+        print_status(f"Enter the data of {name} in {folder / name / 'local' / SITE_FILE}")
+    print_status("Start each of these in a terminal of its own:")
+    print_result(f"  silohash server {folder / SERVER}")
+    for name in silo_names:
+        print_result(f"  silohash silo {folder / name}")
+    print_result(f"  silohash train CONFIG --on {folder / ADMIN}")
+
+
+def server(
+    kit: Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the server's training kit.")],
+) -> None:
+    """Run the server of a training federation, until stopped with Ctrl-C.
+
+    It sends models to silos and adds up what they send. It sees no data. If its process dies, it is started again.
+    """
+    _run_kit(kit)
+
+
+def _run_kit(kit: Path) -> None:
+    for package, task in (("torch", "Training"), ("nvflare", "Training on other machines")):
+        require(package, task)
+    from silohash.runtime.engine.flare.members import run_member
+
+    run_member(kit, print_status)
 
 
 def _check_address(host: str) -> None:

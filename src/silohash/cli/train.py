@@ -18,6 +18,20 @@ if TYPE_CHECKING:
     from silohash.runtime.run import Run
 
 Index = Annotated[bool, typer.Option("--index/--no-index", help="Build the indexes of the silos, which searches need.")]
+On = Annotated[
+    Path | None,
+    typer.Option("--on", metavar="KIT", help="Train with silos on other machines: folder of the kit that starts runs."),
+]
+SiloNames = Annotated[
+    list[str] | None,
+    typer.Option("--silo", metavar="NAME", help="With --on, a silo to train with. Can be repeated. Default: all."),
+]
+Deadline = Annotated[
+    float | None, typer.Option(metavar="SECONDS", min=1.0, help="With --on, time limit for the silos in each round.")
+]
+Quorum = Annotated[
+    int, typer.Option(metavar="N", min=1, help="With --on, number of silos that must answer in each round.")
+]
 
 SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
 
@@ -91,10 +105,15 @@ def train(
     ] = False,
     index: Index = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    on: On = None,
+    silo_names: SiloNames = None,
+    deadline: Deadline = None,
+    quorum: Quorum = 1,
 ) -> None:
     """Train a run, measure it, write its report and index its silos.
 
-    All silos are simulated on this machine.
+    All silos are simulated on this machine, unless --on names a federation (silohash federation kits). Such silos train
+    with their own data, and the run holds the model only.
     """
     from silohash.config.load import load_resolved, read_config
 
@@ -105,6 +124,12 @@ def train(
     from silohash.runtime.run import Run
 
     folder = out or Path("runs") / config.stem
+    if on is not None:
+        if numbers:
+            raise UserError("--seeds is not possible with --on. Start one run per seed, with --set seed=N.")
+        limits = (deadline, quorum)
+        train_on(on, load_resolved(config, overrides), folder, silo_names or [], limits, tensorboard=tensorboard)
+        return
     chosen = [([*overrides, f"seed={seed}"], folder / f"seed-{seed}") for seed in numbers] or [(overrides, folder)]
     for _, where in chosen:
         Run(where).check_free()
@@ -154,6 +179,37 @@ def train_run(resolved: ResolvedConfig, folder: Path, *, tensorboard: bool = Fal
         if index:
             index_silos(run)
     return run
+
+
+def train_on(
+    kit: Path,
+    resolved: ResolvedConfig,
+    folder: Path,
+    silos: list[str],
+    limits: tuple[float | None, int],
+    *,
+    tensorboard: bool = False,
+) -> None:
+    """Train a run with silos on other machines, and fetch its model.
+
+    Args:
+        kit: the kit that starts runs.
+        resolved: the config with its methods.
+        folder: the folder of the run.
+        silos: names of the silos; all connected ones if empty.
+        limits: the deadline of a round in seconds, and its quorum.
+        tensorboard: whether to write curves.
+    """
+    require("nvflare", "Training on other machines")
+    from silohash.runtime.engine.flare.jobs import train_in_federation
+    from silohash.runtime.engine.port import Limits
+    from silohash.runtime.run import Run
+
+    listening = observers(Run(folder), tensorboard=tensorboard)
+    Run(folder).check_free()
+    train_in_federation(kit, resolved, folder, silos, limits=Limits(*limits), observers=listening)
+    print_result(f"Run: {folder}")
+    print_status(f"Next: silohash index {folder} ARCHIVE --name SILO, with the items of a silo")
 
 
 def index_silos(run: Run) -> None:

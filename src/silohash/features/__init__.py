@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from silohash.features.base import Featuriser
 from silohash.files import TRAIN_AGAIN, read_arrays, write_arrays
 from silohash.forms import reading
 from silohash.registry import Registry, suggestion
-from silohash.types import Modality, UserError
+from silohash.types import Arrays, Modality, UserError
 
 FEATURISERS = Registry(
     "featurizer",
@@ -79,8 +80,13 @@ def load(path: Path) -> Featuriser:
     """
     arrays, about = read_arrays(path)
     with reading(path, remedy=TRAIN_AGAIN):
-        restored: Featuriser = FEATURISERS.resolve(str(about["kind"])).from_state(arrays, about)
-        return restored
+        return restored(arrays, about)
+
+
+def restored(arrays: Arrays, about: Mapping[str, Any]) -> Featuriser:
+    """Return the featurizer whose `Featuriser.state` is given."""
+    found: Featuriser = FEATURISERS.resolve(str(about["kind"])).from_state(arrays, about)
+    return found
 
 
 def _kind(requested: str, column: Column) -> str:

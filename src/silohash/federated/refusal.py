@@ -28,18 +28,18 @@ def refusal(update: Message, kept: ReadArrays, server: ServerState, means: Seque
     return (
         _not_finite(update)
         or _misfit(update, server)
-        or _infinite_array("its stored ", kept)
+        or infinite_array("its stored ", kept)
         or objection(update, means, server.extras)
     )
 
 
 def _not_finite(update: Message) -> str | None:
     """Return which array of a message holds values that are not finite, or None."""
-    found = (_infinite_array(f"{section}/", getattr(update, section)) for section in SECTIONS)
+    found = (infinite_array(f"{section}/", getattr(update, section)) for section in SECTIONS)
     return next((name for name in found if name is not None), None)
 
 
-def _infinite_array(prefix: str, arrays: ReadArrays) -> str | None:
+def infinite_array(prefix: str, arrays: ReadArrays) -> str | None:
     """Return which of the arrays holds values that are not finite, or None."""
     for name, array in arrays.items():
         if np.issubdtype(array.dtype, np.floating) and not _is_finite(array):

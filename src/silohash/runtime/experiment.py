@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from silohash.models.parameters import buffers_of
 from silohash.partitions.base import Partition, partition
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.engine.port import Engine, SiloResult, SiloTask
+from silohash.runtime.engine.port import WAIT_FOR_ALL, Engine, Limits, SiloResult, SiloTask
 from silohash.runtime.engine.worker_processes import WorkerProcesses
 from silohash.runtime.events import JsonLines, Observer, ProgressReporter
 from silohash.runtime.measurable import check_settings, remark_on_measures, unmeasured
@@ -125,6 +126,17 @@ def prepare_run(
     silos = training_silos(archive, parts, resolved)
     if not resolved.federated.pooled:
         refuse(objections_to_silos(resolved.config.federated, len(silos)))
+    unfitted = unfitted_featurisers(archive, resolved)
+    fitted = fit_featurisers(archive, silos, unfitted)
+    return prepare(archive, silos, fitted, resolved), fitted
+
+
+def unfitted_featurisers(archive: Archive, resolved: ResolvedConfig) -> dict[Modality, Featuriser]:
+    """Return the configured featurizer of each modality of an archive, before it is fitted.
+
+    Raises:
+        UserError: if the archive has no modality, or the featurizers do not fit it or the local method.
+    """
     features = resolved.config.features
     options: Mapping[Modality, Mapping[str, object]] = {"image": features.image, "text": features.text}
     unfitted: dict[Modality, Featuriser] = {}
@@ -135,8 +147,7 @@ def prepare_run(
     if not unfitted:
         raise UserError(f'Archive "{archive.card.name}" has neither images nor texts. Add a column of either.')
     check_tokens(unfitted, resolved)
-    fitted = fit_featurisers(archive, silos, unfitted)
-    return prepare(archive, silos, fitted, resolved), fitted
+    return unfitted
 
 
 def check_tokens(featurisers: Mapping[Modality, Featuriser], resolved: ResolvedConfig) -> None:
@@ -182,24 +193,50 @@ def _train(
     observers: Sequence[Observer],
     notify: Notify,
 ) -> None:
+    with local_engine(run.folder / INPUTS, prepared) as (engine, worker):
+        train_model(run, worker, featurisers, engine, observers=observers, notify=notify)
+
+
+def train_model(
+    run: Run,
+    worker: Worker,
+    featurisers: Mapping[Modality, Featuriser],
+    engine: Engine,
+    *,
+    observers: Sequence[Observer] = (),
+    notify: Notify = lambda text: None,
+    limits: Limits = WAIT_FOR_ALL,
+) -> None:
+    """Run the remaining rounds of a run, and save its model.
+
+    Args:
+        run: the run, whose folder holds its config.
+        worker: holds the model and the inputs of this process.
+        featurisers: the fitted featurizers.
+        engine: trains the silos. It has been started.
+        observers: as for `train`.
+        notify: as for `train`.
+        limits: how long to wait for silos.
+    """
+    prepared = worker.prepared
     resolved, config = prepared.resolved, prepared.config
     recipients = [JsonLines(run.rounds_path), *observers]
-    with local_engine(run.folder / INPUTS, prepared) as (engine, worker):
-        settings, state = round_settings(prepared, worker.model, run.folder), first_state(run, prepared, worker)
+    settings = replace(round_settings(prepared, worker.model, run.folder), limits=limits)
+    state = first_state(run, prepared, worker)
+    for observer in recipients:
+        observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
+    progress = ProgressReporter(recipients)
+    worker.epoch_done = progress.epoch_done
+    try:
+        state = run_rounds(
+            state, federated=resolved.federated, engine=engine, settings=settings, observers=recipients,
+            progress=progress,
+            save=lambda state: save_checkpoint(run.checkpoint, state, config.digest()),
+        )  # fmt: skip
+    finally:
         for observer in recipients:
-            observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
-        progress = ProgressReporter(recipients)
-        worker.epoch_done = progress.epoch_done
-        try:
-            state = run_rounds(
-                state, federated=resolved.federated, engine=engine, settings=settings, observers=recipients,
-                progress=progress,
-                save=lambda state: save_checkpoint(run.checkpoint, state, config.digest()),
-            )  # fmt: skip
-        finally:
-            for observer in recipients:
-                observer.finish()
-        trained = deploy(state, prepared, featurisers, engine)
+            observer.finish()
+    trained = deploy(state, prepared, featurisers, engine)
     towers = onnx_files(trained, {modality: samples(prepared, modality) for modality in featurisers})
     if towers.reason:
         notify(f"The model is saved without ONNX files, so searching with it needs torch. {towers.reason}")
@@ -208,7 +245,16 @@ def _train(
 
 
 def samples(prepared: Prepared, modality: Modality) -> npt.NDArray[np.generic]:
-    """Return the vectors of some training items that have a modality, ``(n, *shape)``, at least one."""
+    """Return the vectors of some training items that have a modality, ``(n, *shape)``, at least one.
+
+    If the items are on other machines, the vectors are random.
+    """
+    if modality not in prepared.arrays:
+        tower, generator = prepared.spec.towers[modality], seeds.numpy_generator(prepared.config.seed, "samples")
+        shape = (COMPARED_ITEMS, *tower.shape)
+        if tower.kind == "conv":
+            return generator.integers(256, size=shape, dtype=np.uint8)
+        return generator.normal(size=shape).astype(np.float32)
     rows = np.flatnonzero(prepared.arrays[f"has_{modality}"])[:COMPARED_ITEMS]
     return np.asarray(prepared.arrays[modality][rows])
 

@@ -120,3 +120,32 @@ def test_a_hub_with_accounts_may_listen_elsewhere(federation, tmp_path):
     no_run = silohash("hub", tmp_path / "hub.toml", "--host", "::", "--port", 0)
     assert no_run.code == 2
     assert "does not hold a run" in no_run.err
+
+
+def test_kits_of_a_training_federation_and_their_commands(tmp_path: Path) -> None:
+    pytest.importorskip("nvflare")
+    done = silohash("federation", "kits", tmp_path / "museums", "--silo", "north", "--silo", "south", "--port", "18002")
+    assert done.out.splitlines() == [
+        f"  silohash server {tmp_path / 'museums' / 'server'}",
+        f"  silohash silo {tmp_path / 'museums' / 'north'}",
+        f"  silohash silo {tmp_path / 'museums' / 'south'}",
+        f"  silohash train CONFIG --on {tmp_path / 'museums' / 'leader'}",
+    ]
+    assert "Each folder in it holds a secret key" in done.err
+    assert (tmp_path / "museums" / "north" / "local" / "silohash.toml").exists()
+
+
+@pytest.mark.parametrize("command", ["server", "silo"])
+def test_folder_that_is_not_a_kit_is_refused(tmp_path: Path, command: str) -> None:
+    pytest.importorskip("nvflare")
+    done = silohash(command, tmp_path)
+    assert done.code == 2
+    assert "is not the kit of a server or of a silo" in done.err
+
+
+@pytest.mark.parametrize("command", ["server", "silo"])
+def test_kits_need_the_extra(tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.optional.installed", lambda package: package != "nvflare")
+    done = silohash(command, tmp_path)
+    assert done.code == 2
+    assert "pip install 'silohash[training]'" in done.err

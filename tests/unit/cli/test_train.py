@@ -133,3 +133,25 @@ def test_a_folder_without_a_run_cannot_be_resumed(tmp_path: Path) -> None:
     said = silohash("resume", tmp_path)
     assert (said.code, said.out) == (2, "")
     assert str(tmp_path) in said.err
+
+
+def test_training_on_a_federation_passes_the_limits_and_names_the_folder(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("nvflare")
+    called = []
+
+    def train(kit, resolved, folder, silos, *, limits, observers):
+        called.append((kit, resolved.config.federated.rounds, folder, silos, limits.deadline_seconds, limits.quorum))
+
+    monkeypatch.setattr("silohash.runtime.engine.flare.jobs.train_in_federation", train)
+    options = ("--silo", "north", "--deadline", "30", "--quorum", "2", "--set", "federated.rounds=7")
+    done = silohash("train", config, "--on", tmp_path / "leader", "--out", tmp_path / "first", *options)
+    assert called == [(tmp_path / "leader", 7, tmp_path / "first", ["north"], 30.0, 2)]
+    assert done.out.splitlines() == [f"Run: {tmp_path / 'first'}"]
+
+
+def test_seeds_are_not_possible_on_a_federation(config: Path, tmp_path: Path) -> None:
+    done = silohash("train", config, "--on", tmp_path / "leader", "--seeds", "0,1")
+    assert done.code == 2
+    assert "--seeds is not possible with --on" in done.err

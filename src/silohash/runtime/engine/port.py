@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 from silohash.exchange.message import Message
 from silohash.types import ReadArrays
 
-TaskKind = Literal["weigh", "train", "finish", "validate", "deploy"]
+TaskKind = Literal["describe", "prepare", "weigh", "train", "finish", "validate", "deploy"]
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,10 @@ class SiloTask:
     """A request to a silo.
 
     Attributes:
-        kind: ``weigh`` to return the silo's weights without training, ``train`` to train for one round, ``finish`` to
-            end a round once the statistics are merged, ``validate`` to score the model that the silo would deploy on
-            its validation queries, or ``deploy`` to return that model.
+        kind: ``describe`` to describe the silo's items before the first round and ``prepare`` to load them, both only for
+            silos that hold their own data; ``weigh`` to return the silo's weights without training, ``train`` to train
+            for one round, ``finish`` to end a round once the statistics are merged, ``validate`` to score the model that
+            the silo would deploy on its validation queries, or ``deploy`` to return that model.
         silo: index of the silo, starting at 0.
         broadcast: the server's message.
         kept: arrays that the silo stored in its last round.

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import get_args
 
 from silohash.exchange.message import Message
-from silohash.runtime.engine.port import SiloResult, SiloTask, TaskKind
+from silohash.runtime.engine.port import Absence, Answer, SiloResult, SiloTask, TaskKind
 from silohash.types import UserError
+
+COUNTED: Mapping[TaskKind, tuple[str, ...]] = {
+    "describe": ("training", "validation"),
+    "train": ("items",),
+    "finish": ("items",),
+    "validate": ("queries",),
+}
+"""Counts without which the answer to a task cannot be used."""
+
+SCORED: Mapping[TaskKind, tuple[str, ...]] = {"validate": ("score", "chance")}
+"""Numbers without which the answer to a task cannot be used."""
 
 TASK_KINDS: dict[str, TaskKind] = {kind: kind for kind in get_args(TaskKind)}
 
@@ -67,3 +79,31 @@ def decode_result(message: Message) -> SiloResult:
         seconds=about["seconds"],
         warnings=tuple(about["warnings"]),
     )
+
+
+def decode_answer(task: SiloTask, name: str, content: bytes) -> Answer:
+    """Return what a silo on another machine answered to a task. Nothing that it sends raises an error here.
+
+    Args:
+        task: the task.
+        name: name of the silo that sent the answer, as its connection proves it.
+        content: the encoded message.
+
+    Returns:
+        The result, or an absence if the silo reports a failure, the message is damaged, or it is not an answer to the task.
+    """
+    try:
+        message = Message.decode(content)
+        if "failure" in message.notes:
+            return Absence(task.silo, f"reports: {message.notes['failure']}")
+        result = decode_result(message)
+        answered = (result.silo, message.round, message.sender)
+    except (UserError, ValueError, KeyError, TypeError, AttributeError):
+        return Absence(task.silo, "sent a damaged message")
+    if answered != (task.silo, task.broadcast.round, name):
+        return Absence(task.silo, f"answered another task (silo {result.silo}, round {message.round})")
+    needed = {"counts": COUNTED.get(task.kind, ()), "scalars": SCORED.get(task.kind, ())}
+    for section, keys in needed.items():
+        if missing := [key for key in keys if key not in getattr(message, section)]:
+            return Absence(task.silo, f"left out {missing[0]} in its {section}")
+    return result

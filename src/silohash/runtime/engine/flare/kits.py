@@ -1,0 +1,123 @@
+"""Make the start-up kits of a federation: certificates, and settings that refuse code from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nvflare.lighter.prov_utils import prepare_builders
+from nvflare.lighter.provision import prepare_project
+from nvflare.lighter.provisioner import Provisioner
+
+from silohash.files import folder_beside, write_json, write_text
+from silohash.types import UserError
+
+CONTROLLER = "silohash.runtime.engine.flare.controller.RoundsController"
+EXECUTOR = "silohash.runtime.engine.flare.executor.TrainerExecutor"
+
+LEADER = "leader@silohash.org"
+"""Name under which runs are started. FLARE asks for the form of an address."""
+
+SERVER, ADMIN = "server", "leader"
+ORGANIZATION = "silohash"
+ALLOWED = "class_allow_list"
+
+SITE_FILE = "silohash.toml"
+"""The silo's own file, in the folder ``local`` of its kit, which no job can change."""
+
+SITE_TEMPLATE = """\
+# The silo {name} in training.
+silo = "{name}"
+state = "../state"        # folder for what the silo stores between rounds
+device = "auto"           # device that it trains on
+downloads = false         # whether a run may download published networks
+
+[data]                    # the silo's own archive
+path = "../data"          # a folder with metadata.csv, .jsonl or .parquet
+"""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Where silos find the training server.
+
+    Attributes:
+        host: name or address of the server, which its certificate holds.
+        port: port of the server.
+        valid_days: days for which the certificates are valid.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8002
+    valid_days: int = 730
+
+
+def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
+    """Write one kit per silo, one for the server and one for whoever starts runs, into a new folder.
+
+    Args:
+        folder: the new folder. It gets ``server``, ``leader`` and one folder per silo.
+        silos: names of the silos.
+        training: where silos find the server.
+
+    Raises:
+        UserError: if FLARE does not accept a name.
+    """
+    with tempfile.TemporaryDirectory() as beside, folder_beside(folder) as new:
+        try:
+            project = _project(silos, training)
+            with redirect_stdout(sys.stderr):  # FLARE prints what it does
+                Provisioner(beside, prepare_builders(project)).provision(prepare_project(project))
+        except ValueError as error:
+            raise UserError(f"The kits cannot be made: {error}. Choose other names.") from error
+        made = next(Path(beside).glob("*/prod_00"))
+        for name, kept in {training.host: SERVER, LEADER: ADMIN, **{silo: silo for silo in silos}}.items():
+            (made / name).rename(new / kept)
+        _restrict(new / SERVER, [CONTROLLER, EXECUTOR])
+        for silo in silos:
+            _restrict(new / silo, [EXECUTOR])
+            write_text(new / silo / "local" / SITE_FILE, SITE_TEMPLATE.format(name=silo))
+
+
+def _project(silos: Sequence[str], training: Training) -> dict[str, Any]:
+    """Return the description of the federation from which FLARE makes the kits."""
+    builders = [
+        ("workspace.WorkspaceBuilder", {"template_file": ["master_template.yml"]}),
+        ("static_file.StaticFileBuilder", {"config_folder": "config"}),
+        ("cert.CertBuilder", {"root_valid_days": training.valid_days}),
+        ("signature.SignatureBuilder", {}),
+    ]
+    return {
+        "api_version": 3,
+        "name": "silohash",
+        "participants": [
+            {"name": training.host, "type": "server", "org": ORGANIZATION, "fed_learn_port": training.port},
+            *({"name": silo, "type": "client", "org": ORGANIZATION} for silo in silos),
+            {"name": LEADER, "type": "admin", "org": ORGANIZATION, "role": "lead"},
+        ],
+        "builders": [{"path": f"nvflare.lighter.impl.{path}", "args": args} for path, args in builders],
+    }
+
+
+def _restrict(kit: Path, classes: Sequence[str]) -> None:
+    """Let a server or a site run exactly our classes, and no code that a job brings."""
+    local = kit / "local"
+    resources = json.loads((local / "resources.json.default").read_text(encoding="utf-8"))
+    resources[ALLOWED] = list(classes)
+    # A site's log can name its files and items, so it is not sent to the server.
+    if "allow_log_streaming" in resources:
+        resources["allow_log_streaming"] = False
+        resources["components"] = [one for one in resources["components"] if one["id"] != "site_log_streamer"]
+    write_json(local / "resources.json", resources)
+    rights = json.loads((local / "authorization.json.default").read_text(encoding="utf-8"))
+    rights["permissions"]["lead"]["byoc"] = "none"
+    rights["permissions"]["lead"]["shell_commands"] = "none"
+    rights["permissions"]["lead"]["get_job_log"] = "n:submitter"
+    rights["permissions"]["project_admin"] = {"view": "any"}
+    write_json(local / "authorization.json", rights)

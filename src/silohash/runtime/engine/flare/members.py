@@ -1,0 +1,90 @@
+"""Start the server or a silo of a federation from its kit, and start it again when it dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from silohash.files import write_json
+from silohash.runtime.engine.flare.kits import ORGANIZATION, SITE_FILE
+from silohash.runtime.sites.settings import read_site_settings
+from silohash.types import Notify, UserError
+
+SERVER_FILE, CLIENT_FILE = "fed_server.json", "fed_client.json"
+RESTART_SECONDS = 3.0
+STOP_SECONDS = 20.0
+
+
+def member_command(kit: Path) -> list[str]:
+    """Return the command line of the process of a kit.
+
+    Raises:
+        UserError: if the folder is not the kit of a server or of a silo.
+    """
+    startup = kit / "startup"
+    if (startup / SERVER_FILE).exists():
+        module, file, settings = "server.server_train", SERVER_FILE, []
+    elif (startup / CLIENT_FILE).exists():
+        name = read_site_settings(kit / "local" / SITE_FILE).silo
+        module, file, settings = "client.client_train", CLIENT_FILE, [f"uid={name}"]
+    else:
+        raise UserError(f"{kit} is not the kit of a server or of a silo. Make kits with: silohash federation init")
+    return [
+        sys.executable, "-u", "-m", f"nvflare.private.fed.app.{module}", "-m", str(kit.resolve()), "-s", file,
+        "--set", "secure_train=true", f"org={ORGANIZATION}", "config_folder=config", *settings,
+    ]  # fmt: skip
+
+
+def place_storage(kit: Path) -> None:
+    """Let a server store its jobs in the folder of its kit, wherever that is now. FLARE asks for absolute paths."""
+    path = kit / "local" / "resources.json"
+    resources = json.loads(path.read_text(encoding="utf-8"))
+    storage = kit.resolve() / "storage"
+    for component in resources["components"]:
+        if component["id"] == "job_manager":
+            component["args"]["uri_root"] = str(storage / "jobs")
+    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(storage / "snapshots")
+    write_json(path, resources)
+
+
+def run_member(kit: Path, notify: Notify, stopped: Callable[[], bool] = lambda: False) -> None:
+    """Run the process of a kit, and start it again whenever it ends, until Ctrl-C or the signal to terminate.
+
+    Args:
+        kit: the folder of the kit.
+        notify: called with a line whenever the process has ended.
+        stopped: returns whether to stop.
+    """
+    command = member_command(kit)
+    if (kit / "startup" / SERVER_FILE).exists():
+        place_storage(kit)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    while not stopped():
+        process = subprocess.Popen(command, cwd=kit, env=environment, start_new_session=True)
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
+            _end(process)
+            return
+        _end(process)
+        notify(f"The process ended with exit status {status}. It is started again.")
+        time.sleep(RESTART_SECONDS)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and everything that it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(STOP_SECONDS)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue

@@ -1,0 +1,1 @@
+"""Training with silos that hold their own data, each on its own machine."""

@@ -1,0 +1,242 @@
+"""What silos and the server agree on before the first round: features, labels and towers.
+
+Each silo describes its items by sums (`described`). The server merges the descriptions into a plan (`Plan.merged`), which
+every silo receives. From the plan, the server makes the inputs of the model (`Plan.server_inputs`), and each silo those of
+its own items (`Plan.silo_inputs`). They equal the inputs of a run in which all items are on one machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from silohash import features
+from silohash.config.ineffective import objections_to_silos
+from silohash.config.load import ResolvedConfig, refuse
+from silohash.data.archive import Archive
+from silohash.exchange.message import Message
+from silohash.features.base import Featuriser, add_statistics
+from silohash.models.specs import ModelSpec
+from silohash.partitions.base import Partition, SiloRows
+from silohash.runtime.experiment import check_tokens, unfitted_featurisers
+from silohash.runtime.prepared import Prepared, label_sums, prepare, tower_spec, training_silos
+from silohash.types import MODALITIES, Arrays, Modality, UserError
+
+LABEL_SUMS = ("label_counts", "label_items")
+
+
+def check_separable(resolved: ResolvedConfig) -> None:
+    """Check that a method can be trained where no machine sees the items of several silos.
+
+    Raises:
+        UserError: if it needs pooled items, trains personal models, which stay at their silos, fine-tunes published
+            networks, or uses labels of a coarser level, whose names are not exchanged.
+    """
+    if resolved.federated.pooled:
+        raise UserError(
+            f'federated.name = "{resolved.config.federated.name}" pools the items of all silos, and they are on different '
+            "machines. Choose another federated method."
+        )
+    if resolved.federated.personalized:
+        raise UserError(
+            f'federated.name = "{resolved.config.federated.name}" trains a personal model per silo, and silos on different '
+            "machines would have to send theirs to the server. Choose a method with one model for all silos."
+        )
+    if resolved.config.model.image or resolved.config.model.text:
+        raise UserError(
+            "Published networks cannot be fine-tuned yet where silos are on different machines. Remove model.image and "
+            "model.text, and take the features of such a network instead."
+        )
+    if getattr(resolved.local, "coarse_column", ""):
+        raise UserError(
+            "local.coarse_column is not supported where silos are on different machines. Choose another local method."
+        )
+
+
+def rows_of_site(archive: Archive, number: int, silos: Sequence[str], seed: int) -> Partition:
+    """Return a partition in which all items of the archive belong to one of the silos, and the others are empty.
+
+    Args:
+        archive: the items of the silo.
+        number: position of the silo among all silos.
+        silos: names of all silos.
+        seed: seed of the run.
+    """
+    rows, nothing = np.arange(len(archive)), np.arange(0)
+    parts = tuple(SiloRows(name, rows if place == number else nothing) for place, name in enumerate(silos))
+    return Partition(kind="sites", params={}, seed=seed, silos=parts)
+
+
+def described(archive: Archive, resolved: ResolvedConfig, number: int, silos: Sequence[str]) -> Message:
+    """Return what a silo tells the server about its items: the sums that features are fitted on, and counts of labels.
+
+    Args:
+        archive: the items of the silo.
+        resolved: the config of the run, with the silo's own data.
+        number: position of the silo among all silos.
+        silos: names of all silos.
+
+    Raises:
+        UserError: if the archive does not fit the config.
+    """
+    silo = training_silos(archive, rows_of_site(archive, number, silos, resolved.config.seed), resolved)[number]
+    sums: Arrays = {}
+    notes: dict[str, str] = {"labels": json.dumps(list(archive.label_names))}
+    for modality, unfitted in unfitted_featurisers(archive, resolved).items():
+        notes[f"features/{modality}"] = json.dumps(unfitted.state()[1], sort_keys=True)
+        column = archive.values(modality)
+        held = silo.train[archive.has(modality)[silo.train]]
+        if column is not None and len(held):
+            sums.update({f"{modality}/{name}": array for name, array in unfitted.statistics(column, held).items()})
+    if archive.labels is not None:
+        sums.update({f"labels/{name}": array for name, array in label_sums([archive.labels[silo.train]]).items()})
+    counts = {"training": len(silo.train), "validation": len(silo.validation)}
+    return Message(kind="description", sender=silos[number], round=0, sums=sums, notes=notes, counts=counts)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The agreement of a run.
+
+    Attributes:
+        featurisers: the fitted featurizer of each modality.
+        labels: names of the labels, those of all silos, in alphabetical order.
+        sums: the sums of `silohash.runtime.prepared.label_sums` over all silos; empty without labels.
+        sizes: name, number of training items and number of validation items of each silo.
+    """
+
+    featurisers: Mapping[Modality, Featuriser]
+    labels: tuple[str, ...]
+    sums: Arrays
+    sizes: list[tuple[str, int, int]]
+
+    @classmethod
+    def merged(cls, descriptions: Sequence[Message]) -> Plan:
+        """Return the plan of silos, from one description per silo, in silo order.
+
+        Raises:
+            UserError: if the silos describe different kinds of features, or none has items of a modality.
+        """
+        labels = tuple(sorted({name for message in descriptions for name in json.loads(message.notes["labels"])}))
+        featurisers = {
+            modality: _fitted(modality, descriptions)
+            for modality in MODALITIES
+            if any(f"features/{modality}" in message.notes for message in descriptions)
+        }
+        return cls(
+            featurisers=featurisers,
+            labels=labels,
+            sums=_label_sums(labels, descriptions),
+            sizes=[
+                (message.sender, message.counts["training"], message.counts["validation"]) for message in descriptions
+            ],
+        )
+
+    def encode(self) -> Message:
+        """Return the plan as a message."""
+        extras, notes = {f"labels/{name}": array for name, array in self.sums.items()}, {}
+        for modality, featuriser in self.featurisers.items():
+            arrays, about = featuriser.state()
+            extras.update({f"{modality}/{name}": array for name, array in arrays.items()})
+            notes[f"features/{modality}"] = json.dumps(about)
+        notes |= {"labels": json.dumps(self.labels), "sizes": json.dumps(self.sizes)}
+        return Message(kind="plan", sender="server", round=0, extras=extras, notes=notes)
+
+    @classmethod
+    def decode(cls, message: Message) -> Plan:
+        """Return the plan that `encode` turned into a message."""
+        notes, extras = message.notes, dict(message.extras)
+        return cls(
+            featurisers={
+                modality: features.restored(_section(extras, modality), json.loads(notes[f"features/{modality}"]))
+                for modality in MODALITIES
+                if f"features/{modality}" in notes
+            },
+            labels=tuple(json.loads(notes["labels"])),
+            sums=_section(extras, "labels"),
+            sizes=[(str(name), int(train), int(held)) for name, train, held in json.loads(notes["sizes"])],
+        )
+
+    def server_inputs(self, resolved: ResolvedConfig) -> Prepared:
+        """Return the inputs of the server, which hold no items.
+
+        Raises:
+            UserError: if the silos do not fit the methods.
+        """
+        check_tokens(self.featurisers, resolved)
+        refuse(objections_to_silos(resolved.config.federated, len(self.sizes)))
+        towers = {m: tower_spec(m, featuriser, resolved.config.model) for m, featuriser in self.featurisers.items()}
+        return Prepared(
+            resolved=resolved,
+            spec=ModelSpec(
+                towers=towers,
+                classes=len(self.labels) if resolved.needs_labels else 0,
+                class_head=resolved.federated.class_head,
+            ),
+            silos=list(self.sizes),
+            arrays=dict(self.sums) if resolved.needs_labels else {},
+        )
+
+    def silo_inputs(self, archive: Archive, resolved: ResolvedConfig, number: int) -> Prepared:
+        """Return the inputs of a silo, in which the other silos have no items.
+
+        Args:
+            archive: the items of the silo, which it described.
+            resolved: as for `described`.
+            number: position of the silo.
+
+        Raises:
+            UserError: if the archive lacks what the methods need.
+        """
+        own = self._with_labels(archive)
+        parts = rows_of_site(own, number, [name for name, _, _ in self.sizes], resolved.config.seed)
+        prepared = prepare(own, training_silos(own, parts, resolved), self.featurisers, resolved)
+        merged = {name: array for name, array in self.sums.items() if name in prepared.arrays}
+        return replace(prepared, arrays={**prepared.arrays, **merged})
+
+    def _with_labels(self, archive: Archive) -> Archive:
+        """Return the archive with the labels of all silos, in their common order."""
+        if archive.labels is None:
+            return archive
+        labels = np.zeros((len(archive), len(self.labels)), archive.labels.dtype)
+        labels[:, [self.labels.index(name) for name in archive.label_names]] = archive.labels
+        return replace(archive, labels=labels, label_names=self.labels)
+
+
+def _section(arrays: Arrays, section: str) -> Arrays:
+    """Return the arrays whose names begin with a section, without it."""
+    return {name.removeprefix(f"{section}/"): array for name, array in arrays.items() if name.startswith(f"{section}/")}
+
+
+def _fitted(modality: Modality, descriptions: Sequence[Message]) -> Featuriser:
+    """Return the featurizer of a modality, fitted on the sums of all silos that have it."""
+    given = [message for message in descriptions if f"features/{modality}" in message.notes]
+    first, about = given[0], given[0].notes[f"features/{modality}"]
+    for message in given[1:]:
+        if message.notes[f"features/{modality}"] != about:
+            raise UserError(
+                f"The {modality} features of {message.sender} ({message.notes[f'features/{modality}']}) are not of the form "
+                f"of those of {first.sender} ({about}). Give all silos data of the same kind and width."
+            )
+    sums = [found for message in given if (found := _section(dict(message.sums), modality))]
+    if not sums:
+        raise UserError(f"No silo has training items with {modality} data. Give at least one silo some.")
+    return features.restored({}, json.loads(about)).fitted(add_statistics(sums))
+
+
+def _label_sums(labels: Sequence[str], descriptions: Sequence[Message]) -> Arrays:
+    """Return the sums of the silos' counts of labels, in the common order of the labels; empty without labels."""
+    if not labels:
+        return {}
+    counts, items = np.zeros(len(labels), np.int64), np.zeros(2, np.int64)
+    for message in descriptions:
+        found = _section(dict(message.sums), "labels")
+        if found:
+            np.add.at(
+                counts, [labels.index(name) for name in json.loads(message.notes["labels"])], found["label_counts"]
+            )
+            items += found["label_items"]
+    return dict(zip(LABEL_SUMS, (counts, items), strict=True))

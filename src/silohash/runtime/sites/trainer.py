@@ -1,0 +1,172 @@
+"""The process that trains one silo with its own data: ``python -m silohash.runtime.sites.trainer SITE.toml``.
+
+It reads tasks from standard input and writes results to standard output. It runs only what is installed on its machine, and
+everything that it needs to continue after a restart is in its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from silohash.config.load import ResolvedConfig, load_resolved
+from silohash.exchange.message import Message
+from silohash.features.device import choose_device
+from silohash.files import write_bytes
+from silohash.forms import reading
+from silohash.runtime.engine.port import SiloResult, SiloTask
+from silohash.runtime.engine.processes import serve
+from silohash.runtime.engine.wire import decode_task, encode_result
+from silohash.runtime.run import archive_of
+from silohash.runtime.sites.kept import KeptArrays
+from silohash.runtime.sites.plan import Plan, check_separable, described
+from silohash.runtime.sites.settings import SiteSettings, check_run_name, read_site_settings
+from silohash.runtime.worker import Worker, set_threads
+from silohash.types import UserError
+
+ANNOUNCED, PLAN = "announced.safetensors", "plan.safetensors"
+
+
+@dataclass
+class Site:
+    """Carry out the tasks of one silo with its own data.
+
+    Attributes:
+        settings: the settings of the silo.
+        workers: the worker of each run that this process has trained, by the name of the run. Only the last is kept.
+    """
+
+    settings: SiteSettings
+    workers: dict[str, Worker] = field(default_factory=dict)
+
+    def do(self, run: str, task: SiloTask) -> SiloResult:
+        """Carry out a task of a run.
+
+        Raises:
+            UserError: if the run does not fit this silo, or a file is missing or damaged.
+        """
+        folder = self._folder(run)
+        if task.kind == "describe":
+            announced = Announced.of(task, self.settings)
+            message = described(archive_of(announced.resolved.config), announced.resolved, task.silo, announced.silos)
+            self.workers.clear()
+            write_bytes(folder / ANNOUNCED, task.broadcast.encode())
+            return _plain(task, message)
+        if task.kind == "prepare":
+            write_bytes(folder / PLAN, task.broadcast.encode())
+            self._prepare(run, task)
+            return _plain(task, Message(kind="ready", sender=self.settings.silo, round=0))
+        if run not in self.workers:
+            self._prepare(run, task)
+        kept = KeptArrays(folder / "kept")
+        result = self.workers[run].do(replace(task, kept=kept.load(task.kept)))
+        stored = kept.store(result.kept, round=task.broadcast.round, finishing=task.kind == "finish")
+        return replace(result, kept=stored)
+
+    def _folder(self, run: str) -> Path:
+        check_run_name(run)
+        return self.settings.state / run
+
+    def _prepare(self, run: str, task: SiloTask) -> None:
+        """Load the silo's inputs of a run, from what the server sent before."""
+        folder = self._folder(run)
+        first, agreed = _stored(folder / ANNOUNCED), _stored(folder / PLAN)
+        plan = Plan.decode(agreed)
+        announced = Announced.of(replace(task, broadcast=first), self.settings)
+        prepared = plan.silo_inputs(archive_of(announced.resolved.config), announced.resolved, task.silo)
+        self.workers.clear()
+        set_threads(prepared.config.train)
+        self.workers[run] = Worker(prepared, choose_device(prepared.config.train.device))
+
+
+def _stored(path: Path) -> Message:
+    """Return what the server sent before the first round."""
+    with reading(path, missing="The server has not announced this run. Start the run again."):
+        content = path.read_bytes()
+    return Message.decode(content)
+
+
+@dataclass(frozen=True)
+class Announced:
+    """A run as a server announces it, with the data and the machine of this silo in place of the server's.
+
+    Attributes:
+        resolved: the config with its methods.
+        silos: names of all silos.
+    """
+
+    resolved: ResolvedConfig
+    silos: list[str]
+
+    @classmethod
+    def of(cls, task: SiloTask, settings: SiteSettings) -> Announced:
+        """Read a task of the kind ``describe``.
+
+        Raises:
+            UserError: if the config is not valid here, asks for a download that the silo does not permit, or the task is
+                that of another silo.
+        """
+        silos = [str(name) for name in json.loads(task.broadcast.notes["silos"])]
+        if silos[task.silo : task.silo + 1] != [settings.silo]:
+            raise UserError(f'The server takes this silo, "{settings.silo}", for number {task.silo + 1} of {silos}.')
+        tables = tomllib.loads(task.broadcast.notes["config"])
+        if not settings.downloads and (place := _download(tables)):
+            raise UserError(
+                f"The run asks for a download ({place}), which this silo does not permit. Set downloads = true in its file."
+            )
+        tables["data"] = json.loads(settings.data.model_dump_json(exclude_defaults=True))
+        machine = {"device": settings.device, "threads": settings.threads, "workers": 1}
+        tables["train"] = {**tables.get("train", {}), **{k: v for k, v in machine.items() if v is not None}}
+        resolved = load_resolved(tables)
+        check_separable(resolved)
+        return cls(resolved, silos)
+
+
+def _download(tables: Mapping[str, Any], place: str = "") -> str:
+    """Return which key of a config permits a download; empty if none does."""
+    for name, value in tables.items():
+        if name == "download" and value:
+            return f"{place}{name}"
+        if isinstance(value, Mapping) and (found := _download(value, f"{place}{name}.")):
+            return found
+    return ""
+
+
+def _plain(task: SiloTask, message: Message) -> SiloResult:
+    """Return a result without training."""
+    return SiloResult(silo=task.silo, update=message, kept={}, loss=float("nan"), terms={}, seconds=0.0)
+
+
+def main() -> None:
+    """Carry out the tasks on standard input until it is closed."""
+    serve(_prepare)
+
+
+def _prepare() -> Callable[[bytes], bytes]:
+    """Read the file of the silo, and return the function that carries out a task."""
+    site = Site(read_site_settings(Path(sys.argv[1])))
+
+    def answer(request: bytes) -> bytes:
+        """Return the result of a task, or a message that describes why it failed."""
+        try:
+            message = Message.decode(request)
+            return encode_result(site.do(message.notes.get("run", ""), decode_task(message)))
+        except Exception as error:
+            notes = {"failure": str(error)}
+            if not isinstance(error, UserError):
+                # The traceback can name files and items of the silo. It stays in the silo's log.
+                traceback.print_exc()
+                notes = {"failure": "The silo's trainer failed. Its log has the reason."}
+        return Message(kind="failure", sender=site.settings.silo, round=-1, notes=notes).encode()
+
+    return answer
+
+
+if __name__ == "__main__":
+    main()

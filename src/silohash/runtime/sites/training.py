@@ -1,0 +1,93 @@
+"""Train a run with silos that hold their own data, from the config to the model: the part of the server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from silohash.config.load import ResolvedConfig
+from silohash.exchange.message import Message
+from silohash.features.device import choose_device
+from silohash.files import write_json, write_text
+from silohash.runtime.engine.attendance import Attendance
+from silohash.runtime.engine.port import WAIT_FOR_ALL, Engine, Limits, SiloTask
+from silohash.runtime.events import Observer
+from silohash.runtime.experiment import environment, train_model
+from silohash.runtime.run import ENVIRONMENT, Run
+from silohash.runtime.sites.plan import Plan, check_separable
+from silohash.runtime.worker import Worker, set_threads
+from silohash.types import Notify, UserError
+
+SETUP_SECONDS = 3600.0
+"""How long to wait until all silos have computed their features before the first round."""
+
+
+def train_at_sites(
+    resolved: ResolvedConfig,
+    folder: Path,
+    engine: Engine,
+    silos: Sequence[str],
+    *,
+    limits: Limits = WAIT_FOR_ALL,
+    observers: Sequence[Observer] = (),
+    notify: Notify = lambda text: None,
+) -> Run:
+    """Train a run, or continue it from its checkpoint.
+
+    Args:
+        resolved: the config with its methods. Silos use their own data in place of its archive.
+        folder: the folder of the run.
+        engine: reaches the silos. It is started and stopped here.
+        silos: names of the silos, in order. All of them must describe their items before the first round.
+        limits: how long to wait for silos in a round.
+        observers: receive the record of each round.
+        notify: called with a line if the towers could not be saved as ONNX files.
+
+    Returns:
+        The trained run. Its folder holds no items and no partition.
+
+    Raises:
+        UserError: if the config does not fit the silos, or too few silos answer.
+    """
+    check_separable(resolved)
+    run = Run(folder, resolved)
+    with run.writing():
+        write_json(folder / ENVIRONMENT, environment(resolved.config))
+        write_text(run.config_path, resolved.config.to_toml())
+        engine.start(silos)
+        try:
+            plan = agree(resolved, engine, silos)
+            prepared = plan.server_inputs(resolved)
+            set_threads(resolved.config.train)
+            worker = Worker(prepared, choose_device(resolved.config.train.device))
+            train_model(run, worker, plan.featurisers, engine, observers=observers, notify=notify, limits=limits)
+        finally:
+            engine.stop()
+    return run
+
+
+def agree(resolved: ResolvedConfig, engine: Engine, silos: Sequence[str]) -> Plan:
+    """Ask all silos to describe their items, and send them the merged plan.
+
+    Raises:
+        UserError: if a silo does not answer, or the descriptions do not fit together.
+    """
+    everyone = range(len(silos))
+    asked = Attendance(engine, Limits(deadline_seconds=SETUP_SECONDS, quorum=len(silos)))
+    notes = {"config": resolved.config.to_toml(), "silos": json.dumps(list(silos))}
+    announcement = Message(kind="broadcast", sender="server", round=0, notes=notes)
+    answers = asked.results(SiloTask("describe", silo, announcement) for silo in asked.invited(everyone))
+    descriptions = [answer.update for answer in answers]
+    _check_all(asked, silos)
+    plan = Plan.merged(descriptions)
+    message = plan.encode()
+    for _ in asked.results(SiloTask("prepare", silo, message) for silo in everyone):
+        pass
+    _check_all(asked, silos)
+    return plan
+
+
+def _check_all(asked: Attendance, silos: Sequence[str]) -> None:
+    for silo, reason in asked.absent.items():
+        raise UserError(f"Silo {silos[silo]} {reason}. All silos must describe their items before the first round.")

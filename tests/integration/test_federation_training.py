@@ -1,0 +1,215 @@
+"""Training over real connections: a server and three silos as processes, with mutual TLS, on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from silohash.config.load import load_resolved
+from silohash.runtime import experiment
+from silohash.runtime.engine.port import Limits
+from silohash.runtime.events import RoundRecord
+from silohash.runtime.run import Run
+from silohash.runtime.sites.training import SETUP_SECONDS
+from tests.runs import tiny, write_archive
+from tests.sites import NAMES, site_archives
+
+pytest.importorskip("nvflare")
+
+from silohash.runtime.engine.flare.jobs import connected_silos, session, train_in_federation
+from silohash.runtime.engine.flare.kits import ADMIN, SERVER, SITE_FILE, Training, write_kits
+
+pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(1500)]
+PATIENCE_SECONDS = 300.0
+
+
+def until(holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "the federation takes too long"
+        time.sleep(0.5)
+
+
+@dataclass
+class Federation:
+    """A federation whose members run as processes of this machine."""
+
+    root: Path
+    port: int
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def kits(self) -> Path:
+        return self.root / "kits"
+
+    def start(self, name: str) -> None:
+        command = "server" if name == SERVER else "silo"
+        with (self.root / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "silohash.cli", command, str(self.kits / name)],
+                stdout=log, stderr=log, cwd=self.root, env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )  # fmt: skip
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            process.wait(60)
+
+    def connected(self) -> bool:
+        try:
+            with session(self.kits / ADMIN, 5.0) as opened:
+                return connected_silos(opened) == list(NAMES)
+        except Exception:
+            return False
+
+    def children(self, *words: str) -> list[int]:
+        """Return the ids of processes of this federation whose command lines hold some words."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                command = (entry / "cmdline").read_bytes().decode() if entry.name.isdecimal() else ""
+            except (OSError, UnicodeDecodeError):
+                continue
+            if str(self.kits) in command and all(word in command for word in words):
+                found.append(int(entry.name))
+        return found
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    root = tmp_path_factory.mktemp("federation")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    made = Federation(root, port)
+    write_kits(made.kits, NAMES, Training(port=port))
+    pooled = write_archive(root / "pooled", count=90, text="words")
+    for name, archive in zip(NAMES, site_archives(pooled, root / "data"), strict=True):
+        file = made.kits / name / "local" / SITE_FILE
+        file.write_text(
+            f'silo = "{name}"\nstate = "../state"\ndevice = "cpu"\nthreads = 1\n[data]\npath = "{archive}"\n'
+        )
+    try:
+        for name in (SERVER, *NAMES):
+            made.start(name)
+        until(made.connected)
+        yield made
+    finally:
+        made.stop()
+
+
+class Watch:
+    """An observer that keeps the records, and acts after a round."""
+
+    def __init__(self, act: Callable[[int], None] = lambda number: None) -> None:
+        self.records: list[RoundRecord] = []
+        self.act = act
+
+    def start(self, *, name: str, total_rounds: int, first_round: int) -> None: ...
+
+    def round(self, record: RoundRecord) -> None:
+        self.records.append(record)
+        self.act(record.round)
+
+    def finish(self) -> None: ...
+
+
+def resolved(federation: Federation, method: str = "fedavg", rounds: int = 2):
+    return load_resolved(
+        tiny(
+            federation.root / "pooled", partition={"kind": "column", "column": "place"},
+            federated={"name": method, "rounds": rounds, "local_epochs": 1, **OPTIONS.get(method, {})},
+        )
+    )  # fmt: skip
+
+
+OPTIONS = {"fedcafe": {"memory": "class_mean", "min_count": 1}}
+WHOLE = Limits(SETUP_SECONDS, 3)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedcafe", "moon"])
+def test_result_equals_that_of_one_machine(federation: Federation, tmp_path: Path, method: str) -> None:
+    config = resolved(federation, method)
+    watch = Watch()
+    folder = tmp_path / f"equal-{method}"
+    train_in_federation(federation.kits / ADMIN, config, folder, NAMES, limits=WHOLE, observers=[watch])
+    one, apart = experiment.train(config, tmp_path / "one"), Run.open(folder)
+    assert apart.model.digest("global") == one.model.digest("global")
+    for mine, other in zip(watch.records, one.rounds(), strict=True):
+        assert (mine.loss, mine.terms, mine.validation) == (other.loss, other.terms, other.validation)
+    assert [record.round for record in apart.rounds()] == [0, 1]
+    assert not (folder / "partition.json").exists()
+
+
+def test_trainer_that_is_killed_misses_a_round_and_is_back_in_the_next(federation: Federation, tmp_path: Path) -> None:
+    def kill(number: int) -> None:
+        if number == 0:
+            for process in federation.children("silohash.runtime.sites.trainer", "place-1"):
+                os.kill(process, signal.SIGKILL)
+
+    watch = Watch(kill)
+    config = resolved(federation, rounds=12)
+    limits = Limits(SETUP_SECONDS, 2)
+    train_in_federation(
+        federation.kits / ADMIN, config, tmp_path / "killed-trainer", NAMES, limits=limits, observers=[watch]
+    )
+    missed = [record.round for record in watch.records if record.silos[1].rejected]
+    assert len(missed) <= 1
+    assert watch.records[-1].silos[1].rejected is None
+    assert [record.round for record in watch.records] == list(range(12))
+
+
+def test_server_that_is_killed_continues_after_its_last_round(federation: Federation, tmp_path: Path) -> None:
+    config = resolved(federation, rounds=8)
+    folder = tmp_path / "killed-server"
+
+    class KilledError(Exception): ...
+
+    def kill(number: int) -> None:
+        for process in federation.children("nvflare", f"/{SERVER}"):
+            os.kill(process, signal.SIGKILL)
+        raise KilledError
+
+    first, second = Watch(kill), Watch()
+    with pytest.raises(KilledError):
+        train_in_federation(federation.kits / ADMIN, config, folder, NAMES, limits=WHOLE, observers=[first])
+    until(federation.connected)
+    train_in_federation(federation.kits / ADMIN, config, folder, NAMES, limits=WHOLE, observers=[second])
+    assert [record.round for record in Run.open(folder).rounds()] == list(range(8))
+    assert second.records[0].round > 0
+    one = experiment.train(config, tmp_path / "one")
+    assert Run.open(folder).model.digest("global") == one.model.digest("global")
+
+
+def test_connections_without_a_certificate_of_the_federation_are_refused(
+    federation: Federation, tmp_path: Path
+) -> None:
+    write_kits(tmp_path / "foreign", ["place-0"], Training(port=federation.port))
+    for kit in (None, tmp_path / "foreign" / "place-0", federation.kits / "place-0"):
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if kit is not None:
+            context.load_cert_chain(kit / "startup" / "client.crt", kit / "startup" / "client.key")
+        accepted = True
+        with socket.create_connection(("127.0.0.1", federation.port), 10) as plain:
+            try:
+                with context.wrap_socket(plain) as secure:
+                    secure.settimeout(3.0)
+                    accepted = secure.recv(1) != b""
+            except TimeoutError:
+                accepted = True  # the server waits for a request
+            except (ssl.SSLError, ConnectionError):
+                accepted = False
+        assert accepted == (kit is not None and kit.parent == federation.kits)

@@ -1,0 +1,107 @@
+"""Jobs: what they hold, and how their rounds are followed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from silohash.config.load import load_resolved
+from silohash.runtime.engine.port import Limits
+from silohash.runtime.events import RoundRecord
+from silohash.types import UserError
+from tests.runs import Records, tiny
+
+pytest.importorskip("nvflare")
+
+from silohash.runtime.engine.flare import jobs
+from silohash.runtime.engine.flare.controller import FAILED, ROUND, RoundsController
+from silohash.runtime.engine.flare.jobs import connected_silos, follow, session, train_in_federation, write_job
+
+
+def record(number: int) -> RoundRecord:
+    return RoundRecord(number, 1.0, 0.5, {}, None, True, [], 10, 10, warnings=[])
+
+
+def line(number: int) -> str:
+    return f"2026-01-01 - RoundsController - INFO - {ROUND}{json.dumps(asdict(record(number)))}\n"
+
+
+class Session:
+    """Plays back the states and logs of a job."""
+
+    def __init__(self, *steps: tuple[str, str]) -> None:
+        self.steps = list(steps)
+
+    def get_job_meta(self, job: str) -> dict[str, str]:
+        return {"status": self.steps[0][0]}
+
+    def get_job_logs(self, job: str) -> dict[str, dict[str, str]]:
+        log = self.steps[0][1]
+        self.steps = self.steps[1:] or self.steps
+        return {"logs": {"server": log}}
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "POLL_SECONDS", 0.0)
+
+
+def test_a_job_holds_settings_only_and_all_arguments_of_the_controller(tmp_path: Path) -> None:
+    resolved = load_resolved({**tiny(Path("x")), "data": {"name": "glyphs"}})
+    write_job(tmp_path / "job", "first", resolved, ["north", "south"], Limits(30.0, 2))
+    files = sorted(
+        path.relative_to(tmp_path / "job").as_posix() for path in (tmp_path / "job").rglob("*") if path.is_file()
+    )
+    assert files == ["app/config/config_fed_client.json", "app/config/config_fed_server.json", "meta.json"]
+    server = json.loads((tmp_path / "job/app/config/config_fed_server.json").read_text())
+    (workflow,) = server["workflows"]
+    made = RoundsController(**workflow["args"])
+    assert (made.run, made.silos, made.limits) == ("first", ["north", "south"], Limits(30.0, 2))
+    assert made.config == resolved.config.to_toml()
+    assert server["server"]["task_request_interval"] == 0.2
+    assert json.loads((tmp_path / "job/meta.json").read_text())["min_clients"] == 2
+
+
+def test_rounds_are_passed_on_once() -> None:
+    seen = Records()
+    logs = ["", line(4), line(4) + line(5), line(4) + line(5) + line(6)]
+    steps = [*(("RUNNING", log) for log in logs[:3]), ("FINISHED:COMPLETED", logs[3])]
+    follow(Session(*steps), "id", [seen], 0)
+    assert seen.records == [record(4), record(5), record(6)]
+
+
+@pytest.mark.parametrize(
+    ("status", "log", "reason"),
+    [
+        ("FINISHED:EXECUTION_EXCEPTION", f"x {FAILED}1 of 3 silos answered.\n", "^1 of 3 silos answered"),
+        ("FINISHED:ABNORMAL", line(0), "FLARE ended the job"),
+    ],
+)
+def test_failures_are_told(status: str, log: str, reason: str) -> None:
+    seen = Records()
+    with pytest.raises(UserError, match=reason):
+        follow(Session((status, log)), "id", [seen], 0)
+    assert len(seen.records) == log.count(ROUND)
+
+
+def test_server_that_cannot_be_reached(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot be reached .*silohash server"), session(tmp_path / "nothing"):
+        pass
+
+
+def test_silos_in_alphabetical_order() -> None:
+    clients = [SimpleNamespace(name=name) for name in ("b", "a")]
+    assert connected_silos(SimpleNamespace(get_connected_client_list=lambda: clients)) == ["a", "b"]
+
+
+def test_training_without_silos_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved = load_resolved({**tiny(Path("x")), "data": {"name": "glyphs"}})
+    opened = SimpleNamespace(get_connected_client_list=list)
+    monkeypatch.setattr(jobs, "session", lambda kit: nullcontext(opened))
+    with pytest.raises(UserError, match="No silo is connected"):
+        train_in_federation(tmp_path, resolved, tmp_path / "first", [], limits=Limits())

@@ -1,0 +1,54 @@
+"""Processes of a federation's members: their command lines, and that they are started again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from silohash.types import UserError
+
+pytest.importorskip("nvflare")
+
+from silohash.runtime.engine.flare import members
+from silohash.runtime.engine.flare.kits import Training, write_kits
+from silohash.runtime.engine.flare.members import member_command, place_storage, run_member
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("members") / "kits"
+    write_kits(folder, ["north"], Training())
+    return folder
+
+
+def test_command_of_each_kit(kits: Path) -> None:
+    server, silo = member_command(kits / "server"), member_command(kits / "north")
+    assert server[:4] == [sys.executable, "-u", "-m", "nvflare.private.fed.app.server.server_train"]
+    assert silo[3] == "nvflare.private.fed.app.client.client_train"
+    assert "uid=north" in silo
+    assert "secure_train=true" in server
+    with pytest.raises(UserError, match="is not the kit of a server or of a silo"):
+        member_command(kits / "leader")
+
+
+def test_server_stores_jobs_in_its_own_folder(kits: Path) -> None:
+    place_storage(kits / "server")
+    text = (kits / "server/local/resources.json").read_text(encoding="utf-8")
+    snapshots = json.loads(text)["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"]
+    assert snapshots == str((kits / "server").resolve() / "storage" / "snapshots")
+    jobs = next(one for one in json.loads(text)["components"] if one["id"] == "job_manager")
+    assert jobs["args"]["uri_root"] == str((kits / "server").resolve() / "storage" / "jobs")
+
+
+def test_process_that_dies_is_started_again(kits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log, said = tmp_path / "log", []
+    code = f"open({str(log)!r}, 'a').write('x'); raise SystemExit(7)"
+    monkeypatch.setattr(members, "member_command", lambda kit: [sys.executable, "-c", code])
+    monkeypatch.setattr(members, "RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(members.signal, "signal", lambda *arguments: None)
+    run_member(kits / "north", said.append, stopped=lambda: len(said) == 3)
+    assert log.read_text() == "xxx"
+    assert said == ["The process ended with exit status 7. It is started again."] * 3

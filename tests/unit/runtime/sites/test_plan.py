@@ -1,0 +1,114 @@
+"""The agreement of silos before the first round equals what one machine computes from all items."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from silohash.config.load import load_resolved
+from silohash.exchange.message import Message
+from silohash.partitions.base import partition
+from silohash.runtime.experiment import prepare_run
+from silohash.runtime.run import archive_of
+from silohash.runtime.sites.plan import Plan, check_separable, described
+from silohash.types import UserError
+from tests.runs import same_arrays, tiny, write_archive
+from tests.sites import NAMES, site_archives
+
+
+def resolved(archive: Path, **sections: object):
+    return load_resolved(tiny(archive, partition={"kind": "column", "column": "place"}, **sections))
+
+
+def descriptions(archives: list[Path]) -> list[Message]:
+    messages = []
+    for number, path in enumerate(archives):
+        own = resolved(path)
+        messages.append(described(archive_of(own.config), own, number, NAMES))
+    return messages
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    root = tmp_path_factory.mktemp("plan")
+    pooled = write_archive(root / "pooled", count=90, text="words")
+    return pooled, site_archives(pooled, root / "sites")
+
+
+def test_merged_plan_gives_the_inputs_of_one_machine(archives: tuple[Path, list[Path]]) -> None:
+    pooled, apart = archives
+    own = resolved(pooled)
+    archive = archive_of(own.config)
+    parts = partition(archive, "column", 3, own.config.seed, **own.config.partition.parameters())
+    whole, featurisers = prepare_run(archive, parts, own)
+    given = Plan.merged([Message.decode(message.encode()) for message in descriptions(apart)])
+    plan = Plan.decode(Message.decode(given.encode().encode()))
+    server = plan.server_inputs(own)
+    assert server.spec == whole.spec
+    assert server.silos == whole.silos
+    assert server.info() == whole.info()
+    assert same_arrays(server.arrays, {name: whole.arrays[name] for name in ("label_counts", "label_items")})
+    for modality, featuriser in featurisers.items():
+        assert same_arrays(plan.featurisers[modality].state()[0], featuriser.state()[0])
+    for number, path in enumerate(apart):
+        silo = plan.silo_inputs(archive_of(resolved(path).config), resolved(path), number)
+        assert silo.spec == whole.spec
+        for mine, other in zip(
+            silo.silo(number, torch.device("cpu")), whole.silo(number, torch.device("cpu")), strict=True
+        ):
+            assert mine.name == other.name
+            for name in ("image", "text", "labels", "has_image", "has_text"):
+                assert torch.equal(getattr(mine, name), getattr(other, name))
+            assert mine.federation.items == other.federation.items
+            assert torch.equal(mine.federation.counts, other.federation.counts)
+
+
+def test_a_description_holds_sums_and_no_items(archives: tuple[Path, list[Path]]) -> None:
+    first = descriptions(archives[1])[0]
+    assert first.counts == {"training": 12, "validation": 3}
+    assert {name.partition("/")[0] for name in first.arrays()} == {"sums"}
+    assert not any(array.shape[:1] == (12,) for array in first.sums.values())
+
+
+def test_labels_that_one_silo_lacks_are_counted_as_zero(archives: tuple[Path, list[Path]]) -> None:
+    messages = descriptions(archives[1])
+    renamed = replace(
+        messages[0], notes={**messages[0].notes, "labels": messages[0].notes["labels"].replace("violin", "zither")}
+    )
+    plan = Plan.merged([renamed, *messages[1:]])
+    assert "zither" in plan.labels
+    assert "violin" in plan.labels
+    total = sum(int(message.sums["labels/label_counts"].sum()) for message in messages)
+    assert plan.sums["label_counts"].sum() == total
+    assert plan.sums["label_items"][0] == 60
+
+
+def test_features_of_another_form_are_refused(archives: tuple[Path, list[Path]]) -> None:
+    messages = descriptions(archives[1])
+    other = replace(messages[1], notes={**messages[1].notes, "features/image": '{"kind": "given", "width": 3}'})
+    with pytest.raises(UserError, match=r"image features of place-1 .*not of the form of those of place-0"):
+        Plan.merged([messages[0], other, messages[2]])
+
+
+def test_modality_without_training_items_is_refused(archives: tuple[Path, list[Path]]) -> None:
+    bare = [
+        replace(message, sums={name: array for name, array in message.sums.items() if not name.startswith("text/")})
+        for message in descriptions(archives[1])
+    ]
+    with pytest.raises(UserError, match="No silo has training items with text data"):
+        Plan.merged(bare)
+
+
+def test_pooled_methods_are_refused(archives: tuple[Path, list[Path]]) -> None:
+    with pytest.raises(UserError, match='"centralized" pools the items'):
+        check_separable(resolved(archives[0], federated={"name": "centralized"}))
+    check_separable(resolved(archives[0]))
+
+
+@pytest.mark.parametrize("method", ["fedala", "local"])
+def test_personal_models_would_leave_their_silos(archives: tuple[Path, list[Path]], method: str) -> None:
+    with pytest.raises(UserError, match=f'"{method}" trains a personal model per silo'):
+        check_separable(resolved(archives[0], federated={"name": method}))

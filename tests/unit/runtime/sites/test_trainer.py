@@ -1,0 +1,95 @@
+"""The process of a silo: what it refuses, and that it continues after it was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from silohash.config.load import load_resolved
+from silohash.exchange.message import Message
+from silohash.runtime.engine.port import SiloTask
+from silohash.runtime.engine.processes import ProcessEndedError, ProcessPool
+from silohash.runtime.engine.wire import encode_task
+from silohash.runtime.sites.settings import read_site_settings
+from silohash.runtime.sites.trainer import Announced, Site
+from silohash.types import UserError
+from tests.runs import tiny, write_archive
+from tests.sites import NAMES, site_archives
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    archive = site_archives(write_archive(tmp_path / "pooled", count=90), tmp_path / "sites")[0]
+    path = tmp_path / "site.toml"
+    path.write_text(f'silo = "place-0"\ndevice = "cpu"\nthreads = 1\n[data]\npath = "{archive}"\n')
+    return path
+
+
+def describe(config: dict[str, object], silo: int = 0) -> SiloTask:
+    notes = {"config": load_resolved(config).config.to_toml(), "silos": json.dumps(NAMES), "run": "first"}
+    return SiloTask("describe", silo, Message("broadcast", "server", 0, notes=notes))
+
+
+def config(**sections: object) -> dict[str, object]:
+    return {**tiny(Path("elsewhere")), "data": {"name": "glyphs"}, **sections}
+
+
+def test_own_data_and_machine_replace_those_of_the_server(file: Path) -> None:
+    settings = read_site_settings(file)
+    found = Announced.of(describe(config()), settings)
+    assert found.silos == list(NAMES)
+    assert found.resolved.config.data.path == settings.data.path
+    assert (found.resolved.config.train.device, found.resolved.config.train.threads) == ("cpu", 1)
+    assert found.resolved.config.federated.name == "fedavg"
+
+
+def test_downloads_need_the_permission_of_the_silo(file: Path) -> None:
+    asked = config(features={"image": {"kind": "huggingface", "model": "a/b", "download": True}})
+    with pytest.raises(UserError, match=r"asks for a download \(features\.image\.download\)"):
+        Announced.of(describe(asked), read_site_settings(file))
+    permitted = read_site_settings(file).model_copy(update={"downloads": True})
+    assert Announced.of(describe(asked), permitted).silos == list(NAMES)
+
+
+def test_task_of_another_silo_is_refused(file: Path) -> None:
+    with pytest.raises(UserError, match='takes this silo, "place-0", for number 2'):
+        Announced.of(describe(config(), silo=1), read_site_settings(file))
+
+
+def test_run_cannot_leave_the_folder_of_the_state(file: Path) -> None:
+    site = Site(read_site_settings(file))
+    with pytest.raises(UserError, match="cannot have the name"):
+        site.do("../first", describe(config()))
+    with pytest.raises(UserError, match="The server has not announced this run"):
+        site.do("second", SiloTask("train", 0, Message("broadcast", "server", 0)))
+
+
+@pytest.mark.whole_run
+def test_process_answers_again_after_it_was_killed(file: Path) -> None:
+    pool = ProcessPool([sys.executable, "-m", "silohash.runtime.sites.trainer", str(file)], 1, quiet=True)
+
+    def ask(request: bytes) -> Future[Message]:
+        return pool.submit(lambda exchange: Message.decode(exchange(request)))
+
+    try:
+        request = encode_task(describe(config()))
+        first = ask(request).result(120)
+        assert (first.kind, first.sender) == ("description", "place-0")
+        os.kill(pool.children[0].process.pid, signal.SIGKILL)
+        with pytest.raises(ProcessEndedError, match="-9"):
+            ask(request).result(120)
+        again = ask(request).result(120)
+        assert {name: array.tobytes() for name, array in again.sums.items()} == {
+            name: array.tobytes() for name, array in first.sums.items()
+        }
+        wrong = ask(encode_task(describe(config(), silo=2))).result(120)
+        assert wrong.notes["failure"].startswith("The server takes this silo")
+        assert ask(b"nothing").result(120).notes["failure"].startswith("A message of 7 bytes is truncated")
+    finally:
+        pool.close()
