@@ -26,8 +26,15 @@ from tests.sites import NAMES, site_archives
 
 pytest.importorskip("nvflare")
 
-from silohash.runtime.engine.flare.jobs import connected_silos, session, train_in_federation
-from silohash.runtime.engine.flare.kits import ADMIN, SERVER, SITE_FILE, Training, write_kits
+from silohash.runtime.engine.flare.jobs import (
+    Followed,
+    connected_silos,
+    follow,
+    session,
+    train_in_federation,
+    write_job,
+)
+from silohash.runtime.engine.flare.kits import ADMIN, EXECUTOR, SERVER, SITE_FILE, Training, write_kits
 
 pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(1500)]
 PATIENCE_SECONDS = 300.0
@@ -171,26 +178,65 @@ def test_trainer_that_is_killed_misses_a_round_and_is_back_in_the_next(federatio
     assert [record.round for record in watch.records] == list(range(12))
 
 
-def test_server_that_is_killed_continues_after_its_last_round(federation: Federation, tmp_path: Path) -> None:
-    config = resolved(federation, rounds=8)
-    folder = tmp_path / "killed-server"
+KILLED = {
+    "server": ("nvflare", f"/{SERVER}"),
+    "job of the server": ("server.runner_process",),
+    "job of a site": ("client.worker_process", "/place-2"),
+}
 
-    class KilledError(Exception): ...
+
+@pytest.mark.parametrize("victim", KILLED)
+def test_run_continues_by_itself_after_its_last_round(federation: Federation, tmp_path: Path, victim: str) -> None:
+    config = resolved(federation, rounds=8)
+    folder = tmp_path / victim.replace(" ", "-")
 
     def kill(number: int) -> None:
-        for process in federation.children("nvflare", f"/{SERVER}"):
-            os.kill(process, signal.SIGKILL)
-        raise KilledError
+        if number == 1:
+            victims = federation.children(*KILLED[victim])
+            assert victims
+            for process in victims:
+                os.kill(process, signal.SIGKILL)
 
-    first, second = Watch(kill), Watch()
-    with pytest.raises(KilledError):
-        train_in_federation(federation.kits / ADMIN, config, folder, NAMES, limits=WHOLE, observers=[first])
-    until(federation.connected)
-    train_in_federation(federation.kits / ADMIN, config, folder, NAMES, limits=WHOLE, observers=[second])
+    watch, said = Watch(kill), []
+    train_in_federation(
+        federation.kits / ADMIN, config, folder, NAMES, limits=WHOLE, observers=[watch], notify=said.append
+    )
+    assert len(said) >= 1
+    numbers = [record.round for record in watch.records]
+    assert numbers == sorted(set(numbers))
     assert [record.round for record in Run.open(folder).rounds()] == list(range(8))
-    assert second.records[0].round > 0
     one = experiment.train(config, tmp_path / "one")
     assert Run.open(folder).model.digest("global") == one.model.digest("global")
+
+
+def changed_job(folder: Path, federation: Federation, change: Callable[[Path], None]) -> None:
+    """Start a job of which something was changed, and expect that the sites refuse it."""
+    write_job(folder, "refused", resolved(federation), NAMES, WHOLE)
+    change(folder / "app")
+    with (
+        session(federation.kits / ADMIN) as opened,
+        pytest.raises(Exception, match=r"FLARE ended the job|BYOC|byoc|ustom"),
+    ):
+        follow(opened, opened.submit_job(str(folder)), Followed([]))
+    assert not (federation.kits / SERVER / "runs" / "refused" / "rounds.jsonl").exists()
+
+
+def test_classes_that_are_not_ours_are_refused(federation: Federation, tmp_path: Path) -> None:
+    def change(app: Path) -> None:
+        file = app / "config" / "config_fed_client.json"
+        text = file.read_text(encoding="utf-8")
+        assert EXECUTOR in text
+        file.write_text(text.replace(EXECUTOR, "nvflare.app_common.np.np_trainer.NPTrainer"), encoding="utf-8")
+
+    changed_job(tmp_path / "job", federation, change)
+
+
+def test_code_that_a_job_brings_is_refused(federation: Federation, tmp_path: Path) -> None:
+    def change(app: Path) -> None:
+        (app / "custom").mkdir()
+        (app / "custom" / "brought.py").write_text("print('here')\n", encoding="utf-8")
+
+    changed_job(tmp_path / "job", federation, change)
 
 
 def test_connections_without_a_certificate_of_the_federation_are_refused(

@@ -207,7 +207,7 @@ def train_on(
 
     listening = observers(Run(folder), tensorboard=tensorboard)
     Run(folder).check_free()
-    train_in_federation(kit, resolved, folder, silos, limits=Limits(*limits), observers=listening)
+    train_in_federation(kit, resolved, folder, silos, limits=Limits(*limits), observers=listening, notify=print_status)
     print_result(f"Run: {folder}")
     print_status(f"Next: silohash index {folder} ARCHIVE --name SILO, with the items of a silo")
 

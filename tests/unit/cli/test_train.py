@@ -141,7 +141,7 @@ def test_training_on_a_federation_passes_the_limits_and_names_the_folder(
     pytest.importorskip("nvflare")
     called = []
 
-    def train(kit, resolved, folder, silos, *, limits, observers):
+    def train(kit, resolved, folder, silos, *, limits, observers, notify):
         called.append((kit, resolved.config.federated.rounds, folder, silos, limits.deadline_seconds, limits.quorum))
 
     monkeypatch.setattr("silohash.runtime.engine.flare.jobs.train_in_federation", train)

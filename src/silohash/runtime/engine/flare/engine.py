@@ -29,6 +29,9 @@ MESSAGE = "message"
 MISSES = 2
 """A silo that misses this many answers in a row is not waited for, until it is heard of again."""
 
+ENDED = "FLARE has ended the job"
+"""Beginning of the message of a round that FLARE interrupts."""
+
 POLL_SECONDS = 0.1
 
 
@@ -150,7 +153,7 @@ class FlareEngine:
         silo, left = sent.task.silo, True
         while left and not sent.arrived.wait(POLL_SECONDS):
             if self.abort.triggered:
-                raise UserError("FLARE has ended the job. Start the run again: it continues after its last round.")
+                raise UserError(f"{ENDED}. Start the run again: it continues after its last round.")
             left = time.monotonic() < until and sent.flare.completion_status is None
         if not sent.arrived.is_set():
             self.missed[silo] = self.missed.get(silo, 0) + 1

@@ -7,25 +7,30 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from nvflare.apis.job_def import RunStatus
-from nvflare.fuel.flare_api.api_spec import NoConnection
+from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, NoConnection, NoReply, SessionClosed
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from silohash.config.load import ResolvedConfig
 from silohash.files import write_json
 from silohash.forms import of_json
 from silohash.runtime.engine.flare.controller import FAILED, RESULT, ROUND
+from silohash.runtime.engine.flare.engine import ENDED
 from silohash.runtime.engine.flare.kits import CONTROLLER, EXECUTOR, LEADER
 from silohash.runtime.engine.port import Limits
 from silohash.runtime.events import Observer, RoundRecord
-from silohash.types import UserError
+from silohash.types import Notify, UserError
 
 POLL_SECONDS = 1.0
 TASK_REQUEST_SECONDS = 0.2
 """How long a site waits between two questions for a task. FLARE's default of 2 s is most of the time of a short round."""
+
+ATTEMPTS = 3
+"""A run is given up if so many jobs in a row are lost before they finish a round."""
 
 
 def write_job(folder: Path, run: str, resolved: ResolvedConfig, silos: Sequence[str], limits: Limits) -> None:
@@ -75,7 +80,8 @@ def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
     try:
         yield opened
     finally:
-        opened.close()
+        with suppress(*LOST):
+            opened.close()
 
 
 def connected_silos(opened: Session) -> list[str]:
@@ -83,44 +89,66 @@ def connected_silos(opened: Session) -> list[str]:
     return sorted(client.name for client in opened.get_connected_client_list())
 
 
-def follow(opened: Session, job: str, observers: Sequence[Observer], first: int) -> None:
+class LostJobError(UserError):
+    """FLARE ended a job, or the server died. The run can continue after its last round with a new job."""
+
+
+LOST = (LostJobError, ConnectionError, SessionClosed, NoReply, InternalError, AuthenticationError, RuntimeError)
+"""What is raised when a server dies while a job is followed."""
+
+
+@dataclass
+class Followed:
+    """The rounds of a run, which observers receive once each, in whatever jobs they are trained.
+
+    Attributes:
+        observers: receive the records.
+        next_round: number of the first round that they have not received.
+    """
+
+    observers: Sequence[Observer]
+    next_round: int = 0
+
+    def read(self, log: str) -> None:
+        """Pass the records in the log of a job to the observers."""
+        for line in log.splitlines():
+            _, found, text = line.partition(ROUND)
+            record = of_json(text, RoundRecord) if found else None
+            if record is not None and record.round >= self.next_round:
+                self.next_round = record.round + 1
+                for observer in self.observers:
+                    observer.round(record)
+
+
+def follow(opened: Session, job: str, followed: Followed) -> None:
     """Pass the records of the rounds to observers until the job ends.
+
+    FLARE forgets to mark the jobs that ended with the server. The time at which the server started tells this.
 
     Args:
         opened: the session.
         job: id of the job.
-        observers: receive the records.
-        first: number of the first round that they do not know.
+        followed: the rounds that the observers have received, which is changed here.
 
     Raises:
-        UserError: if the run failed.
+        LostJobError: if FLARE ended the job, or the server died.
+        UserError: if the run failed for another reason.
     """
-    following = first
+    started = opened.get_system_info().server_info.start_time
     while True:
         ended = str(opened.get_job_meta(job).get("status", ""))
-        text = str(opened.get_job_logs(job).get("logs", {}).get("server", ""))
-        for record in _records(text):
-            if record.round >= following:
-                following = record.round + 1
-                for observer in observers:
-                    observer.round(record)
+        log = str(opened.get_job_logs(job).get("logs", {}).get("server", ""))
+        followed.read(log)
         if ended.startswith("FINISHED"):
-            reasons = [line.partition(FAILED)[2] for line in text.splitlines() if FAILED in line]
-            if reasons:
+            reasons = [line.partition(FAILED)[2] for line in log.splitlines() if FAILED in line]
+            if reasons and ENDED not in reasons[-1]:
                 raise UserError(reasons[-1])
             if ended != RunStatus.FINISHED_COMPLETED.value:
-                raise UserError(
-                    f"FLARE ended the job ({ended}). Start the run again: it continues after its last round."
-                )
+                raise LostJobError(f"FLARE ended the job ({ended}).")
             return
+        if opened.get_system_info().server_info.start_time != started:
+            raise LostJobError("The server was started again.")
         time.sleep(POLL_SECONDS)
-
-
-def _records(text: str) -> Iterator[RoundRecord]:
-    for line in text.splitlines():
-        _, found, record = line.partition(ROUND)
-        if found:
-            yield of_json(record, RoundRecord)
 
 
 def train_in_federation(
@@ -131,8 +159,11 @@ def train_in_federation(
     *,
     limits: Limits,
     observers: Sequence[Observer] = (),
+    notify: Notify = lambda text: None,
 ) -> None:
     """Train a run in a federation, and fetch it into a new folder.
+
+    If FLARE loses the job, a new one continues after the last round, as soon as the silos are connected again.
 
     Args:
         kit: the kit of whoever starts runs.
@@ -141,24 +172,71 @@ def train_in_federation(
         silos: names of the silos, in order; all connected ones if empty.
         limits: how long to wait for silos.
         observers: receive the records of the rounds.
+        notify: called with a line when a new job continues the run.
 
     Raises:
         UserError: if the server cannot be reached, or the run fails.
     """
-    with session(kit) as opened, tempfile.TemporaryDirectory() as beside:
+    with session(kit) as opened:
         chosen = list(silos) or connected_silos(opened)
-        if not chosen:
-            raise UserError("No silo is connected to the server. Start the silos: silohash silo KIT")
-        write_job(Path(beside) / "job", folder.name, resolved, chosen, limits)
-        job = opened.submit_job(str(Path(beside) / "job"))
+    if not chosen:
+        raise UserError("No silo is connected to the server. Start the silos: silohash silo KIT")
+    followed, fruitless = Followed(observers), 0
+    total = resolved.config.federated.rounds
+    for observer in observers:
+        observer.start(name=resolved.config.federated.name, total_rounds=total, first_round=0)
+    try:
+        while True:
+            before = followed.next_round
+            try:
+                with tempfile.TemporaryDirectory() as beside:
+                    write_job(Path(beside) / "job", folder.name, resolved, chosen, limits)
+                    _train_once(kit, Path(beside), folder, followed)
+                return
+            except LOST as error:
+                fruitless = 0 if followed.next_round > before else fruitless + 1
+                if fruitless == ATTEMPTS:
+                    raise UserError(
+                        f"{ATTEMPTS} jobs in a row ended without a round ({error}). The logs in the kits have the reason."
+                    ) from error
+                notify(f"The job is lost after {followed.next_round} rounds ({error}). A new one continues the run.")
+                wait_for(kit, chosen)
+    finally:
         for observer in observers:
-            observer.start(
-                name=resolved.config.federated.name, total_rounds=resolved.config.federated.rounds, first_round=0
-            )
+            observer.finish()
+
+
+def _train_once(kit: Path, beside: Path, folder: Path, followed: Followed) -> None:
+    """Submit the job in a temporary folder, follow it, and fetch its result. An interruption ends the job."""
+    with session(kit) as opened:
+        job = opened.submit_job(str(beside / "job"))
         try:
-            follow(opened, job, observers, 0)
-        finally:
-            for observer in observers:
-                observer.finish()
-        fetched = Path(opened.download_job_result(job, str(Path(beside) / "result")))
+            follow(opened, job, followed)
+        except BaseException:
+            with suppress(Exception):
+                opened.abort_job(job)
+            raise
+        fetched = Path(opened.download_job_result(job, str(beside / "result")))
         shutil.copytree(next(fetched.rglob(RESULT)), folder, dirs_exist_ok=True)
+
+
+def wait_for(kit: Path, silos: Sequence[str], seconds: float = 300.0) -> None:
+    """Wait until the server can be reached and all silos are connected to it.
+
+    Raises:
+        UserError: if this takes longer than ``seconds``.
+    """
+    until = time.monotonic() + seconds
+    missing: Sequence[str] = silos
+    while True:
+        with suppress(UserError, *LOST), session(kit) as opened:
+            connected = connected_silos(opened)
+            missing = [name for name in silos if name not in connected]
+        if not missing:
+            return
+        if time.monotonic() > until:
+            raise UserError(
+                f"{', '.join(missing)} did not connect to the server within {seconds:g} seconds. Start them, then start "
+                "the run again: it continues after its last round."
+            )
+        time.sleep(POLL_SECONDS)

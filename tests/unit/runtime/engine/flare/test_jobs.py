@@ -20,7 +20,17 @@ pytest.importorskip("nvflare")
 
 from silohash.runtime.engine.flare import jobs
 from silohash.runtime.engine.flare.controller import FAILED, ROUND, RoundsController
-from silohash.runtime.engine.flare.jobs import connected_silos, follow, session, train_in_federation, write_job
+from silohash.runtime.engine.flare.jobs import (
+    ATTEMPTS,
+    Followed,
+    LostJobError,
+    connected_silos,
+    follow,
+    session,
+    train_in_federation,
+    wait_for,
+    write_job,
+)
 
 
 def record(number: int) -> RoundRecord:
@@ -36,9 +46,16 @@ class Session:
 
     def __init__(self, *steps: tuple[str, str]) -> None:
         self.steps = list(steps)
+        self.looks = 0
+        self.restarted_at: int | None = None
 
     def get_job_meta(self, job: str) -> dict[str, str]:
         return {"status": self.steps[0][0]}
+
+    def get_system_info(self) -> object:
+        self.looks += 1
+        started = 1.0 if self.restarted_at is None or self.looks <= self.restarted_at else 2.0
+        return SimpleNamespace(server_info=SimpleNamespace(start_time=started))
 
     def get_job_logs(self, job: str) -> dict[str, dict[str, str]]:
         log = self.steps[0][1]
@@ -71,7 +88,7 @@ def test_rounds_are_passed_on_once() -> None:
     seen = Records()
     logs = ["", line(4), line(4) + line(5), line(4) + line(5) + line(6)]
     steps = [*(("RUNNING", log) for log in logs[:3]), ("FINISHED:COMPLETED", logs[3])]
-    follow(Session(*steps), "id", [seen], 0)
+    follow(Session(*steps), "id", Followed([seen]))
     assert seen.records == [record(4), record(5), record(6)]
 
 
@@ -85,8 +102,66 @@ def test_rounds_are_passed_on_once() -> None:
 def test_failures_are_told(status: str, log: str, reason: str) -> None:
     seen = Records()
     with pytest.raises(UserError, match=reason):
-        follow(Session((status, log)), "id", [seen], 0)
+        follow(Session((status, log)), "id", Followed([seen]))
     assert len(seen.records) == log.count(ROUND)
+
+
+def test_job_that_flare_ends_is_lost_and_not_failed() -> None:
+    log = f"x {FAILED}FLARE has ended the job. Start\n"
+    with pytest.raises(LostJobError, match="EXECUTION_EXCEPTION"):
+        follow(Session(("FINISHED:EXECUTION_EXCEPTION", log)), "id", Followed([]))
+
+
+def test_job_that_is_running_for_ever_since_the_server_died_is_lost() -> None:
+    stale = Session(("RUNNING", line(0)))
+    stale.restarted_at = 3
+    seen = Records()
+    with pytest.raises(LostJobError, match="was started again"):
+        follow(stale, "id", Followed([seen]))
+    assert seen.records == [record(0)]
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Jobs that are lost after the rounds that each of them lists; the last one is completed."""
+    opened = SimpleNamespace(get_connected_client_list=lambda: [SimpleNamespace(name="north")])
+    monkeypatch.setattr(jobs, "session", lambda kit: nullcontext(opened))
+    plan: list[list[int]] = []
+
+    def once(kit: Path, beside: Path, folder: Path, followed: Followed) -> None:
+        assert (beside / "job" / "meta.json").exists()
+        followed.read("".join(map(line, plan.pop(0))))
+        if plan:
+            raise ConnectionError("gone")
+
+    monkeypatch.setattr(jobs, "_train_once", once)
+    return plan
+
+
+def test_new_jobs_continue_a_run(tmp_path: Path, lost: list[list[int]]) -> None:
+    lost += [[0, 1], [], [2], [], [], [2, 3]]
+    seen, said = Records(), []
+    resolved = load_resolved({**tiny(Path("x")), "data": {"name": "glyphs"}})
+    train_in_federation(tmp_path, resolved, tmp_path / "a", [], limits=Limits(), observers=[seen], notify=said.append)
+    assert [one.round for one in seen.records] == [0, 1, 2, 3]
+    assert seen.finished
+    assert said[0] == "The job is lost after 2 rounds (gone). A new one continues the run."
+    assert len(said) == 5
+
+
+def test_run_without_progress_is_given_up(tmp_path: Path, lost: list[list[int]]) -> None:
+    lost += [[] for _ in range(ATTEMPTS + 1)]
+    seen = Records()
+    resolved = load_resolved({**tiny(Path("x")), "data": {"name": "glyphs"}})
+    with pytest.raises(UserError, match=r"3 jobs in a row ended without a round \(gone\)"):
+        train_in_federation(tmp_path, resolved, tmp_path / "a", ["north"], limits=Limits(), observers=[seen])
+    assert seen.finished
+
+
+def test_silos_that_do_not_come_back_are_named(tmp_path: Path, lost: list[list[int]]) -> None:
+    wait_for(tmp_path, ["north"])
+    with pytest.raises(UserError, match=r"^south did not connect to the server within 0 seconds"):
+        wait_for(tmp_path, ["north", "south"], 0.0)
 
 
 def test_server_that_cannot_be_reached(tmp_path: Path) -> None:
