@@ -17,11 +17,14 @@ from unittest import mock
 import numpy as np
 import torch
 import typer
+from matplotlib.figure import Figure
 
 from silohash.config.load import load_config, load_resolved, resolve
 from silohash.config.sections import RunConfig
 from silohash.local.base import SiloData
 from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.report import plots
+from silohash.report.style import page_svg
 from silohash.runtime import experiment
 from silohash.runtime.events import Observer
 from silohash.runtime.prepared import Prepared, federation_labels, label_sums
@@ -182,6 +185,21 @@ commands = cache(typer.main.get_command)
 """The commands of an application. To put them together takes longer than most commands that tests run."""
 
 
+drawings: dict[tuple[str, str], str] = {}
+"""Drawings that commands have made in this process, by title and class."""
+
+
+def drawn_once(figure: Figure, title: str, salt: Sequence[str], *, css_class: str = "plot") -> str:
+    """Returns the drawing of a figure, or an earlier one with the same title.
+
+    Drawings take most of the time of a report. They are tested with the reports, in ``tests/unit/report``.
+    """
+    key = title, css_class
+    if key not in drawings:
+        drawings[key] = page_svg(figure, title, salt, css_class=css_class)
+    return drawings[key]
+
+
 def silohash(*arguments: object) -> Said:
     """Runs a command of the command line in this process."""
     from silohash.cli import main
@@ -190,6 +208,7 @@ def silohash(*arguments: object) -> Said:
     with (
         mock.patch.object(sys, "argv", ["silohash", *map(str, arguments)]),
         mock.patch.object(typer.main, "get_command", commands),
+        mock.patch.object(plots, "page_svg", drawn_once),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

@@ -16,8 +16,7 @@ from rich.console import Console
 
 from silohash.files import write_text
 from silohash.locks import locked
-from silohash.report import page
-from silohash.report.page import MARK
+from silohash.report import plots
 from silohash.runtime.events import JsonLines, RoundRecord
 from silohash.runtime.run import Run
 from silohash.study.config import StudyConfig, make_study
@@ -25,7 +24,7 @@ from silohash.study.execution import StudyOutcome, run_study
 from silohash.study.jobs import Ending, Job
 from silohash.study.worker import train_or_resume
 from silohash.types import UserError
-from tests.runs import tiny
+from tests.runs import drawn_once, tiny
 
 METHODS = [
     {"name": "FedAvg", "set": {"federated.name": "fedavg"}},
@@ -60,7 +59,7 @@ def study_of(value: Mapping[str, Any]) -> StudyConfig:
 
 
 class InThisProcess:
-    """A pool that does each run in this process, before `submit` returns. The reports of runs remain empty, to save time."""
+    """A pool that does each run in this process, before `submit` returns. It repeats drawings to save time."""
 
     def __init__(self, processes: int) -> None:
         self.processes = processes
@@ -75,7 +74,7 @@ class InThisProcess:
         """Do a run as a child process would."""
         request = job.request(1)
         try:
-            with mock.patch.object(page, "render", return_value=MARK.decode()):
+            with mock.patch.object(plots, "page_svg", drawn_once):
                 train_or_resume(job.folder, request["config"], figures=request["figures"])
         except UserError as error:
             return 2, str(error)
