@@ -18,10 +18,12 @@ from silohash.exchange.message import Message
 from silohash.federated.base import ServerState, SiloContext, received_extra
 from silohash.federated.shared_means import SharedMean, class_mean
 from silohash.federated.statistics import (
+    ClassStatistics,
     ReleaseParams,
     class_statistics,
     mean_over_modalities,
     merged_prototypes,
+    released,
     sum_statistics,
 )
 from silohash.local.base import outputs_of
@@ -54,6 +56,31 @@ def representation(outputs: Outputs, modality: Modality) -> Tensor:
     return torch.tanh(outputs.logit[modality])
 
 
+def fused_statistics(context: SiloContext, release: ReleaseParams, like: np.ndarray) -> ClassStatistics:
+    """Return the class statistics of the silo's items, each with the mean of its relaxed codes over its modalities.
+
+    The codes are those of the trained model in evaluation mode. A silo that releases no class does not compute them.
+
+    Args:
+        context: Context of a silo with labels.
+        release: Release rules.
+        like: Prototypes, which have the shape of the sums, ``(C, K)``.
+    """
+    labels = context.data.labels
+    assert labels is not None  # noqa: S101  checked by the caller
+    if not released(labels, release).any():
+        return ClassStatistics.none(like, labels)
+    codes = relaxed_codes(context)
+    has = {modality: context.data.has(modality) for modality in codes}
+    held = torch.stack(list(has.values())).any(0)
+    return class_statistics(mean_over_modalities(codes, has)[held], labels[held], release)
+
+
+def relaxed_codes(context: SiloContext) -> dict[Modality, Tensor]:
+    """Return the relaxed codes of all items by the trained model in evaluation mode, ``(n, K)`` per modality."""
+    return {m: torch.tanh(logit) for m, logit in outputs_of(context.model, context.data, part="logit").items()}
+
+
 def prototype_sums(context: SiloContext, params: PrototypeParams) -> Arrays:
     """Return the silo's class sums and counts, computed by the trained model in evaluation mode.
 
@@ -61,21 +88,21 @@ def prototype_sums(context: SiloContext, params: PrototypeParams) -> Arrays:
         Additive statistics ``prototype_sum/NAME`` ``(C, K)`` and ``prototype_count/NAME`` ``(C,)``, where ``NAME`` is a
         modality or ``fused``. Empty if the silo has no items or no labels.
     """
-    if context.data.labels is None or not len(context.data):
+    labels = context.data.labels
+    if labels is None or not len(context.data):
         return {}
-    values = {m: torch.tanh(logit) for m, logit in outputs_of(context.model, context.data, part="logit").items()}
-    has = {modality: context.data.has(modality) for modality in values}
-    sets: dict[str, tuple[Tensor, Tensor]] = {str(m): (values[m][has[m]], has[m]) for m in values}
+    found: dict[str, ClassStatistics] = {}
     if params.fuse:
-        held = torch.stack(list(has.values())).any(0)
-        sets = {FUSED: (mean_over_modalities(values, has)[held], held)}
+        found[FUSED] = fused_statistics(context, params, context.payload.extras[f"prototypes/{FUSED}"])
+    else:
+        for modality, codes in relaxed_codes(context).items():
+            held = context.data.has(modality)
+            found[modality] = class_statistics(codes[held], labels[held], params)
     sums: Arrays = {}
-    for name, (rows, held) in sets.items():
-        statistics = class_statistics(rows, context.data.labels[held], params)
-        if params.prototype_weighting == "uniform":
-            statistics = statistics.with_equal_counts()
-        sums[f"prototype_sum/{name}"] = statistics.sums.cpu().numpy()
-        sums[f"prototype_count/{name}"] = statistics.counts.cpu().numpy()
+    for name, statistics in found.items():
+        sent = statistics.with_equal_counts() if params.prototype_weighting == "uniform" else statistics
+        sums[f"prototype_sum/{name}"] = sent.sums.cpu().numpy()
+        sums[f"prototype_count/{name}"] = sent.counts.cpu().numpy()
     return sums
 
 

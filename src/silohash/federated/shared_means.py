@@ -129,15 +129,19 @@ def _impossible(mean: SharedMean, message: Message, name: str, count_name: str) 
         return f"{count_name} counts {counts.max():g} items of one class, but the silo has {items}"
     if counts.max(initial=0.0) > mean.most * (1 + TOLERANCE):
         return f"{count_name} is {counts.max():g}, but a silo can count {mean.most:g} at most"
-    broad = _broad(counts, sums)
-    slack = TOLERANCE * broad + 1e-6
-    with np.errstate(invalid="ignore"):  # 0 times infinity, where there is no limit
-        outside = (sums < mean.low * broad - slack) | (sums > mean.high * broad + slack)
-    if outside.any():
+    if (mean.low, mean.high) != (-math.inf, math.inf) and _outside(mean, sums, _broad(counts, sums)):
         return f"{name} holds means outside {mean.low:g} to {mean.high:g}"
     if mean.unit and (np.linalg.norm(sums, axis=-1) > counts * (1 + TOLERANCE) + 1e-6).any():
         return f"{name} holds means longer than 1"
     return None
+
+
+def _outside(mean: SharedMean, sums: npt.NDArray[np.float64], counts: npt.NDArray[np.float64]) -> bool:
+    """Return whether sums exceed the limits of a mean for counts of the same number of dimensions."""
+    slack = TOLERANCE * counts + 1e-6
+    with np.errstate(invalid="ignore"):  # 0 times infinity, where there is no limit
+        outside = (sums < mean.low * counts - slack) | (sums > mean.high * counts + slack)
+    return bool(outside.any())
 
 
 def _broad(counts: npt.NDArray[np.float64], sums: np.ndarray) -> npt.NDArray[np.float64]:

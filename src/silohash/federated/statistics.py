@@ -52,9 +52,24 @@ class ClassStatistics:
         """Return the class means with a count of 1, so that silos have equal weight when statistics are added up."""
         return ClassStatistics(sums=self.means(), counts=self.present().to(self.counts.dtype))
 
+    @staticmethod
+    def none(like: np.ndarray, labels: Tensor) -> ClassStatistics:
+        """Return the statistics of a silo that releases no class.
+
+        Args:
+            like: An array of the shape of the sums, ``(C, p)``.
+            labels: The silo's labels, whose type and device the statistics have.
+        """
+        return ClassStatistics(sums=labels.new_zeros(like.shape), counts=labels.new_zeros(len(like)))
+
     def present(self) -> Tensor:
         """Return a mask of the released classes, ``(C,)`` bool."""
         return self.counts > 0
+
+
+def released(labels: Tensor, release: ReleaseParams) -> Tensor:
+    """Return a mask of the classes of which a silo with the given labels ``(n, C)`` has enough items, ``(C,)`` bool."""
+    return labels.sum(0) >= release.min_count
 
 
 def class_statistics(values: Tensor, labels: Tensor, release: ReleaseParams) -> ClassStatistics:
@@ -67,7 +82,7 @@ def class_statistics(values: Tensor, labels: Tensor, release: ReleaseParams) -> 
     """
     own = labels.sum(1, keepdim=True)
     shares = labels * (release.max_labels / own.clamp(min=release.max_labels))
-    kept = (labels.sum(0) >= release.min_count).to(values.dtype)
+    kept = released(labels, release).to(values.dtype)
     return ClassStatistics(sums=(shares.T @ values) * kept.unsqueeze(1), counts=shares.sum(0) * kept)
 
 

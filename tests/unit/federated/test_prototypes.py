@@ -14,17 +14,26 @@ from silohash.federated.base import ServerState, SiloContext
 from silohash.federated.prototypes import (
     PrototypeParams,
     empty_prototypes,
+    fused_statistics,
     prototype_sums,
     received_prototypes,
     rows_with_prototypes,
     updated_prototypes,
 )
+from silohash.federated.statistics import class_statistics
 from silohash.models.towers import HashNet
 from tests.runs import (
     model_spec,
     silo_data,
 )
 from tests.unit.federated.helpers import BITS, CLASSES, context_of
+
+NO_PROTOTYPES = np.zeros((CLASSES, BITS), np.float32)
+
+
+def silo() -> SiloContext:
+    """Return the context of a silo before there are prototypes."""
+    return context_of(ServerState(params={}, extras={"prototypes/fused": NO_PROTOTYPES}))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +42,7 @@ from tests.unit.federated.helpers import BITS, CLASSES, context_of
 def test_every_class_is_released_and_every_label_counts_whole(name: str, preset: str) -> None:
     labels = torch.zeros(20, CLASSES)
     labels[:, 0], labels[0] = 1, 1
-    context = context_of(ServerState(params={}))
+    context = silo()
     context.data = replace(context.data, labels=labels)
     kind = FEDERATED_METHODS.resolve(name)
     sums = prototype_sums(context, kind.Params(**kind.presets[preset]))
@@ -51,7 +60,7 @@ def codes_and_labels(context: SiloContext) -> tuple[dict[str, torch.Tensor], tor
 
 @pytest.mark.parametrize("fuse", [True, False])
 def test_sums_are_those_of_relaxed_codes_of_items_that_have_the_modality(fuse: bool) -> None:
-    context = context_of(ServerState(params={}))
+    context = silo()
     has_text = torch.arange(20) < 15
     context.data = replace(context.data, has_text=has_text, text=context.data.text * has_text.unsqueeze(1))
     codes, labels = codes_and_labels(context)
@@ -70,12 +79,26 @@ def test_sums_are_those_of_relaxed_codes_of_items_that_have_the_modality(fuse: b
 
 
 def test_a_silo_without_items_or_labels_sends_no_sums() -> None:
-    context = context_of(ServerState(params={}))
+    context = silo()
     whole = context.data
     context.data = replace(whole, labels=None)
     assert prototype_sums(context, PrototypeParams()) == {}
     context.data = whole.take(torch.arange(0))
     assert prototype_sums(context, PrototypeParams()) == {}
+
+
+def test_a_silo_that_releases_no_class_does_not_run_its_model() -> None:
+    context, release = silo(), PrototypeParams(min_count=21)  # of 20 items
+    full = class_statistics(codes_and_labels(context)[0]["image"], context.data.labels, release)
+    context.model.register_forward_pre_hook(lambda model, inputs: pytest.fail("the model is run"))
+    found = fused_statistics(context, release, NO_PROTOTYPES)
+    for part, expected in ((found.sums, full.sums), (found.counts, full.counts)):
+        torch.testing.assert_close(part, expected, rtol=0, atol=0)
+        assert not part.any()
+    sent = prototype_sums(context, PrototypeParams(min_count=21, prototype_weighting="uniform"))
+    assert {name: array.shape for name, array in sent.items()} == {
+        "prototype_sum/fused": (CLASSES, BITS), "prototype_count/fused": (CLASSES,),
+    }  # fmt: skip
 
 
 def test_there_are_no_prototypes_at_first() -> None:

@@ -13,14 +13,16 @@ from silohash.federated.prototypes import (
     prototype_sums,
 )
 from silohash.federated.statistics import (
+    ClassStatistics,
     ReleaseParams,
     class_shares,
     class_statistics,
     mean_over_modalities,
     merged_prototypes,
+    released,
     sum_statistics,
 )
-from tests.unit.federated.helpers import context_of, draw, hot
+from tests.unit.federated.helpers import BITS, CLASSES, context_of, draw, hot
 
 
 def test_class_statistics_are_sums_a_class_with_bounded_shares() -> None:
@@ -78,7 +80,8 @@ class TestUniformPrototypes:
 
     @pytest.mark.parametrize("weighting", ["examples", "uniform"])
     def test_a_silo_sends_means_instead_of_sums(self, weighting: str) -> None:
-        context = context_of(ServerState(params={}))
+        extras = {"prototypes/fused": np.zeros((CLASSES, BITS), np.float32)}
+        context = context_of(ServerState(params={}, extras=extras))
         sums = prototype_sums(context, PrototypeParams(min_count=1, prototype_weighting=weighting))
         counts = sums["prototype_count/fused"]
         assert counts.max() == (1 if weighting == "uniform" else pytest.approx(counts.max()))
@@ -103,6 +106,17 @@ def test_a_class_is_released_from_exactly_min_count_items_on() -> None:
     equal = found.with_equal_counts()
     assert equal.counts.tolist() == [1.0, 0.0]
     assert equal.sums.tolist() == [[4.0], [0.0]]
+
+
+def test_statistics_without_a_released_class_are_those_of_zeros() -> None:
+    labels = torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    assert released(labels, ReleaseParams(min_count=2)).tolist() == [False, True, False]
+    assert not released(labels, ReleaseParams(min_count=3)).any()
+    found = ClassStatistics.none(np.zeros((3, 2), np.int8), labels)
+    full = class_statistics(torch.ones(2, 2), labels, ReleaseParams(min_count=3))
+    torch.testing.assert_close(found.sums, full.sums, rtol=0, atol=0)
+    torch.testing.assert_close(found.counts, full.counts, rtol=0, atol=0)
+    assert not found.present().any()
 
 
 def test_an_item_with_more_labels_than_allowed_splits_its_weight() -> None:

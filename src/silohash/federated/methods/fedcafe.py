@@ -47,7 +47,13 @@ from silohash.federated.base import (
 from silohash.federated.class_memory import MemoryRows, common_memory, memories_of, self_weight, silo_weights
 from silohash.federated.contrastive_losses import cosine_gap
 from silohash.federated.shared_means import SharedMean, class_mean
-from silohash.federated.statistics import ClassStatistics, ReleaseParams, class_statistics, mean_over_modalities
+from silohash.federated.statistics import (
+    ClassStatistics,
+    ReleaseParams,
+    class_statistics,
+    mean_over_modalities,
+    released,
+)
 from silohash.local.base import MethodParams, outputs_of
 from silohash.models.towers import Adapted
 from silohash.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Terms
@@ -316,8 +322,8 @@ class FedCAFE(FederatedMethod):
             "global, enhanced", lambda: Enhanced(context.global_model, self, context.payload.extras)
         )
 
-    def _statistics(self, context: SiloContext) -> tuple[Tensor, ClassStatistics]:
-        """Return the items' V_E ``(n, K)``, scaled to length 1 for unit rows, and their class statistics.
+    def _points(self, context: SiloContext) -> tuple[Tensor, Tensor]:
+        """Return the items' V_E ``(n, K)``, scaled to length 1 for unit rows, and their labels ``(n, C)``.
 
         Items without any modality of the model are left out.
         """
@@ -325,12 +331,12 @@ class FedCAFE(FederatedMethod):
         values = outputs_of(Enhanced(context.model, self, context.payload.extras), context.data, part="logit")
         has = {modality: context.data.has(modality) for modality in values}
         held = torch.stack(list(has.values())).any(0)
-        points = self.rows.scaled(mean_over_modalities(values, has)[held])
-        return points, class_statistics(points, context.data.labels[held], self.params)
+        return self.rows.scaled(mean_over_modalities(values, has)[held]), context.data.labels[held]
 
     def _local_memory(self, context: SiloContext) -> tuple[Tensor, Tensor]:
         """Return the silo's memory ``(C, K)`` and a mask of its existing rows ``(C,)`` bool."""
-        points, statistics = self._statistics(context)
+        points, labels = self._points(context)
+        statistics = class_statistics(points, labels, self.params)
         if self.params.memory != "reference":
             return self.rows.clustered(points, self.rows.scaled(statistics.means())), statistics.present()
         memory = self.rows.free(
@@ -339,10 +345,16 @@ class FedCAFE(FederatedMethod):
         return memory, memory.abs().sum(1) > 0
 
     def silo_statistics(self, context: SiloContext) -> Arrays:
-        """Return class sums and counts if the memory consists of class means only."""
-        if self.params.memory != "class_mean" or not len(context.data):
+        """Return class sums and counts if the memory consists of class means only.
+
+        A silo that releases no class sends zeros without running the model.
+        """
+        labels = context.data.labels
+        if self.params.memory != "class_mean" or labels is None or not len(context.data):
             return {}
-        _, statistics = self._statistics(context)
+        statistics = ClassStatistics.none(context.payload.extras["memory"], labels)
+        if released(labels, self.params).any():
+            statistics = class_statistics(*self._points(context), self.params)
         context.keep("class", {"sum": statistics.sums, "count": statistics.counts})
         return {"sum": statistics.sums.cpu().numpy(), "count": statistics.counts.cpu().numpy()}
 

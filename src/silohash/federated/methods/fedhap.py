@@ -42,9 +42,10 @@ from silohash.federated.base import (
     WeightsKnown,
     received_extra,
 )
+from silohash.federated.prototypes import fused_statistics
 from silohash.federated.shared_means import SharedMean, class_mean
-from silohash.federated.statistics import ReleaseParams, class_statistics, mean_over_modalities, sum_statistics
-from silohash.local.base import LocalMethod, MethodParams, outputs_of, signs
+from silohash.federated.statistics import ReleaseParams, sum_statistics
+from silohash.local.base import LocalMethod, MethodParams, signs
 from silohash.local.supervised.triplet import Triplet, pairwise_distances, triplet_loss
 from silohash.models.discriminator import PairJudge
 from silohash.models.parameters import install, params_of
@@ -320,10 +321,7 @@ class FedHAP(FederatedMethod):
         update = super().silo_update(context)
         if context.data.labels is None or not len(context.data):
             return update
-        codes = {m: torch.tanh(logit) for m, logit in outputs_of(context.model, context.data, part="logit").items()}
-        has = {m: context.data.has(m) for m in codes}
-        held = torch.stack(list(has.values())).any(0)
-        statistics = class_statistics(mean_over_modalities(codes, has)[held], context.data.labels[held], self.params)
+        statistics = fused_statistics(context, self.params, context.payload.extras["prototypes"])
         uniform = self.params.weighting == "uniform"
         rows = statistics.means() if uniform else statistics.sums
         holders = statistics.present().float() if uniform else statistics.counts

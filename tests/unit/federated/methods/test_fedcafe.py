@@ -282,7 +282,7 @@ def test_the_local_memory_grows_from_class_means(steps: int, scale: str) -> None
 def test_free_clusters_are_released_from_as_many_items_on() -> None:
     method, context = ready(memory="reference", min_count=4)
     memory, present = method._local_memory(context)
-    directions, _ = method._statistics(context)
+    directions, _ = method._points(context)
     sizes = cluster_sizes(directions, torch.nn.functional.normalize(memory, dim=1))
     assert present.any()
     assert not present.all()
@@ -335,6 +335,16 @@ def test_with_class_means_a_silo_weighs_itself() -> None:
     assert update.weights == {"image": pytest.approx(expected, rel=1e-4), "text": pytest.approx(expected, rel=1e-4)}
     assert update.records == {}
     assert context.kept("class") == {}
+
+
+def test_with_class_means_a_silo_that_releases_no_class_does_not_run_its_model() -> None:
+    method, context = ready(memory="class_mean", min_count=21)  # of 20 items
+    context.model.register_forward_pre_hook(lambda model, inputs: pytest.fail("the model is run"))
+    sums = method.silo_statistics(context)
+    assert {name: (array.shape, array.any()) for name, array in sums.items()} == {
+        "sum": ((CLASSES, BITS), False), "count": ((CLASSES,), False),
+    }  # fmt: skip
+    assert method.silo_update(context).weights == {"image": pytest.approx(1.0), "text": pytest.approx(1.0)}
 
 
 def test_card_and_traits() -> None:

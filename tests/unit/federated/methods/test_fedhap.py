@@ -233,6 +233,17 @@ def test_a_silo_sends_means_or_sums_of_its_codes(weighting: str) -> None:
     assert float(sums["judges"]) == 1.0
 
 
+@pytest.mark.parametrize("weighting", ["uniform", "examples"])
+def test_a_silo_that_releases_no_class_does_not_run_its_model(weighting: str) -> None:
+    method, context = ready(weighting=weighting, min_count=21)  # of 20 items
+    context.model.register_forward_pre_hook(lambda model, inputs: pytest.fail("the model is run"))
+    sums = method.silo_update(context).sums
+    assert (sums["prototype_sum"].shape, sums["prototype_holders"].shape) == ((CLASSES, BITS), (CLASSES,))
+    assert not sums["prototype_sum"].any()
+    assert not sums["prototype_holders"].any()
+    assert float(sums["judges"]) == 1.0
+
+
 def test_the_server_averages_discriminators_and_signs_class_means() -> None:
     method = FedHAP(FedHAPParams(judge_width=4))
     server = fresh_server(method)
