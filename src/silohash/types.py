@@ -244,8 +244,10 @@ class ResultRow:
         population: Number of items that the archive's protocol uses; 0 if the file was written without this column.
         no_hits: How queries without relevant items count: ``zero`` or ``skip``; empty if this was not recorded.
         query_in_database: Whether a query's item is part of the database that is searched.
+        bits: Code length; 0 if the model scores pairs and has no codes.
         database_code: What an item's code is computed from: ``one view``, the modality that is searched, ``the nearer of
-            both views``, or ``both views``. Ends in `WITH_LABELS` or `ORACLE` if the true labels of items were used.
+            both views``, or ``both views``; or ``scores of pairs``. Ends in `WITH_LABELS` or `ORACLE` if the true labels of
+            items were used.
         round_by: How the round was chosen: by ``validation`` on held-out training items, with shared labels, by
             ``validation on pairs``, or the ``last`` round. In tables of studies also ``only``: there was a single round.
     """

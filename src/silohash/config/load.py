@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from silohash.config.closed_form import objections_to_closed_form, remarks_on_closed_form
 from silohash.config.ineffective import Objection, objections, objections_to_parameters, remarks_on_settings
+from silohash.config.matching import objections_to_scores
 from silohash.config.sections import FederatedConfig, LocalConfig, RunConfig, Section
 from silohash.config.wrong_types import missing, wrong_type
 from silohash.features.network import NETWORK_FILES
@@ -197,6 +198,8 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     local: LocalMethod = _method(LOCAL_METHODS, "local", config.local)
     federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
     remarks = _check_closed_form(config, local, federated)
+    if getattr(local, "scores_pairs", False):
+        refuse(objections_to_scores(config, federated))
     federated.local = local
     _set_aggregation(config, federated)
     _set_solver(config, local, federated)

@@ -76,11 +76,11 @@ class FeaturesConfig(Section):
     """``[features]``: how images and texts become vectors."""
 
     image: dict[str, Any] = Field(default_factory=dict)
-    """Image features: kind = "auto", "pixels", "given", "huggingface" or "cnnf", and the options of the kind (size,
-    channels; model)."""
+    """Image features: kind = "auto", "pixels", "given", "regions", "huggingface" or "cnnf", and the options of the kind
+    (size, channels; model)."""
     text: dict[str, Any] = Field(default_factory=dict)
-    """Text features: kind = "auto", "tfidf", "count", "binary", "given", "huggingface" or "tokens", and the options of
-    the kind (buckets; model)."""
+    """Text features: kind = "auto", "tfidf", "count", "binary", "given", "words", "huggingface" or "tokens", and the
+    options of the kind (buckets; model)."""
 
 
 class ModelConfig(Section):
@@ -246,7 +246,8 @@ class EvaluateConfig(Section):
     validation_by: Literal["auto", "labels", "pairs"] = "auto"
     """How held-back items choose the round: `labels` searches the training items and takes the mAP of shared labels,
     `pairs` searches the held-back items and takes the mean reciprocal rank of a picture's own text and of a text's own
-    picture. `auto` takes `labels` if a method of the run learns from labels, and otherwise `pairs`."""
+    picture. For models that score pairs, it takes the mean of R@1, R@5 and R@10. `auto` takes `labels` if a method of the
+    run learns from labels, and otherwise `pairs`."""
     no_hits: Literal["zero", "skip"] = "zero"
     """Queries without a relevant item: `zero` counts them as 0, `skip` leaves them out. [empty=...] in a measure takes
     precedence."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from silohash.data.regions import Regions
 from silohash.files import digest_arrays, digest_json
 from silohash.types import Modality, Rows, UserError
 
@@ -47,7 +48,7 @@ Texts: TypeAlias = npt.NDArray[np.str_]
 Features: TypeAlias = npt.NDArray[np.float32]
 """One given feature vector per item, ``(N, D)``. An item without the modality has a row of NaN."""
 
-Column: TypeAlias = "Pictures | Texts | Features"
+Column: TypeAlias = "Pictures | Texts | Features | Regions"
 
 
 def longest_text(count: int) -> int:
@@ -119,7 +120,7 @@ class Archive:
 
     Attributes:
         ids: ``(N,)`` strings, all different.
-        image: pictures, or ``(N, D)`` given features, or None.
+        image: pictures, or ``(N, D)`` given features, or regions of pictures, or None.
         text: ``(N,)`` strings, or ``(N, V)`` given features, or None.
         labels: ``(N, C)`` uint8 multi-hot, or None.
         label_names: C names.
@@ -136,7 +137,7 @@ class Archive:
     """
 
     ids: npt.NDArray[np.str_]
-    image: Pictures | Features | None
+    image: Pictures | Features | Regions | None
     text: Texts | Features | None
     labels: npt.NDArray[np.uint8] | None
     label_names: tuple[str, ...]
@@ -193,7 +194,7 @@ class Archive:
         """Return the number of items."""
         return len(self.ids)
 
-    def _columns(self) -> Iterator[tuple[str, Pictures | npt.NDArray[np.generic]]]:
+    def _columns(self) -> Iterator[tuple[str, Pictures | Regions | npt.NDArray[np.generic]]]:
         given = ("image", "text", "labels", "has_image", "has_text", "captions", "preview")
         for name, column in {**{name: getattr(self, name) for name in given}, **self.columns}.items():
             if column is not None:
@@ -203,7 +204,7 @@ class Archive:
         """Return which items have the modality, ``(N,)`` bool."""
         return self.has_image if modality == "image" else self.has_text
 
-    def values(self, modality: Modality) -> Pictures | Texts | Features | None:
+    def values(self, modality: Modality) -> Column | None:
         """Return the column of one modality."""
         return self.image if modality == "image" else self.text
 

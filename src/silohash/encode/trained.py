@@ -92,35 +92,49 @@ class TrainedModel:
         """Return the encoder of the global model, or of a silo's personal model, run by torch.
 
         Raises:
-            UserError: if there is no such model, or it lacks what its codes depend on.
+            UserError: if there is no such model, it lacks what its codes depend on, or the local method has no codes.
         """
         import torch
 
         from silohash.encode.torch_towers import TorchTowers
-        from silohash.local.base import label_sides
-        from silohash.models.parameters import install
+        from silohash.local.base import label_sides, scores_pairs
         from silohash.models.towers import Adapted
+
+        if scores_pairs(self.resolved.local):
+            raise UserError(
+                f'The local method "{self.config.local.name}" scores an image against a text and has no codes, so its items '
+                "cannot be indexed, exported or searched by code. Train a hashing method for that."
+            )
+        network = self.network(name).to(device := device or torch.device("cpu"))
+        weights, method = self.weights[name], self.resolved.federated
+        towers = TorchTowers(Adapted(network, method, weights.extras), self.featurisers, device)
+        sides, bits = label_sides(self.resolved.local), self.config.local.bits
+        return Encoder(towers, self.featurisers, bits=bits, digest=self.digest(name), label_sides=sides)
+
+    def network(self, name: str = GLOBAL) -> nn.Module:
+        """Return the network of the global model, or of a silo's personal model, with its weights, on the CPU.
+
+        Raises:
+            UserError: if there is no such model, or it lacks what its outputs depend on.
+        """
+        from silohash.models.parameters import install
 
         if name not in self.weights:
             raise UserError(f'The run has no model "{name}". Its models are: {", ".join(self.weights)}.')
-        device = device or torch.device("cpu")
         weights, method = self.weights[name], self.resolved.federated
         missing = [extra for extra in method.encode_extras if extra not in weights.extras]
         if missing:
             raise UserError(
                 f'The model "{name}" lacks {", ".join(missing)}, which its codes depend on. Train it again.'
             )
-        bits = self.config.local.bits
-        network = self._network(name).to(device)
+        network = self._network(name)
         if any(parameter not in weights.params for parameter in network.state_dict()):
             raise UserError(
                 f'The model "{name}" cannot encode, because silos share only a part of its parameters under '
                 f'"{self.config.federated.name}". Name the model of a silo: {", ".join(self.deployed)}.'
             )
         install(network, weights.params)
-        towers = TorchTowers(Adapted(network, method, weights.extras), self.featurisers, device)
-        sides = label_sides(self.resolved.local)
-        return Encoder(towers, self.featurisers, bits=bits, digest=self.digest(name), label_sides=sides)
+        return network
 
     def _network(self, name: str) -> nn.Module:
         """Return the towers without their parameters, after comparing the names, shapes and types of the parameters.

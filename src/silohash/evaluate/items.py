@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from silohash.evaluate import item_kernels as kernels
 from silohash.evaluate.relevance import Pairs, Relevance, Words, to_words
+from silohash.evaluate.scores import Scores, score_gains, score_histogram
 from silohash.evaluate.ties import Counts, Histogram, check_sizes, histogram, ranked_gains
 from silohash.types import Rows, UserError
 
@@ -71,17 +72,19 @@ def _nearest(queries: Words, sides: Words, held: npt.NDArray[np.bool_]) -> Dista
 
 def counts_by_distance(
     query_words: npt.NDArray[np.generic],
-    database: npt.NDArray[np.generic] | ItemCodes,
+    database: npt.NDArray[np.generic] | ItemCodes | Scores,
     relevance: Relevance | Pairs,
     bits: int,
     *,
     graded: bool = False,
     threads: int | None = None,
 ) -> Histogram:
-    """Count the items at each distance from each query, with one code per item or with several.
+    """Count the items at each distance from each query, with one code per item or with several, or by their scores.
 
-    See `ties.histogram` and `item_histogram`. ``threads`` has no effect on items with several codes.
+    See `ties.histogram`, `item_histogram` and `scores.score_histogram`. ``threads`` matters for one code per item only.
     """
+    if isinstance(database, Scores):
+        return score_histogram(database, relevance, graded=graded)
     if isinstance(database, ItemCodes):
         return item_histogram(query_words, database, relevance, bits, graded=graded)
     return histogram(query_words, database, relevance, bits, graded=graded, threads=threads)
@@ -89,11 +92,16 @@ def counts_by_distance(
 
 def gains_by_distance(
     query_words: npt.NDArray[np.generic],
-    database: npt.NDArray[np.generic] | ItemCodes,
+    database: npt.NDArray[np.generic] | ItemCodes | Scores,
     relevance: Relevance | Pairs,
     bits: int,
 ) -> Callable[[Rows], npt.NDArray[np.uint16]]:
-    """Return a function that ranks the items for some queries. See `ties.ranked_gains` and `item_gains`."""
+    """Return a function that ranks the items for some queries.
+
+    See `ties.ranked_gains`, `item_gains` and `scores.score_gains`.
+    """
+    if isinstance(database, Scores):
+        return lambda rows: score_gains(database, relevance, rows)
     if isinstance(database, ItemCodes):
         return lambda rows: item_gains(query_words, database, relevance, bits, rows)
     queries, words = to_words(query_words, bits), to_words(database, bits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -14,11 +14,12 @@ from silohash.evaluate import cutoffs, ranked, ties
 from silohash.evaluate.cutoffs import Denominator, Gain
 from silohash.evaluate.items import ItemCodes, counts_by_distance, gains_by_distance
 from silohash.evaluate.relevance import Pairs, Relevance
+from silohash.evaluate.scores import Scores
 from silohash.evaluate.ties import Histogram, TieValues, Values
 from silohash.registry import suggestion
 from silohash.types import Rows, UserError
 
-Name: TypeAlias = Literal["mAP", "P", "R", "nDCG", "Success", "MedR"]
+Name: TypeAlias = Literal["mAP", "P", "R", "nDCG", "Success", "MedR", "RSum"]
 By: TypeAlias = Literal["labels", "pairs"]
 Ties: TypeAlias = Literal["expected", "index", "worst"]
 Empty: TypeAlias = Literal["zero", "skip"]
@@ -98,6 +99,12 @@ DESCRIPTIONS: tuple[Description, ...] = (
             "empty=zero (a query without relevant items has the rank after the last item) | skip (it is left out)",
         ),
     ),
+    Description(
+        "RSum",
+        ("RSum[by=pairs]",),
+        "the sum of R@1, R@5 and R@10, from 0 to 3; the rSum of papers is 100 times the sum of its values for i2t and t2i",
+        (_BY, _TIES, _EMPTY),
+    ),
 )
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -108,7 +115,9 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "empty": get_args(Empty),
 }
 _FORM = re.compile(r"(?P<name>\w+)(@(?P<cutoff>\w+))?(\[(?P<options>[^\[\]]*)\])?")
-_WITHOUT_CUTOFF = "MedR"
+_WITHOUT_CUTOFF = ("MedR", "RSum")
+SUMMED_CUTOFFS = (1, 5, 10)
+"""Cutoffs of the recalls that RSum adds up."""
 
 
 def describe() -> list[dict[str, Any]]:
@@ -121,7 +130,7 @@ class Measure:
     """A retrieval measure with its conventions. `str` gives the name that a user types.
 
     Attributes:
-        name: ``mAP``, ``P``, ``R``, ``nDCG``, ``Success`` or ``MedR``.
+        name: ``mAP``, ``P``, ``R``, ``nDCG``, ``Success``, ``MedR`` or ``RSum``.
         cutoff: number of items that count; None for all, or if there is a radius.
         radius_bits: largest distance of items that count, in place of a cutoff; only for P and R.
         denominator: divisor of mAP with a cutoff.
@@ -154,9 +163,10 @@ class Measure:
             raise UserError(f'The cutoff of "{text}" is {self.cutoff}; it must be at least 1.')
         if self.radius_bits is not None and (self.name not in {"P", "R"} or self.cutoff is not None):
             raise UserError(f'"{text}" cannot have a radius. Only P and R can, as "P@radius2".')
-        if self.name == _WITHOUT_CUTOFF and self.cutoff is not None:
-            raise UserError(f'"{self.name}" has no cutoff, because it is a rank. Write "{self.name}".')
-        if self.cutoff is None and self.radius_bits is None and self.name not in {"mAP", "nDCG", _WITHOUT_CUTOFF}:
+        if self.name in _WITHOUT_CUTOFF and self.cutoff is not None:
+            because = "it is a rank" if self.is_rank else "it adds up recalls at several"
+            raise UserError(f'"{self.name}" has no cutoff, because {because}. Write "{self.name}".')
+        if self.cutoff is None and self.radius_bits is None and self.name not in {"mAP", "nDCG", *_WITHOUT_CUTOFF}:
             raise UserError(f'"{text}" does not depend on the ranking. Give a cutoff, as "{self.name}@10".')
         for option in self._options_without_use():
             raise UserError(f'"{text.split("[")[0]}" has no option "{option}"{self._options_in_words()}.')
@@ -177,7 +187,7 @@ class Measure:
     def __str__(self) -> str:
         where = "all" if self.cutoff is None else str(self.cutoff)
         where = where if self.radius_bits is None else f"radius{self.radius_bits}"
-        name = self.name if self.name == _WITHOUT_CUTOFF and self.cutoff is None else f"{self.name}@{where}"
+        name = self.name if self.name in _WITHOUT_CUTOFF and self.cutoff is None else f"{self.name}@{where}"
         defaults = {field.name: field.default for field in fields(self) if field.name != "denominator"}
         shown = [n for n in self._options() if getattr(self, n) != defaults.get(n)]
         options = ",".join(f"{option}={getattr(self, option)}" for option in shown)
@@ -186,7 +196,13 @@ class Measure:
     @property
     def is_rank(self) -> bool:
         """Whether the values are ranks, of which lower ones are better, and not shares from 0 to 1."""
-        return self.name == _WITHOUT_CUTOFF
+        return self.name == "MedR"
+
+    def parts(self) -> tuple[Measure, ...]:
+        """Return the measures whose values this one adds up: the three recalls of RSum, otherwise itself."""
+        if self.name != "RSum":
+            return (self,)
+        return tuple(replace(self, name="R", cutoff=cutoff) for cutoff in SUMMED_CUTOFFS)
 
     @staticmethod
     def parse(text: str) -> Measure:
@@ -196,7 +212,7 @@ class Measure:
             UserError: if the measure, the cutoff or an option does not exist; suggests the nearest.
         """
         match = _FORM.fullmatch(text.strip())
-        if match is None or (match["cutoff"] is None and match["name"].lower() != _WITHOUT_CUTOFF.lower()):
+        if match is None or (match["cutoff"] is None and match["name"].lower() not in map(str.lower, _WITHOUT_CUTOFF)):
             raise UserError(
                 f'"{text}" is not a measure. Write one such as "mAP@all", "mAP@50[denominator=min,ties=index]" or "P@10".'
             )
@@ -296,7 +312,7 @@ def is_rank(measure: str) -> bool:
         >>> is_rank("MedR[by=pairs]"), is_rank("R@10")
         (True, False)
     """
-    return measure.startswith(_WITHOUT_CUTOFF)
+    return measure.startswith("MedR")
 
 
 def by_pairs(measure: str) -> bool:
@@ -312,7 +328,7 @@ def by_pairs(measure: str) -> bool:
 def evaluate_all(
     measures: Sequence[Measure],
     query_words: npt.NDArray[np.generic],
-    database: npt.NDArray[np.generic] | ItemCodes,
+    database: npt.NDArray[np.generic] | ItemCodes | Scores,
     relevance: Relevance | Pairs,
     bits: int,
     *,
@@ -322,10 +338,10 @@ def evaluate_all(
 
     Args:
         measures: the measures.
-        query_words: ``(Q, W)`` packed codes of an unsigned type.
-        database: ``(N, W)`` packed codes, or the codes of items with several sides.
+        query_words: ``(Q, W)`` packed codes of an unsigned type. They have no effect if there are scores.
+        database: ``(N, W)`` packed codes, or the codes of items with several sides, or the scores of queries with items.
         relevance: which items are relevant to which query.
-        bits: length of the codes.
+        bits: length of the codes; 0 if there are scores.
         threads: number of threads; None for as many as the process may use.
 
     Raises:
@@ -333,16 +349,16 @@ def evaluate_all(
     """
     graded = isinstance(relevance, Relevance) and any(measure.name == "nDCG" for measure in measures)
     counts = counts_by_distance(query_words, database, relevance, bits, graded=graded, threads=threads)
-    values = {measure: _tie_values(measure, counts) for measure in measures}
-    in_order = [measure for measure in values if measure.ties == "index"]
-    if in_order:
+    single = {part for measure in measures for part in measure.parts()}
+    values = {measure: _tie_values(measure, counts) for measure in single}
+    if in_order := [measure for measure in single if measure.ties == "index"]:
         by_index = _by_index(in_order, gains_by_distance(query_words, database, relevance, bits), relevance)
         values |= {m: TieValues(by_index[m], values[m].best, values[m].worst) for m in in_order}
-    values |= {m: TieValues(of.worst, of.best, of.worst) for m, of in values.items() if m.ties == "worst"}
-    return {measure: _per_query(measure, counts, of_ties) for measure, of_ties in values.items()}
+    return {measure: _per_query(measure, counts, [values[part] for part in measure.parts()]) for measure in measures}
 
 
-def _per_query(measure: Measure, counts: Histogram, values: TieValues) -> PerQuery:
+def _per_query(measure: Measure, counts: Histogram, parts: Sequence[TieValues]) -> PerQuery:
+    values = TieValues(*(np.sum(column, axis=0) for column in zip(*parts, strict=True)))
     has_relevant = counts.relevant_in_all > 0
     counted = has_relevant if measure.empty == "skip" else np.ones_like(has_relevant)
     prior = _prior(measure, counts, counted)
@@ -352,12 +368,20 @@ def _per_query(measure: Measure, counts: Histogram, values: TieValues) -> PerQue
 def _prior(measure: Measure, counts: Histogram, counted: npt.NDArray[np.bool_]) -> float:
     """Return what random codes reach: the share of relevant items or, by pairs, the measure with all items tied."""
     if measure.by == "pairs" and measure.radius_bits is None:
-        return mean_of(_tie_values(measure, counts.all_tied()).expected[counted], are_ranks=measure.is_rank)
+        tied = counts.all_tied()
+        priors = [_over_orders(part, tied).expected[counted] for part in measure.parts()]
+        return sum(mean_of(values, are_ranks=measure.is_rank) for values in priors)
     pairs = int(counts.items[counted].sum())
     return int(counts.relevant_in_all[counted].sum()) / pairs if pairs else float("nan")
 
 
 def _tie_values(measure: Measure, counts: Histogram) -> TieValues:
+    """Return a measure for each query, with the worst value in place of the expected one if the measure says so."""
+    found = _over_orders(measure, counts)
+    return TieValues(found.worst, found.best, found.worst) if measure.ties == "worst" else found
+
+
+def _over_orders(measure: Measure, counts: Histogram) -> TieValues:
     if measure.radius_bits is not None:
         return _within_radius(measure, counts, measure.radius_bits)
     if measure.name == "nDCG":

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from silohash.data.archive import Column, is_features
+from silohash.data.regions import Regions
 from silohash.features.base import Featuriser
 from silohash.files import TRAIN_AGAIN, read_arrays, write_arrays
 from silohash.forms import reading
@@ -25,6 +26,8 @@ FEATURISERS = Registry(
         "binary": "silohash.features.text:BagOfWords",
         "tfidf": "silohash.features.text:BagOfWords",
         "tokens": "silohash.features.tokens:TokenFeatures",
+        "regions": "silohash.features.nodes.regions:RegionFeatures",
+        "words": "silohash.features.nodes.word_ids:WordSequences",
         "cnnf": "silohash.features.network:NetworkFeatures",
         "huggingface": "silohash.features.network:NetworkFeatures",
     },
@@ -44,7 +47,8 @@ def featuriser(modality: Modality, column: Column | None, options: Mapping[str, 
     Args:
         modality: ``image`` or ``text``.
         column: The archive's column of that modality.
-        options: ``kind`` (default ``auto``: ``pixels`` for pictures, ``tfidf`` for texts, ``given`` for vectors) and
+        options: ``kind`` (default ``auto``: ``pixels`` for pictures, ``regions`` for their regions,
+            ``tfidf`` for texts, ``given`` for vectors) and
             the options of that kind.
 
     Raises:
@@ -101,6 +105,8 @@ def _kind(requested: str, column: Column) -> str:
 
 
 def _default_kind(column: Column) -> str:
+    if isinstance(column, Regions):
+        return "regions"
     if not isinstance(column, np.ndarray):
         return "pixels"
     return "given" if is_features(column) else "tfidf"

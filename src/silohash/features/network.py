@@ -329,7 +329,7 @@ class NetworkFeatures:
         if len(lacking) >= REPORTED_ITEMS:
             self.vectors.notify(f"{what}; the result is kept for later runs ...")
         if not isinstance(column, Pictures):  # batches of similar lengths need the least padding
-            lacking = sorted(lacking, key=lambda place: len(column[rows[place]]))
+            lacking = sorted(lacking, key=lambda place: len(str(texts_of(column)[rows[place]])))
         groups = [lacking[start : start + self.batch] for start in range(0, len(lacking), self.batch)]
         prepared = prefetched(
             groups, self._prepare(network, column, rows, device), threads=loader_threads(), ahead=loader_threads() + 2
@@ -381,13 +381,13 @@ def _content_digest(column: Column, row: int) -> str:
     if isinstance(column, PictureContents):
         return column.content_digest(row)
     if not isinstance(column, Pictures):
-        return digest_bytes(str(column[row]).encode())
+        return digest_bytes(str(texts_of(column)[row]).encode())
     picture = _decoded(column, row, 0)
     return digest_bytes(f"{picture.mode} {picture.size} ".encode() + picture.tobytes())
 
 
 def _value(column: Column, row: int, at_least_pixels: int) -> Value:
-    return _decoded(column, row, at_least_pixels) if isinstance(column, Pictures) else str(column[row])
+    return _decoded(column, row, at_least_pixels) if isinstance(column, Pictures) else str(texts_of(column)[row])
 
 
 def _decoded(column: Pictures, row: int, at_least_pixels: int) -> Image.Image:

@@ -105,11 +105,7 @@ class BagOfWords:
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> BagOfWords:
         """Return an unfitted featurizer, where ``kind`` is the weighting."""
-        if modality != "text" or not isinstance(column, np.ndarray) or is_features(column):
-            raise UserError(
-                f'[features] kind "{kind}" needs texts, and this archive\'s {modality} column does not hold any. '
-                'Set kind = "auto".'
-            )
+        check_texts(kind, modality, column)
         switches = ("log_tf", "numbers", "single_letters", "common_words")
         for name in switches:
             if not isinstance(options[name], bool):
@@ -291,6 +287,24 @@ class BagOfWords:
         if self._column_of is None:
             return [bucket_of(word, self.buckets) for word in words]
         return [self._column_of[word] for word in words if word in self._column_of]
+
+
+def check_texts(kind: str, modality: Modality, column: Column) -> None:
+    """Check that a column holds texts.
+
+    Args:
+        kind: Kind of featurizer that needs them, for the message.
+        modality: Modality of the column.
+        column: The column.
+
+    Raises:
+        UserError: If it does not.
+    """
+    if modality != "text" or not isinstance(column, np.ndarray) or is_features(column):
+        raise UserError(
+            f'[features] kind "{kind}" needs texts, and this archive\'s {modality} column does not hold any. '
+            'Set kind = "auto".'
+        )
 
 
 def texts_of(column: Column) -> npt.NDArray[np.generic]:

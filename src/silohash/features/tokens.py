@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.archive import Column, is_features
+from silohash.data.archive import Column
 from silohash.features.base import Value, blocks
 from silohash.features.model_folder import find_model
-from silohash.features.text import query_text, texts_of
+from silohash.features.text import check_texts, query_text, texts_of
 from silohash.features.word_pieces import WordPieces, read_word_pieces
 from silohash.types import Arrays, Modality, Rows, UserError
 
@@ -36,13 +36,9 @@ class TokenFeatures:
     options: ClassVar[Mapping[str, Any]] = {"model": "", "length": 64, "download": False}
 
     @classmethod
-    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> TokenFeatures:  # noqa: ARG003
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> TokenFeatures:
         """Return the featurizer that the options describe."""
-        if modality != "text" or not isinstance(column, np.ndarray) or is_features(column):
-            raise UserError(
-                f'[features] kind "tokens" needs texts, and this archive\'s {modality} column does not hold any. '
-                'Set kind = "auto".'
-            )
+        check_texts(kind, modality, column)
         if type(options["length"]) is not int or options["length"] < 3:
             raise UserError(
                 f"[features] length is {options['length']!r}; it must be an integer of at least 3, in word pieces."

@@ -232,6 +232,8 @@ class FederatedMethod:
             for which this holds. With these values the method can be composed with others.
         closed_form: Which local methods without gradient steps can be trained: none, those that each silo fits to its own
             pairs, or those that are solved from sums over silos.
+        trains_scores: Whether the method can train local methods that score pairs and have no codes
+            (`silohash.local.base.scores_pairs`).
         means: Sums and records that silos send, of which the server uses the mean only. Impossible values are rejected,
             and robust rules protect them. A method that sends other sums or records cannot have a robust rule.
         unprotected: Why no robust rule can protect what the method sends, as a sentence with the remedy; empty if one can.
@@ -256,6 +258,7 @@ class FederatedMethod:
     averages: ClassVar[bool] = True
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     closed_form: ClassVar[Literal["none", "silos", "sums"]] = "none"
+    trains_scores: ClassVar[bool] = False
     means: ClassVar[tuple[SharedMean, ...]] = ()
     unprotected: ClassVar[str] = ""
 

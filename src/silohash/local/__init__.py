@@ -30,6 +30,9 @@ LOCAL_METHODS = Registry(
         "djsrh": "silohash.local.unsupervised.djsrh:DJSRH",
         "jdsh": "silohash.local.unsupervised.jdsh:JDSH",
         "ucch": "silohash.local.unsupervised.ucch:UCCH",
+        # scores of pairs
+        "vsepp": "silohash.local.matching.vsepp:VSEpp",
+        "scan": "silohash.local.matching.scan:SCAN",
         # without gradient steps
         "scm": "silohash.local.closed_form.scm:SCM",
         "cmfh": "silohash.local.closed_form.cmfh:CMFH",

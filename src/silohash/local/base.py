@@ -49,7 +49,8 @@ class SiloData:
 
     Attributes:
         name: Name of the silo.
-        image: ``(n, D)`` or ``(n, c, h, w)``, or None without images. uint8 pixels are converted and scaled in `batch`.
+        image: ``(n, D)``, ``(n, R, D)`` or ``(n, c, h, w)``, or None without images. uint8 pixels are converted and scaled
+            in `batch`.
         text: ``(n, V)``, or None without texts.
         labels: ``(n, C)`` float multi-hot, or None.
         has_image: ``(n,)`` bool.
@@ -59,6 +60,8 @@ class SiloData:
         federation: Counts of the labels of all silos, or None without labels.
         coarse_labels: ``(n, C')`` float multi-hot labels of a coarser level, or None if the local method does not name a
             column for them.
+        pictures: ``(n,)`` int64 numbers of the items' pictures, or None if nothing needs them. Equal numbers mean the same
+            picture.
     """
 
     name: str
@@ -71,6 +74,7 @@ class SiloData:
     pixel_deviation: Tensor | None = None
     federation: FederationLabels | None = None
     coarse_labels: Tensor | None = None
+    pictures: Tensor | None = None
 
     def __len__(self) -> int:
         """Return the number of pairs."""
@@ -113,6 +117,7 @@ class SiloData:
             text=some(self.text),
             labels=some(self.labels),
             coarse_labels=some(self.coarse_labels),
+            pictures=some(self.pictures),
             has_image=self.has_image.index_select(0, rows),
             has_text=self.has_text.index_select(0, rows),
         )
@@ -262,6 +267,15 @@ def label_sides(method: LocalMethod) -> tuple[Side, ...]:
     """
     sides: tuple[Side, ...] = getattr(method, "label_sides", ())
     return sides
+
+
+def scores_pairs(method: LocalMethod) -> bool:
+    """Return whether the method's models score an image against a text with a number, and have no codes.
+
+    They do not, unless the method has the attribute ``scores_pairs``. Its models are then a
+    `silohash.models.matching_net.MatchingNet`, and `terms` reads ``outputs.pair_score``.
+    """
+    return bool(getattr(method, "scores_pairs", False))
 
 
 def signs(values: Tensor) -> Tensor:

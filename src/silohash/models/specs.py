@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from silohash.types import MODALITIES, Modality
 
-TowerKind = Literal["mlp", "conv", "network", "linear", "kernel", "tokens"]
+TowerKind = Literal["mlp", "conv", "network", "linear", "kernel", "tokens", "regions", "words"]
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,15 @@ class TowerSpec:
     Attributes:
         kind: ``mlp`` for vectors, ``conv`` for images of at most 64 pixels, ``network`` for a published network,
             ``linear`` for a hash layer on the inputs, ``kernel`` for one on similarities to anchors, ``tokens`` for the
-            vectors of an item and of its tokens.
-        shape: shape of one input: ``(D,)``, ``(c, h, w)``, ``(L,)`` for word pieces, or ``(1 + T, D)`` for an item and its
-            tokens.
+            vectors of an item and of its tokens, ``regions`` and ``words`` for the nodes of matching methods.
+        shape: shape of one input: ``(D,)``, ``(c, h, w)``, ``(L,)`` for word pieces or words, ``(1 + T, D)`` for an item
+            and its tokens, or ``(R, D + 4)`` for regions with their boxes.
         hidden: width of the feature layer, before the hash layer.
         dropout: dropout probability on the feature layer during training.
         scale: factor on the inputs, so that sparse unit-length texts and standardized features start with the same
             norm.
-        settings: what a published network is built from, as a JSON value (`silohash.models.backbones`).
+        settings: what a published network is built from, as a JSON value (`silohash.models.backbones`); for ``words``
+            their number.
     """
 
     kind: TowerKind
@@ -65,6 +66,11 @@ class ModelSpec:
     classes: int
     class_head: bool = False
     coarse_classes: int = 0
+
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether the model scores pairs of nodes and has no codes."""
+        return any(tower.kind == "regions" for tower in self.towers.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return the spec as a JSON value. A coarser level is left out if there is none, as earlier versions did."""

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive, Pictures, is_features
+from silohash.data.regions import Regions
 from silohash.partitions.columns import silos_of_values
 from silohash.registry import suggestion
 from silohash.seeds import derive, numpy_generator
@@ -310,6 +311,9 @@ def _vectors(archive: Archive, modality: Modality, rows: Rows) -> npt.NDArray[np
         pictures = (column.picture(int(row)).convert("RGB") for row in rows)
         small = [np.asarray(picture.resize((SIDE_PIXELS, SIDE_PIXELS)), np.float32) for picture in pictures]
         return np.stack(small).reshape(len(rows), -1) / np.float32(255)
+    if isinstance(column, Regions):
+        held = column.of(rows)[:, :, :-4]
+        return np.asarray(held.sum(axis=1) / np.maximum(held.any(axis=2).sum(axis=1, keepdims=True), 1), np.float32)
     if column is not None and is_features(column):
         given = np.nan_to_num(column[rows].astype(np.float32), posinf=0.0, neginf=0.0)
         length = np.linalg.norm(given, axis=1, keepdims=True)

@@ -91,6 +91,8 @@ def summary(run: Run) -> str:
     )
     silos = len(run.partition.silos)
     deployed = "each silo deploys its own model" if run.model.personalized else "every silo deploys the same model"
+    if run.model.record.spec.scores_pairs:
+        return f"A network that scores pairs of a picture and a text, trained on {silos} silos; {deployed}."
     return f"{towers} as codes of {run.config.local.bits} bits, trained on {silos} silos; {deployed}."
 
 

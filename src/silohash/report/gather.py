@@ -65,8 +65,14 @@ def validation_name(runs: Sequence[Run]) -> str:
     """Return the name of the score that chose the rounds of some runs."""
     kinds = {record.validation_by for run in runs for record in run.rounds() if record.validation is not None}
     if kinds == {"pairs"}:
-        return "reciprocal rank of held-back pairs"
+        scored = all(map(_scores_pairs, runs))
+        return "mean recall of held-back pairs" if scored else "reciprocal rank of held-back pairs"
     return "score of held-back items" if len(kinds) > 1 else "mAP@all of held-back queries"
+
+
+def _scores_pairs(run: Run) -> bool:
+    """Return whether a run has a model that scores pairs and has no codes."""
+    return run.model_folder.exists() and run.model.record.spec.scores_pairs
 
 
 def facts(run: Run) -> dict[str, str]:
@@ -90,7 +96,7 @@ def facts(run: Run) -> dict[str, str]:
         "federated method": f"{config.federated.name}, preset {config.federated.preset}{_given(config.federated)}",
         "schedule": f"{config.federated.rounds} rounds of {config.federated.local_epochs} epochs",
         **_averaging(config.federated),
-        "bits": str(config.local.bits),
+        "bits": "none (scores of pairs)" if _scores_pairs(run) else str(config.local.bits),
         "seed": str(config.seed),
         "config digest": config.digest(),
         "machine": f"{environment.device}, {environment.machine}, torch {environment.packages.get('torch', 'unknown')}",

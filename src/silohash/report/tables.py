@@ -103,7 +103,7 @@ def cells(row: ResultRow, *, percent: bool = False) -> tuple[str, ...]:
     return (
         row.evaluation,
         row.task,
-        str(row.bits),
+        str(row.bits) if row.bits else "–",
         measure_name(row),
         figure(row, row.value, percent=percent),
         interval(row, row.low, row.high, percent=percent),
@@ -171,7 +171,7 @@ def console(rows: Sequence[ResultRow], *, percent: bool = False, title: str = ""
     lengths = {row.bits for row in rows}
     hidden = {"run": not runs_differ(rows), "bits": len(lengths) == 1}
     headings = [heading for heading in ("run", *_HEADINGS) if not hidden.get(heading)]
-    shared = f"{rows[0].bits} bits" if hidden["bits"] else ""
+    shared = f"{rows[0].bits} bits" if hidden["bits"] and rows[0].bits else ""
     table = Table(title=", ".join(filter(None, (title, shared))), title_justify="left", header_style="bold")
     for heading in headings:
         is_name = heading in _NAMES

@@ -14,6 +14,7 @@ name      model                       queries            database
 GG and GL require a method with a global model, PL and PG a method with personal models. If all silos deploy the global
 model, XS equals GG and measures a search across silos. With personal models, XS measures how well each silo's model
 understands the codes of the others. (An actual search encodes the query with each silo's own model and merges by rank.)
+Scores by different models cannot be compared, so personal models that score pairs have no XS.
 In XS an item that several silos hold is included once, with the code of the first of these silos.
 
 The tasks i2item and t2item search for items by the nearer of their picture code and their text code. The tasks i2unified and
@@ -34,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,7 @@ from silohash.evaluate.curves import precision_recall
 from silohash.evaluate.items import ItemCodes, counts_by_distance
 from silohash.evaluate.measures import Measure, PerQuery, evaluate_all, mean_of
 from silohash.evaluate.relevance import Pairs, Relevance
+from silohash.evaluate.scores import NO_WORDS, Scores
 from silohash.evaluate.significance import bootstrap_interval
 from silohash.files import digest_json
 from silohash.index.codes import Words
@@ -67,6 +69,9 @@ from silohash.types import (
     query_modality,
 )
 
+if TYPE_CHECKING:
+    from silohash.encode.scores import ArchiveScores
+
 SAME_QUERIES: tuple[Evaluation, ...] = ("GG", "PG", "XS")
 """Evaluations in which all models are evaluated on the same queries."""
 
@@ -76,6 +81,9 @@ OF_PERSONAL_MODELS: tuple[Evaluation, ...] = ("PL", "PG", "XS")
 ONE_VIEW, NEARER_VIEW, BOTH_VIEWS = "one view", "the nearer of both views", "both views"
 """Across modalities, items are encoded from the searched modality alone, because a code of both modalities would contain the
 query's modality. Searches for items have both codes and take the nearer one, or have one code of both modalities."""
+
+SCORED = "scores of pairs"
+"""The same where a model scores each query with each item."""
 
 OF_QUERIES = " of the items of the split query"
 """End of the same where queries and their partners search each other."""
@@ -126,10 +134,10 @@ class Figures:
 
 @dataclass(frozen=True)
 class Part:
-    """The codes of some queries and of the database that they search. A figure is the mean over its parts."""
+    """The codes of some queries and of the database that they search, or scores. A figure is the mean over its parts."""
 
     query_words: Words
-    database: Words | ItemCodes
+    database: Words | ItemCodes | Scores
     relevance: Relevance | Pairs
 
 
@@ -160,6 +168,7 @@ class Evaluator:
         rules: the rules by which the measures judge, at least one.
         database_codes: the codes of the items that are searched.
         holdings: which silo holds which items.
+        scores: the scores of pairs, if the local method has no codes; otherwise None.
     """
 
     def __init__(self, run: Run, settings: EvaluateConfig) -> None:
@@ -170,6 +179,7 @@ class Evaluator:
         self._codes = RunCodes(run, rows)
         self.database_codes = DatabaseCodes(run, self._codes)
         self.holdings = self.database_codes.holdings
+        self.scores = _scores_of(run)
 
     def figures(self) -> Figures:
         """Return every configured figure for which the method has a model."""
@@ -183,7 +193,7 @@ class Evaluator:
                 if evaluation in SAME_QUERIES:
                     for measure, found in measured.items():
                         per_query[evaluation, task, str(measure)] = self._per_query(rule, task, found)
-                if rule.by == "labels" and task not in curves:
+                if rule.by == "labels" and task not in curves and self.scores is None:
                     curves[task] = _curve(task, parts, self.bits)
         ids = self.run.archive.ids[self.run.archive.split("query")]
         digest = digest_json([str(name) for name in ids])
@@ -206,8 +216,8 @@ class Evaluator:
 
     @property
     def bits(self) -> int:
-        """The code length."""
-        return self.run.config.local.bits
+        """The code length; 0 if the model scores pairs and has no codes."""
+        return self.run.config.local.bits if self.scores is None else 0
 
     @property
     def modalities(self) -> tuple[Modality, ...]:
@@ -239,6 +249,8 @@ class Evaluator:
         """Yield the parts of an evaluation. There are none if the method does not have the model that it requires."""
         if evaluation not in (OF_PERSONAL_MODELS if self.personal else OF_GLOBAL_MODEL):
             return
+        if evaluation == "XS" and self.personal and self.scores is not None:
+            return  # scores of different models cannot be compared
         if evaluation in SAME_QUERIES:
             yield from self._parts_per_model(rule, evaluation, task)
         else:
@@ -248,6 +260,10 @@ class Evaluator:
         """Yield one part per model, with the queries and items of all silos."""
         queries, database = self.asked(rule, task), self.searched(rule, task)
         relevance = rule.relevance(task, queries, database)
+        if self.scores is not None:
+            for name in self.personal or [GLOBAL]:
+                yield Part(NO_WORDS, self.scores.of_model(task, name, queries, database), relevance)
+            return
         stored = self.database_codes.stored(task, database) if evaluation == "XS" else None
         for name in self.personal or [GLOBAL]:
             codes = self.database_codes.of_model(task, name, database) if stored is None else stored
@@ -257,7 +273,11 @@ class Evaluator:
         """Yield one part per silo that has both queries and items, with only its own."""
         for number, silo in enumerate(self.run.partition.silos):
             queries, database = self.asked(rule, task, number), self.searched(rule, task, number)
-            if len(queries) and len(database):
+            if len(queries) and len(database) and self.scores is not None:
+                name = self.run.model.deployed_by(silo.name)
+                scores = self.scores.of_model(task, name, queries, database)
+                yield Part(NO_WORDS, scores, rule.relevance(task, queries, database))
+            elif len(queries) and len(database):
                 words = self.words(self.run.model.deployed_by(silo.name), query_modality(task), queries, "query")
                 codes = self.database_codes.of_silo(task, number, database)
                 yield Part(words, codes, rule.relevance(task, queries, database))
@@ -318,13 +338,24 @@ class Evaluator:
 
     def _database_code(self, rule: Rule, task: Task) -> str:
         """Return what the codes of a task's items were computed from, and whether true labels were used."""
+        if self.scores is not None:
+            return SCORED + ("" if rule.by == "labels" else OF_QUERIES)
         several = BOTH_VIEWS if is_unified(task) else NEARER_VIEW
         views = ONE_VIEW if len(database_modalities(task)) == 1 else several
         views += "" if rule.by == "labels" else OF_QUERIES
         return views + LABELS_USED[self._codes.label_sides]
 
 
-def _arguments(part: Part) -> tuple[Words, Words | ItemCodes, Relevance | Pairs]:
+def _scores_of(run: Run) -> ArchiveScores | None:
+    """Return the scores of a run's items, or None if its model has codes."""
+    if not run.model.record.spec.scores_pairs:
+        return None
+    from silohash.encode.scores import ArchiveScores
+
+    return ArchiveScores(run.model, run.archive)
+
+
+def _arguments(part: Part) -> tuple[Words, Words | ItemCodes | Scores, Relevance | Pairs]:
     return part.query_words, part.database, part.relevance
 
 

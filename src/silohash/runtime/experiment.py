@@ -28,6 +28,8 @@ from silohash.encode.weights import deployed_weights
 from silohash.features import featuriser
 from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
+from silohash.features.nodes.regions import RegionFeatures
+from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.truncation import truncation_remark
 from silohash.locks import INPUTS
 from silohash.models.parameters import buffers_of
@@ -150,13 +152,28 @@ def unfitted_featurisers(archive: Archive, resolved: ResolvedConfig) -> dict[Mod
     return unfitted
 
 
+NODE_FEATURES = (RegionFeatures, WordSequences)
+"""Featurizers that give an item as a set of nodes."""
+
+
 def check_tokens(featurisers: Mapping[Modality, Featuriser], resolved: ResolvedConfig) -> None:
-    """Check that the local method takes the vectors of tokens, if featurizers give such vectors.
+    """Check that the local method takes what the featurizers give: one vector per item, vectors of tokens, or nodes.
 
     Raises:
-        UserError: if it takes one vector per item.
+        UserError: if it takes something else.
     """
+    name, scores = resolved.config.local.name, getattr(resolved.local, "scores_pairs", False)
     for modality, found in featurisers.items():
+        if isinstance(found, NODE_FEATURES) != scores:
+            raise UserError(
+                f'The local method "{name}" matches regions with words, and features.{modality} are "{found.kind}". Use an '
+                'archive with regions, and set features.text = { kind = "words" }.'
+                if scores
+                else f'[features.{modality}] kind "{found.kind}" gives several nodes per item, and the local method '
+                f'"{name}" takes one vector. Choose another kind of features, or a local method that matches nodes.'
+            )
+        if isinstance(found, NODE_FEATURES):
+            continue
         if len(found.shape) == 2 and not getattr(resolved.local, "takes_tokens", False):
             raise UserError(
                 f'[features.{modality}] pooling = "tokens" gives a vector per token, and the local method '
@@ -238,7 +255,7 @@ def train_model(
             observer.finish()
     trained = deploy(state, prepared, featurisers, engine)
     towers = onnx_files(trained, {modality: samples(prepared, modality) for modality in featurisers})
-    if towers.reason:
+    if towers.reason and not trained.spec.scores_pairs:
         notify(f"The model is saved without ONNX files, so searching with it needs torch. {towers.reason}")
     trained.save(run.model_folder, towers)
     save_networks(featurisers, notify)

@@ -21,6 +21,8 @@ from silohash.data.archive import Archive
 from silohash.data.pairs import groups_of, picture_numbers
 from silohash.features.base import Featuriser, add_statistics
 from silohash.features.image import PixelFeatures
+from silohash.features.nodes.regions import RegionFeatures
+from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.text import BagOfWords
 from silohash.features.tokens import TokenFeatures
 from silohash.features.vectors import pixel_statistics, vectors
@@ -145,6 +147,13 @@ KIND_BY_DIMENSIONS: Mapping[int, TowerKind] = {1: "mlp", 2: "tokens", 3: "conv"}
 """Number of dimensions of an item's array -> kind of the tower."""
 
 
+def tower_kind(featuriser: Featuriser) -> TowerKind:
+    """Return the kind of the tower for a featurizer's vectors, if it is trained from scratch."""
+    if isinstance(featuriser, RegionFeatures | WordSequences):
+        return "regions" if isinstance(featuriser, RegionFeatures) else "words"
+    return KIND_BY_DIMENSIONS[len(featuriser.shape)]
+
+
 def tower_spec(modality: Modality, featuriser: Featuriser, model: ModelConfig) -> TowerSpec:
     """Return the specification of the tower for a modality's vectors.
 
@@ -158,13 +167,14 @@ def tower_spec(modality: Modality, featuriser: Featuriser, model: ModelConfig) -
             'features.text kind "tokens" requires a text tower that is fine-tuned from a published network. Set '
             'model.text = { backbone = "huggingface", model = ... }, or another kind of features.'
         )
+    of_words = {"words": featuriser.size} if isinstance(featuriser, WordSequences) else {}
     return TowerSpec(
-        kind="network" if backbone else KIND_BY_DIMENSIONS[len(shape)],
+        kind="network" if backbone else tower_kind(featuriser),
         shape=shape,
         hidden=model.hidden,
         dropout=model.dropout,
         scale=input_scale(featuriser),
-        settings=network_settings(modality, featuriser, backbone) if backbone else {},
+        settings=network_settings(modality, featuriser, backbone) if backbone else of_words,
     )
 
 
@@ -263,6 +273,7 @@ class Prepared:
             has_image=has_image,
             has_text=has_text,
             coarse_labels=tensor("coarse_labels"),
+            pictures=tensor("pictures"),
             pixel_mean=whole("pixel_mean"),
             pixel_deviation=whole("pixel_deviation"),
             federation=federation_labels(self.arrays, self.config.seed, device),

@@ -16,13 +16,14 @@ import torch
 
 from silohash import seeds
 from silohash.config.sections import TrainConfig
+from silohash.encode.scores import match_score
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import average_precision, histogram
 from silohash.exchange.message import Message
 from silohash.features.device import choose_device
 from silohash.federated.base import SiloContext
 from silohash.index.codes import pack
-from silohash.local.base import SiloData, label_sides, outputs_of
+from silohash.local.base import SiloData, label_sides, outputs_of, scores_pairs
 from silohash.models.backbones import install_published
 from silohash.models.parameters import OptimizerPool, params_of
 from silohash.models.towers import Adapted
@@ -126,6 +127,8 @@ class Worker:
     def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
         model = Adapted(self.model, self.federated, context.payload.extras)
         pictures = self.prepared.pictures(context.silo)
+        if pictures is not None and scores_pairs(self.local):
+            return match_score(self.model, validation, pictures)
         if pictures is not None:
             return pair_score(model, validation, pictures, self.config.local.bits, label_sides(self.local))
         database, queries = self.prepared.judged(context.silo, (context.data, validation))

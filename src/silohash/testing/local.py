@@ -34,12 +34,15 @@ from silohash.testing.inputs import (
     prepared_inputs,
     silo_data,
 )
+from silohash.testing.matching import matching_checks
 
 Made = Callable[[], LocalMethod]
 
 
 def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[Check]:
-    """Return the checks of a local method. Those of a method without gradient steps are `closed_form_checks`.
+    """Return the checks of a local method.
+
+    Those of a method without gradient steps are `closed_form_checks`, and those of one that scores pairs `matching_checks`.
 
     Args:
         name: Name of the method, from the table of silohash or from an entry point of an installed package.
@@ -51,6 +54,8 @@ def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[
     kind = LOCAL_METHODS.resolve(name)
     if issubclass(kind, ClosedForm):
         return closed_form_checks(name)
+    if getattr(kind, "scores_pairs", False):
+        return matching_checks(name)
     checks = []
     for preset, values in kind.presets.items():
         made = partial(_make, kind, dict(values))

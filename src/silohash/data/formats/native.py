@@ -25,6 +25,7 @@ from silohash.data.archive import Archive, ArchiveCard, Column, Pictures, is_fea
 from silohash.data.links import check_link
 from silohash.data.pairs import shares
 from silohash.data.pictures.reading import GreyPictures, PackedPictures, PictureFiles, read_array
+from silohash.data.regions import Regions
 from silohash.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
 from silohash.forms import damaged, detail, reading
 from silohash.stamps import file_digests
@@ -175,6 +176,8 @@ def _write_column(
     if isinstance(column, GreyPictures):
         np.save(folder / f"{name}.npy", column.pixels, allow_pickle=False)
         return {"kind": "grey", **_form(column.pixels), "digest": column.digest()}
+    if isinstance(column, Regions):
+        raise UserError("An archive with regions of pictures cannot be copied. Copy it with its pictures or features.")
     if not isinstance(column, np.ndarray):
         named = np.array(column.names) != "" if isinstance(column, PictureFiles) else np.ones(len(column), bool)
         _write_pictures(folder / name, column, named if present is None else present)

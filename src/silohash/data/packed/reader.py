@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, default_splits, multi_hot, splits_of
+from silohash.data.packed.region_files import REGION_OPTIONS, read_regions
 from silohash.data.pictures.reading import PackedPictures, PictureFiles, read_array
+from silohash.data.regions import Regions
 from silohash.forms import of_json, reading
 from silohash.registry import suggestion
 from silohash.types import Rows, UserError
@@ -144,7 +146,7 @@ class PackedSet:
         labelling = self.labellings.get(chosen.get("labels") or next(iter(self.labellings), ""))
         labels, label_names = self._labels(rows, labelling)
         splits = self._splits(rows, chosen)
-        image, text = self._features("image", rows, chosen), self._features("text", rows, chosen)
+        image, text = self._image(rows, chosen), self._features("text", rows, chosen)
         pictures = self._pictures(rows)
         words = as_texts([self.caption.format_map(row) for row in rows])[0] if self.caption else None
         return Archive(
@@ -156,7 +158,7 @@ class PackedSet:
             splits=splits,
             card=self._card(splits, labelling, chosen),
             columns={name: _strings(form, rows) for name, form in self.columns.items()},
-            has_image=np.zeros(0, bool) if image is None else ~np.isnan(image[:, 0]),
+            has_image=~np.isnan(image[:, 0]) if isinstance(image, np.ndarray) else np.zeros(0, bool),
             captions=None if text is None else words,
             preview=None if image is None else pictures,
             automatic_splits="split" not in rows[0],
@@ -168,6 +170,13 @@ class PackedSet:
         protocol = f"{self.name}/{self.protocol.format_map({**chosen, 'sizes': sizes})}"
         notes = {**({"relevant": labelling.relevant} if labelling else {}), **self.notes}
         return ArchiveCard(self.name, self.source, self.licence, protocol, notes=notes)
+
+    def _image(self, rows: list[Row], chosen: Choices) -> npt.NDArray[np.float32] | Regions | None:
+        """Return the features or the regions of the pictures that were chosen; None for the pictures themselves."""
+        if chosen.get("image") not in REGION_OPTIONS:
+            return self._features("image", rows, chosen)
+        pictures = np.array([row.get("image_row", place) for place, row in enumerate(rows)], np.int64)
+        return read_regions(self.file, chosen["image"], pictures)
 
     def _features(self, modality: str, rows: list[Row], chosen: Choices) -> npt.NDArray[np.float32] | None:
         """Return the features that were chosen, ``(N, D)`` float32; NaN where an item has none."""

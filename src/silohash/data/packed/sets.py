@@ -11,7 +11,8 @@ from silohash.data.pictures.reading import read_array
 
 IMAGE = {"image": ("mobilenet", "jpeg")}
 TEXT = {"text": ("caption", "bow", "words", "minilm")}
-CAPTIONS = {**IMAGE, **TEXT, "captions": ("each", "first")}
+CAPTIONS = {"image": (*IMAGE["image"], "regions"), **TEXT, "captions": ("each", "first")}
+BOXES = {**CAPTIONS, "image": (*CAPTIONS["image"], "boxes")}
 DATABASE = {"database": ("all", "unseen")}
 
 NO_LICENCE = "none stated; for research only"
@@ -158,7 +159,7 @@ COCO_MINI = PackedSet(
     source="Photos, boxes, captions of Microsoft COCO (Lin et al., ECCV 2014; Chen et al., arXiv 1504.00325), "
     "as github.com/Obmutescence/COCO-MINI and github.com/ruizewang/evaluate give them",
     licence="annotations CC BY 4.0; each photo under its Flickr licence, many non-commercial",
-    options=CAPTIONS,
+    options=BOXES,
     rows=_region_rows,
     id="{file}#{caption_no}",
     protocol="default/{captions}-caption",

@@ -46,6 +46,7 @@ class Centralized(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = CentralizedParams
     pooled: ClassVar[bool] = True
     closed_form: ClassVar[Literal["none", "silos", "sums"]] = "silos"
+    trains_scores: ClassVar[bool] = True
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the model and return one phase over all pairs or over one part of them."""

@@ -51,6 +51,7 @@ class FedAvg(FederatedMethod):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"weighting": "examples"}}
     closed_form: ClassVar[Literal["none", "silos", "sums"]] = "silos"
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"weight": {"weighting": "examples"}}
+    trains_scores: ClassVar[bool] = True
 
     @property
     def weights_known(self) -> WeightsKnown:

@@ -6,7 +6,7 @@ A silo's next round may start from a mixture of the global parameters and its ow
 paper        code                            meaning
 ===========  ==============================  =============================================
 D_i          ``context.data.count``          number of items of a silo
-r_i          ``context.validation_score``    validation score after local training
+r_i          ``context.validation_score``    validation score after local training; rSum / 600 for matching methods
 alpha        ``-local_mix``                  share of the own parameters at the start
 ===========  ==============================  =============================================
 
@@ -41,8 +41,8 @@ CARD = MethodCard(
     sends=("parameters", "number of items times validation score"),
     keeps=("its parameters, if local_mix is not 0",),
     differs_from_paper=(
-        "Only the aggregation is implemented, not the graph neural networks.",
-        "The score is the validation mAP of the run instead of a sum of recalls.",
+        "The aggregation trains any local method. The graph neural network of the paper is a local method of its own.",
+        "For local methods with codes, the score is the validation score of the run instead of a sum of recalls.",
         "Rounds start from the global model. In the preset paper they start beyond it, away from the silo's own.",
         "The paper does not state alpha; the preset paper uses 0.5.",
     ),
@@ -83,6 +83,7 @@ class FedBiGNNs(FederatedMethod):
         "silo_update": {},
     }
     means: ClassVar[tuple[SharedMean, ...]] = (SharedMean("scored", "scored_items", low=0.0, high=1.0),)
+    trains_scores: ClassVar[bool] = True
 
     @property
     def weights_known(self) -> WeightsKnown:

@@ -77,6 +77,7 @@ class FedNova(FederatedMethod):
         "authors_code": {"effective_steps": "count"},
     }
     means: ClassVar[tuple[SharedMean, ...]] = (SharedMean("effective", "weight", low=0.0),)
+    trains_scores: ClassVar[bool] = True
 
     def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:
         """Return a remark if the length of updates is approximated, which is the case for Adam.

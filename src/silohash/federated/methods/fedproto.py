@@ -102,6 +102,7 @@ class FedProto(Local):
         "authors_code": {"fuse": False, "prototype_weighting": "uniform", "min_count": 1, "max_labels": 1000},
     }
     needs_labels: ClassVar[bool] = True
+    trains_scores: ClassVar[bool] = False
     closed_form: ClassVar[Literal["none", "silos", "sums"]] = "none"
     means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
 

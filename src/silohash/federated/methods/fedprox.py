@@ -72,10 +72,11 @@ def proximal_terms(method: FederatedMethod, context: SiloContext, outputs: Outpu
         return {}
     shared = set(method.shared_parameters(context.model))
     fixed = dict(context.global_model.named_parameters())
+    scored = outputs.pair_score is not None
     pairs = [
         (parameter, fixed[name])
         for name, parameter in context.model.named_parameters()
-        if name in shared and parameter.requires_grad and group_of(name) in outputs.logit
+        if name in shared and parameter.requires_grad and (scored or group_of(name) in outputs.logit)
     ]
     return {"proximal": (weight, proximal(pairs))} if pairs else {}
 
@@ -89,6 +90,7 @@ class FedProx(FederatedMethod):
         "paper": {},
         "authors_code": {"proximal_weight": 0.0},
     }
+    trains_scores: ClassVar[bool] = True
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the proximal term."""

@@ -38,6 +38,7 @@ class Local(FederatedMethod):
     averages: ClassVar[bool] = False
     personalized: ClassVar[bool] = True
     codes_comparable: ClassVar[bool] = False
+    trains_scores: ClassVar[bool] = True
 
     def shared_parameters(self, model: nn.Module) -> list[str]:
         """Return no names: nothing is sent."""

@@ -1,0 +1,37 @@
+"""What a config cannot combine with local methods that score pairs and have no codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from silohash.config.ineffective import Objection
+from silohash.config.sections import RunConfig
+from silohash.types import PAIR_TASKS
+
+if TYPE_CHECKING:
+    from silohash.federated.base import FederatedMethod
+
+
+def objections_to_scores(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield the settings that need codes, for a local method that has none."""
+    from silohash.evaluate.measures import Measure
+    from silohash.federated import FEDERATED_METHODS
+
+    scores = f'local.name = "{config.local.name}" scores pairs of an image and a text'
+    if not federated.trains_scores:
+        able = [name for name in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(name).trains_scores]
+        yield (
+            "federated.name",
+            f'"{config.federated.name}" trains codes, and {scores}. Set federated.name = {", ".join(able)}.',
+        )
+    if set(config.evaluate.tasks) - set(PAIR_TASKS):
+        yield (
+            "evaluate.tasks",
+            f"{scores}, so only the tasks {' and '.join(PAIR_TASKS)} can be measured. Remove the others.",
+        )
+    if config.evaluate.validation_by == "labels":
+        yield "evaluate.validation_by", f'{scores}, so pairs choose the round. Set it to "pairs" or "auto".'
+    for text in config.evaluate.measures:
+        if Measure.parse(text).radius_bits is not None:
+            yield "evaluate.measures", f'{scores}, which have no distance in bits. Remove "{text}".'

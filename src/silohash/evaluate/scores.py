@@ -1,0 +1,123 @@
+"""Rankings by a score of each query with each item, in place of a distance between codes.
+
+Scores take any value, so a histogram over them would have a column per value. The measures depend only on how many items
+come before the relevant ones or are tied with them, so items between two relevant scores are counted together. A query with
+r different scores of relevant items has 2 r + 1 columns, and the measures are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.evaluate.relevance import Pairs, Relevance
+from silohash.evaluate.ties import Histogram
+from silohash.types import Rows, UserError
+
+BLOCK_CELLS = 1 << 24
+"""Number of scores that are counted at once."""
+
+NO_WORDS = np.zeros((0, 1), np.uint64)
+"""In place of the codes of queries where there are scores."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of queries with items.
+
+    Attributes:
+        values: ``(Q, N)`` floats; higher is better.
+    """
+
+    values: npt.NDArray[np.floating]
+
+    def __post_init__(self) -> None:
+        if np.isnan(self.values).any():
+            raise UserError("Some scores are not a number. Train the model again with a lower learning rate.")
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return int(self.values.shape[1])
+
+
+def score_histogram(scores: Scores, relevance: Relevance | Pairs, *, graded: bool = False) -> Histogram:
+    """Count the items before, at and after each score of a relevant item; see the module.
+
+    Args:
+        scores: the scores.
+        relevance: which items are relevant to which query.
+        graded: count items by their number of shared labels, instead of relevant or not.
+
+    Raises:
+        UserError: if scores and relevance do not fit together.
+    """
+    _check(scores, relevance)
+    levels = 1 + (relevance.most_shared() if graded and isinstance(relevance, Relevance) else 1)
+    parts = []
+    for rows in _blocks(scores):
+        gains, kept = _gains(relevance, rows)
+        values = scores.values[rows]
+        parts += [
+            _counted(row[there], np.minimum(gain[there], levels - 1), levels)
+            for row, gain, there in zip(values, gains, kept, strict=True)
+        ]
+    counts = np.zeros((len(parts), max(len(part) for part in parts), levels), np.int64)
+    for row, part in enumerate(parts):
+        counts[row, : len(part)] = part
+    return Histogram(counts)
+
+
+def _counted(values: npt.NDArray[np.floating], gains: npt.NDArray[np.uint16], levels: int) -> npt.NDArray[np.int64]:
+    """Return the counts of one query by place in the ranking and relevance, ``(2 r + 1, levels)``."""
+    relevant = np.unique(values[gains > 0])
+    above = len(relevant) - np.searchsorted(relevant, values, side="right")
+    tied = np.searchsorted(relevant, values, side="left") < len(relevant) - above
+    place = 2 * above + np.where(tied, 1, 0)
+    # an item before the first relevant score is at 0, and one at the k-th relevant score, from 0, at 2 k + 1
+    cells = np.bincount(place * levels + gains, minlength=(2 * len(relevant) + 1) * levels)
+    return np.asarray(cells.reshape(-1, levels))
+
+
+def score_gains(scores: Scores, relevance: Relevance | Pairs, rows: Rows) -> npt.NDArray[np.uint16]:
+    """Return the relevance of the items to some queries in the order of their scores, with ties in the database's order.
+
+    Args:
+        scores: the scores.
+        relevance: which items are relevant to which query.
+        rows: ``(B,)`` rows of the queries.
+
+    Returns:
+        ``(B, N)`` uint16; where a query leaves an item out, the last value is 0.
+    """
+    gains, kept = _gains(relevance, rows)
+    values = np.where(kept, scores.values[rows], -np.inf)
+    order = np.lexsort((np.broadcast_to(np.arange(len(scores)), values.shape), -values, ~kept), axis=1)
+    return np.take_along_axis(np.where(kept, gains, 0).astype(np.uint16), order, axis=1)
+
+
+def _gains(relevance: Relevance | Pairs, rows: Rows) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
+    """Return the relevance of all items to some queries, and which items are not left out, both ``(B, N)``."""
+    gains = relevance.gains(rows)
+    kept = np.ones(gains.shape, np.bool_)
+    if isinstance(relevance, Relevance) and relevance.left_out is not None:
+        own = relevance.left_out[rows]
+        kept[np.flatnonzero(own >= 0), own[own >= 0]] = False
+    return gains, kept
+
+
+def _blocks(scores: Scores) -> list[Rows]:
+    """Return the rows of the queries in blocks."""
+    step = max(1, BLOCK_CELLS // max(1, len(scores)))
+    count = len(scores.values)
+    return [np.arange(start, min(start + step, count)) for start in range(0, count, step)]
+
+
+def _check(scores: Scores, relevance: Relevance | Pairs) -> None:
+    if scores.values.shape != (relevance.queries, relevance.items) or not scores.values.size:
+        raise UserError(
+            f"There are scores of {scores.values.shape[0]} queries with {len(scores)} items, and relevance of "
+            f"{relevance.queries} queries and {relevance.items} items. Give both for the same queries and items, at least "
+            "one of each."
+        )

@@ -1,0 +1,131 @@
+"""Regions of pictures, standardized per column, for local methods that match regions with words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.data.archive import Column
+from silohash.data.regions import Regions
+from silohash.features.base import MOMENTS, Value, blocks, stored_sums
+from silohash.features.given import GivenFeatures
+from silohash.types import Arrays, Modality, Rows, UserError
+
+BLOCK_ITEMS = 512
+BOX = 4
+"""Number of columns of a box: x1, y1, x2, y2 as shares of the picture's width and height."""
+
+
+@dataclass(frozen=True, eq=False)
+class RegionFeatures:
+    """The regions of a picture with their boxes, ``(R, D + 4)`` float16.
+
+    The features of all regions share a mean and a deviation, whatever their place. Boxes are left as they are. Regions that
+    are padding are not part of the sums, and are zero, box included.
+
+    Attributes:
+        regions: Number of regions per picture, R.
+        vectors: Standardizes the features of a region, ``(D,)``.
+    """
+
+    regions: int
+    vectors: GivenFeatures
+
+    kind: ClassVar[str] = "regions"
+    modality: ClassVar[Modality] = "image"
+    options: ClassVar[Mapping[str, Any]] = {"standardize": True}
+
+    @classmethod
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> RegionFeatures:  # noqa: ARG003
+        """Return an unfitted featurizer for a column of regions."""
+        if not isinstance(column, Regions):
+            raise UserError(
+                f'[features] kind "regions" needs regions of pictures, and this archive\'s {modality} column does not hold '
+                'any. Set kind = "auto".'
+            )
+        if not isinstance(options["standardize"], bool):
+            raise UserError(f"[features] standardize is {options['standardize']!r}; it must be true or false.")
+        regions, width = column.shape
+        return cls(regions, GivenFeatures("image", width, standardize=options["standardize"]))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one item, ``(R, D + 4)``."""
+        return (self.regions, self.vectors.width + BOX)
+
+    def statistics(self, column: Column, rows: Rows) -> Arrays:
+        """Return sums over the regions of the rows: ``count``, ``sum`` and ``sum_squares``, each ``(D,)`` float64."""
+        totals = {name: np.zeros(self.vectors.width) for name in MOMENTS}
+        for _, block in blocks(rows, BLOCK_ITEMS):
+            held = self._held(self._column(column).of(block))
+            for name, array in self.vectors.statistics(held, np.arange(len(held))).items():
+                totals[name] += array
+        return totals
+
+    def fitted(self, summed: Arrays) -> RegionFeatures:
+        """Return a featurizer with the mean and the deviation over the regions of all silos."""
+        return replace(self, vectors=self.vectors.fitted(summed))
+
+    def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float16]:
+        """Return the standardized regions of the rows with their boxes, ``(n, R, D + 4)`` float16.
+
+        Raises:
+            UserError: If the column does not hold regions, or if they have another shape.
+        """
+        regions = self._column(column)
+        found = np.empty((len(rows), *self.shape), np.float16)
+        for place, block in blocks(rows, BLOCK_ITEMS):
+            found[place] = self._standardized(regions.of(block))
+        return found
+
+    def encode_one(self, value: Value) -> npt.NDArray[np.float16]:
+        """Return the regions of one picture with their boxes, ``(R, D + 4)``, as ``(1, R, D + 4)`` float16.
+
+        Raises:
+            UserError: If the query is something else.
+        """
+        if not isinstance(value, np.ndarray) or value.shape[-2:] != self.shape or value.size != np.prod(self.shape):
+            raise UserError(
+                f"The run was trained on {self.regions} regions per picture, each with {self.vectors.width} features and a "
+                f"box. Pass a .npy array of shape {self.shape} that was computed like those regions."
+            )
+        return self._standardized(value.reshape(1, *self.shape).astype(np.float32))
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return the sums and the settings."""
+        arrays, about = self.vectors.state()
+        return arrays, {**about, "kind": self.kind, "regions": self.regions}
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> RegionFeatures:
+        """Return the featurizer with a given state."""
+        width = about["width"]
+        sums = stored_sums(arrays, dict.fromkeys(MOMENTS, (width,)))
+        return cls(
+            about["regions"], GivenFeatures("image", width, sums, standardize=bool(about.get("standardize", True)))
+        )
+
+    def _column(self, column: Column) -> Regions:
+        if not isinstance(column, Regions) or column.shape != (self.regions, self.vectors.width):
+            held = f"{column.shape[0]} with {column.shape[1]} features" if isinstance(column, Regions) else "none"
+            raise UserError(
+                f"The run was trained on {self.regions} regions per picture with {self.vectors.width} features, and this "
+                f"archive has {held}. Use an archive with such regions."
+            )
+        return column
+
+    def _held(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return the features of the regions that are not padding, ``(n, D)``."""
+        return np.asarray(values[values[..., -2] > values[..., -BOX]][:, :-BOX])
+
+    def _standardized(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
+        """Return regions with their features standardized, ``(n, R, D + 4)``."""
+        found = values.astype(np.float16)
+        there = values[..., -2] > values[..., -BOX]
+        held = self._held(values)
+        found[..., :-BOX][there] = self.vectors.transform(held, np.arange(len(held)))
+        return found

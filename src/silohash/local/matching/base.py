@@ -1,0 +1,108 @@
+"""What the methods have in common that learn to score an image against a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.local.base import MethodParams, SiloData, SiloState
+from silohash.local.default_hooks import DefaultHooks
+from silohash.local.matching.hinge import max_violation
+from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.types import MODALITIES, Outputs, PairBatch, Step, Terms, UserError
+
+PICTURES = "pictures"
+"""Name of the working tensor with the number of each item's picture, ``(n,)``."""
+
+EPOCHS = "epochs"
+"""Name of the working tensor with the number of epochs that the silo has trained, over all rounds."""
+
+
+class MatchingParams(MethodParams):
+    """Parameters that all matching methods have."""
+
+    margin: float = Field(default=0.2, ge=0)
+    """Margin of the hinge loss, by which a pair must score better than a wrong partner, at least 0."""
+    hardest: bool = True
+    """Count only the wrong partner with the highest score in each row and column of a batch. Otherwise all count."""
+    easy_epochs: int = Field(default=1, ge=0)
+    """Number of epochs at the beginning of the run in which all wrong partners count, at least 0. Without them, the loss can
+    stay where all scores are equal."""
+
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {"easy_epochs": {"hardest": (False,)}}
+
+
+class Matching(DefaultHooks):
+    """A base of matching methods, which build a `silohash.models.matching_net.MatchingNet`.
+
+    Attributes:
+        scores_pairs: Whether the method's models score pairs and have no codes.
+    """
+
+    Params: ClassVar[type[MethodParams]] = MatchingParams
+    needs_labels: ClassVar[bool] = False
+    scores_pairs: ClassVar[bool] = True
+
+    def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
+        self.params = params
+
+    def steps(self, model: nn.Module) -> Sequence[Step]:
+        """Return one step for the whole network."""
+        return [Step(name="joint", parameters=("",), modalities=MODALITIES)]
+
+    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Store the numbers of the items' pictures, and the number of epochs before this one."""
+        own = torch.arange(len(data), device=data.has_image.device) if data.pictures is None else data.pictures
+        state.buffers = {PICTURES: own, EPOCHS: torch.tensor(state.epochs_before)}
+
+    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Count the epoch."""
+        state.buffers[EPOCHS] = state.buffers[EPOCHS] + 1
+
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+        """Return the hinge loss of the pairs of a batch, and the method's own terms."""
+        both = batch.has_image & batch.has_text
+        if outputs.pair_score is None or int(both.sum()) < 2:
+            return {}
+        pictures = state.buffers[PICTURES][batch.row[both]]
+        same = pictures.unsqueeze(0) == pictures.unsqueeze(1)
+        hardest = self.params.hardest and int(state.buffers[EPOCHS]) >= self.params.easy_epochs
+        loss = max_violation(outputs.pair_score[both][:, both], self.params.margin, hardest=hardest, same=same)
+        return {"hinge": (1.0, loss), **self.extra_terms(outputs, batch, state)}
+
+    def extra_terms(self, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+        """Return further terms of the loss; by default none."""
+        return {}
+
+
+def towers_of(spec: ModelSpec, name: str) -> tuple[TowerSpec, TowerSpec]:
+    """Return the towers of regions and of words.
+
+    Args:
+        spec: Structure of the model.
+        name: Name of the local method, for the message.
+
+    Raises:
+        UserError: If the archive lacks a modality, or its features are not regions and words.
+    """
+    found = {modality: tower.kind for modality, tower in spec.towers.items()}
+    if found != {"image": "regions", "text": "words"}:
+        raise UserError(
+            f'local.name "{name}" matches regions with words. Use an archive with regions of pictures and with texts, and '
+            'set features.text = { kind = "words" }.'
+        )
+    return spec.towers["image"], spec.towers["text"]
+
+
+def pooled(values: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean of the nodes that are not padding, ``(B, d)``.
+
+    Args:
+        values: ``(B, n, d)``, zero for padding.
+        mask: ``(B, n)`` bool, which nodes are not padding.
+    """
+    return values.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)

@@ -1,0 +1,132 @@
+"""Items as sets of nodes, such as the regions of pictures and the words of texts, which matching methods compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from torch import Tensor
+
+BOX = 4
+"""Number of the last columns of a region: x1, y1, x2, y2 as shares of the picture's width and height."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of some items of one modality. Items with fewer nodes than others are padded.
+
+    Attributes:
+        values: ``(B, n, d)`` float32, zero for padding.
+        mask: ``(B, n)`` bool, which nodes are not padding.
+        boxes: ``(B, n, 4)`` float32, the places of regions; None for words.
+        edges: ``(B, n, n)`` bool, which nodes are neighbors, each its own; None if that is unknown.
+        extra: Further tensors that a model passes to its scores, with one entry per item.
+    """
+
+    values: Tensor
+    mask: Tensor
+    boxes: Tensor | None = None
+    edges: Tensor | None = None
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self.values)
+
+    def take(self, rows: Tensor | slice) -> Nodes:
+        """Return some of the items, at positions ``(n,)`` int64 or in a slice."""
+        return Nodes(
+            values=self.values[rows],
+            mask=self.mask[rows],
+            boxes=None if self.boxes is None else self.boxes[rows],
+            edges=None if self.edges is None else self.edges[rows],
+            extra={name: values[rows] for name, values in self.extra.items()},
+        )
+
+    def padded(self, count: int) -> Nodes:
+        """Return the same items with padding up to a number of nodes, at least their own. ``extra`` is left as it is."""
+        more = count - self.mask.shape[1]
+        if not more:
+            return self
+        return replace(
+            self,
+            values=F.pad(self.values, (0, 0, 0, more)),
+            mask=F.pad(self.mask, (0, more)),
+            boxes=None if self.boxes is None else F.pad(self.boxes, (0, 0, 0, more)),
+            edges=None if self.edges is None else F.pad(self.edges, (0, more, 0, more)),
+        )
+
+    def trimmed(self) -> Nodes:
+        """Return the same items without the last nodes that are padding in all of them."""
+        count = max(1, int(self.mask.any(0).nonzero().max()) + 1 if bool(self.mask.any()) else 1)
+        return replace(
+            self,
+            values=self.values[:, :count],
+            mask=self.mask[:, :count],
+            boxes=None if self.boxes is None else self.boxes[:, :count],
+            edges=None if self.edges is None else self.edges[:, :count, :count],
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Nodes]) -> Nodes:
+        """Return the items of all parts, which have the same tensors. Parts with fewer nodes are padded."""
+        most = max(part.mask.shape[1] for part in parts)
+        filled = [part.padded(most) for part in parts]
+        boxes = [part.boxes for part in filled if part.boxes is not None]
+        edges = [part.edges for part in filled if part.edges is not None]
+        return Nodes(
+            values=torch.cat([part.values for part in filled]),
+            mask=torch.cat([part.mask for part in filled]),
+            boxes=torch.cat(boxes) if boxes else None,
+            edges=torch.cat(edges) if edges else None,
+            extra={name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra},
+        )
+
+
+def split_regions(regions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the features, the boxes and the mask of regions.
+
+    Args:
+        regions: ``(B, R, D + 4)``, each region's features and its box. A region with x2 <= x1 is padding.
+
+    Returns:
+        ``(B, R, D)`` and ``(B, R, 4)`` float32, and ``(B, R)`` bool.
+    """
+    values, boxes = regions[..., :-BOX].float(), regions[..., -BOX:].float()
+    return values, boxes, boxes[..., 2] > boxes[..., 0]
+
+
+def split_words(words: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return the numbers of words, ``(B, W)``, and the positions of their heads, ``(B, W)``, if there are any.
+
+    Args:
+        words: ``(B, W)`` integers, or ``(B, 2, W)`` with the heads in the second row. Padding is -1.
+    """
+    return (words, None) if words.ndim == 2 else (words[:, 0], words[:, 1])
+
+
+def edges_of_heads(heads: Tensor, mask: Tensor) -> Tensor:
+    """Return the edges between words and their heads in both directions, and of each word to itself, ``(B, W, W)`` bool.
+
+    Args:
+        heads: ``(B, W)`` int64, position of each word's head; -1 for none.
+        mask: ``(B, W)`` bool, which words are not padding.
+    """
+    width = mask.shape[1]
+    edges = F.one_hot(heads.long().clamp(-1, width - 1) + 1, width + 1)[..., 1:].bool()
+    own = torch.eye(width, dtype=torch.bool, device=mask.device)
+    return (edges | edges.transpose(1, 2) | own) & mask.unsqueeze(1) & mask.unsqueeze(2)
+
+
+def window_edges(mask: Tensor, reach: int = 2) -> Tensor:
+    """Return the edges between words at most ``reach`` places apart, ``(B, W, W)`` bool.
+
+    Args:
+        mask: ``(B, W)`` bool, which words are not padding.
+        reach: Largest distance of neighbors, in words.
+    """
+    place = torch.arange(mask.shape[1], device=mask.device)
+    near = (place.unsqueeze(0) - place.unsqueeze(1)).abs() <= reach
+    return near & mask.unsqueeze(1) & mask.unsqueeze(2)

@@ -1,0 +1,83 @@
+"""Texts as sequences of numbers: known and unknown words, cuts, silos, vocabularies, and what is restored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silohash import features
+from silohash.features.base import add_statistics
+from silohash.features.nodes.word_ids import END, PADDING, START, UNKNOWN, WordSequences
+from silohash.types import UserError
+
+TEXTS = np.array(["A dog runs after 2 dogs.", "the dog", "A cat", ""])
+ALL = np.arange(4)
+
+
+def made(**options: object) -> WordSequences:
+    found = features.featuriser("text", TEXTS, {"kind": "words", **options})
+    assert isinstance(found, WordSequences)
+    return found
+
+
+def fitted(rows: np.ndarray = ALL, **options: object) -> WordSequences:
+    unfitted = made(**options)
+    return unfitted.fitted(unfitted.statistics(TEXTS, rows))
+
+
+def test_every_word_has_a_number_in_order() -> None:
+    words = fitted(length=8)
+    found = words.transform(TEXTS, ALL)
+    assert (found.dtype, found.shape, words.size) == (np.int32, (4, 8), 3 + 8)
+    assert found[0, 0] == START
+    assert found[0, 7] == END
+    assert found[3].tolist() == [START, END, *[PADDING] * 6]
+    assert found[0, 2] == found[1, 2]  # dog
+    assert found[0, 1] == found[2, 1]  # a
+    assert len(set(found[0, 1:7].tolist())) == 6
+    assert found[:, 1:].max() == words.size - 1
+
+
+def test_long_texts_are_cut_before_their_end() -> None:
+    assert fitted(length=4).transform(TEXTS, ALL)[0, -1] == END
+
+
+def test_words_of_no_training_text_are_unknown() -> None:
+    words = fitted(rows=ALL[1:2])
+    assert words.transform(TEXTS, ALL)[2, :4].tolist() == [START, UNKNOWN, UNKNOWN, END]
+    assert words.encode_one("the cat").tolist()[0][2] == UNKNOWN
+    with pytest.raises(UserError, match="No training text held any of the words of the query: a, cat"):
+        words.encode_one("a cat")
+
+
+def test_rare_words_are_unknown() -> None:
+    found = fitted(min_texts=2).transform(TEXTS, ALL)
+    assert (found[0] == UNKNOWN).sum() == 4
+    assert found[0, 2] > UNKNOWN
+
+
+def test_numbers_do_not_depend_on_how_texts_are_divided() -> None:
+    unfitted = made()
+    silos = unfitted.fitted(add_statistics([unfitted.statistics(TEXTS, ALL[start::2]) for start in (1, 0)]))
+    np.testing.assert_array_equal(silos.transform(TEXTS, ALL), fitted().transform(TEXTS, ALL))
+
+
+def test_a_vocabulary_gives_the_numbers() -> None:
+    words = fitted(vocabulary=["dog", "the"], length=5)
+    assert words.size == 5
+    assert words.transform(TEXTS, ALL[1:2]).tolist() == [[START, 4, 3, END, PADDING]]
+
+
+def test_a_restored_featurizer_gives_the_same_numbers() -> None:
+    words = fitted(length=6, min_texts=2)
+    arrays, about = words.state()
+    restored = WordSequences.from_state(arrays, about)
+    assert (restored.kind, restored.shape, restored.size) == ("words", (6,), words.size)
+    np.testing.assert_array_equal(restored.transform(TEXTS, ALL), words.transform(TEXTS, ALL))
+
+
+def test_wrong_options_and_inputs_are_refused() -> None:
+    with pytest.raises(UserError, match="length is 2; it must be an integer of at least 3"):
+        made(length=2)
+    with pytest.raises(UserError, match='kind "words" needs texts'):
+        features.featuriser("text", np.zeros((2, 2), np.float32), {"kind": "words"})

@@ -1,0 +1,65 @@
+"""Networks that score pairs: the score of a batch, of many items, and in blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from silohash.models import matching_net
+from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
+from silohash.models.node_encoders import RegionEncoder, WordEncoder
+from silohash.models.nodes import Nodes
+from silohash.testing.matching import node_data, node_spec
+
+
+class Nearest(MatchingNet):
+    """Score a pair by the most similar word and region."""
+
+    def score(self, images: Nodes, texts: Nodes) -> Tensor:
+        similar = torch.einsum("ird,twd->itrw", images.values, texts.values)
+        there = images.mask[:, None, :, None] & texts.mask[None, :, None, :]
+        return similar.masked_fill(~there, -9.0).amax((2, 3))
+
+
+@pytest.fixture
+def net() -> Nearest:
+    torch.manual_seed(0)
+    towers = node_spec(dropout=0.5).towers
+    return Nearest(RegionEncoder(towers["image"]), WordEncoder(towers["text"]))
+
+
+def test_a_batch_has_scores_and_no_codes(net: Nearest) -> None:
+    data = node_data(6)
+    outputs = net.eval()(data.batch(torch.arange(6)), net.modalities)
+    assert (outputs.feature, outputs.logit, outputs.code, outputs.extra) == ({}, {}, {}, {})
+    expected = net.score(net.encoded(data.image, "image"), net.encoded(data.text, "text"))
+    torch.testing.assert_close(outputs.pair_score, expected)
+    assert net(replace(data, text=None).batch(torch.arange(6))).pair_score is None
+    assert net.bits == 0
+
+
+def test_extra_outputs_are_those_of_the_training(net: Nearest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(net, "extras", lambda images, texts, batch: {"number": torch.tensor(len(images))})
+    batch = node_data(3).batch(torch.arange(3))
+    assert net.train()(batch).extra["number"] == 3
+    assert net.eval()(batch).extra == {}
+
+
+def test_many_items_are_scored_in_blocks(net: Nearest, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = node_data(11)
+    images, texts = nodes_of(net, data.image, "image", batch=4), nodes_of(net, data.text, "text", batch=3)
+    assert net.training
+    whole = net.score(images, texts)
+    for most in (2, 5, 64):
+        monkeypatch.setattr(matching_net, "SCORED_AT_ONCE", most)
+        torch.testing.assert_close(scores_of(net, images, texts), whole)
+    torch.testing.assert_close(scores_of(net, images.take(slice(0, 1)), texts.take(slice(3, 4))), whole[:1, 3:4])
+
+
+def test_a_net_without_a_score_says_so(net: Nearest) -> None:
+    bare = MatchingNet(net.image, net.text)
+    with pytest.raises(NotImplementedError):
+        bare(node_data(2).batch(torch.arange(2)))

@@ -1,0 +1,71 @@
+"""Items as sets of nodes: padding, joining, the parts of inputs, and edges."""
+
+from __future__ import annotations
+
+import torch
+
+from silohash.models.nodes import Nodes, edges_of_heads, split_regions, split_words, window_edges
+
+
+def nodes(counts: list[int], most: int) -> Nodes:
+    """Return items with some nodes each, all tensors filled."""
+    mask = torch.arange(most) < torch.tensor(counts)[:, None]
+    values = torch.randn(len(counts), most, 3) * mask[:, :, None]
+    edges = mask[:, :, None] & mask[:, None]
+    return Nodes(values, mask, torch.rand(len(counts), most, 4), edges, {"size": torch.tensor(counts)})
+
+
+def test_taken_items_keep_all_tensors() -> None:
+    held = nodes([2, 1, 3], 3)
+    taken = held.take(torch.tensor([2, 0]))
+    assert len(taken) == 2
+    assert taken.extra["size"].tolist() == [3, 2]
+    for name in ("values", "mask", "boxes", "edges"):
+        torch.testing.assert_close(getattr(taken, name), getattr(held, name)[[2, 0]])
+
+
+def test_joined_items_are_padded_and_trimmed_again() -> None:
+    first, second = nodes([2, 1], 2), nodes([4], 5)
+    joined = Nodes.joined([first, second])
+    assert joined.values.shape == (3, 5, 3)
+    assert joined.edges is not None
+    assert joined.edges.shape == (3, 5, 5)
+    assert joined.mask.sum(1).tolist() == [2, 1, 4]
+    trimmed = joined.take(slice(0, 2)).trimmed()
+    for name in ("values", "mask", "boxes", "edges"):
+        torch.testing.assert_close(getattr(trimmed, name), getattr(first, name))
+    assert joined.trimmed().mask.shape == (3, 4)
+    assert nodes([0], 3).trimmed().mask.shape == (1, 1)
+
+
+def test_parts_that_do_not_exist_stay_missing() -> None:
+    bare = Nodes(torch.zeros(1, 2, 3), torch.ones(1, 2, dtype=torch.bool))
+    joined = Nodes.joined([bare, bare.padded(4)]).trimmed()
+    assert (joined.boxes, joined.edges, joined.mask.shape) == (None, None, (2, 2))
+
+
+def test_regions_without_a_box_are_padding() -> None:
+    regions = torch.tensor([[[5.0, 6.0, 0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]], dtype=torch.float16)
+    values, boxes, mask = split_regions(regions)
+    assert values.tolist() == [[[5.0, 6.0], [0.0, 0.0]]]
+    assert (values.dtype, boxes.dtype, tuple(boxes.shape)) == (torch.float32, torch.float32, (1, 2, 4))
+    assert mask.tolist() == [[True, False]]
+
+
+def test_words_may_have_heads() -> None:
+    plain = torch.tensor([[0, 5, 1, -1]])
+    assert split_words(plain) == (plain, None)
+    numbers, heads = split_words(torch.stack([plain, plain + 1], dim=1))
+    assert heads is not None
+    assert (numbers.tolist(), heads.tolist()) == (plain.tolist(), (plain + 1).tolist())
+
+
+def test_heads_are_neighbors_in_both_directions() -> None:
+    mask = torch.tensor([[True, True, True, False]])
+    found = edges_of_heads(torch.tensor([[-1, 2, -1, -1]]), mask)[0]
+    assert found.int().tolist() == [[1, 0, 0, 0], [0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
+
+
+def test_words_within_the_window_are_neighbors() -> None:
+    mask = torch.tensor([[True, True, True, False]])
+    assert window_edges(mask, 1)[0].int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
