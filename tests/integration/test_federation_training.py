@@ -209,8 +209,8 @@ def test_run_continues_by_itself_after_its_last_round(federation: Federation, tm
     assert Run.open(folder).model.digest("global") == one.model.digest("global")
 
 
-def changed_job(folder: Path, federation: Federation, change: Callable[[Path], None]) -> None:
-    """Start a job of which something was changed, and expect that the sites refuse it."""
+def is_refused(folder: Path, federation: Federation, change: Callable[[Path], None]) -> bool:
+    """Return whether a job of which something was changed does not train any round."""
     write_job(folder, "refused", resolved(federation), NAMES, WHOLE)
     change(folder / "app")
     with (
@@ -218,7 +218,7 @@ def changed_job(folder: Path, federation: Federation, change: Callable[[Path], N
         pytest.raises(Exception, match=r"FLARE ended the job|BYOC|byoc|ustom"),
     ):
         follow(opened, opened.submit_job(str(folder)), Followed([]))
-    assert not (federation.kits / SERVER / "runs" / "refused" / "rounds.jsonl").exists()
+    return not (federation.kits / SERVER / "runs" / "refused" / "rounds.jsonl").exists()
 
 
 def test_classes_that_are_not_ours_are_refused(federation: Federation, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_classes_that_are_not_ours_are_refused(federation: Federation, tmp_path:
         assert EXECUTOR in text
         file.write_text(text.replace(EXECUTOR, "nvflare.app_common.np.np_trainer.NPTrainer"), encoding="utf-8")
 
-    changed_job(tmp_path / "job", federation, change)
+    assert is_refused(tmp_path / "job", federation, change)
 
 
 def test_code_that_a_job_brings_is_refused(federation: Federation, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_code_that_a_job_brings_is_refused(federation: Federation, tmp_path: Pat
         (app / "custom").mkdir()
         (app / "custom" / "brought.py").write_text("print('here')\n", encoding="utf-8")
 
-    changed_job(tmp_path / "job", federation, change)
+    assert is_refused(tmp_path / "job", federation, change)
 
 
 def test_connections_without_a_certificate_of_the_federation_are_refused(

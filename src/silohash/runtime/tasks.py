@@ -25,7 +25,8 @@ class Tasks:
         """Yield one task per silo, holding the next round's message and the state the silo kept."""
         for silo in self.silos:
             broadcast = self.federated.broadcast(self.state.server, silo, round=self.state.round)
-            yield SiloTask(self.kind, silo, broadcast, kept=self.state.silos.get(silo, {}))
+            kept, best = (silos.get(silo, {}) for silos in (self.state.silos, self.state.best_silos))
+            yield SiloTask(self.kind, silo, broadcast, kept=kept, best=best)
             self.downlink_bytes += broadcast.size_bytes()
 
     def to_weigh(self) -> Iterator[SiloTask]:

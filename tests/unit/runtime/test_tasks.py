@@ -13,7 +13,9 @@ from tests.runs import first_state, prepared
 def test_tasks_carry_the_broadcast_and_what_the_silo_kept() -> None:
     inputs = prepared((10, 10, 10))
     state = first_state(inputs, Worker(inputs, torch.device("cpu")))
-    state = type(state)(round=state.round, server=state.server, silos={2: {"own": np.arange(3)}})
+    state = type(state)(
+        round=state.round, server=state.server, silos={2: {"own": np.arange(3)}}, best_silos={2: {"own": np.ones(3)}}
+    )
     tasks = Tasks("train", [0, 2], state, inputs.resolved.federated)
     made = iter(tasks)
     first = next(made)
@@ -21,6 +23,8 @@ def test_tasks_carry_the_broadcast_and_what_the_silo_kept() -> None:
     assert (first.kind, first.silo, first.kept, tasks.downlink_bytes) == ("train", 0, {}, 0)
     second = next(made)
     assert (second.silo, list(second.kept), tasks.downlink_bytes) == (2, ["own"], size)
+    assert second.best["own"].sum() == 3
+    assert first.best == {}
     assert list(made) == []
     assert tasks.downlink_bytes == 2 * size
     assert [(task.kind, task.silo, task.broadcast.size_bytes()) for task in tasks.to_weigh()] == [

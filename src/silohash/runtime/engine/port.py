@@ -27,12 +27,14 @@ class SiloTask:
         silo: index of the silo, starting at 0.
         broadcast: the server's message.
         kept: arrays that the silo stored in its last round.
+        best: arrays that the silo stored in the best round so far, which a silo with a disk of its own must not remove.
     """
 
     kind: TaskKind
     silo: int
     broadcast: Message
     kept: ReadArrays = field(default_factory=dict)
+    best: ReadArrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

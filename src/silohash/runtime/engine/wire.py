@@ -11,6 +11,9 @@ from silohash.exchange.message import Message
 from silohash.runtime.engine.port import Absence, Answer, SiloResult, SiloTask, TaskKind
 from silohash.types import UserError
 
+BEST = "best round/"
+"""Prefix of the names of what a silo stored in the best round."""
+
 COUNTED: Mapping[TaskKind, tuple[str, ...]] = {
     "describe": ("training", "validation"),
     "train": ("items",),
@@ -36,11 +39,24 @@ def encode_task(task: SiloTask) -> bytes:
     ).encode()
 
 
+def encode_distant_task(task: SiloTask) -> bytes:
+    """Encode a task for a silo with a disk of its own, which learns what it must not remove.
+
+    Its arrays are references (`silohash.runtime.sites.kept`), and therefore small.
+    """
+    best = {f"{BEST}{name}": array for name, array in task.best.items()}
+    return encode_task(replace(task, kept={**task.kept, **best}))
+
+
 def decode_task(message: Message) -> SiloTask:
-    """Return the task that `encode_task` encoded."""
-    broadcast = replace(message, state={})
+    """Return the task that `encode_task` or `encode_distant_task` encoded."""
+    state = message.state
     return SiloTask(
-        kind=TASK_KINDS[message.notes["task"]], silo=message.counts["silo"], broadcast=broadcast, kept=message.state
+        kind=TASK_KINDS[message.notes["task"]],
+        silo=message.counts["silo"],
+        broadcast=replace(message, state={}),
+        kept={name: array for name, array in state.items() if not name.startswith(BEST)},
+        best={name.removeprefix(BEST): array for name, array in state.items() if name.startswith(BEST)},
     )
 
 

@@ -62,6 +62,17 @@ class KeptArrays:
         write_arrays(self._path(*place), {name: arrays[name] for name in arrays})
         return {REFERENCE: np.array(place, np.int64)}
 
+    def remove_all_but(self, *references: ReadArrays) -> None:
+        """Remove all files but those that references stand for.
+
+        When a round begins, the server has saved the state that it begins with. A run can only continue from that state
+        and from the best one, so no other file is needed.
+        """
+        spared = {self._path(*self._place(reference)).name for reference in references if reference}
+        for path in self.folder.glob("*.safetensors"):
+            if path.name not in spared:
+                path.unlink(missing_ok=True)
+
     def _place(self, reference: ReadArrays) -> tuple[int, int]:
         place = reference.get(REFERENCE)
         if place is None or place.shape != (2,) or place.dtype != np.int64 or (place < 0).any():

@@ -65,6 +65,8 @@ class Site:
         if run not in self.workers:
             self._prepare(run, task)
         kept = KeptArrays(folder / "kept")
+        if task.kind == "train":
+            kept.remove_all_but(task.kept, task.best)
         result = self.workers[run].do(replace(task, kept=kept.load(task.kept)))
         stored = kept.store(result.kept, round=task.broadcast.round, finishing=task.kind == "finish")
         return replace(result, kept=stored)

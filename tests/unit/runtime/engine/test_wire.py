@@ -7,7 +7,7 @@ import pytest
 
 from silohash.exchange.message import Message
 from silohash.runtime.engine.port import SiloResult, SiloTask
-from silohash.runtime.engine.wire import decode_result, decode_task, encode_result, encode_task
+from silohash.runtime.engine.wire import decode_result, decode_task, encode_distant_task, encode_result, encode_task
 from silohash.types import UserError
 from tests.runs import same_arrays
 
@@ -20,6 +20,16 @@ def test_task_round_trip(kind) -> None:
     assert (read.kind, read.silo, read.broadcast.round) == (kind, 3, 4)
     assert same_arrays(read.broadcast.arrays(), broadcast.arrays())
     assert same_arrays(read.kept, task.kept)
+
+
+def test_task_for_another_machine_names_the_best_round_too() -> None:
+    references = {"stored": np.array([4, 0])}, {"stored": np.array([2, 1])}
+    task = SiloTask("train", 0, Message("broadcast", "server", 5), *references)
+    for encode, best in ((encode_task, {}), (encode_distant_task, references[1])):
+        read = decode_task(Message.decode(encode(task)))
+        assert same_arrays(read.kept, references[0])
+        assert same_arrays(read.best, best)
+        assert read.broadcast.arrays() == {}
 
 
 @pytest.mark.parametrize("loss", [0.25, float("nan")])

@@ -53,3 +53,16 @@ def test_reference_of_a_server_cannot_name_another_file(tmp_path: Path, referenc
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="00000003-0"):
         KeptArrays(tmp_path).load({"stored": np.array([3, 0])})
+
+
+def test_only_the_files_of_references_remain(tmp_path: Path) -> None:
+    kept = KeptArrays(tmp_path)
+    given = {"own/w": np.ones(3, np.float32)}
+    references = [kept.store(given, round=number, finishing=False) for number in range(5)]
+    kept.remove_all_but(references[3], references[1])
+    assert sorted(path.name[:10] for path in tmp_path.iterdir()) == ["00000001-0", "00000003-0"]
+    kept.remove_all_but(references[3], {})
+    assert sorted(path.name[:10] for path in tmp_path.iterdir()) == ["00000003-0"]
+    assert same_arrays(kept.load(references[3]), given)
+    kept.remove_all_but({}, {})
+    assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Absence, Answer, Limits, SiloTask
-from silohash.runtime.engine.wire import decode_answer, encode_task
+from silohash.runtime.engine.wire import decode_answer, encode_distant_task
 from silohash.types import UserError
 
 TASK = "silohash"
@@ -141,7 +141,7 @@ class FlareEngine:
     def _send(self, task: SiloTask) -> _Sent:
         broadcast = replace(task.broadcast, notes={**task.broadcast.notes, "run": self.run})
         data = Shareable()
-        data[MESSAGE] = encode_task(replace(task, broadcast=broadcast))
+        data[MESSAGE] = encode_distant_task(replace(task, broadcast=broadcast))
         flare = Task(name=TASK, data=data, timeout=0)
         sent = _Sent(task, flare)
         flare.result_received_cb = sent.receive
