@@ -29,6 +29,7 @@ EXTRAS: Mapping[str, str] = {
     "python_multipart": "service",
     "uvicorn": "service",
     "watchfiles": "service",
+    "cryptography": "training",
     "nvflare": "training",
     "psycopg": "pgvector",
     "pymilvus": "milvus",

@@ -8,12 +8,14 @@ import sys
 import textwrap
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from silohash.cli.console import print_json, print_result
 from silohash.cli.help import DATA, START, add_command
+from silohash.optional import require
 from silohash.registry import Registry, suggestion
 from silohash.types import UserError
 
@@ -198,9 +200,18 @@ def _print_indented(text: str, first: str = "  ") -> None:
 
 
 def doctor(
+    kit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="KIT", help="Check a training kit instead: certificates, the way to the server, the data."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Check what is installed, and what each missing part is for."""
+    if kit is not None:
+        _check_kit(kit, as_json=as_json)
+        return
     facts: dict[str, Any] = {
         "python": sys.version.split()[0],
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -218,6 +229,20 @@ def doctor(
         return
     for name, value in facts.items():
         print_result(f"{name:26} {value if value is not None else f'missing: {PACKAGES[name]}'}")
+
+
+def _check_kit(kit: Path, *, as_json: bool) -> None:
+    """Print what is found in a training kit, and exit with 1 if it cannot be used."""
+    require("nvflare", "Training on other machines")
+    from silohash.runtime.engine.flare.kit_check import check_kit
+
+    found = check_kit(kit)
+    if as_json:
+        print_json({"findings": [asdict(finding) for finding in found]})
+    for finding in () if as_json else found:
+        print_result(f"{finding.subject:26} {finding.text}")
+    if not all(finding.good for finding in found):
+        raise typer.Exit(1)
 
 
 def _device() -> str:

@@ -16,7 +16,7 @@ from silohash.types import UserError
 
 if TYPE_CHECKING:  # a search opens a run, and it must not wait for what only other commands need
     from silohash.config.load import ResolvedConfig
-    from silohash.config.sections import RunConfig
+    from silohash.config.sections import DataConfig, RunConfig
     from silohash.data.archive import Archive
     from silohash.partitions.base import Partition
     from silohash.runtime.events import RoundRecord
@@ -318,9 +318,13 @@ def archive_of(config: RunConfig) -> Archive:
     Raises:
         UserError: if the archive cannot be read, or does not have the modality.
     """
+    return archive_of_data(config.data)
+
+
+def archive_of_data(data: DataConfig) -> Archive:
+    """Open an archive; see `archive_of`."""
     from silohash.data.catalogue import link_options, open_archive
 
-    data = config.data
     protocol = {} if data.protocol is None else {"protocol": data.protocol}
     options = {**data.options, **protocol, **link_options(follow_links=data.follow_links)}
     archive = open_archive(data.name, data.path, options=options)

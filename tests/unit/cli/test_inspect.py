@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -158,3 +159,15 @@ def test_doctor_tells_what_is_there() -> None:
     assert facts["torch"]
     assert silohash("doctor").out.startswith("python ")
     assert facts["cores"] == len(os.sched_getaffinity(0))
+
+
+def test_doctor_of_a_kit_exits_with_1_if_something_must_be_done(tmp_path: Path) -> None:
+    pytest.importorskip("nvflare")
+    from silohash.runtime.engine.flare.kits import Training, write_kits
+
+    write_kits(tmp_path / "kits", ["north"], Training())
+    said = silohash("doctor", "--kit", tmp_path / "kits" / "server")
+    assert (said.code, len(said.out.splitlines())) == (0, 2)
+    said = silohash("doctor", "--kit", tmp_path / "kits" / "north", "--json")
+    assert said.code == 1
+    assert {one["subject"]: one["good"] for one in json.loads(said.out)["findings"]}["data"] is False

@@ -1,0 +1,66 @@
+"""Checks of a kit: certificates near their end, a server that is not there, data that cannot be read."""
+
+from __future__ import annotations
+
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from silohash.types import UserError
+from tests.runs import write_archive
+
+pytest.importorskip("nvflare")
+
+from silohash.runtime.engine.flare.kit_check import check_kit
+from silohash.runtime.engine.flare.kits import ADMIN, SERVER, SITE_FILE, Training, write_kits
+
+
+@pytest.fixture(scope="module")
+def listening():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory: pytest.TempPathFactory, listening: socket.socket) -> Path:
+    folder = tmp_path_factory.mktemp("checked")
+    write_kits(folder / "kits", ["north"], Training(port=listening.getsockname()[1], valid_days=90))
+    archive = write_archive(folder / "data", count=30)
+    (folder / "kits/north/local" / SITE_FILE).write_text(f'silo = "north"\n[data]\npath = "{archive}"\n')
+    return folder / "kits"
+
+
+def bad(kit: Path, **options: object) -> dict[str, str]:
+    return {finding.subject: finding.text for finding in check_kit(kit, **options) if not finding.good}
+
+
+def test_good_kits(kits: Path) -> None:
+    found = {finding.subject: finding.text for finding in check_kit(kits / "north")}
+    assert set(found) == {"client.crt", "rootCA.pem", "server", "data"}
+    assert found["data"] == "25 training items"
+    assert found["server"].startswith("127.0.0.1:")
+    assert [bad(kits / name) for name in ("north", SERVER, ADMIN)] == [{}, {}, {}]
+
+
+def test_certificates_and_the_clock(kits: Path) -> None:
+    soon = datetime.now(UTC) + timedelta(days=70)
+    assert "Make new kits" in bad(kits / SERVER, now=soon)["rootCA.pem"]
+    early = datetime.now(UTC) - timedelta(days=2)
+    assert "the clock of this machine is before that" in bad(kits / SERVER, now=early)["server.crt"]
+
+
+def test_server_that_is_not_there(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    write_kits(tmp_path / "kits", ["north"], Training(port=port))
+    found = bad(tmp_path / "kits" / "north")
+    assert set(found) == {"server", "data"}
+    assert f"127.0.0.1:{port} cannot be reached" in found["server"]
+    assert set(bad(tmp_path / "kits" / ADMIN)) == {"server"}
+
+
+def test_folder_that_is_not_a_kit(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not the kit of a member"):
+        check_kit(tmp_path)
