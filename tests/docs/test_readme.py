@@ -6,6 +6,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def words_of(command: str) -> list[str]:
     return [words[0].removeprefix(".venv/bin/"), *words[1:]] if words else []
 
 
+@cache
 def click_command(application: typer.Typer) -> Any:
     return typer.main.get_command(application)
 
