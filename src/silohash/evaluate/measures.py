@@ -44,6 +44,10 @@ _BY = (
     "by=labels (items that share a label are relevant) | pairs (only a picture's own texts and a text's own picture are, in "
     "i2t and t2i; the items of the split query are searched)"
 )
+_FOLDS = (
+    "folds=5 (by pairs: divide the pictures into five parts of consecutive ones, each searched by itself; the figure is of "
+    "the queries of all parts)"
+)
 _TIES = (
     "ties=expected (mean over all orders of items at equal distance) | index (order of the database) | "
     "worst (relevant items come last)"
@@ -103,7 +107,7 @@ DESCRIPTIONS: tuple[Description, ...] = (
         "RSum",
         ("RSum[by=pairs]",),
         "the sum of R@1, R@5 and R@10, from 0 to 3; the rSum of papers is 100 times the sum of its values for i2t and t2i",
-        (_BY, _TIES, _EMPTY),
+        (_BY, _FOLDS, _TIES, _EMPTY),
     ),
 )
 
@@ -136,6 +140,7 @@ class Measure:
         denominator: divisor of mAP with a cutoff.
         gain: gain of an item in nDCG.
         by: what makes an item relevant.
+        folds: number of parts of the pictures that are searched by themselves; only by pairs.
         ties: order of items at equal distance.
         empty: treatment of queries without relevant items.
 
@@ -154,6 +159,7 @@ class Measure:
     denominator: Denominator = "retrieved"
     gain: Gain = "linear"
     by: By = "labels"
+    folds: int = 1
     ties: Ties = "expected"
     empty: Empty = "zero"
 
@@ -168,18 +174,21 @@ class Measure:
             raise UserError(f'"{self.name}" has no cutoff, because {because}. Write "{self.name}".')
         if self.cutoff is None and self.radius_bits is None and self.name not in {"mAP", "nDCG", *_WITHOUT_CUTOFF}:
             raise UserError(f'"{text}" does not depend on the ranking. Give a cutoff, as "{self.name}@10".')
+        if self.folds < 1:
+            raise UserError(f'The number of folds of "{text}" is {self.folds}; it must be at least 1.')
         for option in self._options_without_use():
             raise UserError(f'"{text.split("[")[0]}" has no option "{option}"{self._options_in_words()}.')
 
     def _options(self) -> list[str]:
         """Return the options that this measure has."""
         special = {"mAP": ["denominator"] if self.cutoff is not None else [], "nDCG": ["gain"]}.get(self.name, [])
-        return [*special, "by", *([] if self.radius_bits is not None else ["ties"]), "empty"]
+        folds = ["folds"] if self.by == "pairs" else []
+        return [*special, "by", *folds, *([] if self.radius_bits is not None else ["ties"]), "empty"]
 
     def _options_without_use(self) -> list[str]:
         defaults = {field.name: field.default for field in fields(self)}
         used = self._options()
-        return [name for name in _CHOICES if name not in used and getattr(self, name) != defaults[name]]
+        return [name for name in (*_CHOICES, "folds") if name not in used and getattr(self, name) != defaults[name]]
 
     def _options_in_words(self) -> str:
         return f"; it has {', '.join(self._options())}"
@@ -236,10 +245,13 @@ def _name(text: str) -> str:
     raise UserError(f'There is no measure "{text}"{near}. Available: {", ".join(known.values())}.')
 
 
-def _parsed_options(text: str, given: str) -> dict[str, str]:
-    options = {}
+def _parsed_options(text: str, given: str) -> dict[str, str | int]:
+    options: dict[str, str | int] = {}
     for part in filter(None, given.split(",")):
         option, _, value = (piece.strip() for piece in part.partition("="))
+        if option == "folds":
+            options[option] = _folds(text, value)
+            continue
         if option not in _CHOICES:
             near = suggestion(option, _CHOICES)
             raise UserError(f'"{text}": there is no option "{option}"{near}. Available: {", ".join(_CHOICES)}.')
@@ -248,6 +260,12 @@ def _parsed_options(text: str, given: str) -> dict[str, str]:
             raise UserError(f'"{text}": {option} cannot be "{value}"{near}; it is {" or ".join(_CHOICES[option])}.')
         options[option] = value
     return options
+
+
+def _folds(text: str, value: str) -> int:
+    if not value.isdecimal():
+        raise UserError(f'"{text}": folds is "{value}"; it must be a whole number, as in "R@1[by=pairs,folds=5]".')
+    return int(value)
 
 
 def _where(text: str, cutoff: str) -> dict[str, int | None]:

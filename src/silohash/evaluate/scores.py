@@ -41,6 +41,10 @@ class Scores:
         """Return the number of items."""
         return int(self.values.shape[1])
 
+    def take(self, queries: Rows, items: Rows) -> Scores:
+        """Return the scores of some queries with some items."""
+        return Scores(self.values[np.ix_(queries, items)])
+
 
 def score_histogram(scores: Scores, relevance: Relevance | Pairs, *, graded: bool = False) -> Histogram:
     """Count the items before, at and after each score of a relevant item; see the module.

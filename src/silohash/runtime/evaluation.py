@@ -45,8 +45,9 @@ from silohash.config.load import check_section
 from silohash.config.sections import EvaluateConfig
 from silohash.encode.weights import GLOBAL
 from silohash.evaluate.curves import precision_recall
+from silohash.evaluate.folds import evaluate_in_folds
 from silohash.evaluate.items import ItemCodes, counts_by_distance
-from silohash.evaluate.measures import Measure, PerQuery, evaluate_all, mean_of
+from silohash.evaluate.measures import Measure, PerQuery, mean_of
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.scores import NO_WORDS, Scores
 from silohash.evaluate.significance import bootstrap_interval
@@ -361,7 +362,7 @@ def _arguments(part: Part) -> tuple[Words, Words | ItemCodes | Scores, Relevance
 
 def _measured(parts: Sequence[Part], measures: Sequence[Measure], bits: int) -> dict[Measure, list[PerQuery]]:
     """Return each measure's values, one entry per part."""
-    found = [evaluate_all(measures, *_arguments(part), bits) for part in parts]
+    found = [evaluate_in_folds(measures, *_arguments(part), bits) for part in parts]
     return {measure: [values[measure] for values in found] for measure in measures}
 
 
