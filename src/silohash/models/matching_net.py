@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ SCORED_AT_ONCE = 64
 """Number of images, and of texts, that `scores_of` compares at once."""
 
 
-class MatchingNet(nn.Module):
+class MatchingNet(nn.Module, ABC):
     """A network with one encoder per modality and a score of two items. Subclasses define the score.
 
     The encoders see an item alone, so an item is encoded once, however many others it is compared with.
@@ -33,9 +34,9 @@ class MatchingNet(nn.Module):
         self.image = image
         self.text = text
 
+    @abstractmethod
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the score of each image with each text, ``(len(images), len(texts))``; higher is better."""
-        raise NotImplementedError
 
     def encoded(self, values: Tensor, modality: Modality) -> Nodes:
         """Return the nodes of the inputs of one modality."""
