@@ -33,6 +33,12 @@ LOCAL_METHODS = Registry(
         # scores of pairs
         "vsepp": "silohash.local.matching.vsepp:VSEpp",
         "scan": "silohash.local.matching.scan:SCAN",
+        "gsmn": "silohash.local.matching.gsmn:GSMN",
+        "sgraf": "silohash.local.matching.sgraf:SGRAF",
+        "pfan": "silohash.local.matching.pfan:PFAN",
+        "saem": "silohash.local.matching.saem:SAEM",
+        "vsrn": "silohash.local.matching.vsrn:VSRN",
+        "shan": "silohash.local.matching.shan:SHAN",
         # without gradient steps
         "scm": "silohash.local.closed_form.scm:SCM",
         "cmfh": "silohash.local.closed_form.cmfh:CMFH",

@@ -153,6 +153,22 @@ def attended_cosines(
     return product.sum(2).permute(1, 2, 3, 0) / (context_lengths(squares).permute(0, 2, 3, 1) * images.lengths)
 
 
+def contexts(weights: Tensor, keys: Tensor, direction: Direction) -> Tensor:
+    """Return the weighted means of the keys, for models that need more of them than their cosines.
+
+    Args:
+        weights: ``(T, W, I, R)`` (`attention`).
+        keys: ``(I, R, D)`` for words that attend (``t2i``), or ``(T, W, D)`` for regions (``i2t``).
+        direction: Which modality attends.
+
+    Returns:
+        ``(T, W, I, D)`` for ``t2i``, or ``(T, I, R, D)`` for ``i2t``.
+    """
+    if direction == "t2i":
+        return torch.einsum("twir,ird->twid", weights, keys)
+    return torch.einsum("twir,twd->tird", weights, keys)
+
+
 def context_lengths(squares: Tensor) -> Tensor:
     """Return the lengths of contexts, given their squares, which rounding can make negative."""
     return squares.clamp(min=SMALLEST_SQUARE).sqrt()

@@ -1,4 +1,7 @@
-"""Graph matching: words and regions are matched with each other, and then the neighbors of each with those of the other.
+"""GSMN: words and regions are matched with each other, and then the neighbors of each with those of the other.
+
+A word is compared with the regions that it attends to, block by block of the dimensions, and a region with its words. These
+cosines travel along the edges of a graph of words and of a graph of regions, and a small network scores each node.
 
 ==============  ======================================================  ============================================
 paper           code here                                               meaning
@@ -16,8 +19,13 @@ Equations (8) to (12) of FedBi-GNNs are `node_cosines`, (13) to (15) are `GraphM
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 from torch import Tensor, nn
 
+from silohash.local.base import MethodParams
 from silohash.local.matching.attention import (
     Fragments,
     affinities,
@@ -26,7 +34,56 @@ from silohash.local.matching.attention import (
     chunked,
     fragments,
 )
+from silohash.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.local.matching.structure import ImageStructure, Propagation, TextStructure, own_weights, word_edges
+from silohash.models.matching_net import MatchingNet
+from silohash.models.node_encoders import RegionEncoder, WordEncoder
+from silohash.models.nodes import Nodes, window_edges
+from silohash.models.specs import ModelSpec
+from silohash.types import MethodCard, UserError
+
+CARD = MethodCard(
+    key="gsmn",
+    title="Graph Structured Network for Image-Text Matching",
+    authors="Chunxiao Liu, Zhendong Mao, Tianzhu Zhang, Hongtao Xie, Bin Wang, Yongdong Zhang",
+    venue="CVPR",
+    year=2020,
+    link="https://arxiv.org/abs/2004.00277",
+    summary="Match words with regions, and then their neighbors in two graphs, as in FedBi-GNNs. Scores, no codes.",
+    supervised=False,
+    differs_from_paper=(
+        "Cosines travel between nodes, as the equations say. In the authors' code, each node receives its own cosines in "
+        "place of its neighbors'. Set `propagation` to self for that.",
+        "The weights of the edges between regions sum to 1 over the neighbors. In the authors' code they do over the "
+        "kernels.",
+        "All kernels of the text's graph have the same edges, so they are one linear map.",
+        "Similarities below 0 are reduced to a tenth and scaled over the queries before the softmax, as in the code.",
+        "The sparse graph takes the grammatical relations of the archive. Texts without them have the words at most two "
+        "places apart as neighbors.",
+        "Word vectors are learned. FedBi-GNNs adds GloVe vectors.",
+        "Texts of the same picture in a batch are not wrong partners of each other.",
+        "A run trains one graph. The published scores are the mean of a dense and a sparse model.",
+    ),
+)
+
+
+class GSMNParams(MatchingParams):
+    """Parameters of GSMN."""
+
+    graph: Literal["dense", "sparse"] = "dense"
+    """Which words are neighbors: `dense` (all words of a text) or `sparse` (words with a grammatical relation)."""
+    propagation: Propagation = "neighbors"
+    """What a node receives: `neighbors` (the cosines of its neighbors) or `self` (its own, as in the authors' code)."""
+    blocks: int = Field(default=16, ge=1)
+    """Number of blocks of dimensions, each with its own cosine, at least 1. It divides `model.hidden`."""
+    kernels: int = Field(default=8, ge=1)
+    """Number of kernels of the graph convolutions, at least 1."""
+    kernel_width: int = Field(default=4, ge=1)
+    """Number of values per node and kernel after the convolution, at least 1."""
+    inverse_temperature: float = Field(default=10.0, gt=0)
+    """Factor on similarities in the softmax of the attention and of the text's graph (lambda), positive."""
+    word_width: int = Field(default=300, ge=1)
+    """Width of the learned vectors of words, at least 1."""
 
 
 def node_cosines(texts: Fragments, images: Fragments, inverse_temperature: float) -> tuple[Tensor, Tensor]:
@@ -103,3 +160,57 @@ class GraphMatching(nn.Module):
             return found
 
         return chunked(scores, words, regions).T
+
+
+class GSMNNet(MatchingNet):
+    """Scores by graph matching.
+
+    Args:
+        image: Encoder of regions.
+        text: Encoder of words.
+        params: Parameters of the method.
+    """
+
+    def __init__(self, image: nn.Module, text: nn.Module, params: GSMNParams) -> None:
+        super().__init__(image, text)
+        self.sparse = params.graph == "sparse"
+        self.matching = GraphMatching(
+            blocks=params.blocks,
+            kernels=params.kernels,
+            width=params.kernel_width,
+            inverse_temperature=params.inverse_temperature,
+            propagation=params.propagation,
+        )
+
+    def score(self, images: Nodes, texts: Nodes) -> Tensor:
+        """Return the scores of images and texts, ``(len(images), len(texts))``."""
+        assert images.boxes is not None  # noqa: S101  a region encoder made them
+        edges = window_edges(texts.mask) if texts.edges is None else texts.edges
+        neighbors = edges if self.sparse else None
+        scores: Tensor = self.matching(images.values, images.mask, images.boxes, texts.values, texts.mask, neighbors)
+        return scores
+
+
+class GSMN(Matching):
+    """Graph matching of words and regions."""
+
+    Params: ClassVar[type[MethodParams]] = GSMNParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "recommended": {},
+        "paper": {"easy_epochs": 0},
+        "authors_code": {"easy_epochs": 0, "propagation": "self"},
+    }
+
+    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+        """Build the encoders and the two graph convolutions.
+
+        Raises:
+            UserError: If the blocks do not divide the width of the common space.
+        """
+        image, text = towers_of(spec, CARD.key)
+        if image.hidden % self.params.blocks:
+            raise UserError(
+                f"local.blocks is {self.params.blocks}, which does not divide model.hidden = {image.hidden}. "
+                "Choose a divisor."
+            )
+        return GSMNNet(RegionEncoder(image), WordEncoder(text, word_width=self.params.word_width), self.params)

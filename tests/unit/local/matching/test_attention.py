@@ -150,6 +150,19 @@ def test_an_item_without_words_or_regions_has_a_finite_score_and_gradient() -> N
         assert all(part.isfinite().all() for part in gradients(found, images[0], texts[0]))
 
 
+@pytest.mark.parametrize("direction", ["t2i", "i2t"])
+def test_contexts_are_weighted_means_of_keys(direction: Direction) -> None:
+    images, texts = drawn(IMAGES, 0), drawn(TEXTS, 1)
+    words, regions = fragments(*texts), fragments(*images)
+    weights = attention.attention(affinities(words, regions)[0], words.mask, regions.mask, direction, SHARPNESS)
+    found = attention.contexts(weights, (regions if direction == "t2i" else words).values, direction)
+    word, region = texts[0][0, : TEXTS[0]], images[0][1, : IMAGES[1]]
+    if direction == "t2i":
+        assert torch.allclose(found[0, : TEXTS[0], 1], contexts(word, region, SHARPNESS), atol=1e-12)
+    else:
+        assert torch.allclose(found[0, 1, : IMAGES[1]], contexts(region, word, SHARPNESS), atol=1e-12)
+
+
 def test_contexts_that_cancel_have_a_small_length() -> None:
     squares = torch.tensor([4.0, -1e-9, 0.0])
     assert context_lengths(squares).tolist() == pytest.approx([2.0, 1e-6, 1e-6])

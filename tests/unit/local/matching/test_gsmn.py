@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from silohash.local.matching.gsmn import GraphMatching
+from silohash.local.matching.gsmn import GSMN, GraphMatching, GSMNNet, GSMNParams
 from silohash.local.matching.structure import word_edges
+from silohash.models.nodes import window_edges
+from silohash.testing.matching import node_data, node_spec
+from silohash.types import UserError
 from tests.unit.local.matching.direct import IMAGES, TEXTS, block_cosines, boxes_of, contexts, drawn
 
 BLOCKS, SHARPNESS = 4, 5.0
@@ -101,3 +105,24 @@ def test_one_image_and_one_word_have_a_score(blocks: int) -> None:
     found: Tensor = matching(blocks=blocks)(*drawn((1,), 0), boxes_of((1,)), *drawn((1,), 1))
     assert found.shape == (1, 1)
     assert bool(found.isfinite())
+
+
+def test_sparse_graphs_take_the_edges_of_the_texts_or_a_window() -> None:
+    torch.manual_seed(0)
+    net = GSMN(GSMNParams(graph="sparse", blocks=4)).build(node_spec(), 0)
+    assert isinstance(net, GSMNNet)
+    data = node_data(4)
+    images, texts = net.encoded(data.image, "image"), net.encoded(data.text, "text")
+    edges = torch.eye(texts.mask.shape[1], dtype=torch.bool) & texts.mask.unsqueeze(1)
+    assert images.boxes is not None
+    inputs = (images.values, images.mask, images.boxes, texts.values, texts.mask)
+    torch.testing.assert_close(net.score(images, texts), net.matching(*inputs, window_edges(texts.mask)))
+    torch.testing.assert_close(net.score(images, replace(texts, edges=edges)), net.matching(*inputs, edges))
+    dense = GSMN(GSMNParams(blocks=4)).build(node_spec(), 0)
+    dense.load_state_dict(net.state_dict())
+    torch.testing.assert_close(dense.score(images, replace(texts, edges=edges)), net.matching(*inputs))
+
+
+def test_blocks_divide_the_width() -> None:
+    with pytest.raises(UserError, match=r"local\.blocks is 5, which does not divide model\.hidden = 16"):
+        GSMN(GSMNParams(blocks=5)).build(node_spec(), 0)
