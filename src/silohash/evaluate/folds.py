@@ -31,24 +31,31 @@ def evaluate_in_folds(
     found: dict[Measure, PerQuery] = {}
     for count in sorted({measure.folds for measure in measures}):
         some = [measure for measure in measures if measure.folds == count]
-        if count == 1 or not isinstance(relevance, Pairs):
+        if count > 1 and isinstance(relevance, Pairs) and not isinstance(database, ItemCodes):
+            found |= _over_parts(some, query_words, database, relevance, bits)
+        else:
             found |= evaluate_all(some, query_words, database, relevance, bits)
-            continue
-        assert not isinstance(database, ItemCodes)  # noqa: S101  pairs are judged across modalities
-        parts = folds_of(relevance, count)
-        values = [
-            evaluate_all(
-                some,
-                query_words[queries] if len(query_words) else query_words,
-                database.take(queries, items) if isinstance(database, Scores) else database[items],
-                _among(relevance, queries, items),
-                bits,
-            )
-            for queries, items in parts
-        ]
-        order = np.argsort(np.concatenate([queries for queries, _ in parts]))
-        found |= {measure: _joined([part[measure] for part in values], order) for measure in some}
     return {measure: found[measure] for measure in measures}
+
+
+def _over_parts(
+    measures: Sequence[Measure],
+    query_words: npt.NDArray[np.generic],
+    database: npt.NDArray[np.generic] | Scores,
+    pairs: Pairs,
+    bits: int,
+) -> dict[Measure, PerQuery]:
+    """Return the values of measures with the same number of folds."""
+    parts = folds_of(pairs, measures[0].folds)
+    values = []
+    for queries, items in parts:
+        among = _among(pairs, queries, items)
+        if isinstance(database, Scores):
+            values.append(evaluate_all(measures, query_words, database.take(queries, items), among, bits))
+        else:
+            values.append(evaluate_all(measures, query_words[queries], database[items], among, bits))
+    order = np.argsort(np.concatenate([queries for queries, _ in parts]))
+    return {measure: _joined([part[measure] for part in values], order) for measure in measures}
 
 
 def folds_of(pairs: Pairs, count: int) -> list[tuple[Rows, Rows]]:

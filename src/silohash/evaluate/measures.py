@@ -174,8 +174,6 @@ class Measure:
             raise UserError(f'"{self.name}" has no cutoff, because {because}. Write "{self.name}".')
         if self.cutoff is None and self.radius_bits is None and self.name not in {"mAP", "nDCG", *_WITHOUT_CUTOFF}:
             raise UserError(f'"{text}" does not depend on the ranking. Give a cutoff, as "{self.name}@10".')
-        if self.folds < 1:
-            raise UserError(f'The number of folds of "{text}" is {self.folds}; it must be at least 1.')
         for option in self._options_without_use():
             raise UserError(f'"{text.split("[")[0]}" has no option "{option}"{self._options_in_words()}.')
 
@@ -263,8 +261,10 @@ def _parsed_options(text: str, given: str) -> dict[str, str | int]:
 
 
 def _folds(text: str, value: str) -> int:
-    if not value.isdecimal():
-        raise UserError(f'"{text}": folds is "{value}"; it must be a whole number, as in "R@1[by=pairs,folds=5]".')
+    if not value.isdecimal() or not int(value):
+        raise UserError(
+            f'"{text}": folds is "{value}"; it must be a whole number of at least 1, as in "R@1[by=pairs,folds=5]".'
+        )
     return int(value)
 
 

@@ -26,7 +26,7 @@ def test_names_state_the_folds() -> None:
     assert Measure.parse("R@1[by=pairs,folds=1]") == Measure.parse("R@1[by=pairs]")
     with pytest.raises(UserError, match=r'"R@1" has no option "folds"'):
         Measure.parse("R@1[folds=5]")
-    with pytest.raises(UserError, match="number of folds"):
+    with pytest.raises(UserError, match='folds is "0"; it must be a whole number of at least 1'):
         Measure.parse("R@1[by=pairs,folds=0]")
     with pytest.raises(UserError, match='folds is "few"; it must be a whole number'):
         Measure.parse("R@1[by=pairs,folds=few]")
