@@ -124,7 +124,7 @@ def test_names_and_sizes_of_networks_are_those_of_the_code(tutorial: str) -> Non
 def test_first_screen_of_the_readme_tells_what_is_simulated_and_what_is_deployed() -> None:
     screen = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()[:25])
     assert "simulates all silos on one machine" in screen.replace("> ", "")
-    assert "Training on several machines does not exist yet" in screen.replace("> ", "")
+    assert "trains [across machines](docs/how-to/train-across-machines.md)" in screen.replace("> ", "")
 
 
 def test_readme_leads_with_a_published_network_for_photographs() -> None:

@@ -143,19 +143,19 @@ def test_words_and_pictures_find_what_the_run_finds(run: Path, processes: Proces
 def test_a_silo_that_is_killed_is_named_until_it_is_back(processes: Processes) -> None:
     missing: list[set[str]] = []
     started = back = 0.0
-    for number in range(300):
-        if number == 100:
+    for number in range(1_000):
+        if number == 300:
             processes.stop("museum")
-        if number == 200:
+        if number == 600:
             processes.start("museum")
             started = time.monotonic()
         hits = processes.client.search("red square", k=5)  # raises an error if the query fails
         missing.append(set(hits.missing_silos))
         assert hits.answered
-        if number > 200 and not back and not hits.missing_silos:
+        if number > 600 and not back and not hits.missing_silos:
             back = time.monotonic()
-    assert all(silos == set() for silos in missing[:100])
-    assert all(silos == {"museum"} for silos in missing[101:200])
+    assert all(silos == set() for silos in missing[:300])
+    assert all(silos == {"museum"} for silos in missing[301:600])
     assert all(silos <= {"museum"} for silos in missing)
     processes.until(processes.whole, BACK_SECONDS)
     print(f"The silo was back {(back or time.monotonic()) - started:.1f} seconds after its start.")
