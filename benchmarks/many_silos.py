@@ -108,18 +108,22 @@ def measured(method: str, silos: int, fraction: float) -> dict[str, float]:
     state = RunState(round=0, server=federated.init_server(worker.model, info))
     names = [name for name, _, _ in prepared.silos]
     settings = RoundSettings(rounds=1 + ROUNDS, silos=names, fraction=fraction, validate=False)
-    finished: list[float] = []
-    state = run_rounds(
-        state, federated=federated, engine=InProcess(worker), settings=settings,
-        save=lambda state: finished.append(time.process_time()),
-    )  # fmt: skip
-    trained = ROUNDS * max(1, round(fraction * silos))
-    seconds = (finished[-1] - finished[0]) / trained
-    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    bare = [plain_round(worker, state, silo) for silo in range(0, silos, max(1, silos // 100))]
+    sampled, starts, ends = range(0, silos, max(1, silos // 100)), list[float](), list[float]()
+    bare, megabytes = list[tuple[float, float]](), list[float]()
+
+    def after_round(state: RunState) -> None:
+        """Note the end of a round, and carry out a share of the bare steps, so that a busy machine affects both."""
+        ends.append(time.process_time())
+        megabytes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
+        bare.extend(plain_round(worker, state, silo) for silo in sampled[len(ends) - 1 :: 1 + ROUNDS])
+        starts.append(time.process_time())
+
+    run_rounds(state, federated=federated, engine=InProcess(worker), settings=settings, save=after_round)
+    seconds = sum(ends[1:]) - sum(starts[:-1])
     bare_seconds, pass_seconds = np.mean(bare[1:], axis=0).tolist()
     return {
-        "seconds": seconds, "bare_seconds": bare_seconds, "pass_seconds": pass_seconds, "megabytes": megabytes,
+        "seconds": seconds / (ROUNDS * max(1, round(fraction * silos))), "bare_seconds": bare_seconds,
+        "pass_seconds": pass_seconds, "megabytes": megabytes[-1],
     }  # fmt: skip
 
 
