@@ -11,6 +11,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from nvflare.apis.fl_exception import FLCommunicationError
 from nvflare.apis.job_def import RunStatus
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, NoConnection, NoReply, SessionClosed
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
@@ -28,6 +29,9 @@ from silohash.types import Notify, UserError
 POLL_SECONDS = 1.0
 TASK_REQUEST_SECONDS = 0.2
 """How long a site waits between two questions for a task. FLARE's default of 2 s is most of the time of a short round."""
+
+START_SECONDS = 600.0
+"""How long the sites wait for the server's process of a job. FLARE's default of a minute is too short on a busy machine."""
 
 ATTEMPTS = 3
 """A run is given up if so many jobs in a row are lost before they finish a round."""
@@ -61,6 +65,7 @@ def write_job(folder: Path, run: str, resolved: ResolvedConfig, silos: Sequence[
     write_json(config / "config_fed_client.json", {
         "format_version": 2,
         "components": [],
+        "max_runner_sync_timeout": START_SECONDS,
         "executors": [{"tasks": ["*"], "executor": {"path": EXECUTOR, "args": {}}}],
     })  # fmt: skip
 
@@ -75,7 +80,7 @@ def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
     try:
         with redirect_stdout(sys.stderr):  # FLARE prints what it does
             opened = new_secure_session(LEADER, str(kit), timeout=seconds)
-    except (NoConnection, AssertionError, OSError) as error:
+    except (FLCommunicationError, NoConnection, AssertionError, OSError) as error:
         raise UserError(f"The server of {kit} cannot be reached ({error}). Start it: silohash server KIT") from error
     try:
         yield opened
@@ -93,7 +98,16 @@ class LostJobError(UserError):
     """FLARE ended a job, or the server died. The run can continue after its last round with a new job."""
 
 
-LOST = (LostJobError, ConnectionError, SessionClosed, NoReply, InternalError, AuthenticationError, RuntimeError)
+LOST = (
+    LostJobError,
+    FLCommunicationError,
+    ConnectionError,
+    SessionClosed,
+    NoReply,
+    InternalError,
+    AuthenticationError,
+    RuntimeError,
+)
 """What is raised when a server dies while a job is followed."""
 
 

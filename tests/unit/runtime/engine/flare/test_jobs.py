@@ -18,6 +18,8 @@ from tests.runs import Records, tiny
 
 pytest.importorskip("nvflare")
 
+from nvflare.apis.fl_exception import FLCommunicationError
+
 from silohash.runtime.engine.flare import jobs
 from silohash.runtime.engine.flare.controller import FAILED, ROUND, RoundsController
 from silohash.runtime.engine.flare.jobs import (
@@ -81,6 +83,8 @@ def test_a_job_holds_settings_only_and_all_arguments_of_the_controller(tmp_path:
     assert (made.run, made.silos, made.limits) == ("first", ["north", "south"], Limits(30.0, 2))
     assert made.config == resolved.config.to_toml()
     assert server["server"]["task_request_interval"] == 0.2
+    client = json.loads((tmp_path / "job/app/config/config_fed_client.json").read_text())
+    assert client["max_runner_sync_timeout"] == 600.0
     assert json.loads((tmp_path / "job/meta.json").read_text())["min_clients"] == 2
 
 
@@ -166,6 +170,15 @@ def test_silos_that_do_not_come_back_are_named(tmp_path: Path, lost: list[list[i
 
 def test_server_that_cannot_be_reached(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot be reached .*silohash server"), session(tmp_path / "nothing"):
+        pass
+
+
+def test_server_that_is_too_busy_to_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*arguments: object, **options: object) -> None:
+        raise FLCommunicationError("failed to challenge server: timeout")
+
+    monkeypatch.setattr(jobs, "new_secure_session", busy)
+    with pytest.raises(UserError, match=r"cannot be reached \(.*timeout.*silohash server"), session(tmp_path):
         pass
 
 
