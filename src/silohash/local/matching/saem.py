@@ -95,25 +95,65 @@ class RegionTransformer(nn.Module):
     def __init__(self, spec: TowerSpec, params: SAEMParams) -> None:
         super().__init__()
         self.encoder = RegionEncoder(spec, normalize=False)
-        self.layer = nn.TransformerEncoderLayer(
-            spec.hidden,
-            params.heads,
-            params.inner_width,
-            params.transformer_dropout,
-            activation="gelu",
-            batch_first=True,
-        )
+        self.layer = transformer_layer(spec.hidden, params.heads, params.inner_width, params.transformer_dropout)
 
     def forward(self, regions: Tensor) -> Nodes:
         """Return one node per picture."""
         nodes = self.encoder(regions)
-        there = nodes.mask | ~nodes.mask.any(1, keepdim=True)  # a picture without regions attends to its padding
-        mixed = self.layer(nodes.values, src_key_padding_mask=~there).float() * nodes.mask.unsqueeze(2)
-        return one_node(pooled(mixed, nodes.mask), nodes.mask)
+        return one_node(pooled(mixed(self.layer, nodes.values, nodes.mask), nodes.mask), nodes.mask)
+
+
+def transformer_layer(width: int, heads: int, inner_width: int, dropout: float) -> nn.TransformerEncoderLayer:
+    """Return a Transformer layer like that of BERT, for items of ``width`` numbers per node."""
+    return nn.TransformerEncoderLayer(width, heads, inner_width, dropout, activation="gelu", batch_first=True)
+
+
+def mixed(layer: nn.TransformerEncoderLayer, values: Tensor, mask: Tensor) -> Tensor:
+    """Return nodes after a Transformer layer, ``(B, N, D)`` float32, zero for padding.
+
+    Args:
+        layer: The layer.
+        values: ``(B, N, D)``.
+        mask: ``(B, N)`` bool, False for padding. The nodes of an item without any attend to its padding.
+    """
+    there = mask | ~mask.any(1, keepdim=True)
+    found: Tensor = layer(values, src_key_padding_mask=~there).float() * mask.unsqueeze(2)
+    return found
+
+
+class Convolutions(nn.Module):
+    """Encode a sequence as one vector, from the largest outputs of convolutions over 1, 2 and 3 neighbors.
+
+    Args:
+        width: Width of the vectors of the sequence.
+        channels: Number of channels per convolution.
+        out: Width of the result.
+        dropout: Dropout probability on the largest outputs.
+    """
+
+    def __init__(self, width: int, channels: int, out: int, dropout: float) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(nn.Conv1d(width, channels, size) for size in CONVOLUTIONS)
+        self.dropout = nn.Dropout(dropout)
+        self.project = nn.Linear(channels * len(CONVOLUTIONS), out)
+
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """Return one vector per sequence, ``(B, out)`` float32.
+
+        Args:
+            vectors: ``(B, W, width)``, zero for padding.
+            mask: ``(B, W)`` bool, False for padding.
+        """
+        found = []
+        for size, convolution in zip(CONVOLUTIONS, self.convolutions, strict=True):
+            values = torch.relu(convolution(F.pad(vectors, (0, 0, 0, size - 1)).mT))
+            found.append((values * mask.unsqueeze(1)).amax(2))
+        result: Tensor = self.project(self.dropout(torch.cat(found, 1))).float()
+        return result
 
 
 class WordConvolutions(nn.Module):
-    """Encode a text as one vector of length 1, from the largest outputs of convolutions over 1, 2 and 3 words.
+    """Encode a text as one vector of length 1, from convolutions over its words.
 
     Args:
         spec: The tower of texts. Its dropout applies to the vectors of words.
@@ -124,19 +164,14 @@ class WordConvolutions(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(spec.dropout)
         self.words = nn.Embedding(int(spec.settings["words"]), params.word_width)
-        self.convolutions = nn.ModuleList(nn.Conv1d(params.word_width, params.channels, size) for size in CONVOLUTIONS)
-        self.project = nn.Linear(params.channels * len(CONVOLUTIONS), spec.hidden)
+        self.convolutions = Convolutions(params.word_width, params.channels, spec.hidden, spec.dropout)
 
     def forward(self, words: Tensor) -> Nodes:
         """Return one node per text."""
         numbers, _ = split_words(words)
         mask = numbers >= 0
         vectors = self.dropout(self.words(numbers.long().clamp(min=0))) * mask.unsqueeze(2)
-        found = []
-        for size, convolution in zip(CONVOLUTIONS, self.convolutions, strict=True):
-            values = torch.relu(convolution(F.pad(vectors, (0, 0, 0, size - 1)).mT))
-            found.append((values * mask.unsqueeze(1)).amax(2))
-        return one_node(self.project(self.dropout(torch.cat(found, 1))).float(), mask)
+        return one_node(self.convolutions(vectors, mask), mask)
 
 
 def one_node(vectors: Tensor, mask: Tensor) -> Nodes:
