@@ -112,7 +112,7 @@ class FlareEngine:
             for one in sent:
                 answer = self._answer(one, until, seconds)
                 if isinstance(answer, Absence):
-                    absent.append(f"{self.names[answer.silo]} {answer.reason}")
+                    absent.append(f"{self.names[answer.silo]} {answer.reason.removesuffix('.')}")
                 one.content = None
                 yield answer
         finally:
