@@ -155,6 +155,7 @@ class TestFedHAP:
         of_first = data.labels[:, 0] > 0
         context = context_of(method, ServerState(params=params_of(model)))
         context.model, context.data = model, replace(data, has_image=~of_first)
+        context.payload = replace(context.payload, extras={"prototypes": np.zeros((6, 16), np.int8)})
         holders = method.silo_update(context).sums["prototype_holders"]
         assert holders[0] == 0
         assert holders[1:].any()

@@ -107,9 +107,7 @@ class Link:
     async def stop(self) -> None:
         """Close the connection, after answering the requests that have arrived."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await _cancel(self._task)
         client, self.client = self.client, None
         self._up.clear()
         if client is not None:
@@ -205,10 +203,15 @@ async def _end(client: Client) -> None:
         if not client.is_closed:
             with suppress(NatsError, OSError, TimeoutError):
                 await asyncio.wait_for(close(), STOP_SECONDS)
-    task = client._reconnection_task
-    while task is not None and not task.done():  # on Python 3.11, `asyncio.wait_for` can lose a single cancellation
+    if client._reconnection_task is not None:
+        await _cancel(client._reconnection_task)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    """Cancel a task until it ends. On Python 3.11, `asyncio.wait_for` can lose a single cancellation."""
+    while not task.done():
         task.cancel()
-        await asyncio.sleep(RETRY_SECONDS)
+        await asyncio.wait({task}, timeout=RETRY_SECONDS)
 
 
 def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float]:

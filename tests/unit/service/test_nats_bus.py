@@ -5,7 +5,7 @@ import ssl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlparse
 
 import pytest
@@ -17,6 +17,7 @@ from silohash.service.nats_bus import (
     LONGEST_WAIT_SECONDS,
     NO_BUS,
     NOT_CONNECTED,
+    Link,
     NatsBus,
     SiloLink,
     next_server,
@@ -222,6 +223,23 @@ def test_a_member_is_ready_when_the_server_knows_its_subscriptions(federation):
 
     sent = asyncio.run(written())
     assert 0 <= sent.index(b"SUB ") < sent.rindex(b"PING")
+
+
+def test_a_link_stops_although_a_cancellation_is_lost(federation):
+    async def stop():
+        entered = asyncio.Event()
+
+        async def opened(_):
+            entered.set()
+            with suppress(asyncio.CancelledError):  # as asyncio.wait_for can do on Python 3.11
+                await asyncio.Event().wait()
+
+        link = Link(federation.hub.bus, "tests", opened)
+        await link.start(wait_seconds=0)
+        await entered.wait()
+        await asyncio.wait_for(link.stop(), 60)
+
+    asyncio.run(stop())
 
 
 def test_a_silo_cannot_ask_another(federation):

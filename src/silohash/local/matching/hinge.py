@@ -23,8 +23,8 @@ def max_violation(scores: Tensor, margin: float, *, hardest: bool = True, same: 
         (6).
 
     Example:
-        >>> float(max_violation(torch.tensor([[1.0, 0.9], [0.0, 1.0]]), 0.2))
-        0.20000001788139343
+        >>> round(float(max_violation(torch.tensor([[1.0, 0.9], [0.0, 1.0]]), 0.2)), 6)
+        0.2
     """
     right = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     right = right if same is None else right | same

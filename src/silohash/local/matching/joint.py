@@ -39,8 +39,7 @@ CARD = MethodCard(
     authors="Xi Wei, Tianzhu Zhang, Yan Li, Yongdong Zhang, Feng Wu",
     venue="CVPR",
     year=2020,
-    link="https://openaccess.thecvf.com/content_CVPR_2020/html/Wei_Multi-Modality_Cross_Attention_Network_for_Image_and_"
-    "Sentence_Matching_CVPR_2020_paper.html",
+    link="https://doi.org/10.1109/CVPR42600.2020.01095",
     summary="Let regions and words attend to each other in one Transformer layer per pair. Our form. Scores, no codes.",
     supervised=False,
     differs_from_paper=(

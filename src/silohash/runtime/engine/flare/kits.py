@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -78,7 +79,7 @@ def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
             raise UserError(f"The kits cannot be made: {error}. Choose other names.") from error
         made = next(Path(beside).glob("*/prod_00"))
         for name, kept in {training.host: SERVER, LEADER: ADMIN, **{silo: silo for silo in silos}}.items():
-            (made / name).rename(new / kept)
+            shutil.move(made / name, new / kept)
         _restrict(new / SERVER, [CONTROLLER, EXECUTOR])
         for silo in silos:
             _restrict(new / silo, [EXECUTOR])
