@@ -60,7 +60,7 @@ def views_of(labels: np.ndarray, width: int = WIDTH, *, seed: int, noise: float 
 
 def write_archive(
     folder: Path, *, count: int = 120, single: bool = False, image: str | None = "given", text: str | None = "given",
-    seed: int = 0, labelled: bool = True,
+    seed: int = 0, labelled: bool = True, places: int = 3,
 ) -> Path:  # fmt: skip
     """Writes a folder that the folder reader understands; a sixth asks, the rest is database and trained on.
 
@@ -69,6 +69,7 @@ def write_archive(
         text: ``"given"`` for ``text.npy`` with captions beside, ``"words"`` for strings, or None.
         single: whether every item has one label only.
         labelled: whether the labels, which decide the content, are written too.
+        places: number of values of the column ``place``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     labels = labels_of(count, seed=seed, single=single)
@@ -81,7 +82,7 @@ def write_archive(
                 "text": f"{words} number {number}" if text else "",
                 "labels": "|".join(WORDS[column] for column in np.flatnonzero(row)) if labelled else "",
                 "split": "query" if number % 6 == 0 else "train",
-                "place": f"place-{number % 3}",
+                "place": f"place-{number % places}",
             }
         )
     write_metadata(folder, rows)

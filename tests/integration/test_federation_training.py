@@ -6,11 +6,7 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -18,7 +14,6 @@ import pytest
 from silohash.config.load import load_resolved
 from silohash.runtime import experiment
 from silohash.runtime.engine.port import Limits
-from silohash.runtime.events import RoundRecord
 from silohash.runtime.run import Run
 from silohash.runtime.sites.training import SETUP_SECONDS
 from tests.runs import tiny, write_archive
@@ -28,136 +23,66 @@ pytest.importorskip("nvflare")
 
 from silohash.runtime.engine.flare.jobs import (
     Followed,
-    connected_silos,
     follow,
     session,
     train_in_federation,
     write_job,
 )
-from silohash.runtime.engine.flare.kits import ADMIN, EXECUTOR, SERVER, SITE_FILE, Training, write_kits
+from silohash.runtime.engine.flare.kits import EXECUTOR, SERVER, Training, write_kits
+from tests.federation import Federation, Watch, running
 
 pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(1500)]
-PATIENCE_SECONDS = 300.0
-
-
-def until(holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "the federation takes too long"
-        time.sleep(0.5)
-
-
-@dataclass
-class Federation:
-    """A federation whose members run as processes of this machine."""
-
-    root: Path
-    port: int
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    @property
-    def kits(self) -> Path:
-        return self.root / "kits"
-
-    def start(self, name: str) -> None:
-        command = "server" if name == SERVER else "silo"
-        with (self.root / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "silohash.cli", command, str(self.kits / name)],
-                stdout=log, stderr=log, cwd=self.root, env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )  # fmt: skip
-
-    def stop(self) -> None:
-        for process in self.processes.values():
-            process.send_signal(signal.SIGTERM)
-        for process in self.processes.values():
-            process.wait(60)
-
-    def connected(self) -> bool:
-        try:
-            with session(self.kits / ADMIN, 5.0) as opened:
-                return connected_silos(opened) == list(NAMES)
-        except Exception:
-            return False
-
-    def children(self, *words: str) -> list[int]:
-        """Return the ids of processes of this federation whose command lines hold some words."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                command = (entry / "cmdline").read_bytes().decode() if entry.name.isdecimal() else ""
-            except (OSError, UnicodeDecodeError):
-                continue
-            if str(self.kits) in command and all(word in command for word in words):
-                found.append(int(entry.name))
-        return found
 
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     root = tmp_path_factory.mktemp("federation")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    made = Federation(root, port)
-    write_kits(made.kits, NAMES, Training(port=port))
     pooled = write_archive(root / "pooled", count=90, text="words")
-    for name, archive in zip(NAMES, site_archives(pooled, root / "data"), strict=True):
-        file = made.kits / name / "local" / SITE_FILE
-        file.write_text(
-            f'silo = "{name}"\nstate = "../state"\ndevice = "cpu"\nthreads = 1\n[data]\npath = "{archive}"\n'
-        )
-    try:
-        for name in (SERVER, *NAMES):
-            made.start(name)
-        until(made.connected)
+    with running(root, dict(zip(NAMES, site_archives(pooled, root / "data"), strict=True))) as made:
         yield made
-    finally:
-        made.stop()
-
-
-class Watch:
-    """An observer that keeps the records, and acts after a round."""
-
-    def __init__(self, act: Callable[[int], None] = lambda number: None) -> None:
-        self.records: list[RoundRecord] = []
-        self.act = act
-
-    def start(self, *, name: str, total_rounds: int, first_round: int) -> None: ...
-
-    def round(self, record: RoundRecord) -> None:
-        self.records.append(record)
-        self.act(record.round)
-
-    def finish(self) -> None: ...
 
 
 def resolved(federation: Federation, method: str = "fedavg", rounds: int = 2):
     return load_resolved(
         tiny(
-            federation.root / "pooled", partition={"kind": "column", "column": "place"},
-            federated={"name": method, "rounds": rounds, "local_epochs": 1, **OPTIONS.get(method, {})},
+            federation.root / "pooled", partition={"kind": "column", "column": "place"}, local=LOCAL.get(method, {}),
+            federated={"name": method, "rounds": rounds, "local_epochs": 1, **FEDERATED[method]},
         )
     )  # fmt: skip
 
 
-OPTIONS = {"fedcafe": {"memory": "class_mean", "min_count": 1}}
+FEDERATED: dict[str, dict[str, object]] = {
+    "fedavg": {},
+    "fedcafe": {"memory": "class_mean", "min_count": 1},
+    "moon": {},
+    "fedhap": {"min_count": 1},
+    "feduch": {},
+    "fedridge": {"reveal_items": True},
+    "fedala": {},
+    "fedproto": {"min_count": 1},
+    "plfedcmh": {"min_count": 1},
+}
+LOCAL = {"fedridge": {"name": "centerap"}, "feduch": {"name": "ucch"}}
 WHOLE = Limits(SETUP_SECONDS, 3)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedcafe", "moon"])
+@pytest.mark.parametrize("method", FEDERATED)
 def test_result_equals_that_of_one_machine(federation: Federation, tmp_path: Path, method: str) -> None:
     config = resolved(federation, method)
     watch = Watch()
     folder = tmp_path / f"equal-{method}"
-    train_in_federation(federation.kits / ADMIN, config, folder, NAMES, limits=WHOLE, observers=[watch])
+    train_in_federation(federation.leader, config, folder, NAMES, limits=WHOLE, observers=[watch])
     one, apart = experiment.train(config, tmp_path / "one"), Run.open(folder)
-    assert apart.model.digest("global") == one.model.digest("global")
     for mine, other in zip(watch.records, one.rounds(), strict=True):
         assert (mine.loss, mine.terms, mine.validation) == (other.loss, other.terms, other.validation)
     assert [record.round for record in apart.rounds()] == [0, 1]
-    assert not (folder / "partition.json").exists()
+    assert apart.trained_elsewhere
+    assert apart.model.names == ("global",)
+    for name in NAMES:
+        own, deployed = federation.stored(name, folder.name), one.model.deployed_by(name)
+        assert own.model.digest(deployed) == one.model.digest(deployed)
+    if not config.federated.personalized:
+        assert apart.model.digest("global") == one.model.digest("global")
 
 
 def test_trainer_that_is_killed_misses_a_round_and_is_back_in_the_next(federation: Federation, tmp_path: Path) -> None:
@@ -169,9 +94,7 @@ def test_trainer_that_is_killed_misses_a_round_and_is_back_in_the_next(federatio
     watch = Watch(kill)
     config = resolved(federation, rounds=12)
     limits = Limits(SETUP_SECONDS, 2)
-    train_in_federation(
-        federation.kits / ADMIN, config, tmp_path / "killed-trainer", NAMES, limits=limits, observers=[watch]
-    )
+    train_in_federation(federation.leader, config, tmp_path / "killed-trainer", NAMES, limits=limits, observers=[watch])
     missed = [record.round for record in watch.records if record.silos[1].rejected]
     assert len(missed) <= 1
     assert watch.records[-1].silos[1].rejected is None
@@ -198,9 +121,7 @@ def test_run_continues_by_itself_after_its_last_round(federation: Federation, tm
                 os.kill(process, signal.SIGKILL)
 
     watch, said = Watch(kill), []
-    train_in_federation(
-        federation.kits / ADMIN, config, folder, NAMES, limits=WHOLE, observers=[watch], notify=said.append
-    )
+    train_in_federation(federation.leader, config, folder, NAMES, limits=WHOLE, observers=[watch], notify=said.append)
     assert len(said) >= 1
     numbers = [record.round for record in watch.records]
     assert numbers == sorted(set(numbers))
@@ -214,7 +135,7 @@ def is_refused(folder: Path, federation: Federation, change: Callable[[Path], No
     write_job(folder, "refused", resolved(federation), NAMES, WHOLE)
     change(folder / "app")
     with (
-        session(federation.kits / ADMIN) as opened,
+        session(federation.leader) as opened,
         pytest.raises(Exception, match=r"FLARE ended the job|BYOC|byoc|ustom"),
     ):
         follow(opened, opened.submit_job(str(folder)), Followed([]))

@@ -205,11 +205,13 @@ def train_on(
     from silohash.runtime.engine.port import Limits
     from silohash.runtime.run import Run
 
-    listening = observers(Run(folder), tensorboard=tensorboard)
-    Run(folder).check_free()
+    run = Run(folder)
+    listening = observers(run, tensorboard=tensorboard)
+    if not (run.trained_elsewhere and run.config.digest() == resolved.config.digest()):
+        run.check_free()
     train_in_federation(kit, resolved, folder, silos, limits=Limits(*limits), observers=listening, notify=print_status)
     print_result(f"Run: {folder}")
-    print_status(f"Next: silohash index {folder} ARCHIVE --name SILO, with the items of a silo")
+    print_status(f"Each silo has the model, too. Next, at a silo: silohash index KIT/state/{folder.name}")
 
 
 def has_codes(run: Run) -> bool:

@@ -131,7 +131,7 @@ class TrainedModel:
         if any(parameter not in weights.params for parameter in network.state_dict()):
             raise UserError(
                 f'The model "{name}" cannot encode, because silos share only a part of its parameters under '
-                f'"{self.config.federated.name}". Name the model of a silo: {", ".join(self.deployed)}.'
+                f'"{self.config.federated.name}". {self._remedy()}'
             )
         install(network, weights.params)
         return network
@@ -158,6 +158,12 @@ class TrainedModel:
     def deployed(self) -> tuple[str, ...]:
         """The names of the weights that silos encode with: the personal ones, or else the global ones."""
         return tuple(name for name in self.weights if name != GLOBAL) or (GLOBAL,)
+
+    def _remedy(self) -> str:
+        """Return which model can encode in place of the global one."""
+        if self.deployed == (GLOBAL,):
+            return "Each silo has stored a personal model on its own machine. Search there."
+        return f"Name the model of a silo: {', '.join(self.deployed)}."
 
     def _digest(self) -> str:
         """Return a digest of the towers' form and of the featurizers."""

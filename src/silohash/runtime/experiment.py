@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,9 @@ from silohash.runtime.worker import Worker, set_threads
 from silohash.types import MODALITIES, Modality, Notify, UserError
 
 RECORDED_PACKAGES = ("torch", "numpy", "numba", "safetensors", "pydantic")
+
+Deploy: TypeAlias = Callable[[RunState, Prepared, Mapping[Modality, Featuriser], Engine], TrainedModel]
+"""Returns the model that a run ends with."""
 
 
 def train(
@@ -223,6 +227,7 @@ def train_model(
     observers: Sequence[Observer] = (),
     notify: Notify = lambda text: None,
     limits: Limits = WAIT_FOR_ALL,
+    deployed: Deploy | None = None,
 ) -> None:
     """Run the remaining rounds of a run, and save its model.
 
@@ -234,6 +239,7 @@ def train_model(
         observers: as for `train`.
         notify: as for `train`.
         limits: how long to wait for silos.
+        deployed: returns the model to save; by default `deploy`.
     """
     prepared = worker.prepared
     resolved, config = prepared.resolved, prepared.config
@@ -253,26 +259,37 @@ def train_model(
     finally:
         for observer in recipients:
             observer.finish()
-    trained = deploy(state, prepared, featurisers, engine)
-    towers = onnx_files(trained, {modality: samples(prepared, modality) for modality in featurisers})
+    save_model(run, (deployed or deploy)(state, prepared, featurisers, engine), prepared, notify)
+
+
+def save_model(run: Run, trained: TrainedModel, prepared: Prepared, notify: Notify) -> None:
+    """Save the model of a run, with its towers as ONNX files if that is possible.
+
+    Args:
+        run: the run.
+        trained: the model.
+        prepared: the inputs, some of which the ONNX files are compared on.
+        notify: called with a line if there are no ONNX files.
+    """
+    towers = onnx_files(trained, {modality: samples(prepared, modality) for modality in trained.featurisers})
     if towers.reason and not trained.spec.scores_pairs:
         notify(f"The model is saved without ONNX files, so searching with it needs torch. {towers.reason}")
     trained.save(run.model_folder, towers)
-    save_networks(featurisers, notify)
+    save_networks(trained.featurisers, notify)
 
 
 def samples(prepared: Prepared, modality: Modality) -> npt.NDArray[np.generic]:
     """Return the vectors of some training items that have a modality, ``(n, *shape)``, at least one.
 
-    If the items are on other machines, the vectors are random.
+    If no item has it here, as where the items are on other machines, the vectors are random.
     """
-    if modality not in prepared.arrays:
+    rows = np.flatnonzero(prepared.arrays.get(f"has_{modality}", ()))[:COMPARED_ITEMS]
+    if not len(rows):
         tower, generator = prepared.spec.towers[modality], seeds.numpy_generator(prepared.config.seed, "samples")
         shape = (COMPARED_ITEMS, *tower.shape)
         if tower.kind == "conv":
             return generator.integers(256, size=shape, dtype=np.uint8)
         return generator.normal(size=shape).astype(np.float32)
-    rows = np.flatnonzero(prepared.arrays[f"has_{modality}"])[:COMPARED_ITEMS]
     return np.asarray(prepared.arrays[modality][rows])
 
 
@@ -293,26 +310,29 @@ def deploy(
     state: RunState, prepared: Prepared, featurisers: Mapping[Modality, Featuriser], engine: Engine
 ) -> TrainedModel:
     """Return the trained model of the best round, with a personal model per silo if the method has them."""
-    federated = prepared.resolved.federated
-    server, kept, number = state.chosen()
+    server, _, number = state.chosen()
     personal = {}
-    if federated.personalized:
-        tasks = [
-            SiloTask("deploy", silo, federated.broadcast(server, silo, round=number + 1), kept.get(silo, {}))
-            for silo in range(len(prepared.silos))
-        ]
+    if prepared.resolved.federated.personalized:
         personal = {
             answer.update.sender: dict(answer.update.params)
-            for answer in engine.send(tasks)
+            for answer in engine.send(deploy_tasks(state, prepared, range(len(prepared.silos))))
             if isinstance(answer, SiloResult)
         }
     return TrainedModel(
         resolved=prepared.resolved,
         spec=prepared.spec,
         featurisers=featurisers,
-        weights=deployed_weights(federated, server, personal),
+        weights=deployed_weights(prepared.resolved.federated, server, personal),
         round=number,
     )
+
+
+def deploy_tasks(state: RunState, prepared: Prepared, silos: Iterable[int]) -> Iterator[SiloTask]:
+    """Yield the tasks to deploy the model of the best round, one per silo."""
+    server, kept, number = state.chosen()
+    for silo in silos:
+        broadcast = prepared.resolved.federated.broadcast(server, silo, round=number + 1)
+        yield SiloTask("deploy", silo, broadcast, kept.get(silo, {}))
 
 
 @contextmanager

@@ -78,15 +78,19 @@ class Run:
         Raises:
             UserError: if the folder already holds a run or files of the user, or another process writes to it.
         """
-        from silohash.runtime.fingerprint import write_fingerprint
-
         run = cls(folder, resolved)
         run.check_free()
-        write_json(folder / PARTITION, partition.to_json())
-        write_json(folder / ENVIRONMENT, environment)
-        write_fingerprint(run.fingerprint_path, archive)
-        write_text(run.config_path, resolved.config.to_toml())
+        run.describe(partition, environment, archive)
         return run
+
+    def describe(self, partition: Partition, environment: dict[str, object], archive: Archive) -> None:
+        """Write the files that describe the run. The arguments are those of `create`."""
+        from silohash.runtime.fingerprint import write_fingerprint
+
+        write_json(self.folder / PARTITION, partition.to_json())
+        write_json(self.folder / ENVIRONMENT, environment)
+        write_fingerprint(self.fingerprint_path, archive)
+        write_text(self.config_path, self.config.to_toml())
 
     @property
     def config_path(self) -> Path:
@@ -182,7 +186,7 @@ class Run:
             UserError: if the folder already holds a run, another process writes to it, or it holds files that do not
                 belong to a run.
         """
-        if self.config_path.exists() and (self.folder / PARTITION).exists():
+        if self.config_path.exists() and ((self.folder / PARTITION).exists() or self.model_folder.exists()):
             if (self.folder / LOCK).exists():
                 with self.writing():  # names the process if the run is being trained
                     pass
@@ -272,12 +276,23 @@ class Run:
         from silohash.partitions.base import read_partition
 
         self.check()
+        if self.trained_elsewhere:
+            raise UserError(
+                f'The silos of "{self.folder}" hold their items on their own machines. Give the folder of a silo\'s items: '
+                f"silohash index {self.folder} ARCHIVE --name SILO"
+            )
         return read_partition(self.folder / PARTITION)
 
     @property
+    def trained_elsewhere(self) -> bool:
+        """Whether the run was trained with silos on other machines, so that its folder holds the model only."""
+        kept_here = (self.folder / PARTITION).exists() or self.fingerprint_path.exists()
+        return self.model_folder.exists() and not kept_here
+
+    @property
     def silo_names(self) -> tuple[str, ...]:
-        """The names of the silos that trained the run."""
-        return tuple(silo.name for silo in self.stored_partition.silos)
+        """The names of the silos whose items the run holds; none if they are on other machines."""
+        return () if self.trained_elsewhere else tuple(silo.name for silo in self.stored_partition.silos)
 
     @cached_property
     def partition(self) -> Partition:

@@ -151,6 +151,21 @@ def test_training_on_a_federation_passes_the_limits_and_names_the_folder(
     assert done.out.splitlines() == [f"Run: {tmp_path / 'first'}"]
 
 
+def test_a_run_on_a_federation_can_be_started_again_with_the_same_config(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("nvflare")
+    monkeypatch.setattr("silohash.runtime.engine.flare.jobs.train_in_federation", lambda *given, **options: None)
+    folder = tmp_path / "first"
+    (folder / "model").mkdir(parents=True)
+    (folder / "config.toml").write_text(load_config(config).to_toml())
+    again = ("train", config, "--on", tmp_path / "leader", "--out", folder)
+    assert silohash(*again).code == 0
+    done = silohash(*again, "--set", "federated.rounds=7")
+    assert done.code == 2
+    assert "already holds a run" in done.err
+
+
 def test_seeds_are_not_possible_on_a_federation(config: Path, tmp_path: Path) -> None:
     done = silohash("train", config, "--on", tmp_path / "leader", "--seeds", "0,1")
     assert done.code == 2

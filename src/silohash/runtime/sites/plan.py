@@ -32,18 +32,13 @@ def check_separable(resolved: ResolvedConfig) -> None:
     """Check that a method can be trained where no machine sees the items of several silos.
 
     Raises:
-        UserError: if it needs pooled items, trains personal models, which stay at their silos, fine-tunes published
-            networks, or uses labels of a coarser level, whose names are not exchanged.
+        UserError: if it needs pooled items, fine-tunes published networks, or uses labels of a coarser level, whose names
+            are not exchanged.
     """
     if resolved.federated.pooled:
         raise UserError(
             f'federated.name = "{resolved.config.federated.name}" pools the items of all silos, and they are on different '
             "machines. Choose another federated method."
-        )
-    if resolved.federated.personalized:
-        raise UserError(
-            f'federated.name = "{resolved.config.federated.name}" trains a personal model per silo, and silos on different '
-            "machines would have to send theirs to the server. Choose a method with one model for all silos."
         )
     if resolved.config.model.image or resolved.config.model.text:
         raise UserError(

@@ -25,6 +25,7 @@ from silohash.runtime.engine.processes import serve
 from silohash.runtime.engine.wire import decode_task, encode_result
 from silohash.runtime.run import archive_of
 from silohash.runtime.sites.kept import KeptArrays
+from silohash.runtime.sites.own_run import store_own_run
 from silohash.runtime.sites.plan import Plan, check_separable, described
 from silohash.runtime.sites.settings import SiteSettings, check_run_name, read_site_settings
 from silohash.runtime.worker import Worker, set_threads
@@ -68,8 +69,20 @@ class Site:
         if task.kind == "train":
             kept.remove_all_but(task.kept, task.best)
         result = self.workers[run].do(replace(task, kept=kept.load(task.kept)))
+        if task.kind == "deploy":
+            self._store_model(run, task, result.update)
+            return _plain(task, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round))
         stored = kept.store(result.kept, round=task.broadcast.round, finishing=task.kind == "finish")
         return replace(result, kept=stored)
+
+    def _store_model(self, run: str, task: SiloTask, model: Message) -> None:
+        """Store the model that the silo deploys. It does not leave the silo."""
+        folder = self._folder(run)
+        featurisers = Plan.decode(_stored(folder / PLAN)).featurisers
+        store_own_run(
+            folder, self.workers[run].prepared, featurisers, broadcast=task.broadcast, model=model,
+            notify=lambda text: print(text, file=sys.stderr),
+        )  # fmt: skip
 
     def _folder(self, run: str) -> Path:
         check_run_name(run)

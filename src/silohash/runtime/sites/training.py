@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from silohash.config.load import ResolvedConfig
+from silohash.encode.trained import TrainedModel
+from silohash.encode.weights import deployed_weights
 from silohash.exchange.message import Message
+from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
 from silohash.files import write_json, write_text
+from silohash.runtime.checkpoint import RunState
 from silohash.runtime.engine.attendance import Attendance
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Engine, Limits, SiloTask
 from silohash.runtime.events import Observer
-from silohash.runtime.experiment import environment, train_model
+from silohash.runtime.experiment import deploy_tasks, environment, train_model
+from silohash.runtime.prepared import Prepared
 from silohash.runtime.run import ENVIRONMENT, Run
 from silohash.runtime.sites.plan import Plan, check_separable
 from silohash.runtime.worker import Worker, set_threads
-from silohash.types import Notify, UserError
+from silohash.types import Modality, Notify, UserError
 
 SETUP_SECONDS = 3600.0
 """How long to wait until all silos have computed their features before the first round."""
+
+STORE_SECONDS = 600.0
+"""How long silos may at least take to store their models after the last round."""
 
 
 def train_at_sites(
@@ -42,7 +52,8 @@ def train_at_sites(
         silos: names of the silos, in order. All of them must describe their items before the first round.
         limits: how long to wait for silos in a round.
         observers: receive the record of each round.
-        notify: called with a line if the towers could not be saved as ONNX files.
+        notify: called with a line if the towers could not be saved as ONNX files, and per silo that did not store its
+            model.
 
     Returns:
         The trained run. Its folder holds no items and no partition.
@@ -61,7 +72,10 @@ def train_at_sites(
             prepared = plan.server_inputs(resolved)
             set_threads(resolved.config.train)
             worker = Worker(prepared, choose_device(resolved.config.train.device))
-            train_model(run, worker, plan.featurisers, engine, observers=observers, notify=notify, limits=limits)
+            train_model(
+                run, worker, plan.featurisers, engine, observers=observers, notify=notify, limits=limits,
+                deployed=partial(deploy_at_sites, limits=limits, notify=notify),
+            )  # fmt: skip
         finally:
             engine.stop()
     return run
@@ -91,3 +105,45 @@ def agree(resolved: ResolvedConfig, engine: Engine, silos: Sequence[str]) -> Pla
 def _check_all(asked: Attendance, silos: Sequence[str]) -> None:
     for silo, reason in asked.absent.items():
         raise UserError(f"Silo {silos[silo]} {reason}. All silos must describe their items before the first round.")
+
+
+def deploy_at_sites(
+    state: RunState,
+    prepared: Prepared,
+    featurisers: Mapping[Modality, Featuriser],
+    engine: Engine,
+    *,
+    limits: Limits,
+    notify: Notify,
+) -> TrainedModel:
+    """Let each silo store the model that it deploys, and return the model of the server, which holds no personal one.
+
+    Args:
+        state: the state after the last round.
+        prepared: the inputs of the server.
+        featurisers: the fitted featurizers.
+        engine: reaches the silos.
+        limits: how long to wait for silos in a round. To store a model, they get at least `STORE_SECONDS`.
+        notify: called with a line per silo that did not store its model.
+    """
+    seconds = None if limits.deadline_seconds is None else max(limits.deadline_seconds, STORE_SECONDS)
+    attendance = Attendance(engine, Limits(seconds, quorum=0))
+    silos = attendance.invited(range(len(prepared.silos)))
+    for _ in attendance.results(deploy_tasks(state, prepared, silos)):
+        pass
+    for silo, reason in attendance.absent.items():
+        notify(
+            f"{prepared.silos[silo][0]} has not stored its model: it {reason.removesuffix('.')}. Start the run again, with "
+            "the same config and folder, when it can."
+        )
+    federated = prepared.resolved.federated
+    server, _, number = state.chosen()
+    if federated.personalized and not federated.shares_parameters:
+        server = replace(server, params={})  # those of the beginning
+    return TrainedModel(
+        resolved=prepared.resolved,
+        spec=prepared.spec,
+        featurisers=featurisers,
+        weights=deployed_weights(federated, server, {}),
+        round=number,
+    )

@@ -9,7 +9,7 @@ from silohash.encode.encoder import Encoder
 from silohash.index.base import IndexManifest
 from silohash.index.listing import note_indexed
 from silohash.index.store import Store
-from silohash.runtime.run import PARTITION, Run
+from silohash.runtime.run import Run
 from silohash.service.items.indexer import Indexer
 from silohash.types import MODALITIES, UserError
 
@@ -31,8 +31,7 @@ def prepare_index(run: Run, silo: str) -> None:
             if not path.exists():  # otherwise another process of the silo has just created it
                 raise
     if missing:
-        names = run.silo_names if (run.folder / PARTITION).exists() else ()
-        note_indexed(run.index_folder, silo, tuple(encoder.featurisers), names)
+        note_indexed(run.index_folder, silo, tuple(encoder.featurisers), run.silo_names)
 
 
 def open_indexer(run: Run, silo: str, folder: Path, fields: Collection[str], index: Path | None = None) -> Indexer:

@@ -25,7 +25,7 @@ from silohash.index.source import SOURCE
 from silohash.index.store import Store
 from silohash.runtime.added_archive import NOTE
 from silohash.runtime.encodable import encodable_rows
-from silohash.runtime.run import PARTITION, Run
+from silohash.runtime.run import Run
 from silohash.service.items.indexer import Indexer
 from silohash.service.items.ledger import LEDGER, Ledger
 from silohash.service.items.opening import encoder_of
@@ -137,8 +137,7 @@ class Successor:
         with explaining_disk_errors(self.index):
             self.index.parent.mkdir(parents=True, exist_ok=True)
             place.rename(self.index)
-        names = self.new.silo_names if (self.new.folder / PARTITION).exists() else ()
-        note_indexed(self.new.index_folder, self.silo, modalities, names)
+        note_indexed(self.new.index_folder, self.silo, modalities, self.new.silo_names)
         log_event(
             "all items are encoded with the new model", silo=self.silo, items=self._done, run=str(self.new.folder)
         )

@@ -106,9 +106,3 @@ def test_pooled_methods_are_refused(archives: tuple[Path, list[Path]]) -> None:
     with pytest.raises(UserError, match='"centralized" pools the items'):
         check_separable(resolved(archives[0], federated={"name": "centralized"}))
     check_separable(resolved(archives[0]))
-
-
-@pytest.mark.parametrize("method", ["fedala", "local"])
-def test_personal_models_would_leave_their_silos(archives: tuple[Path, list[Path]], method: str) -> None:
-    with pytest.raises(UserError, match=f'"{method}" trains a personal model per silo'):
-        check_separable(resolved(archives[0], federated={"name": method}))

@@ -12,23 +12,33 @@ from silohash.exchange.message import Message
 from silohash.runtime import experiment
 from silohash.runtime.checkpoint import load_checkpoint
 from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.engine.port import SiloResult, SiloTask
+from silohash.runtime.engine.port import WAIT_FOR_ALL, Absence, SiloResult, SiloTask
 from silohash.runtime.engine.wire import decode_answer, decode_task, encode_distant_task, encode_result
 from silohash.runtime.run import Run
 from silohash.runtime.sites.settings import SiteSettings
 from silohash.runtime.sites.trainer import Site
 from silohash.runtime.sites.training import train_at_sites
+from silohash.types import UserError
 from tests.runs import same_arrays, tiny, write_archive
 from tests.sites import NAMES, site_archives
 
-FEDCAFE = {"name": "fedcafe", "memory": "class_mean", "min_count": 1}
-METHODS: dict[str, dict[str, Any]] = {
-    "fedavg": {"name": "fedavg"},
-    "fedcafe": FEDCAFE,
-    "fedhap": {"name": "fedhap", "min_count": 1},
-    "moon": {"name": "moon"},
-    "fednova": {"name": "fednova"},
+FEDERATED: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "fedcafe": {"memory": "class_mean", "min_count": 1},
+    "fedhap": {"min_count": 1},
+    "feduch": {},
+    "moon": {},
+    "fednova": {},
+    "fedridge": {"reveal_items": True},
+    "fedala": {"layers": 2},
+    "fedproto": {"min_count": 1},
+    "plfedcmh": {"min_count": 1},
+    "fedcmr": {},
+    "personal": {"private": "hash"},
+    "local": {},
 }
+LOCAL = {"fedridge": {"name": "centerap"}}
+PERSONAL = ("fedala", "fedproto", "plfedcmh", "fedcmr", "personal", "local")
 
 
 class Sites:
@@ -51,6 +61,8 @@ class Sites:
         answer = encode_result(self.sites[task.silo].do("first", read))
         result = decode_answer(task, NAMES[task.silo], answer)
         assert isinstance(result, SiloResult), result
+        if task.kind == "deploy":
+            assert not result.update.arrays()
         return result
 
 
@@ -59,17 +71,17 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_archive(tmp_path_factory.mktemp("data") / "pooled", count=90, text="words")
 
 
-def tables(archive: Path, method: dict[str, Any], **sections: Any) -> dict[str, Any]:
+def tables(archive: Path, method: str) -> dict[str, Any]:
     return tiny(
-        archive, partition={"kind": "column", "column": "place"},
-        federated={"rounds": 7, "local_epochs": 1, **method}, **sections,
+        archive, partition={"kind": "column", "column": "place"}, local=LOCAL.get(method, {}),
+        federated={"name": method, "rounds": 7, "local_epochs": 1, **FEDERATED[method]},
     )  # fmt: skip
 
 
 @pytest.mark.whole_run
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", FEDERATED)
 def test_result_equals_that_of_one_machine(archive: Path, tmp_path: Path, method: str) -> None:
-    resolved = load_resolved(tables(archive, METHODS[method]))
+    resolved = load_resolved(tables(archive, method))
     one = experiment.train(resolved, tmp_path / "one")
     sites = Sites(site_archives(archive, tmp_path / "sites"), tmp_path / "state")
     apart = train_at_sites(resolved, tmp_path / "apart", InProcess(sites), NAMES)
@@ -89,4 +101,52 @@ def test_result_equals_that_of_one_machine(archive: Path, tmp_path: Path, method
         assert [(silo.silo, silo.items, silo.loss) for silo in mine.silos] == [
             (silo.silo, silo.items, silo.loss) for silo in other.silos
         ]
-    assert Run.open(apart.folder).model.digest("global") == one.model.digest("global")
+    assert resolved.federated.personalized == (method in PERSONAL)
+    own = [Run.open(tmp_path / "state" / name / "first") for name in NAMES]
+    if method in PERSONAL:
+        assert [run.model.digest(name) for run, name in zip(own, NAMES, strict=True)] == [
+            one.model.digest(name) for name in NAMES
+        ]
+        assert apart.model.names == ("global",)
+    else:
+        assert {run.model.digest("global") for run in (*own, apart)} == {one.model.digest("global")}
+
+
+@pytest.mark.whole_run
+def test_parameters_of_the_beginning_are_not_the_model_of_a_run_without_a_common_one(
+    archive: Path, tmp_path: Path
+) -> None:
+    resolved = load_resolved({**tables(archive, "local"), "federated": {"name": "local", "rounds": 1}})
+    sites = Sites(site_archives(archive, tmp_path / "sites"), tmp_path / "state")
+    apart = train_at_sites(resolved, tmp_path / "apart", InProcess(sites), NAMES)
+    with pytest.raises(UserError, match=r"stored a personal model on its own machine\. Search there\."):
+        apart.model.encoder()
+
+
+class Lost(InProcess):
+    """An engine that loses one silo before the models are stored."""
+
+    def send(self, tasks, limits=WAIT_FOR_ALL):
+        for task in tasks:
+            lost = task.kind == "deploy" and task.silo == 1
+            yield Absence(1, "did not answer within 5 seconds") if lost else self.worker.do(task)
+
+
+@pytest.mark.whole_run
+def test_silo_that_did_not_store_its_model_is_named_and_stores_it_when_the_run_is_started_again(
+    archive: Path, tmp_path: Path
+) -> None:
+    resolved = load_resolved(tables(archive, "fedala"))
+    sites, said = Sites(site_archives(archive, tmp_path / "sites"), tmp_path / "state"), []
+    train_at_sites(resolved, tmp_path / "apart", Lost(sites), NAMES, notify=said.append)
+    assert len(said) == 1
+    assert said[0].startswith(
+        "place-1 has not stored its model: it did not answer within 5 seconds. Start the run again"
+    )
+    stored = [Run(tmp_path / "state" / name / "first").model_folder.exists() for name in NAMES]
+    assert stored == [True, False, True]
+    rounds = (tmp_path / "apart" / "rounds.jsonl").read_text()
+    train_at_sites(resolved, tmp_path / "apart", InProcess(sites), NAMES)
+    assert (tmp_path / "apart" / "rounds.jsonl").read_text() == rounds
+    one = experiment.train(resolved, tmp_path / "one")
+    assert Run.open(tmp_path / "state" / "place-1" / "first").model.digest("place-1") == one.model.digest("place-1")

@@ -33,6 +33,9 @@ FETCHED = ("config.toml", "environment.json", "rounds.jsonl", "model")
 ROUND = "silohash round: "
 """Beginning of the log line that holds the record of a round."""
 
+NOTE = "silohash note: "
+"""Beginning of a log line for whoever started the run."""
+
 FAILED = "silohash failed: "
 
 
@@ -78,6 +81,7 @@ class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
             train_at_sites(
                 load_resolved(tomllib.loads(self.config)), folder, self.rounds, self.silos,
                 limits=self.limits, observers=[_Log(self, fl_ctx)],
+                notify=lambda text: self.log_info(fl_ctx, f"{NOTE}{text}"),
             )  # fmt: skip
         except UserError as error:
             self.log_error(fl_ctx, f"{FAILED}{error}")

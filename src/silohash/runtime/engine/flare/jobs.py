@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 from nvflare.apis.fl_exception import FLCommunicationError
 from nvflare.apis.job_def import RunStatus
@@ -17,15 +18,16 @@ from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from silohash.config.load import ResolvedConfig
-from silohash.files import write_json
+from silohash.files import explaining_disk_errors, write_json
 from silohash.forms import of_json
-from silohash.runtime.engine.flare.controller import FAILED, RESULT, ROUND
+from silohash.runtime.engine.flare.controller import FAILED, NOTE, RESULT, ROUND
 from silohash.runtime.engine.flare.engine import ENDED
-from silohash.runtime.engine.flare.kits import CONTROLLER, EXECUTOR, LEADER
+from silohash.runtime.engine.flare.kits import ADMIN, CONTROLLER, EXECUTOR, LEADER
 from silohash.runtime.engine.port import Limits
 from silohash.runtime.events import Observer, RoundRecord
 from silohash.types import Notify, UserError
 
+LOG = "log.txt"
 POLL_SECONDS = 1.0
 TASK_REQUEST_SECONDS = 0.2
 """How long a site waits between two questions for a task. FLARE's default of 2 s is most of the time of a short round."""
@@ -72,21 +74,44 @@ def write_job(folder: Path, run: str, resolved: ResolvedConfig, silos: Sequence[
 
 @contextmanager
 def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
-    """Yield a session with the server of a federation.
+    """Yield a session with the server of a federation. What FLARE prints and logs meanwhile is in ``log.txt`` of the kit.
 
     Raises:
-        UserError: if the server cannot be reached.
+        UserError: if the folder is not a kit, or the server cannot be reached.
     """
-    try:
-        with redirect_stdout(sys.stderr):  # FLARE prints what it does
-            opened = new_secure_session(LEADER, str(kit), timeout=seconds)
-    except (FLCommunicationError, NoConnection, AssertionError, OSError) as error:
-        raise UserError(f"The server of {kit} cannot be reached ({error}). Start it: silohash server KIT") from error
-    try:
-        yield opened
-    finally:
-        with suppress(*LOST):
-            opened.close()
+    if not (kit / "startup").is_dir():
+        raise UserError(f"{kit} is not the kit that starts runs. Give its folder, such as museums/{ADMIN}.")
+    with _logged(kit / LOG) as log:
+        try:
+            with redirect_stdout(log):
+                opened = new_secure_session(LEADER, str(kit), timeout=seconds)
+        except (FLCommunicationError, NoConnection, AssertionError, OSError) as error:
+            raise UserError(
+                f"The server of {kit} cannot be reached ({error}). Start it: silohash server KIT"
+            ) from error
+        try:
+            yield opened
+        finally:
+            with suppress(*LOST):
+                opened.close()
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[TextIO]:
+    """Append what FLARE logs in this process to a file instead of showing it, and yield the file."""
+    logger = logging.getLogger("nvflare")
+    with explaining_disk_errors(path):
+        opened = path.open("a", encoding="utf-8")
+    with opened as log:
+        handler, propagate = logging.StreamHandler(log), logger.propagate
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        logger.addHandler(handler)
+        logger.propagate = False
+        try:
+            yield log
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagate
 
 
 def connected_silos(opened: Session) -> list[str]:
@@ -117,15 +142,23 @@ class Followed:
 
     Attributes:
         observers: receive the records.
+        notify: called once with each line for whoever started the run.
         next_round: number of the first round that they have not received.
+        noted: the lines that were passed on.
     """
 
     observers: Sequence[Observer]
+    notify: Notify = lambda text: None
     next_round: int = 0
+    noted: set[str] = field(default_factory=set)
 
     def read(self, log: str) -> None:
-        """Pass the records in the log of a job to the observers."""
+        """Pass the records in the log of a job to the observers, and the lines for whoever started the run."""
         for line in log.splitlines():
+            note = line.partition(NOTE)[2]
+            if note and note not in self.noted:
+                self.noted.add(note)
+                self.notify(note)
             _, found, text = line.partition(ROUND)
             record = of_json(text, RoundRecord) if found else None
             if record is not None and record.round >= self.next_round:
@@ -186,7 +219,7 @@ def train_in_federation(
         silos: names of the silos, in order; all connected ones if empty.
         limits: how long to wait for silos.
         observers: receive the records of the rounds.
-        notify: called with a line when a new job continues the run.
+        notify: called with a line when a new job continues the run, and per silo that did not store its model.
 
     Raises:
         UserError: if the server cannot be reached, or the run fails.
@@ -195,7 +228,7 @@ def train_in_federation(
         chosen = list(silos) or connected_silos(opened)
     if not chosen:
         raise UserError("No silo is connected to the server. Start the silos: silohash silo KIT")
-    followed, fruitless = Followed(observers), 0
+    followed, fruitless = Followed(observers, notify), 0
     total = resolved.config.federated.rounds
     for observer in observers:
         observer.start(name=resolved.config.federated.name, total_rounds=total, first_round=0)

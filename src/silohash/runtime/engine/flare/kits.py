@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
     with tempfile.TemporaryDirectory() as beside, folder_beside(folder) as new:
         try:
             project = _project(silos, training)
-            with redirect_stdout(sys.stderr):  # FLARE prints what it does
+            with redirect_stdout(StringIO()):  # FLARE prints what it does
                 Provisioner(beside, prepare_builders(project)).provision(prepare_project(project))
         except ValueError as error:
             raise UserError(f"The kits cannot be made: {error}. Choose other names.") from error

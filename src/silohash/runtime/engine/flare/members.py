@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from silohash.files import write_json
+from silohash.files import explaining_disk_errors, write_json
 from silohash.runtime.engine.flare.kits import ORGANIZATION, SITE_FILE
 from silohash.runtime.sites.settings import read_site_settings
 from silohash.types import Notify, UserError
 
 SERVER_FILE, CLIENT_FILE = "fed_server.json", "fed_client.json"
+ERRORS = "errors.txt"
 RESTART_SECONDS = 3.0
 STOP_SECONDS = 20.0
 
@@ -56,9 +57,12 @@ def place_storage(kit: Path) -> None:
 def run_member(kit: Path, notify: Notify, stopped: Callable[[], bool] = lambda: False) -> None:
     """Run the process of a kit, and start it again whenever it ends, until Ctrl-C or the signal to terminate.
 
+    The terminal only shows when it starts and ends. FLARE writes its log to ``log.txt`` in the folder of the kit. What the
+    process and its children write to standard error is appended to ``errors.txt``.
+
     Args:
         kit: the folder of the kit.
-        notify: called with a line whenever the process has ended.
+        notify: called with a line when the process starts and whenever it has ended.
         stopped: returns whether to stop.
     """
     command = member_command(kit)
@@ -66,15 +70,22 @@ def run_member(kit: Path, notify: Notify, stopped: Callable[[], bool] = lambda: 
         place_storage(kit)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    logs = f"{kit / 'log.txt'} and {kit / ERRORS}"
+    notify(f"{kit.name} runs. Its logs are {logs}. Press Ctrl-C to stop.")
     while not stopped():
-        process = subprocess.Popen(command, cwd=kit, env=environment, start_new_session=True)
+        with explaining_disk_errors(kit):
+            errors = (kit / ERRORS).open("ab")
+        with errors:
+            process = subprocess.Popen(
+                command, cwd=kit, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=errors
+            )
         try:
             status = process.wait()
         except KeyboardInterrupt:
             _end(process)
             return
         _end(process)
-        notify(f"The process ended with exit status {status}. It is started again.")
+        notify(f"The process ended with exit status {status}. It is started again. {logs} have the reason.")
         time.sleep(RESTART_SECONDS)
 
 

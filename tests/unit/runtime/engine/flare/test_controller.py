@@ -19,7 +19,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from silohash.runtime.engine.flare import controller as module
-from silohash.runtime.engine.flare.controller import FAILED, RESULT, ROUND, RoundsController
+from silohash.runtime.engine.flare.controller import FAILED, NOTE, RESULT, ROUND, RoundsController
 from silohash.runtime.engine.port import Limits
 from silohash.runtime.events import RoundRecord
 
@@ -65,7 +65,8 @@ def test_run_is_trained_in_the_folder_of_the_server_and_its_model_is_fetched(
 ) -> None:
     called = []
 
-    def train(resolved, folder, engine, silos, *, limits, observers):
+    def train(resolved, folder, engine, silos, *, limits, observers, notify):
+        notify("north has not stored its model.")
         called.append((resolved.config.local.name, folder, list(silos), limits))
         observers[0].round(RoundRecord(0, 1.0, 0.5, {}, None, True, [], 10, 10))
         (folder / "model").mkdir(parents=True)
@@ -77,7 +78,8 @@ def test_run_is_trained_in_the_folder_of_the_server_and_its_model_is_fetched(
     controller = made()
     controller.control_flow(Signal(), Context(tmp_path))
     assert called == [("dcmh", tmp_path / "runs" / "first", ["north", "south"], Limits(5.0, 2))]
-    assert json.loads(controller.lines[0].removeprefix(ROUND))["loss"] == 0.5
+    assert controller.lines[0] == f"{NOTE}north has not stored its model."
+    assert json.loads(controller.lines[1].removeprefix(ROUND))["loss"] == 0.5
     fetched = {path.relative_to(tmp_path / "job" / RESULT).as_posix() for path in (tmp_path / "job").rglob("*.*")}
     assert fetched == {"config.toml", "model/card.md"}
     assert controller.panics == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +22,7 @@ pytest.importorskip("nvflare")
 from nvflare.apis.fl_exception import FLCommunicationError
 
 from silohash.runtime.engine.flare import jobs
-from silohash.runtime.engine.flare.controller import FAILED, ROUND, RoundsController
+from silohash.runtime.engine.flare.controller import FAILED, NOTE, ROUND, RoundsController
 from silohash.runtime.engine.flare.jobs import (
     ATTEMPTS,
     Followed,
@@ -96,6 +97,13 @@ def test_rounds_are_passed_on_once() -> None:
     assert seen.records == [record(4), record(5), record(6)]
 
 
+def test_lines_for_whoever_started_the_run_are_passed_on_once() -> None:
+    said: list[str] = []
+    log = f"x - {NOTE}north has not stored its model.\n"
+    follow(Session(("RUNNING", log), ("FINISHED:COMPLETED", log + log)), "id", Followed([], said.append))
+    assert said == ["north has not stored its model."]
+
+
 @pytest.mark.parametrize(
     ("status", "log", "reason"),
     [
@@ -168,18 +176,29 @@ def test_silos_that_do_not_come_back_are_named(tmp_path: Path, lost: list[list[i
         wait_for(tmp_path, ["north", "south"], 0.0)
 
 
-def test_server_that_cannot_be_reached(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"cannot be reached .*silohash server"), session(tmp_path / "nothing"):
+def test_folder_that_is_not_a_kit(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nothing is not the kit .*museums/leader"), session(tmp_path / "nothing"):
         pass
 
 
-def test_server_that_is_too_busy_to_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_is_too_busy_to_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     def busy(*arguments: object, **options: object) -> None:
+        print("Connecting to FLARE ...")
+        logging.getLogger("nvflare.cell").warning("no reply")
         raise FLCommunicationError("failed to challenge server: timeout")
 
     monkeypatch.setattr(jobs, "new_secure_session", busy)
+    (tmp_path / "startup").mkdir()
     with pytest.raises(UserError, match=r"cannot be reached \(.*timeout.*silohash server"), session(tmp_path):
         pass
+    assert capfd.readouterr() == ("", "")
+    log = (tmp_path / "log.txt").read_text()
+    assert log.startswith("Connecting to FLARE ...\n")
+    assert "WARNING nvflare.cell no reply" in log
+    logging.getLogger("nvflare").warning("afterwards")
+    assert (tmp_path / "log.txt").read_text() == log
 
 
 def test_silos_in_alphabetical_order() -> None:

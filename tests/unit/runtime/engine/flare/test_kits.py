@@ -67,6 +67,11 @@ def test_file_of_a_silo_can_be_read(kits: Path) -> None:
     assert settings.downloads is False
 
 
+def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_kits(tmp_path / "kits", ["north"], Training())
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("names", [["north", "north"], ["no/rth"]])
 def test_names_that_do_not_work_leave_nothing(tmp_path: Path, names: list[str]) -> None:
     with pytest.raises(UserError, match="The kits cannot be made"):

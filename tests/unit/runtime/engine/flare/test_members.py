@@ -43,12 +43,20 @@ def test_server_stores_jobs_in_its_own_folder(kits: Path) -> None:
     assert jobs["args"]["uri_root"] == str((kits / "server").resolve() / "storage" / "jobs")
 
 
-def test_process_that_dies_is_started_again(kits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_process_that_dies_is_started_again(
+    kits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     log, said = tmp_path / "log", []
-    code = f"open({str(log)!r}, 'a').write('x'); raise SystemExit(7)"
+    code = f"import sys; open({str(log)!r}, 'a').write('x'); print('out'); print('err', file=sys.stderr); sys.exit(7)"
     monkeypatch.setattr(members, "member_command", lambda kit: [sys.executable, "-c", code])
     monkeypatch.setattr(members, "RESTART_SECONDS", 0.0)
     monkeypatch.setattr(members.signal, "signal", lambda *arguments: None)
-    run_member(kits / "north", said.append, stopped=lambda: len(said) == 3)
+    run_member(kits / "north", said.append, stopped=lambda: len(said) == 4)
     assert log.read_text() == "xxx"
-    assert said == ["The process ended with exit status 7. It is started again."] * 3
+    logs = f"{kits / 'north' / 'log.txt'} and {kits / 'north' / 'errors.txt'}"
+    assert said == [
+        f"north runs. Its logs are {logs}. Press Ctrl-C to stop.",
+        *[f"The process ended with exit status 7. It is started again. {logs} have the reason."] * 3,
+    ]
+    assert capfd.readouterr() == ("", "")
+    assert (kits / "north" / "errors.txt").read_text() == "err\n" * 3

@@ -1,0 +1,42 @@
+"""A run over real connections in seconds: a server and a silo as processes, with mutual TLS, on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from silohash.config.load import load_resolved
+from silohash.runtime import experiment
+from silohash.runtime.indexing import index_run
+from silohash.runtime.run import Run
+from silohash.types import UserError
+from tests.runs import silohash, write_archive, write_config
+
+pytest.importorskip("nvflare")
+
+from tests.federation import running
+
+
+@pytest.mark.whole_run
+def test_personal_model_equals_that_of_one_machine_and_stays_at_its_silo(tmp_path: Path) -> None:
+    pooled = write_archive(tmp_path / "pooled", count=36, places=1)
+    config = write_config(
+        tmp_path / "run.toml", pooled, partition={"kind": "column", "column": "place", "silos": 1},
+        federated={"name": "fedproto", "rounds": 2, "local_epochs": 1, "min_count": 1},
+    )  # fmt: skip
+    folder = tmp_path / "out" / "first"
+    with running(tmp_path, {"place-0": pooled}) as federation:
+        done = silohash("train", config, "--on", federation.leader, "--out", folder, "--quorum", 1)
+        assert done.code == 0, done.err
+    assert done.out == f"Run: {folder}\n"
+    assert "FLARE" not in done.err
+    one, apart = experiment.train(load_resolved(config), tmp_path / "one"), Run.open(folder)
+    assert [(record.loss, record.validation) for record in apart.rounds()] == [
+        (record.loss, record.validation) for record in one.rounds()
+    ]
+    own = federation.stored("place-0", "first")
+    assert own.model.digest("place-0") == one.model.digest("place-0")
+    assert index_run(own) == {"place-0": 30}
+    with pytest.raises(UserError, match=r"stored a personal model on its own machine\."):
+        apart.model.encoder()
