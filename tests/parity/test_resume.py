@@ -87,6 +87,15 @@ def test_stopped_twice_and_resumed(archive: Path, tmp_path: Path, variant: str) 
     assert same(whole, resumed)
 
 
+@pytest.mark.parametrize("kind", ["int8", "top_k"])
+def test_what_a_compression_left_out_survives(archive: Path, tmp_path: Path, kind: str) -> None:
+    sections = {"federated": {"rounds": ROUNDS, "fraction": 0.6}, "exchange": {"compression": {"kind": kind}}}
+    whole = train(archive, tmp_path / "whole", **sections)
+    with pytest.raises(KeyboardInterrupt):
+        train(archive, tmp_path / "stopped", Stopping(at=1), **sections)
+    assert same(whole, experiment.resume(Run.open(tmp_path / "stopped")))
+
+
 def test_stopped_before_the_first_checkpoint(archive: Path, tmp_path: Path) -> None:
     whole = train(archive, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):

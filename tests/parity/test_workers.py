@@ -16,11 +16,13 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_archive(tmp_path_factory.mktemp("data") / "archive", count=90)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "local"])
-def test_two_workers_equal_one(archive: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "exchange"), [("fedavg", {}), ("fedavg", {"compression": {"kind": "top_k"}}), ("local", {})]
+)
+def test_two_workers_equal_one(archive: Path, tmp_path: Path, name: str, exchange: dict[str, dict[str, str]]) -> None:
     federated = {"name": name, "rounds": 2}
-    one = train(archive, tmp_path / "one", federated=federated)
-    two = train(archive, tmp_path / "two", federated=federated, train={"workers": 2})
+    one = train(archive, tmp_path / "one", federated=federated, exchange=exchange)
+    two = train(archive, tmp_path / "two", federated=federated, train={"workers": 2}, exchange=exchange)
     assert same_files(one.checkpoint, two.checkpoint)
     weights = [sorted(run.model_folder.glob("*.safetensors")) for run in (one, two)]
     assert [(path.name, digest_file(path)) for path in weights[0]] == [(p.name, digest_file(p)) for p in weights[1]]

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from silohash.config.closed_form import objections_to_closed_form, remarks_on_closed_form
+from silohash.config.exchange import objections_to_exchange
 from silohash.config.ineffective import Objection, objections, objections_to_parameters, remarks_on_settings
 from silohash.config.matching import objections_to_scores
-from silohash.config.sections import FederatedConfig, LocalConfig, RunConfig, Section
+from silohash.config.sections import ExchangeConfig, FederatedConfig, LocalConfig, RunConfig, Section
 from silohash.config.wrong_types import missing, wrong_type
 from silohash.features.network import NETWORK_FILES
 from silohash.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
@@ -203,6 +204,8 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     federated.local = local
     _set_aggregation(config, federated)
     _set_solver(config, local, federated)
+    if config.exchange != ExchangeConfig():
+        refuse(objections_to_exchange(config, local, federated))
     train = config.train
     remarks += federated.check_steps(
         optimizer=train.optimizer, learning_rate=train.learning_rate, momentum=train.momentum

@@ -226,6 +226,27 @@ class TrainConfig(Section):
     that is set. The same number of threads gives bitwise identical results."""
 
 
+class CompressionConfig(Section):
+    """``[exchange.compression]``: how silos compress the parameters that they send."""
+
+    kind: Literal["half", "int8", "top_k", "hash_layers"]
+    """What silos send of their parameters: the differences from those that they received in half precision (`half`) or in
+    8 bits per value (`int8`), the values that differ most (`top_k`), or only the hash layers, in which case the other
+    layers keep their initial values (`hash_layers`). With `int8` and `top_k`, a silo adds what it left out to its next
+    update."""
+    share: float = Field(default=0.1, gt=0, le=1)
+    """Share of the values of each parameter that `top_k` sends, greater than 0 and at most 1. At 1 nothing is left out.
+    The other kinds do not use it."""
+
+
+class ExchangeConfig(Section):
+    """``[exchange]``: how silos change their updates before they send them."""
+
+    compression: CompressionConfig | None = None
+    """Compression of the parameters that silos send, for example { kind = "int8" }. The kinds are "half", "int8", "top_k"
+    and "hash_layers". Sums that silos send beside parameters are not compressed."""
+
+
 class EvaluateConfig(Section):
     """``[evaluate]``: what is measured."""
 
@@ -289,6 +310,7 @@ class RunConfig(Section):
     local: LocalConfig = LocalConfig()
     federated: FederatedConfig = FederatedConfig()
     train: TrainConfig = TrainConfig()
+    exchange: ExchangeConfig = ExchangeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
 
     def to_json(self) -> dict[str, Any]:
@@ -325,4 +347,6 @@ class RunConfig(Section):
             value["data"].pop("follow_links")
         if self.evaluate.validation_by == "auto":  # the key is younger than the digests of earlier runs
             value["evaluate"].pop("validation_by")
+        if not value["exchange"]:  # so is this table
+            value.pop("exchange")
         return value

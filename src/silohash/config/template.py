@@ -89,11 +89,20 @@ def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment
         if section == "features" and networks:
             parts.append(networks)
             continue
+        if section == "exchange" and not _sends_parameters(methods["federated"]):
+            continue
         keys = _keys(kind, chosen.get(section, {}), comments.get(section, {}), skip_unset=section == "data")
         parts += [f"\n[{section}]\n", keys]
         if section in methods:
             parts.append(_method_keys(chosen[section]["name"], methods[section], kind))
+        if section == "exchange":
+            parts.append(_optional_tables(kind))
     return "".join(parts)
+
+
+def _sends_parameters(method: Any) -> bool:  # noqa: ANN401  a class of the family
+    """Return whether the silos of a federated method send parameters."""
+    return method.shares_parameters and not method.pooled
 
 
 def _tables() -> Iterator[tuple[str, type[BaseModel]]]:

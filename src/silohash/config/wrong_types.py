@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from silohash.config.sections import RobustConfig, ServerConfig
+from silohash.config.sections import CompressionConfig, RobustConfig, ServerConfig
 from silohash.config.toml import toml_value
 
 EXPECTED: Mapping[str, str] = {
@@ -61,6 +61,7 @@ class TableForm:
 
 RULES: tuple[str, ...] = get_args(RobustConfig.model_fields["rule"].annotation)
 OPTIMIZERS: tuple[str, ...] = get_args(ServerConfig.model_fields["optimizer"].annotation)
+COMPRESSIONS: tuple[str, ...] = get_args(CompressionConfig.model_fields["kind"].annotation)
 IMAGE_KINDS = ("auto", "pixels", "given", "huggingface", "cnnf")
 TEXT_KINDS = ("auto", "tfidf", "count", "binary", "given", "huggingface", "tokens")
 
@@ -78,6 +79,8 @@ TABLES: Mapping[str, TableForm] = {
     "federated": TableForm("name", "fedavg"),
     "federated.robust": TableForm("rule", "median", RULES),
     "federated.server": TableForm("optimizer", "fedavgm", OPTIMIZERS),
+    "exchange": TableForm("compression", {"kind": "int8"}),
+    "exchange.compression": TableForm("kind", "int8", COMPRESSIONS),
     "federated.methods": TableForm("name", "fedavg"),
     "train": TableForm("batch", 128),
     "evaluate": TableForm("tasks", ["i2t", "t2i"]),

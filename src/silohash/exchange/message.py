@@ -13,7 +13,7 @@ from safetensors.numpy import save
 from silohash.types import Arrays, ReadArrays, UserError
 
 SCHEMA_VERSION = 1
-SECTIONS = ("params", "extras", "sums", "records", "state")
+SECTIONS = ("params", "extras", "sums", "records", "state", "compressed")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Message:
         sums: Values of which the server needs only the sum over silos.
         records: Values that the server needs from each silo separately.
         state: The state of a silo, which is exchanged only between a process and its workers.
+        compressed: Parameters in compressed form (`silohash.exchange.compression`).
         weights: Aggregation weight of each parameter group (the first part of a parameter's name).
         counts: Integers.
         scalars: Real numbers.
@@ -43,6 +44,7 @@ class Message:
     sums: ReadArrays = field(default_factory=dict)
     records: ReadArrays = field(default_factory=dict)
     state: ReadArrays = field(default_factory=dict)
+    compressed: ReadArrays = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     scalars: Mapping[str, float] = field(default_factory=dict)

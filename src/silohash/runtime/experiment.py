@@ -44,6 +44,7 @@ from silohash.runtime.measurable import check_settings, remark_on_measures, unme
 from silohash.runtime.prepared import Prepared, fit_featurisers, prepare, remarks_on, training_silos
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import Run, archive_of
+from silohash.runtime.uplink.compressed import codec_of
 from silohash.runtime.worker import Worker, set_threads
 from silohash.types import MODALITIES, Modality, Notify, UserError
 
@@ -204,6 +205,7 @@ def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = N
         remarks=prepared.resolved.remarks,
         buffers=buffers_of(model),
         folder=folder,
+        codec=codec_of(config.exchange.compression),
     )
 
 

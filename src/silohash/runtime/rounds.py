@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from silohash import seeds
+from silohash.exchange.compression import Codec, DamagedUpdateError, restored
 from silohash.exchange.message import Message
 from silohash.exchange.stored import Spool
 from silohash.federated.audit import UpdateAudit, mislabeled_silos
@@ -46,6 +47,7 @@ class RoundSettings:
         held_bytes: memory for the updates of a round. It changes no result.
         folder: folder for temporary files; by default that of the system.
         limits: how long to wait for the silos.
+        codec: how silos compress their parameters; None if they do not.
     """
 
     rounds: int
@@ -59,6 +61,7 @@ class RoundSettings:
     held_bytes: int = HELD_BYTES
     folder: Path | None = None
     limits: Limits = WAIT_FOR_ALL
+    codec: Codec | None = None
 
 
 def run_rounds(
@@ -199,7 +202,7 @@ def trained(
     exchange = StatisticsExchange(tasks, attendance, spool, updates)
     audit = UpdateAudit(federated.origin(state.server), len(silos))
     results = exchange.completed(progressed(attendance.results(tasks)))
-    receipts, kept = received(results, tasks, audit, updates)
+    receipts, kept = received(results, tasks, audit, updates, settings.codec)
     rejections = _rejections(receipts, state.round)
     server = replace(state.server, extras={**state.server.extras, **exchange.extras})
     server, remarks = next_server(server, updates.updates(), federated, rejected=rejections, buffers=settings.buffers)
@@ -232,7 +235,7 @@ def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
 
 
 def received(
-    results: Iterable[SiloResult], tasks: Tasks, audit: UpdateAudit, updates: Collection
+    results: Iterable[SiloResult], tasks: Tasks, audit: UpdateAudit, updates: Collection, codec: Codec | None = None
 ) -> tuple[list[Receipt], dict[int, Arrays]]:
     """Inspect and collect the updates of a round as they arrive.
 
@@ -241,20 +244,32 @@ def received(
         tasks: the tasks of the round.
         audit: receives the updates that are not rejected.
         updates: receives the updates that are not rejected.
+        codec: how silos compress their parameters; None if they do not.
 
     Returns:
-        One receipt per silo, and what the silos keep whose updates are not rejected.
+        One receipt per silo, with the size of the update as it was sent, and what the silos keep whose updates are not
+        rejected.
     """
     receipts: list[Receipt] = []
     kept: dict[int, Arrays] = {}
     for result in results:
-        reason = refusal(result.update, result.kept, tasks.state.server, tasks.federated.means)
+        update, reason = _inspected(result, tasks, codec)
         receipts.append(_receipt(result, reason))
         if reason is None:
             kept[result.silo] = dict(result.kept)
-            audit.add(result.update)
-            updates.add(result.update)
+            audit.add(update)
+            updates.add(update)
     return receipts, kept
+
+
+def _inspected(result: SiloResult, tasks: Tasks, codec: Codec | None) -> tuple[Message, str | None]:
+    """Return a silo's update without compression, and why it is rejected, or None if it can be used."""
+    update = result.update
+    try:
+        update = restored(update, tasks.reference(result.silo) if update.compressed else {}, codec)
+    except DamagedUpdateError as error:
+        return update, str(error)
+    return update, refusal(update, result.kept, tasks.state.server, tasks.federated.means)
 
 
 def _receipt(result: SiloResult, rejected: str | None) -> Receipt:

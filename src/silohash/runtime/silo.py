@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from silohash import seeds
 from silohash.config.sections import RunConfig, TrainConfig
+from silohash.exchange.compression import RESIDUAL
 from silohash.exchange.message import Message
 from silohash.exchange.stored import copy_into
 from silohash.features.device import autocast, computes_float32
@@ -399,8 +400,11 @@ def _moving(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:
 
 
 def silo_state(kept: ReadArrays, device: torch.device) -> SiloState:
-    """Return the state of a silo, given the arrays that it stored. Those of its training are left out."""
-    names = [name for name in kept if not name.startswith(f"{TRAINED}/")]
+    """Return the state of a silo, given the arrays that it stored.
+
+    Those of its training, and what a compression left out of its last update, are not part of it.
+    """
+    names = [name for name in kept if not name.startswith((f"{TRAINED}/", f"{RESIDUAL}/"))]
     return SiloState(kept={name: torch.from_numpy(np.array(kept[name])).to(device) for name in names})
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.engine.port import SiloTask, TaskKind
+from silohash.runtime.uplink.compressed import reference
+from silohash.types import Arrays
 
 
 @dataclass
@@ -20,6 +22,7 @@ class Tasks:
     state: RunState
     federated: FederatedMethod
     downlink_bytes: int = 0
+    _reference: dict[int, Arrays] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[SiloTask]:
         """Yield one task per silo, holding the next round's message and the state the silo kept."""
@@ -28,6 +31,14 @@ class Tasks:
             kept, best = (silos.get(silo, {}) for silos in (self.state.silos, self.state.best_silos))
             yield SiloTask(self.kind, silo, broadcast, kept=kept, best=best)
             self.downlink_bytes += broadcast.size_bytes()
+
+    def reference(self, silo: int) -> Arrays:
+        """Return the parameters from which a silo's update is measured."""
+        key = 0 if self.federated.uniform_broadcast else silo
+        if key not in self._reference:
+            sent = self.federated.broadcast(self.state.server, silo, round=self.state.round)
+            self._reference = {key: reference(self.federated, sent)}
+        return self._reference[key]
 
     def to_weigh(self) -> Iterator[SiloTask]:
         """Yield one task per silo to announce its weights."""

@@ -32,6 +32,7 @@ from silohash.runtime.engine.processes import available_threads, serve
 from silohash.runtime.engine.wire import decode_task, encode_result
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.silo import EpochDone, finish_silo, make_context, train_silo
+from silohash.runtime.uplink.compressed import Compression
 from silohash.types import (
     PAIR_TASKS,
     SIDES,
@@ -66,6 +67,10 @@ class Worker:
             self.model = self.local.build(prepared.spec, self.config.local.bits).to(device)
         if prepared.published:
             install_published(self.model, prepared.published)
+        compression = self.config.exchange.compression
+        self.compression = None if compression is None else Compression.of(compression, self.federated)
+        if self.compression is not None:
+            self.compression.prepare(self.model)
         self.initial = params_of(self.model)
         self.data: dict[int, tuple[SiloData, SiloData]] = {}
         self.optimizers = OptimizerPool()
@@ -93,15 +98,19 @@ class Worker:
         if task.kind == "weigh":
             return _result(context, self._weights(context))
         if task.kind == "train":
-            return train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers)
+            return self._sent(train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers), task)
         if task.kind == "finish":
-            return finish_silo(context, task.kept, self.federated, self.config)
+            return self._sent(finish_silo(context, task.kept, self.federated, self.config), task)
         with seeds.torch_globally(self.config.seed, "deploy", silo=task.silo, round=task.broadcast.round):
             self.federated.personalize(context)
         if task.kind == "validate":
             return self._validate(context, validation)
         model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
         return _result(context, model)
+
+    def _sent(self, result: SiloResult, task: SiloTask) -> SiloResult:
+        """Return a result as the silo sends it."""
+        return result if self.compression is None else self.compression.applied(result, task.kept, task.broadcast)
 
     @cached_property
     def _shared(self) -> list[str]:

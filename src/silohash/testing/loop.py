@@ -14,6 +14,7 @@ from silohash.runtime.engine.wire import decode_result, decode_task, encode_resu
 from silohash.runtime.events import Observer, RoundRecord
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import HELD_BYTES, RoundSettings, run_rounds
+from silohash.runtime.uplink.compressed import codec_of
 from silohash.runtime.worker import Worker
 
 
@@ -86,7 +87,7 @@ def run_loop(
     settings = RoundSettings(
         rounds=stop or inputs.config.federated.rounds, silos=[name for name, _, _ in inputs.silos], fraction=fraction,
         validate=validate, seed=inputs.config.seed, remarks=inputs.resolved.remarks, buffers=buffers_of(worker.model),
-        held_bytes=held_bytes,
+        held_bytes=held_bytes, codec=codec_of(inputs.config.exchange.compression),
     )  # fmt: skip
     return run_rounds(
         state or first_state(inputs, worker), federated=inputs.resolved.federated,

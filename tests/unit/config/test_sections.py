@@ -10,8 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from silohash.config.sections import (
+    CompressionConfig,
     DataConfig,
     EvaluateConfig,
+    ExchangeConfig,
     FeaturesConfig,
     FederatedConfig,
     LocalConfig,
@@ -54,6 +56,7 @@ BOUNDS: list[tuple[type[Section], str, list[float], list[float]]] = [
     (TrainConfig, "clip_norm", [0, HUGE], [-SMALLEST]),
     (TrainConfig, "workers", [1, 64], [0, 65]),
     (TrainConfig, "threads", [0, 256], [-1, 257]),
+    (CompressionConfig, "share", [SMALLEST, 1], [0, ABOVE_ONE]),
     (EvaluateConfig, "validation", [0, BELOW_ONE], [-SMALLEST, 1]),
 ]
 
@@ -62,11 +65,12 @@ REQUIRED: dict[type[Section], dict[str, Any]] = {
     DataConfig: {"name": "glyphs"},
     RobustConfig: {"rule": "median"},
     ServerConfig: {"optimizer": "fedadam"},
+    CompressionConfig: {"kind": "int8"},
 }
 
 SECTIONS = [
     *(RunConfig, DataConfig, FeaturesConfig, ModelConfig, PartitionConfig, LocalConfig, RobustConfig, ServerConfig),
-    *(FederatedConfig, TrainConfig, EvaluateConfig),
+    *(FederatedConfig, TrainConfig, CompressionConfig, ExchangeConfig, EvaluateConfig),
 ]
 OPEN = (PartitionConfig, LocalConfig, FederatedConfig)
 """Tables that accept further keys: the parameters of the method or kind that they name."""
@@ -104,6 +108,7 @@ CHOICES: list[tuple[type[Section], str, tuple[object, ...]]] = [
     (ServerConfig, "optimizer", ("fedavgm", "fedadam", "fedyogi")),
     (TrainConfig, "optimizer", ("adam", "adamw", "sgd")),
     (TrainConfig, "precision", ("float32", "bfloat16")),
+    (CompressionConfig, "kind", ("half", "int8", "top_k", "hash_layers")),
     (EvaluateConfig, "no_hits", ("zero", "skip")),
     (EvaluateConfig, "own_item", ("exclude", "count")),
 ]
@@ -270,6 +275,7 @@ def test_defaults_without_none_values() -> None:
             "workers": 1,
             "threads": 0,
         },
+        "exchange": {},
         "evaluate": {
             "measures": ["mAP@all"],
             "evaluations": ["GG", "PG", "XS"],
@@ -324,6 +330,16 @@ def test_digests_of_earlier_runs_hold_without_the_key_of_the_validation() -> Non
     assert digests["auto"] == plain.digest()
 
 
+def test_digests_of_earlier_runs_hold_without_the_table_of_the_exchange() -> None:
+    plain = RunConfig.model_validate(FULL)
+    assert "exchange" not in plain._deciding()
+    kinds = [{"kind": "int8"}, {"kind": "top_k"}, {"kind": "top_k", "share": 0.5}]
+    digests = {
+        RunConfig.model_validate({**FULL, "exchange": {"compression": compression}}).digest() for compression in kinds
+    }
+    assert len({plain.digest(), *digests}) == 4
+
+
 def test_links_are_followed_in_folders_only_and_change_the_digest() -> None:
     folder = RunConfig.model_validate({"data": {"path": "pictures"}})
     followed = RunConfig.model_validate({"data": {"path": "pictures", "follow_links": True}})
@@ -355,4 +371,5 @@ def test_a_config_without_a_path_has_the_digest_of_earlier_versions() -> None:
         del value["train"][key]
     del value["data"]["follow_links"]
     del value["evaluate"]["validation_by"]
+    del value["exchange"]
     assert config.digest() == config.located_digest() == digest_json(value)[:12]

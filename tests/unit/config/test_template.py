@@ -71,7 +71,18 @@ def test_template_offers_the_tables_of_a_method_that_averages(tmp_path: Path) ->
     assert federated.robust is not None
     assert federated.server is not None
     assert (federated.robust.rule, federated.server.optimizer) == ("median", "fedavgm")
-    assert "# robust =" not in config_template(file, local="dcmh", federated="fedproto", data="glyphs")
+    without = config_template(file, local="dcmh", federated="fedproto", data="glyphs")
+    assert "# robust =" not in without
+    assert "[exchange]" not in without
+
+
+def test_template_offers_to_compress_what_silos_send(tmp_path: Path) -> None:
+    file = tmp_path / "new.toml"
+    written = config_template(file, local="dcmh", federated="plfedcmh", data="glyphs")
+    file.write_text(written.replace("# compression =", "compression ="), encoding="utf-8")
+    compression = load_config(file).exchange.compression
+    assert compression is not None
+    assert (compression.kind, compression.share) == ("half", 0.1)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from silohash.runtime.tasks import Tasks
 from silohash.runtime.worker import Worker
-from tests.runs import first_state, prepared
+from tests.runs import first_state, prepared, run_loop, same_arrays
 
 
 def test_tasks_carry_the_broadcast_and_what_the_silo_kept() -> None:
@@ -31,3 +32,18 @@ def test_tasks_carry_the_broadcast_and_what_the_silo_kept() -> None:
         ("weigh", 0, 0),
         ("weigh", 2, 0),
     ]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "plfedcmh", "fednova"])
+def test_references_are_what_each_silo_received(name: str) -> None:
+    inputs = prepared((10, 10), federated={"name": name, "rounds": 2})
+    federated, state = inputs.resolved.federated, run_loop(inputs, stop=1)
+    tasks = Tasks("train", [0, 1], state, federated)
+    for task in tasks:
+        reference = tasks.reference(task.silo)
+        if name == "fednova":  # silos send differences
+            assert not any(array.any() for array in reference.values())
+        else:
+            assert same_arrays(reference, task.broadcast.params)
+    first, second = (tasks.reference(silo)["image.hash.weight"] for silo in (0, 1))
+    assert np.array_equal(first, second) == (name != "plfedcmh")

@@ -38,6 +38,7 @@ FEDERATED: dict[str, dict[str, Any]] = {
     "local": {},
 }
 LOCAL = {"fedridge": {"name": "centerap"}}
+EXCHANGE = {"feduch": {"compression": {"kind": "top_k", "share": 0.05}}}
 PERSONAL = ("fedala", "fedproto", "plfedcmh", "fedcmr", "personal", "local")
 
 
@@ -75,6 +76,7 @@ def tables(archive: Path, method: str) -> dict[str, Any]:
     return tiny(
         archive, partition={"kind": "column", "column": "place"}, local=LOCAL.get(method, {}),
         federated={"name": method, "rounds": 7, "local_epochs": 1, **FEDERATED[method]},
+        exchange=EXCHANGE.get(method, {}),
     )  # fmt: skip
 
 
@@ -98,6 +100,7 @@ def test_result_equals_that_of_one_machine(archive: Path, tmp_path: Path, method
             assert stored
     for mine, other in zip(apart.rounds(), one.rounds(), strict=True):
         assert (mine.loss, mine.terms, mine.validation) == (other.loss, other.terms, other.validation)
+        assert (mine.uplink_bytes, mine.downlink_bytes) == (other.uplink_bytes, other.downlink_bytes)
         assert [(silo.silo, silo.items, silo.loss) for silo in mine.silos] == [
             (silo.silo, silo.items, silo.loss) for silo in other.silos
         ]

@@ -1,0 +1,76 @@
+"""What a config cannot combine with a transformation of the updates that silos send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from silohash.config.ineffective import Objection
+from silohash.config.sections import CompressionConfig, RunConfig
+
+if TYPE_CHECKING:
+    from silohash.federated.base import FederatedMethod
+    from silohash.local.base import LocalMethod
+
+COMPRESSION = "exchange.compression"
+
+WITH_FEEDBACK = ("int8", "top_k")
+"""Kinds of compression with which a silo adds what it left out to its next update."""
+
+
+def objections_to_exchange(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield the transformations of updates that have no effect with the methods of a config, or harm them."""
+    compression = config.exchange.compression
+    if compression is not None:
+        yield from _objections_to_compression(config, compression, local, federated)
+
+
+def _objections_to_compression(
+    config: RunConfig, compression: CompressionConfig, local: LocalMethod, federated: FederatedMethod
+) -> Iterator[Objection]:
+    """Yield why silos cannot compress their parameters, or why a key of the compression has no effect."""
+    from silohash.local.base import ClosedForm
+
+    method, kind, robust = config.federated.name, compression.kind, config.federated.robust
+    if federated.pooled or not federated.shares_parameters:
+        yield (
+            COMPRESSION,
+            f'{COMPRESSION} has no effect: with federated.name = "{method}", silos do not send parameters. Remove it.',
+        )
+    if isinstance(local, ClosedForm):
+        yield (
+            COMPRESSION,
+            f'{COMPRESSION}: local.name = "{config.local.name}" computes its model once, so what is left out would be lost. '
+            "Remove it.",
+        )
+    if kind in WITH_FEEDBACK and config.federated.rounds == 1:
+        yield (
+            COMPRESSION,
+            f'{COMPRESSION}: "{kind}" sends what it leaves out in the next round, and there is only one. Raise '
+            'federated.rounds, or use the kind "half".',
+        )
+    if kind == "top_k" and robust is not None and robust.rule != "clip":
+        yield (
+            COMPRESSION,
+            f'{COMPRESSION}: with "top_k" most values of an update are unchanged, which the rule "{robust.rule}" takes for '
+            'what the silos agree on. Use the kind "int8", or the rule "clip".',
+        )
+    if kind == "hash_layers":
+        yield from _objections_to_hash_layers(method, federated)
+    if kind != "top_k" and compression.share != CompressionConfig.model_fields["share"].default:
+        yield f"{COMPRESSION}.share", f'{COMPRESSION}.share has no effect: "{kind}" does not use it. Remove it.'
+
+
+def _objections_to_hash_layers(method: str, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield why a method cannot train the hash layers alone."""
+    instead = 'Use the kind "int8", "half" or "top_k".'
+    if federated.personalized:
+        yield (
+            COMPRESSION,
+            f'{COMPRESSION}: "hash_layers" trains one common model, and "{method}" trains one per silo. {instead}',
+        )
+    if federated.class_head:
+        yield (
+            COMPRESSION,
+            f'{COMPRESSION}: "{method}" needs a trained classifier, which "hash_layers" leaves untrained. {instead}',
+        )
