@@ -29,9 +29,7 @@ class RegionEncoder(nn.Module):
         super().__init__()
         self.normalize = normalize
         self.dropout = nn.Dropout(spec.dropout)
-        self.project = nn.Linear(spec.shape[1] - BOX, spec.hidden)
-        nn.init.xavier_uniform_(self.project.weight)
-        nn.init.zeros_(self.project.bias)
+        self.project = xavier_linear(spec.shape[1] - BOX, spec.hidden)
 
     def forward(self, regions: Tensor) -> Nodes:
         """Return the nodes of some pictures."""
@@ -82,6 +80,22 @@ class WordEncoder(nn.Module):
         ahead, back = states.chunk(2, dim=2)
         mean: Tensor = (ahead + back) / 2
         return mean
+
+
+def xavier_linear(width: int, out: int) -> nn.Linear:
+    """Return a linear layer with Xavier's initial weights and without an initial bias.
+
+    For small inputs, torch's own initial bias is larger than what depends on the input. If the result is scaled to length 1,
+    all items then begin as nearly the same vector.
+
+    Args:
+        width: Width of the inputs.
+        out: Width of the outputs.
+    """
+    layer = nn.Linear(width, out)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def _nodes(values: Tensor, mask: Tensor, *, normalize: bool) -> Tensor:

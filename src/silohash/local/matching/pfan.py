@@ -29,7 +29,7 @@ from silohash.local.base import MethodParams
 from silohash.local.matching.attention import Direction
 from silohash.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.local.matching.scan import SCANNet, SCANParams
-from silohash.models.node_encoders import WordEncoder
+from silohash.models.node_encoders import WordEncoder, xavier_linear
 from silohash.models.nodes import BOX, Nodes, split_regions
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.types import MethodCard
@@ -100,9 +100,7 @@ class PlacedRegions(nn.Module):
         self.dropout = nn.Dropout(spec.dropout)
         self.cells = nn.Embedding(SIDE * SIDE + 1, width, padding_idx=0)
         self.ask = nn.Linear(features, width)
-        self.project = nn.Linear(features + width, spec.hidden)
-        nn.init.xavier_uniform_(self.project.weight)
-        nn.init.zeros_(self.project.bias)
+        self.project = xavier_linear(features + width, spec.hidden)
 
     def forward(self, regions: Tensor) -> Nodes:
         """Return the nodes of some pictures."""

@@ -30,7 +30,7 @@ from silohash.local.base import MethodParams
 from silohash.local.matching.attention import affinities, attention, contexts, fragments
 from silohash.local.matching.base import Matching, MatchingParams, pooled, towers_of
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import RegionEncoder, WordEncoder
+from silohash.models.node_encoders import RegionEncoder, WordEncoder, xavier_linear
 from silohash.models.nodes import Nodes
 from silohash.models.specs import ModelSpec
 from silohash.types import MethodCard
@@ -53,6 +53,7 @@ CARD = MethodCard(
     differs_from_paper=(
         "There is no batch normalization, because the batch statistics of silos with different data cannot be averaged.",
         "Texts of the same picture in a batch are not wrong partners of each other.",
+        "All wrong partners of a batch count in the first epochs, except in the preset paper.",
         "A run trains SGR or SAF. The published scores of SGRAF are the mean of both.",
         "Dropout is that of the run, on region features and word vectors.",
     ),
@@ -62,9 +63,9 @@ CARD = MethodCard(
 class SGRAFParams(MatchingParams):
     """Parameters of SGRAF."""
 
-    easy_epochs: int = Field(default=0, ge=0)
-    """Number of epochs at the beginning of the run in which all wrong partners count, at least 0. Their sum can drive all
-    scores to 0 or 1, where they stay equal."""
+    easy_epochs: int = Field(default=2, ge=0)
+    """Number of epochs at the beginning of the run in which all wrong partners count, at least 0. Scores begin within a
+    hundredth of each other, and without these epochs they can become equal and stay so."""
     module: Literal["SGR", "SAF"] = "SGR"
     """How similarity vectors become a score: `SGR` (graph reasoning) or `SAF` (attention filtration)."""
     similarity_width: int = Field(default=256, ge=1)
@@ -93,9 +94,9 @@ class Whole(nn.Module):
     def __init__(self, encoder: nn.Module, width: int) -> None:
         super().__init__()
         self.encoder = encoder
-        self.local = nn.Linear(width, width)
-        self.common = nn.Linear(width, width)
-        self.weigh = nn.Linear(width, 1)
+        self.local = xavier_linear(width, width)
+        self.common = xavier_linear(width, width)
+        self.weigh = xavier_linear(width, 1)
 
     def forward(self, inputs: Tensor) -> Nodes:
         """Return the nodes, with the vector of the whole ``(B, D)`` of length 1."""
@@ -126,7 +127,7 @@ class Similarity(nn.Module):
 
     def __init__(self, width: int, out: int) -> None:
         super().__init__()
-        self.project = nn.Linear(width, out)
+        self.project = xavier_linear(width, out)
 
     def forward(self, one: Tensor, other: Tensor) -> Tensor:
         """Return the similarity vectors ``(..., S)`` of vectors ``(..., D)``."""
@@ -144,7 +145,7 @@ class Reasoning(nn.Module):
     def __init__(self, width: int, steps: int) -> None:
         super().__init__()
         self.query, self.key, self.out = (
-            nn.ModuleList(nn.Linear(width, width) for _ in range(steps)) for _ in range(3)
+            nn.ModuleList(xavier_linear(width, width) for _ in range(steps)) for _ in range(3)
         )
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
@@ -169,7 +170,7 @@ class Filtration(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.weigh = nn.Linear(width, 1)
+        self.weigh = xavier_linear(width, 1)
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         """Return the weighted sums, of length 1, ``(..., S)``.
@@ -199,7 +200,7 @@ class SGRAFNet(MatchingNet):
         self.local = Similarity(width, size)
         self.common = Similarity(width, size)
         self.reduce: nn.Module = Reasoning(size, params.steps) if params.module == "SGR" else Filtration(size)
-        self.out = nn.Linear(size, 1)
+        self.out = xavier_linear(size, 1)
 
     def similarities(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the similarity vectors of all texts and images, of the whole and of each word, ``(T, I, 1 + W, S)``."""
@@ -225,7 +226,7 @@ class SGRAF(Matching):
     """Similarity vectors of words and regions."""
 
     Params: ClassVar[type[MethodParams]] = SGRAFParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build the encoders and the networks on similarity vectors."""

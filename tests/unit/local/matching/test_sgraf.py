@@ -61,3 +61,15 @@ def test_the_whole_is_a_weighted_mean_of_the_nodes() -> None:
 def test_padding_has_no_weight() -> None:
     weights = masked_softmax(torch.zeros(2, 3), torch.tensor([[True, False, True], [False, False, False]]))
     assert weights.tolist() == [[0.5, 0.0, 0.5], pytest.approx([1 / 3] * 3)]
+
+
+@pytest.mark.parametrize("module", ["SGR", "SAF"])
+def test_similarity_vectors_begin_without_a_part_that_all_pairs_share(module: str) -> None:
+    """Such a part remains after the vectors are scaled to length 1, and hides how the pairs differ."""
+    net = built(module)
+    same = torch.ones(1, 16)
+    assert not net.local(same, same).any()
+    data = node_data(24)
+    images, texts = net.encoded(data.image, "image"), net.encoded(data.text, "text")
+    wholes = net.similarities(images, texts)[:, :, 0].flatten(0, 1)
+    assert wholes.mean(0).norm() < 0.9
