@@ -9,7 +9,6 @@ from the ids again, so a digest that does not belong to its entry is ignored ins
 
 from __future__ import annotations
 
-import errno
 import json
 import sqlite3
 import threading
@@ -27,14 +26,19 @@ from silohash.files import explaining_disk_errors
 from silohash.index.base import FORMAT_VERSION, IndexManifest, Keys, distinct, positions
 from silohash.index.codes import CodeBytes, byte_count
 from silohash.index.digests import Digests
+from silohash.sqlite_files import (
+    Signature,
+    connect,
+    connect_and_read,
+    damaged,
+    explaining_database_errors,
+    primary_code,
+    signature,
+)
 from silohash.types import UserError
 
 APPLICATION_ID = 0x51105A54
 ENTRY_ROWS = 1 << 16
-WAIT_SECONDS = 30.0
-
-Signature: TypeAlias = tuple[int, int, int]
-"""Number, size and time of change of a file."""
 
 Stamp: TypeAlias = tuple[int, int, int]
 """Number of the connection, of the changes that others made since it was opened, and of the changes made by it."""
@@ -119,9 +123,9 @@ class Database:
         """
         self._connections += 1
         try:
-            self.connection = _connect_and_read(self.path)
+            self.connection = connect_and_read(self.path)
         except sqlite3.OperationalError as error:
-            if _code(error) not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
+            if primary_code(error) not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
                 raise
             log = self.path.with_name(f"{self.path.name}-wal")
             if log.exists() and log.stat().st_size:
@@ -343,35 +347,6 @@ def create_file(path: Path, manifest: IndexManifest) -> None:
             _unlink(beside)
 
 
-def signature(path: Path) -> Signature:
-    """Return values of a file that change when it is written or replaced."""
-    about = path.stat()
-    return about.st_ino, about.st_size, about.st_mtime_ns
-
-
-def connect(path: Path, *, mode: str = "rw", immutable: bool = False) -> sqlite3.Connection:
-    """Open a connection with manual transactions.
-
-    Args:
-        path: the file.
-        mode: SQLite's mode: "rw", "rwc" to create the file, or "ro".
-        immutable: whether the file is read as if it never changes, without locks and without files beside it.
-    """
-    place = f"{path.resolve().as_uri()}?mode={mode}{'&immutable=1' if immutable else ''}"
-    return sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False)
-
-
-def _connect_and_read(path: Path) -> sqlite3.Connection:
-    """Open a connection and read a first value, which fails if SQLite cannot write beside the file."""
-    connection = connect(path)
-    try:
-        connection.execute("PRAGMA user_version").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 def write_head(connection: sqlite3.Connection, head: Head) -> None:
     """Replace the head."""
     content = json.dumps(asdict(head), sort_keys=True)
@@ -387,41 +362,6 @@ def checksum_of(*values: object) -> int:
 def row_checksum(key: int, name: str, payload: str | None) -> int:
     """Return the checksum of the row of an item: that of `checksum_of`, computed faster."""
     return zlib.crc32(f"{key}\0{name}\0{payload}".encode("utf-8", "surrogatepass"))
-
-
-def damaged(path: Path, how: str) -> UserError:
-    """Return the error for a damaged file."""
-    return UserError(f"The index {path} is damaged ({how}). Restore it from a copy, or build the index again.")
-
-
-@contextmanager
-def explaining_database_errors(path: Path) -> Iterator[None]:
-    """Translate SQLite errors into messages that say what to do.
-
-    Raises:
-        UserError: in place of a database error.
-    """
-    try:
-        yield
-    except sqlite3.ProgrammingError:
-        raise
-    except sqlite3.DatabaseError as error:
-        code = _code(error)
-        if code == sqlite3.SQLITE_BUSY:
-            raise UserError(f"Another program is changing the index {path}. Try again when it has finished.") from error
-        if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR}:
-            raise UserError(
-                f"The index {path} cannot be read or written ({error}). Check the permissions of its folder."
-            ) from error
-        if code == sqlite3.SQLITE_FULL:
-            with explaining_disk_errors(path):
-                raise OSError(errno.ENOSPC, str(error)) from error
-        raise damaged(path, str(error)) from error
-
-
-def _code(error: sqlite3.DatabaseError) -> int:
-    """Return the primary result code of an error."""
-    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF
 
 
 def _entry_checksum(entry: int, run: bytes, codes: bytes | None) -> int:

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.index.base import Keys, positions
-from silohash.index.database import ENTRY_ROWS, Database, checksum_of, damaged, row_checksum
+from silohash.index.database import ENTRY_ROWS, Database, checksum_of, row_checksum
+from silohash.sqlite_files import damaged
 from silohash.types import UserError
 
 PREVIEWS = (

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from silohash import sqlite_files
 from silohash.index import database
 from silohash.index.base import FORMAT_VERSION, IndexManifest
 from silohash.index.database import checksum_of, row_checksum
@@ -141,12 +142,13 @@ def test_the_head_shows_changes_by_other_programs(path):
 
 
 def test_a_file_that_is_being_changed_is_named(path, monkeypatch):
-    monkeypatch.setattr(database, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite_files, "WAIT_SECONDS", 0.01)
     with Store.open(filled(path)) as store, Store.open(path) as other, store._database.change():
         with pytest.raises(UserError, match="Another program is changing the index"):
             other.remove(["item-1"])
         store._database.head = store._database.current_head()
-    assert len(everything(path)[1]) == 50
+    with Store.open(path) as store:
+        assert len(store.load()) == 50
 
 
 def test_an_index_on_a_read_only_mount_is_read(path):
@@ -204,10 +206,10 @@ def test_a_file_that_was_opened_as_unchanging_is_opened_again_after_a_change(pat
             place = place.parent / "none" / place.name
         return connect(place, mode=mode, immutable=immutable)
 
-    connect = database.connect
+    connect = sqlite_files.connect
     filled(path)
     with monkeypatch.context() as patched:
-        patched.setattr(database, "connect", refusing)
+        patched.setattr(sqlite_files, "connect", refusing)
         store = Store.open(path)
         before = store.version()
         assert store.version() == before
@@ -274,27 +276,6 @@ def test_a_wrong_count_is_damage(path):
         store._database.head = database.replace(head, manifest=database.replace(head.manifest, count=49))
         with pytest.raises(UserError, match="it holds 50 items instead of 49"):
             list(store._database.live())
-
-
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        ("SQLITE_BUSY_SNAPSHOT", "Another program is changing"),
-        ("SQLITE_READONLY_DBMOVED", "cannot be read or written"),
-        ("SQLITE_CANTOPEN", "cannot be read or written"),
-        ("SQLITE_PERM", "cannot be read or written"),
-        ("SQLITE_IOERR_READ", "cannot be read or written"),
-        ("SQLITE_FULL", "disk is full"),
-        ("SQLITE_CORRUPT_VTAB", "is damaged"),
-        (None, "is damaged"),
-    ],
-)
-def test_errors_of_the_database_are_translated(tmp_path, code, message):
-    error = sqlite3.DatabaseError("something")
-    if code:
-        error.sqlite_errorcode = getattr(sqlite3, code)
-    with pytest.raises(UserError, match=message), database.explaining_database_errors(tmp_path / "x.sqlite"):
-        raise error
 
 
 def test_a_file_may_be_read_from_another_thread(path):

@@ -19,8 +19,8 @@ from silohash.data.formats.folder import SPLIT_OF, row_ids
 from silohash.data.formats.metadata import FILES, MetadataRow, read_metadata
 from silohash.data.links import Boundary
 from silohash.files import digest_json, read_json
-from silohash.index.database import Signature, signature
 from silohash.service.items.records import PUT, Record, Records
+from silohash.sqlite_files import Signature, signature
 from silohash.types import UserError
 
 SETTLED_SECONDS = 1.0
