@@ -26,13 +26,14 @@ import torch
 from training import report
 
 from silohash.config.load import load_resolved
+from silohash.config.sections import RunConfig
 from silohash.data.catalogue import open_archive
 from silohash.federated.base import FederationInfo
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.worker import Worker
-from silohash.types import UserError
+from silohash.types import MODALITIES, Modality, UserError
 
 CONFIG: dict[str, Any] = {
     "data": {"name": "coco18"},
@@ -106,22 +107,28 @@ def inputs(method: str, pairs: int) -> Prepared:
     resolved = load_resolved(CONFIG, [f"local.name={method}"])
     image, text = originals()
     generator, rows = np.random.default_rng(0), np.arange(pairs) % len(image)
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "image": image[rows],
-        "text": text[rows],
-        "has_image": np.ones(pairs, np.bool_),
-        "has_text": np.ones(pairs, np.bool_),
-    }
+    arrays = held(image[rows], text[rows])
     for start in range(len(image), pairs, len(image)):
         copies = slice(start, start + len(image))
         arrays["image"][copies] += NOISE * generator.standard_normal(arrays["image"][copies].shape, np.float32)
         arrays["text"][copies] *= generator.random(arrays["text"][copies].shape, np.float32) >= DROPPED
-    hidden, dropout = resolved.config.model.hidden, resolved.config.model.dropout
-    towers = {
+    return Prepared(resolved, specified(resolved.config, image, text), [("silo", pairs, 0)], arrays)
+
+
+def held(image: Values, text: Values) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of the silos' items, each of which has a picture and a text."""
+    has = np.ones(len(image), np.bool_)
+    return {"image": image, "text": text, "has_image": has, "has_text": has.copy()}
+
+
+def specified(config: RunConfig, image: Values, text: Values) -> ModelSpec:
+    """Return the structure of a network for these inputs."""
+    hidden, dropout = config.model.hidden, config.model.dropout
+    towers: dict[Modality, TowerSpec] = {
         modality: TowerSpec(kind="mlp", shape=(values.shape[1],), hidden=hidden, dropout=dropout)
-        for modality, values in (("image", image), ("text", text))
+        for modality, values in zip(MODALITIES, (image, text), strict=True)
     }
-    return Prepared(resolved, ModelSpec(towers=towers, classes=0), [("silo", pairs, 0)], arrays)
+    return ModelSpec(towers=towers, classes=0)
 
 
 def originals() -> tuple[Values, Values]:

@@ -22,16 +22,11 @@ c, C     ``momentum_scale``, ``momentum_by_item``     factors of W_0 and of X in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor, nn
-
-from silohash.models.towers import HashNet
-from silohash.types import Modality, PairBatch
 
 MOST_ITEMS = 0.5
 """Largest number of items per input of the layer at which such a step is clearly faster."""
@@ -88,6 +83,15 @@ class ItemLayer(nn.Linear):
         made.batch, made.passed = None, []
         return made.train(layer.training)
 
+    def announce(self, rows: Tensor, inputs: Tensor | None) -> None:
+        """Let the forward passes on the inputs of a batch be training passes, until the next call.
+
+        Args:
+            rows: ``(B,)`` int64, positions of the items.
+            inputs: ``(B, D)``, their inputs, or None if there are none.
+        """
+        self.batch = None if inputs is None else (rows, inputs)
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs ``(B, H)`` for the inputs ``(B, D)``. Those of the announced batch can be differentiated."""
         if not self.training or self.batch is None or self.batch[1] is not inputs:
@@ -123,79 +127,3 @@ class ItemLayer(nn.Linear):
     def settle(self) -> None:
         """Write the weights after the steps into the parameter."""
         self.weight.copy_(self.current())
-
-
-class ItemLayers:
-    """The layers of a model that train by items.
-
-    Args:
-        layers: Layers, by modality.
-    """
-
-    def __init__(self, layers: Mapping[Modality, ItemLayer]) -> None:
-        self.layers = layers
-
-    def announce(self, batch: PairBatch) -> None:
-        """Let the forward passes on the inputs of a batch be training passes, until the next call."""
-        for modality, layer in self.layers.items():
-            values = batch.values(modality)
-            layer.batch = None if values is None else (batch.row, values)
-
-    def step(self) -> None:
-        """Take an optimizer step of the weights."""
-        for layer in self.layers.values():
-            layer.step()
-
-
-def first_layer(model: HashNet, modality: Modality, inputs: Tensor | None) -> nn.Linear | None:
-    """Return the first layer of a tower if it is a linear layer with far more inputs than the silo has items, else None.
-
-    Args:
-        model: Network.
-        modality: Modality of the tower.
-        inputs: ``(n, D)``, inputs of the silo's items, or None if it has none.
-    """
-    tower = model.tower(modality)
-    if inputs is None or inputs.dtype != torch.float32 or tower.scale != 1.0:
-        return None
-    layer = tower.backbone[0] if isinstance(tower.backbone, nn.Sequential) else None
-    if not isinstance(layer, nn.Linear) or inputs.ndim != 2 or not layer.weight.requires_grad:
-        return None
-    return layer if 0 < len(inputs) <= MOST_ITEMS * layer.in_features else None
-
-
-@contextmanager
-def trained_by_items(model: HashNet, data: Mapping[Modality, Tensor | None], rule: SGDRule) -> Iterator[ItemLayers]:
-    """Train the first layers of towers by items inside a ``with`` block, where that is faster.
-
-    Inside the block, the weights of these layers are behind, and their gradients are None, so that optimizers leave them
-    alone. Batches must be announced, and `ItemLayers.step` must follow each optimizer step.
-
-    Args:
-        model: Network, changed in place.
-        data: Inputs of the silo's items, by modality.
-        rule: Optimizer of all parameters.
-    """
-    found = {modality: first_layer(model, modality, data[modality]) for modality in model.modalities}
-    before = {modality: layer for modality, layer in found.items() if layer is not None}
-    layers = {
-        modality: ItemLayer.of(layer, inputs, rule)
-        for modality, layer in before.items()
-        if (inputs := data[modality]) is not None
-    }
-    for modality, layer in layers.items():
-        layer.weight.grad = None
-        _replace(model, modality, layer)
-    try:
-        yield ItemLayers(layers)
-    finally:
-        for modality, layer in layers.items():
-            layer.settle()
-            _replace(model, modality, before[modality].train(layer.training))
-
-
-def _replace(model: HashNet, modality: Modality, layer: nn.Linear) -> None:
-    """Put a layer in the place of the first one of a tower's backbone."""
-    backbone = model.tower(modality).backbone
-    assert isinstance(backbone, nn.Sequential)  # noqa: S101  checked by `first_layer`
-    backbone[0] = layer

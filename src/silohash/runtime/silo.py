@@ -27,7 +27,8 @@ from silohash.features.device import autocast, computes_float32
 from silohash.federated.base import FederatedMethod, SiloContext
 from silohash.federated.server_values import with_sums
 from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState, epoch_rules
-from silohash.models.item_layers import ItemLayers, SGDRule, trained_by_items
+from silohash.models.first_layers import FastLayers, fast_first_layers
+from silohash.models.item_layers import SGDRule
 from silohash.models.parameters import OptimizerPool, params_of, shared_arrays, to_array
 from silohash.models.towers import Adapted, HashNet
 from silohash.runtime.engine.port import SiloResult, SiloTask
@@ -198,14 +199,14 @@ def _run_epochs(
     context.local.init_state(adapted, data, context.state)
     means = _Means()
     rules = epoch_rules(context.local)
-    with _item_layers(phase, context, federated, settings, optimizers, rate) as item_layers:
+    with _fast_layers(phase, context, federated, settings, optimizers, rate) as fast_layers:
         for epoch in range(phase.epochs):
             means = _Means()
             if epoch and rules.fresh_optimizers:
                 optimizers = new_optimizers()
             for rows in batches(context, phase, config, epoch):
                 batch = context.data.batch(rows)
-                item_layers.announce(batch)
+                fast_layers.announce(batch)
                 for step in steps:
                     with autocast(settings.precision, rows.device):
                         outputs = adapted(batch, step.modalities)
@@ -214,7 +215,7 @@ def _run_epochs(
                         terms = {**terms, **federated.regularizer(context, batch, outputs)}
                     if terms:
                         _step(terms, optimizers[step.name], settings, means)
-                        item_layers.step()
+                        fast_layers.step()
                         context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
                         context.local.record(step, outputs, renumbered(batch), context.state)
                     if auxiliary_optimizer is not None:
@@ -226,15 +227,15 @@ def _run_epochs(
     return means.values()
 
 
-def _item_layers(
+def _fast_layers(
     phase: Phase,
     context: SiloContext,
     federated: FederatedMethod,
     settings: TrainConfig,
     optimizers: Mapping[str, torch.optim.Optimizer],
     rate: float,
-) -> AbstractContextManager[ItemLayers]:
-    """Return the context manager in which the first layers of towers train by items, or one that changes nothing.
+) -> AbstractContextManager[FastLayers]:
+    """Return the context manager in which the first layers of towers take their own steps, or one that changes nothing.
 
     Such layers need one SGD optimizer of all parameters for all steps of the phase. Terms of the federated method may read
     the weights, which are behind in that form.
@@ -249,9 +250,9 @@ def _item_layers(
     exact = computes_float32(settings.precision, data.has_image.device)
     no_terms = type(federated).regularizer is FederatedMethod.regularizer and not context.auxiliary
     if type(model) is not HashNet or not all((all_at_once, plain_sgd, one_phase, exact, no_terms)):
-        return nullcontext(ItemLayers({}))
+        return nullcontext(FastLayers({}))
     rule = SGDRule(rate, settings.momentum, settings.weight_decay)
-    return trained_by_items(model, {"image": data.image, "text": data.text}, rule)
+    return fast_first_layers(model, {"image": data.image, "text": data.text}, rule, settings.batch)
 
 
 def rows_of(phase: Phase, data: SiloData) -> SiloData:

@@ -168,11 +168,11 @@ def test_small_silos_train_first_layers_by_items(settings, federated, by_items, 
         here = make_context(task, config, model=model, local=local, data=silo_data())
         return train_silo(here, federated, config).update.params
 
-    monkeypatch.setattr("silohash.models.item_layers.MOST_ITEMS", 0.0)
+    monkeypatch.setattr("silohash.models.first_layers.MOST_ITEMS", 0.0)
     plain = run()
     stepped = []
     step = ItemLayer.step
-    monkeypatch.setattr("silohash.models.item_layers.MOST_ITEMS", 1e9)
+    monkeypatch.setattr("silohash.models.first_layers.MOST_ITEMS", 1e9)
     monkeypatch.setattr(ItemLayer, "step", lambda self: (stepped.append(self), step(self)))
     found = run()
     assert bool(stepped) == by_items
