@@ -22,7 +22,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import Adapted
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.engine.port import SiloTask
+from silohash.runtime.engine.port import WAIT_FOR_ALL, Answer, Limits, SiloTask
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.silo import make_context, make_optimizer
@@ -108,23 +108,48 @@ def measured(method: str, silos: int, fraction: float) -> dict[str, float]:
     state = RunState(round=0, server=federated.init_server(worker.model, info))
     names = [name for name, _, _ in prepared.silos]
     settings = RoundSettings(rounds=1 + ROUNDS, silos=names, fraction=fraction, validate=False)
-    sampled, starts, ends = range(0, silos, max(1, silos // 100)), list[float](), list[float]()
-    bare, megabytes = list[tuple[float, float]](), list[float]()
+    participants = max(1, round(fraction * silos))
+    engine, ends, megabytes = BesideBareSteps(worker, every=max(1, participants // 100)), list[float](), list[float]()
 
-    def after_round(state: RunState) -> None:
-        """Note the end of a round, and carry out a share of the bare steps, so that a busy machine affects both."""
-        ends.append(time.process_time())
+    def after_round(_: RunState) -> None:
+        """Note the end of a round and the memory until then. The first round is not measured."""
+        ends.append(time.process_time() - engine.seconds)
         megabytes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
-        bare.extend(plain_round(worker, state, silo) for silo in sampled[len(ends) - 1 :: 1 + ROUNDS])
-        starts.append(time.process_time())
+        if len(ends) == 1:
+            engine.measured.clear()
 
-    run_rounds(state, federated=federated, engine=InProcess(worker), settings=settings, save=after_round)
-    seconds = sum(ends[1:]) - sum(starts[:-1])
-    bare_seconds, pass_seconds = np.mean(bare[1:], axis=0).tolist()
+    run_rounds(state, federated=federated, engine=engine, settings=settings, save=after_round)
+    bare_seconds, pass_seconds = np.mean(engine.measured, axis=0).tolist()
     return {
-        "seconds": seconds / (ROUNDS * max(1, round(fraction * silos))), "bare_seconds": bare_seconds,
+        "seconds": (ends[-1] - ends[0]) / (ROUNDS * participants), "bare_seconds": bare_seconds,
         "pass_seconds": pass_seconds, "megabytes": megabytes[-1],
     }  # fmt: skip
+
+
+class BesideBareSteps(InProcess):
+    """Carry out tasks, and measure bare steps of some of their silos in between, so that a busy machine affects both.
+
+    Args:
+        worker: Carries out the tasks.
+        every: Bare steps are measured after each training task of this distance.
+
+    Attributes:
+        measured: Seconds of the bare steps and of the method's pass, per measured silo.
+        seconds: Total time of the measurements.
+    """
+
+    def __init__(self, worker: Worker, every: int) -> None:
+        super().__init__(worker)
+        self.every, self.measured, self.seconds = every, list[tuple[float, float]](), 0.0
+
+    def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
+        """Carry out the tasks in order. After a training task, the same silo may take bare steps."""
+        for number, task in enumerate(tasks):
+            yield self.worker.do(task)
+            if task.kind == "train" and (number + task.broadcast.round) % self.every == 0:
+                started = time.process_time()
+                self.measured.append(plain_round(self.worker, task))
+                self.seconds += time.process_time() - started
 
 
 def inputs(method: str, silos: int) -> Prepared:
@@ -152,11 +177,9 @@ def inputs(method: str, silos: int) -> Prepared:
     return Prepared(resolved, spec, [(f"silo-{n}", size, 0) for n, size in enumerate(pairs)], arrays)
 
 
-def plain_round(worker: Worker, state: RunState, silo: int) -> tuple[float, float]:
+def plain_round(worker: Worker, task: SiloTask) -> tuple[float, float]:
     """Return the CPU seconds of one silo's training steps, and of the method's pass over the items after them."""
-    data, _ = worker.prepared.silo(silo, worker.device)
-    message = worker.federated.broadcast(state.server, silo, round=state.round)
-    task = SiloTask("train", silo, message, state.silos.get(silo, {}))
+    data, _ = worker.prepared.silo(task.silo, worker.device)
     context = make_context(
         task, worker.config, model=worker.model, local=worker.local, data=data, initial=worker.initial
     )

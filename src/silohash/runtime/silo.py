@@ -405,8 +405,13 @@ def silo_state(kept: ReadArrays, device: torch.device) -> SiloState:
 
     Those of its training, and what a compression left out of its last update, are not part of it.
     """
-    names = [name for name in kept if not name.startswith((f"{TRAINED}/", f"{RESIDUAL}/"))]
+    names = [name for name in lasting(kept) if not name.startswith(f"{RESIDUAL}/")]
     return SiloState(kept={name: torch.from_numpy(np.array(kept[name])).to(device) for name in names})
+
+
+def lasting(stored: ReadArrays) -> Arrays:
+    """Return what a silo stores for its next round, without what it stores only until the statistics are merged."""
+    return {name: stored[name] for name in stored if not name.startswith(f"{TRAINED}/")}
 
 
 def make_context(

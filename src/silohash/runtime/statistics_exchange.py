@@ -13,7 +13,7 @@ from silohash.federated.refusal import refusal
 from silohash.federated.statistics import add_sums
 from silohash.runtime.engine.attendance import Attendance
 from silohash.runtime.engine.port import Absence, Answer, SiloResult, SiloTask
-from silohash.runtime.silo import TRAINED
+from silohash.runtime.silo import lasting
 from silohash.runtime.tasks import Tasks
 from silohash.types import Arrays
 
@@ -91,7 +91,8 @@ class StatisticsExchange:
         return replace(result, kept=self.spool.store(result.kept), update=self.spool.store_message(result.update))
 
     def _refusal(self, result: SiloResult) -> str | None:
-        return refusal(result.update, result.kept, self.tasks.state.server, self.tasks.federated.means)
+        """Return why a silo's statistics are rejected. Its trained model is checked when it arrives in the update."""
+        return refusal(result.update, lasting(result.kept), self.tasks.state.server, self.tasks.federated.means)
 
     def _merge(self, messages: Sequence[Message], given: int) -> None:
         """Sum the statistics, as the robust rule changes them, and merge them.
@@ -118,5 +119,4 @@ class StatisticsExchange:
     def _weigh(self, result: SiloResult) -> SiloTask:
         """Return the task to announce a silo's weights, without the trained model, which they do not depend on."""
         task = self._finish(result)
-        kept = {name: task.kept[name] for name in task.kept if not name.startswith(f"{TRAINED}/")}
-        return replace(task, kind="weigh", kept=kept)
+        return replace(task, kind="weigh", kept=lasting(task.kept))
