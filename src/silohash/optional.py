@@ -31,6 +31,7 @@ EXTRAS: Mapping[str, str] = {
     "watchfiles": "service",
     "cryptography": "training",
     "nvflare": "training",
+    "tenseal": "encryption",
     "psycopg": "pgvector",
     "pymilvus": "milvus",
 }

@@ -9,10 +9,13 @@ import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from silohash.config.load import load_resolved
+from silohash.files import read_arrays
 from silohash.runtime import experiment
+from silohash.runtime.checkpoint import load_checkpoint
 from silohash.runtime.engine.port import Limits
 from silohash.runtime.run import Run
 from silohash.runtime.sites.training import SETUP_SECONDS
@@ -64,6 +67,26 @@ FEDERATED: dict[str, dict[str, object]] = {
 }
 LOCAL = {"fedridge": {"name": "centerap"}, "feduch": {"name": "ucch"}}
 WHOLE = Limits(SETUP_SECONDS, 3)
+
+
+def test_the_server_adds_up_what_only_silos_can_read(federation: Federation, tmp_path: Path) -> None:
+    pytest.importorskip("tenseal")
+    plain = resolved(federation, "fedhap")
+    config = load_resolved({**plain.config.to_json(), "exchange": {"encryption": "ckks"}})
+    folder = tmp_path / "encrypted"
+    train_in_federation(federation.leader, config, folder, NAMES, limits=WHOLE)
+    one, apart = experiment.train(plain, tmp_path / "one"), Run.open(folder)
+    assert [record.validation for record in apart.rounds()] == pytest.approx(
+        [record.validation for record in one.rounds()], abs=0.02
+    )
+    kept = load_checkpoint(federation.kits / SERVER / "runs" / "encrypted" / "checkpoint", config.config.digest())
+    assert not kept.server.params
+    assert kept.server.private.keys() == {"state", "final"}
+    assert not list((federation.kits / SERVER).rglob("silos.key"))
+    own = [federation.stored(name, "encrypted") for name in NAMES]
+    assert len({run.model.digest("global") for run in own}) == 1
+    found, expected = (read_arrays(run.model_folder / "weights-000.safetensors")[0] for run in (own[0], one))
+    assert max(float(np.abs(found[name] - expected[name]).max()) for name in expected) < 1e-3
 
 
 @pytest.mark.parametrize("method", FEDERATED)

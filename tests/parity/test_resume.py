@@ -96,6 +96,17 @@ def test_what_a_compression_left_out_survives(archive: Path, tmp_path: Path, kin
     assert same(whole, experiment.resume(Run.open(tmp_path / "stopped")))
 
 
+def test_a_run_with_encrypted_sums_continues_with_its_key(archive: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tenseal")
+    sections = {"federated": {"rounds": ROUNDS}, "exchange": {"encryption": "ckks"}}
+    with pytest.raises(KeyboardInterrupt):
+        train(archive, tmp_path / "stopped", Stopping(at=1), **sections)
+    resumed = experiment.resume(Run.open(tmp_path / "stopped"))
+    plain = train(archive, tmp_path / "plain", federated=sections["federated"])
+    found, expected = ([row.value for row in evaluate_run(one).rows] for one in (resumed, plain))
+    assert found == pytest.approx(expected, abs=0.02)
+
+
 def test_stopped_before_the_first_checkpoint(archive: Path, tmp_path: Path) -> None:
     whole = train(archive, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):

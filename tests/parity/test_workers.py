@@ -30,3 +30,13 @@ def test_two_workers_equal_one(archive: Path, tmp_path: Path, name: str, exchang
     assert [row.value for row in evaluate_run(one).rows] == [row.value for row in evaluate_run(two).rows]
     assert one.config.digest() == two.config.digest()
     assert not (two.folder / ".inputs").exists()
+
+
+def test_encrypted_sums_in_worker_processes_give_the_figures_of_plain_ones(archive: Path, tmp_path: Path) -> None:
+    """With encryption, a method of revealing sums does not ask for permission."""
+    pytest.importorskip("tenseal")
+    method = {"name": "fedridge", "rounds": 2}
+    plain = train(archive, tmp_path / "plain", federated={**method, "reveal_items": True})
+    run = train(archive, tmp_path / "run", federated=method, exchange={"encryption": "ckks"}, train={"workers": 2})
+    found, expected = ([row.value for row in evaluate_run(one).rows] for one in (run, plain))
+    assert found == pytest.approx(expected, abs=0.02)

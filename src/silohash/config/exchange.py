@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from silohash.config.ineffective import Objection
+from silohash.config.ineffective import SELF_COUNTING, Objection
 from silohash.config.sections import CompressionConfig, RunConfig
 
 if TYPE_CHECKING:
     from silohash.federated.base import FederatedMethod
     from silohash.local.base import LocalMethod
 
-COMPRESSION = "exchange.compression"
+COMPRESSION, ENCRYPTION = "exchange.compression", "exchange.encryption"
+
+FEWEST_SILOS = 2
+"""With fewer silos per round, a sum is the update of a single silo."""
+
+SUM_ONLY = "and with encryption it sees nothing but their sum"
 
 WITH_FEEDBACK = ("int8", "top_k")
 """Kinds of compression with which a silo adds what it left out to its next update."""
@@ -23,6 +28,54 @@ def objections_to_exchange(config: RunConfig, local: LocalMethod, federated: Fed
     compression = config.exchange.compression
     if compression is not None:
         yield from _objections_to_compression(config, compression, local, federated)
+    if config.exchange.encryption is not None:
+        yield from _objections_to_encryption(config, federated)
+        yield from _settings_against_encryption(config)
+
+
+def _objections_to_encryption(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield why silos have nothing to encrypt, or the server cannot do without the message of each silo."""
+    name = config.federated.name
+    sends = federated.shares_parameters or federated.means or federated.closed_form == "sums"
+    if federated.pooled or not sends:
+        yield (
+            ENCRYPTION,
+            f'{ENCRYPTION} has no effect: with federated.name = "{name}", silos do not send anything to add up. Remove it.',
+        )
+    if federated.uplink != "sum":
+        yield (
+            ENCRYPTION,
+            f'{ENCRYPTION}: with federated.name = "{name}", the server computes with the message of each silo, {SUM_ONLY}. '
+            "Choose another federated method, or remove it.",
+        )
+
+
+def _settings_against_encryption(config: RunConfig) -> Iterator[Objection]:
+    """Yield the settings for which the server would have to see single silos."""
+    settings, compression = config.federated, config.exchange.compression
+    if settings.robust is not None:
+        yield (
+            ENCRYPTION,
+            f'{ENCRYPTION}: the rule "{settings.robust.rule}" compares the updates of single silos, {SUM_ONLY}. Remove '
+            "federated.robust.",
+        )
+    if settings.weight_cap < 1:
+        yield (
+            ENCRYPTION,
+            f"{ENCRYPTION}: a cap needs the weights of single silos, {SUM_ONLY}. Remove federated.weight_cap.",
+        )
+    if compression is not None and compression.kind != "hash_layers":
+        yield (
+            ENCRYPTION,
+            f'{ENCRYPTION}: encrypted parameters cannot be compressed with "{compression.kind}". Remove {COMPRESSION}, or '
+            'use the kind "hash_layers".',
+        )
+    if config.partition.kind not in SELF_COUNTING and settings.participants(config.partition.silos) < FEWEST_SILOS:
+        yield (
+            ENCRYPTION,
+            f"{ENCRYPTION}: the sum over one silo is that silo's update. Let at least {FEWEST_SILOS} silos take part in a "
+            "round.",
+        )
 
 
 def _objections_to_compression(

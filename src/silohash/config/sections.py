@@ -245,6 +245,9 @@ class ExchangeConfig(Section):
     compression: CompressionConfig | None = None
     """Compression of the parameters that silos send, for example { kind = "int8" }. The kinds are "half", "int8", "top_k"
     and "hash_layers". Sums that silos send beside parameters are not compressed."""
+    encryption: Literal["ckks"] | None = None
+    """Encryption of what silos send: `ckks`. The server adds up the silos' updates without being able to read them, and only
+    silos have the key. It is possible if the server needs nothing but sums over silos (`silohash list federated NAME`)."""
 
 
 class EvaluateConfig(Section):

@@ -6,7 +6,7 @@ import os
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -173,13 +173,15 @@ def _method_keys(name: str, method: Any, kind: type[BaseModel]) -> str:  # noqa:
 
 
 def _optional_tables(kind: type[BaseModel]) -> str:
-    """Return the tables that a section may have, as comments with an example of each."""
+    """Return the tables and choices that a section may have, as comments with an example of each."""
     lines = []
     for name, about in kind.model_fields.items():
         for table in get_args(about.annotation):
             if isinstance(table, type) and issubclass(table, BaseModel):
                 example = {key: _example(field) for key, field in table.model_fields.items()}
                 lines += [*_comment(about.description), f"# {name} = {toml_value(example)}"]
+            elif get_origin(table) is Literal:
+                lines += [*_comment(about.description), f"# {name} = {toml_value(get_args(table)[0])}"]
     return "".join(f"{line}\n" for line in lines)
 
 

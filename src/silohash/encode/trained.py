@@ -129,10 +129,7 @@ class TrainedModel:
             )
         network = self._network(name)
         if any(parameter not in weights.params for parameter in network.state_dict()):
-            raise UserError(
-                f'The model "{name}" cannot encode, because silos share only a part of its parameters under '
-                f'"{self.config.federated.name}". {self._remedy()}'
-            )
+            raise UserError(f'The model "{name}" cannot encode, because {self._reason()}')
         install(network, weights.params)
         return network
 
@@ -158,6 +155,12 @@ class TrainedModel:
     def deployed(self) -> tuple[str, ...]:
         """The names of the weights that silos encode with: the personal ones, or else the global ones."""
         return tuple(name for name in self.weights if name != GLOBAL) or (GLOBAL,)
+
+    def _reason(self) -> str:
+        """Return why the global model cannot encode, and which model can in its place."""
+        if self.config.exchange.encryption is not None:
+            return "the server cannot read its parameters. Each silo has stored it on its own machine. Search there."
+        return f'silos share only a part of its parameters under "{self.config.federated.name}". {self._remedy()}'
 
     def _remedy(self) -> str:
         """Return which model can encode in place of the global one."""

@@ -13,7 +13,7 @@ from safetensors.numpy import save
 from silohash.types import Arrays, ReadArrays, UserError
 
 SCHEMA_VERSION = 1
-SECTIONS = ("params", "extras", "sums", "records", "state", "compressed")
+SECTIONS = ("params", "extras", "sums", "records", "state", "compressed", "encrypted")
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Message:
         records: Values that the server needs from each silo separately.
         state: The state of a silo, which is exchanged only between a process and its workers.
         compressed: Parameters in compressed form (`silohash.exchange.compression`).
+        encrypted: What the server can pass on, and at most add up (`silohash.exchange.encryption`).
         weights: Aggregation weight of each parameter group (the first part of a parameter's name).
         counts: Integers.
         scalars: Real numbers.
@@ -45,6 +46,7 @@ class Message:
     records: ReadArrays = field(default_factory=dict)
     state: ReadArrays = field(default_factory=dict)
     compressed: ReadArrays = field(default_factory=dict)
+    encrypted: ReadArrays = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     scalars: Mapping[str, float] = field(default_factory=dict)

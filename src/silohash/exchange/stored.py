@@ -141,7 +141,7 @@ class Spool:
         return replace(
             message, params=self.store(message.params), extras=self.store(message.extras),
             sums=self.store(message.sums), records=self.store(message.records), state=self.store(message.state),
-            compressed=self.store(message.compressed),
+            compressed=self.store(message.compressed), encrypted=self.store(message.encrypted),
         )  # fmt: skip
 
     def _written(self, arrays: ReadArrays) -> StoredArrays:

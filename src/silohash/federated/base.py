@@ -309,7 +309,7 @@ class FederatedMethod:
 
         Args:
             rules: Keys of the config that limit or transform updates, of those that are set: ``federated.robust``,
-                ``federated.weight_cap`` and ``federated.server``.
+                ``federated.weight_cap``, ``federated.server`` and ``exchange.encryption``.
 
         Raises:
             UserError: If silos would reveal more than the user allows, or a rule does not apply to what they send.

@@ -20,6 +20,9 @@ from silohash.exchange.message import Message
 from silohash.local.base import MethodParams
 from silohash.types import MODALITIES, Arrays, Modality, ReadArrays, UserError
 
+ENCRYPTION = "exchange.encryption"
+"""Key of the config with which the server cannot read what silos send."""
+
 
 class ReleaseParams(MethodParams):
     """Rules for releasing class statistics."""
@@ -153,19 +156,20 @@ def check_revealing_sums(method: str, sent: str, *, allowed: bool, rules: Sequen
         method: key of the method.
         sent: what each silo sends, in words that end with "reveal".
         allowed: whether the user allows it.
-        rules: the rules that limit faulty silos.
+        rules: keys of the config that limit or transform what silos send. With `ENCRYPTION`, the server does not see the
+            sums of single silos.
 
     Raises:
-        UserError: if the user does not allow it, or there is such a rule.
+        UserError: if the user does not allow it, or there is a rule that limits faulty silos.
     """
-    if not allowed:
+    if not allowed and ENCRYPTION not in rules:
         raise UserError(
-            f"{method}: each silo sends {sent} its items to a server that sees them one silo at a time, and this version "
-            "has no secure aggregation. Set reveal_items = true if the server may learn the items, or choose another "
-            "federated method."
+            f"{method}: each silo sends {sent} its items to a server that sees them one silo at a time. Set reveal_items = "
+            f'true if the server may learn the items, or {ENCRYPTION} = "ckks", with which it cannot read them.'
         )
-    if rules:
+    limits = [rule for rule in rules if rule != ENCRYPTION]
+    if limits:
         raise UserError(
-            f"{method}: {rules[0]} does not apply to the sums that silos send, so it would not limit a faulty silo. "
-            f"Remove {rules[0]}."
+            f"{method}: {limits[0]} does not apply to the sums that silos send, so it would not limit a faulty silo. "
+            f"Remove {limits[0]}."
         )

@@ -14,6 +14,7 @@ from silohash.config.ineffective import EQUAL_SILOS, FEWEST_SILOS, cap_is_too_lo
 from silohash.config.load import ResolvedConfig
 from silohash.data.archive import Archive
 from silohash.federated import FEDERATED_METHODS
+from silohash.federated.statistics import ENCRYPTION
 from silohash.local import LOCAL_METHODS
 from silohash.registry import Registry
 from silohash.types import MODALITIES, Arrays, Modality, UserError
@@ -175,6 +176,7 @@ def _check_exchange(resolved: ResolvedConfig) -> None:
         "federated.robust": settings.robust is not None,
         "federated.weight_cap": settings.weight_cap < 1,
         "federated.server": settings.server is not None,
+        ENCRYPTION: resolved.config.exchange.encryption is not None,
     }
     for member in getattr(federated, "members", {settings.name: federated}).values():
         member.check_exchange(rules=[key for key, used in given.items() if used])

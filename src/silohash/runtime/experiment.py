@@ -26,6 +26,7 @@ from silohash.encode.network_saving import save_networks
 from silohash.encode.onnx_saving import COMPARED_ITEMS, onnx_files
 from silohash.encode.trained import TrainedModel
 from silohash.encode.weights import deployed_weights
+from silohash.exchange.encryption import SiloKey
 from silohash.features import featuriser
 from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
@@ -45,6 +46,8 @@ from silohash.runtime.prepared import Prepared, fit_featurisers, prepare, remark
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import Run, archive_of
 from silohash.runtime.uplink.compressed import codec_of
+from silohash.runtime.uplink.sealed_server import SealedMethod, broadcast_of
+from silohash.runtime.uplink.sealed_silo import opened_state, run_digest
 from silohash.runtime.worker import Worker, set_threads
 from silohash.types import MODALITIES, Modality, Notify, UserError
 
@@ -216,6 +219,8 @@ def _train(
     observers: Sequence[Observer],
     notify: Notify,
 ) -> None:
+    if prepared.config.exchange.encryption:
+        prepared = replace(prepared, key=SiloKey.of_run(run.folder))
     with local_engine(run.folder / INPUTS, prepared) as (engine, worker):
         train_model(run, worker, featurisers, engine, observers=observers, notify=notify)
 
@@ -248,13 +253,16 @@ def train_model(
     recipients = [JsonLines(run.rounds_path), *observers]
     settings = replace(round_settings(prepared, worker.model, run.folder), limits=limits)
     state = first_state(run, prepared, worker)
+    federated = resolved.federated
+    if config.exchange.encryption is not None:
+        federated = SealedMethod(federated, engine, len(prepared.silos), limits)
     for observer in recipients:
         observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
     progress = ProgressReporter(recipients)
     worker.epoch_done = progress.epoch_done
     try:
         state = run_rounds(
-            state, federated=resolved.federated, engine=engine, settings=settings, observers=recipients,
+            state, federated=federated, engine=engine, settings=settings, observers=recipients,
             progress=progress,
             save=lambda state: save_checkpoint(run.checkpoint, state, config.digest()),
         )  # fmt: skip
@@ -313,6 +321,7 @@ def deploy(
 ) -> TrainedModel:
     """Return the trained model of the best round, with a personal model per silo if the method has them."""
     server, _, number = state.chosen()
+    server = opened_state(prepared.key, run_digest(prepared.config), server, number + 1)
     personal = {}
     if prepared.resolved.federated.personalized:
         personal = {
@@ -333,7 +342,7 @@ def deploy_tasks(state: RunState, prepared: Prepared, silos: Iterable[int]) -> I
     """Yield the tasks to deploy the model of the best round, one per silo."""
     server, kept, number = state.chosen()
     for silo in silos:
-        broadcast = prepared.resolved.federated.broadcast(server, silo, round=number + 1)
+        broadcast = broadcast_of(prepared.resolved.federated, server, silo, number + 1)
         yield SiloTask("deploy", silo, broadcast, kept.get(silo, {}))
 
 

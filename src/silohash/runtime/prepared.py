@@ -19,6 +19,7 @@ from silohash.config.load import ResolvedConfig, load_resolved
 from silohash.config.sections import ModelConfig, RunConfig
 from silohash.data.archive import Archive
 from silohash.data.pairs import groups_of, picture_numbers
+from silohash.exchange.encryption import KEY, SiloKey
 from silohash.features.base import Featuriser, add_statistics
 from silohash.features.image import PixelFeatures
 from silohash.features.nodes.regions import RegionFeatures
@@ -195,6 +196,7 @@ class Prepared:
             ``pictures`` holds the number of the picture of each row (`picture_numbers`), and otherwise ``ignored_labels``
             the columns of the labels in ``evaluate.ignore_labels``.
         published: the initial weights of towers that are published networks, under ``modality/name``.
+        key: the key with which silos encrypt what they send, if they do.
     """
 
     resolved: ResolvedConfig
@@ -202,6 +204,7 @@ class Prepared:
     silos: list[tuple[str, int, int]]
     arrays: Arrays
     published: Arrays = field(default_factory=dict)
+    key: SiloKey | None = None
 
     @property
     def config(self) -> RunConfig:
@@ -220,10 +223,8 @@ class Prepared:
         """Return a silo's training items and validation items on the device."""
         start = sum(train + validation for _, train, validation in self.silos[:number])
         name, train, validation = self.silos[number]
-        return (
-            self._data(name, slice(start, start + train), device),
-            self._data(name, slice(start + train, start + train + validation), device),
-        )
+        held = slice(start + train, start + train + validation)
+        return self._data(name, slice(start, start + train), device), self._data(name, held, device)
 
     def pictures(self, number: int) -> npt.NDArray[np.int64] | None:
         """Return the numbers of the pictures of a silo's validation items, or None if labels choose the round."""
@@ -241,11 +242,9 @@ class Prepared:
         """
         if "judged_labels" not in self.arrays:
             return pairs
-        start = sum(train + validation for _, train, validation in self.silos[:number])
         train, validation = pairs
-        labels = _tensor(
-            self.arrays["judged_labels"][start : start + len(train) + len(validation)], train.has_image.device
-        )
+        start = sum(sizes[1] + sizes[2] for sizes in self.silos[:number])
+        labels = _tensor(self.arrays["judged_labels"][start:][: len(train) + len(validation)], train.has_image.device)
         return replace(train, labels=labels[: len(train)]), replace(validation, labels=labels[len(train) :])
 
     @property
@@ -287,6 +286,8 @@ class Prepared:
                 mapped[...] = array
                 mapped.flush()
         write_arrays(folder / PUBLISHED, self.published)
+        if self.key:
+            self.key.save(folder / KEY)
         write_text(folder / "config.toml", self.config.to_toml())
         write_json(folder / "prepared.json", {"spec": self.spec.to_json(), "silos": self.silos})
 
@@ -301,6 +302,7 @@ class Prepared:
             silos=about.silos,
             arrays=arrays,
             published=read_arrays(folder / PUBLISHED)[0],
+            key=SiloKey.load(folder / KEY) if (folder / KEY).exists() else None,
         )
 
 

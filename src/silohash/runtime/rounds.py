@@ -15,16 +15,17 @@ from silohash.exchange.message import Message
 from silohash.exchange.stored import Spool
 from silohash.federated.audit import UpdateAudit, mislabeled_silos
 from silohash.federated.averaging import Aggregation
-from silohash.federated.base import FederatedMethod, ServerState
+from silohash.federated.base import FederatedMethod
 from silohash.federated.folding import Collection, Folded, Listed
 from silohash.federated.refusal import refusal
-from silohash.federated.server_values import with_solution
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.engine.attendance import Attendance
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Engine, Limits, SiloResult
 from silohash.runtime.events import Observer, ProgressReporter, Receipt, RoundRecord, record_of
 from silohash.runtime.statistics_exchange import StatisticsExchange, announced
 from silohash.runtime.tasks import Tasks
+from silohash.runtime.uplink.sealed_server import EncryptedTotals, SealedMethod, traffic, unreadable
+from silohash.runtime.uplink.server_step import next_server
 from silohash.types import Arrays, UserError, ValidationBy
 
 HELD_BYTES = 1 << 27
@@ -206,26 +207,30 @@ def trained(
     rejections = _rejections(receipts, state.round)
     server = replace(state.server, extras={**state.server.extras, **exchange.extras})
     server, remarks = next_server(server, updates.updates(), federated, rejected=rejections, buffers=settings.buffers)
+    sent, received_bytes = traffic(federated)
     return Outcome(
         state=replace(state, round=state.round + 1, server=server, silos={**state.silos, **kept}),
         receipts=sorted([*receipts, *_absences(attendance)], key=lambda receipt: receipt.silo),
         remarks=audit.remarks() | remarks,
-        uplink_bytes=exchange.uplink_bytes,
-        downlink_bytes=exchange.downlink_bytes + tasks.downlink_bytes,
+        uplink_bytes=exchange.uplink_bytes + sent,
+        downlink_bytes=exchange.downlink_bytes + tasks.downlink_bytes + received_bytes,
     )
 
 
 def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
     """Return the collection for the updates of a round.
 
-    If all updates do not fit into memory, they are added up as they arrive, provided that the server needs only sums and
-    every silo can announce its weights before it sends its update. Otherwise those that do not fit are written to disk.
+    Encrypted updates are added up as they arrive. So are others if all of them do not fit into memory, provided that the
+    server needs only sums and every silo can announce its weights before it sends its update. Otherwise those that do not
+    fit are written to disk.
 
     Args:
         tasks: the tasks of the round.
         spool: stores updates.
         held_bytes: memory for the updates.
     """
+    if isinstance(tasks.federated, SealedMethod):
+        return EncryptedTotals()
     federated, current = tasks.federated, tasks.state.server.params
     size = sum(array.nbytes for array in current.values()) * len(tasks.silos)
     sums_only = federated.uplink == "sum" and federated.aggregation == Aggregation()
@@ -269,7 +274,8 @@ def _inspected(result: SiloResult, tasks: Tasks, codec: Codec | None) -> tuple[M
         update = restored(update, tasks.reference(result.silo) if update.compressed else {}, codec)
     except DamagedUpdateError as error:
         return update, str(error)
-    return update, refusal(update, result.kept, tasks.state.server, tasks.federated.means)
+    refused = refusal(update, result.kept, tasks.state.server, tasks.federated.means)
+    return update, refused or unreadable(update, tasks.federated)
 
 
 def _receipt(result: SiloResult, rejected: str | None) -> Receipt:
@@ -301,34 +307,6 @@ def _rejections(receipts: Sequence[Receipt], number: int) -> int:
             "Lower train.learning_rate, or set train.clip_norm = 1.0, and train again."
         )
     return rejections
-
-
-def next_server(
-    server: ServerState,
-    updates: Sequence[Message],
-    federated: FederatedMethod,
-    *,
-    rejected: int = 0,
-    buffers: Set[str] = frozenset(),
-) -> tuple[ServerState, dict[str, str]]:
-    """Return the next server state, and the remarks of the robust rule.
-
-    If the robust rule keeps no update, the state does not change, and a remark gives the reason.
-
-    Args:
-        server: the current state.
-        updates: the updates that were not rejected.
-        federated: the federated method.
-        rejected: the number of silos of the round whose updates were rejected.
-        buffers: the names of the model's buffers.
-    """
-    kept, remarks = federated.aggregation.screened(federated.origin(server), updates, rejected)
-    if not kept:
-        return server, remarks
-    after = federated.aggregate(server, kept)
-    if federated.server_optimizer is not None:
-        after = federated.server_optimizer.step(server, after, buffers)
-    return with_solution(after, kept, federated), remarks
 
 
 def participants(settings: RoundSettings, round: int) -> list[int]:  # noqa: A002  the field's word

@@ -10,11 +10,11 @@ from silohash.exchange.stored import Spool
 from silohash.federated.averaging import unprotected
 from silohash.federated.folding import Collection, Folded
 from silohash.federated.refusal import refusal
-from silohash.federated.statistics import add_sums
 from silohash.runtime.engine.attendance import Attendance
 from silohash.runtime.engine.port import Absence, Answer, SiloResult, SiloTask
 from silohash.runtime.silo import lasting
 from silohash.runtime.tasks import Tasks
+from silohash.runtime.uplink.sealed_server import merged_statistics, unreadable
 from silohash.types import Arrays
 
 
@@ -92,7 +92,9 @@ class StatisticsExchange:
 
     def _refusal(self, result: SiloResult) -> str | None:
         """Return why a silo's statistics are rejected. Its trained model is checked when it arrives in the update."""
-        return refusal(result.update, lasting(result.kept), self.tasks.state.server, self.tasks.federated.means)
+        federated = self.tasks.federated
+        refused = refusal(result.update, lasting(result.kept), self.tasks.state.server, federated.means)
+        return refused or unreadable(result.update, federated)
 
     def _merge(self, messages: Sequence[Message], given: int) -> None:
         """Sum the statistics, as the robust rule changes them, and merge them.
@@ -104,10 +106,7 @@ class StatisticsExchange:
         federated = self.tasks.federated
         if federated.aggregation.protection is not unprotected:
             messages, _ = federated.aggregation.protection(messages, given - len(messages))
-        sums: Arrays = {}
-        for message in messages:
-            add_sums(sums, message.sums)
-        self.extras = federated.merge_statistics(self.tasks.state.server, sums)
+        self.extras = merged_statistics(federated, self.tasks.state.server, messages)
         self.downlink_bytes = sum(array.nbytes for array in self.extras.values()) * len(messages)
 
     def _finish(self, result: SiloResult) -> SiloTask:

@@ -25,7 +25,7 @@ from silohash.federated.base import SiloContext
 from silohash.index.codes import pack
 from silohash.local.base import SiloData, label_sides, outputs_of, scores_pairs
 from silohash.models.backbones import install_published
-from silohash.models.parameters import OptimizerPool, params_of
+from silohash.models.parameters import OptimizerPool, buffers_of, params_of
 from silohash.models.towers import Adapted
 from silohash.runtime.engine.port import SiloResult, SiloTask
 from silohash.runtime.engine.processes import available_threads, serve
@@ -33,6 +33,7 @@ from silohash.runtime.engine.wire import decode_task, encode_result
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.silo import EpochDone, finish_silo, make_context, train_silo
 from silohash.runtime.uplink.compressed import Compression
+from silohash.runtime.uplink.sealed_silo import SealedSilo, run_digest
 from silohash.types import (
     PAIR_TASKS,
     SIDES,
@@ -72,10 +73,19 @@ class Worker:
         if self.compression is not None:
             self.compression.prepare(self.model)
         self.initial = params_of(self.model)
+        self.sealing = sealing_of(prepared, self.model) if self.config.exchange.encryption else None
         self.data: dict[int, tuple[SiloData, SiloData]] = {}
         self.optimizers = OptimizerPool()
 
     def do(self, task: SiloTask) -> SiloResult:
+        """Carry out a task, and encrypt what the silo sends if the config says so."""
+        return self._do(task) if self.sealing is None else self.sealing.do(task, self._do)
+
+    def received(self, task: SiloTask) -> SiloTask:
+        """Return a task with the broadcast in a form that the silo can read."""
+        return task if self.sealing is None else self.sealing.received(task)
+
+    def _do(self, task: SiloTask) -> SiloResult:
         """Carry out a task.
 
         Return a silo's weights, train it, finish its round, score the model that it deploys, or return that model. The
@@ -149,6 +159,14 @@ class Worker:
             with_labels=label_sides(self.local),
             ignore=self.prepared.ignored_labels,
         )
+
+
+def sealing_of(prepared: Prepared, model: torch.nn.Module) -> SealedSilo:
+    """Return what encrypts the updates of silos. Without a key, it refuses all tasks."""
+    return SealedSilo(
+        key=prepared.key, federated=prepared.resolved.federated, run=run_digest(prepared.config),
+        names=tuple(name for name, _, _ in prepared.silos), buffers=buffers_of(model),
+    )  # fmt: skip
 
 
 def _result(context: SiloContext, message: Message) -> SiloResult:

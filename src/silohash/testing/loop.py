@@ -15,6 +15,7 @@ from silohash.runtime.events import Observer, RoundRecord
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.rounds import HELD_BYTES, RoundSettings, run_rounds
 from silohash.runtime.uplink.compressed import codec_of
+from silohash.runtime.uplink.sealed_server import SealedMethod
 from silohash.runtime.worker import Worker
 
 
@@ -89,7 +90,9 @@ def run_loop(
         validate=validate, seed=inputs.config.seed, remarks=inputs.resolved.remarks, buffers=buffers_of(worker.model),
         held_bytes=held_bytes, codec=codec_of(inputs.config.exchange.compression),
     )  # fmt: skip
+    federated = inputs.resolved.federated
+    engine = InProcess(Wire(worker) if wire else worker)
     return run_rounds(
-        state or first_state(inputs, worker), federated=inputs.resolved.federated,
-        engine=InProcess(Wire(worker) if wire else worker), settings=settings, observers=observers,
+        state or first_state(inputs, worker), engine=engine, settings=settings, observers=observers,
+        federated=SealedMethod(federated, engine, len(inputs.silos)) if inputs.key else federated,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from silohash.config.load import load_resolved
+from silohash.federated import FEDERATED_METHODS
 from silohash.types import UserError
 
 
@@ -65,3 +66,57 @@ def test_settings_that_fit(compression: dict[str, Any], federated: dict[str, Any
 def test_a_kind_alone_is_told_how_to_be_written() -> None:
     with pytest.raises(UserError, match=r'Write compression = \{kind = "top_k"\}'):
         load_resolved({"data": {"name": "glyphs"}, "exchange": {"compression": "top_k"}})
+
+
+def encrypted(**sections: Any) -> Any:
+    exchange = {"encryption": "ckks", **sections.pop("exchange", {})}
+    return load_resolved({"data": {"name": "glyphs"}, "exchange": exchange, "partition": {"silos": 9}, **sections})
+
+
+@pytest.mark.parametrize(
+    ("sections", "part"),
+    [
+        ({"federated": {"name": "local"}}, 'no effect: with federated.name = "local", silos do not send anything'),
+        ({"federated": {"name": "centralized"}}, 'no effect: with federated.name = "centralized"'),
+        ({"federated": {"name": "plfedcmh"}}, "the server computes with the message of each silo"),
+        ({"federated": {"name": "ptfuch"}, "local": {"name": "ucch"}}, "the server computes with the message of each"),
+        ({"federated": {"name": "fedcafe"}}, "the server computes with the message of each silo"),
+        (
+            {"federated": {"name": "compose", "methods": [{"name": "fedprox"}, {"name": "fedcafe"}]}},
+            "the server computes with the message of each silo",
+        ),
+        ({"federated": {"robust": {"rule": "multi_krum"}}}, 'the rule "multi_krum" compares the updates of single'),
+        ({"federated": {"weight_cap": 0.5}}, "a cap needs the weights of single silos"),
+        ({"exchange": {"compression": {"kind": "int8"}}}, 'encrypted parameters cannot be compressed with "int8"'),
+        ({"federated": {"fraction": 0.1}}, "the sum over one silo is that silo's update"),
+    ],
+)
+def test_what_a_server_that_sees_sums_only_cannot_do(sections: dict[str, Any], part: str) -> None:
+    with pytest.raises(UserError) as error:
+        encrypted(**sections)
+    assert "exchange.encryption" in str(error.value)
+    assert part in str(error.value)
+    assert str(error.value).endswith(".")
+
+
+@pytest.mark.parametrize("name", [name for name in FEDERATED_METHODS.table if name not in ("fedsums", "separate")])
+def test_every_method_whose_uplink_is_sums_can_be_encrypted(name: str) -> None:
+    method = load_resolved({"data": {"name": "glyphs"}, "federated": {"name": name}}).federated
+    if method.uplink == "sum" and not method.pooled and name != "local":
+        assert encrypted(federated={"name": name}).config.exchange.encryption == "ckks"
+    else:
+        with pytest.raises(UserError, match=r"exchange\.encryption"):
+            encrypted(federated={"name": name})
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"federated": {"name": "fedcafe", "memory": "class_mean"}},
+        {"federated": {"name": "fedsums"}, "local": {"name": "scm", "variant": "orth", "bits": 16}},
+        {"federated": {"server": {"optimizer": "fedadam"}}},
+        {"exchange": {"compression": {"kind": "hash_layers"}}},
+    ],
+)
+def test_settings_that_can_be_encrypted(sections: dict[str, Any]) -> None:
+    assert encrypted(**sections).config.exchange.encryption == "ckks"

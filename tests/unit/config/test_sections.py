@@ -108,6 +108,7 @@ CHOICES: list[tuple[type[Section], str, tuple[object, ...]]] = [
     (ServerConfig, "optimizer", ("fedavgm", "fedadam", "fedyogi")),
     (TrainConfig, "optimizer", ("adam", "adamw", "sgd")),
     (TrainConfig, "precision", ("float32", "bfloat16")),
+    (ExchangeConfig, "encryption", (None, "ckks")),
     (CompressionConfig, "kind", ("half", "int8", "top_k", "hash_layers")),
     (EvaluateConfig, "no_hits", ("zero", "skip")),
     (EvaluateConfig, "own_item", ("exclude", "count")),

@@ -79,6 +79,7 @@ def test_template_offers_the_tables_of_a_method_that_averages(tmp_path: Path) ->
 def test_template_offers_to_compress_what_silos_send(tmp_path: Path) -> None:
     file = tmp_path / "new.toml"
     written = config_template(file, local="dcmh", federated="plfedcmh", data="glyphs")
+    assert '\n# encryption = "ckks"\n' in written
     file.write_text(written.replace("# compression =", "compression ="), encoding="utf-8")
     compression = load_config(file).exchange.compression
     assert compression is not None

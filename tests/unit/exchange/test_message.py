@@ -24,6 +24,7 @@ def full() -> Message:
         records={"mask": np.array([True, False])},
         state={"codes": np.array([-1, 1], np.int8)},
         compressed={"image.hash.weight/half": np.array([0.5, -2.0], np.float16)},
+        encrypted={"sums/data": np.arange(5, dtype=np.uint8)},
         weights={"image": 27.0, "text": 0.0},
         counts={"items": 27},
         scalars={"score": float("nan"), "loss": 0.1},
@@ -77,7 +78,7 @@ def test_numbers_of_numpy_and_names_with_slashes() -> None:
 
 
 def test_size_is_that_of_the_arrays() -> None:
-    assert full().size_bytes() == 6 * 4 + 0 + 8 + 2 + 2 + 2 * 2
+    assert full().size_bytes() == 6 * 4 + 0 + 8 + 2 + 2 + 2 * 2 + 5
     assert len(full().encode()) > full().size_bytes()
     assert {name.split("/")[0] for name in full().arrays()} == set(SECTIONS)
 

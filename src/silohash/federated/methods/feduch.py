@@ -67,8 +67,8 @@ CARD = MethodCard(
         "A tower is averaged over the silos by their number of items of its modality, so a silo without a modality does not"
         " change that tower. The paper counts pairs.",
         "All trained parameters are averaged. The paper leaves out the networks that extract features.",
-        "The paper encrypts models on their way to the server, which decrypts them. This does not hide them from the server,"
-        " and is not offered as protection.",
+        "The paper encrypts models on their way to the server, which decrypts them. This does not hide them from the server."
+        " With exchange.encryption, the server adds up encrypted models and cannot decrypt them.",
         "The paper selects the weights per data set. The preset paper holds those of MIRFlickr-25K and Wikipedia.",
     ),
 )

@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 from silohash.exchange.message import Message
 from silohash.types import ReadArrays
 
-TaskKind = Literal["describe", "prepare", "weigh", "train", "finish", "validate", "deploy"]
+TaskKind = Literal["describe", "prepare", "weigh", "train", "finish", "merge", "validate", "deploy"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class SiloTask:
     Attributes:
         kind: ``describe`` to describe the silo's items before the first round and ``prepare`` to load them, both only for
             silos that hold their own data; ``weigh`` to return the silo's weights without training, ``train`` to train
-            for one round, ``finish`` to end a round once the statistics are merged, ``validate`` to score the model that
+            for one round, ``finish`` to end a round once the statistics are merged, ``merge`` to decrypt sums over silos and
+            compute what the server would, ``validate`` to score the model that
             the silo would deploy on its validation queries, or ``deploy`` to return that model.
         silo: index of the silo, starting at 0.
         broadcast: the server's message.

@@ -7,6 +7,7 @@ Paths in the file are relative to its folder::
     device = "auto"                 # device that it trains on, in place of the run's
     threads = 4                     # number of threads; by default one per core
     downloads = false               # whether a run may download published networks
+    key = "silos.key"               # key that all silos share, and that the server must not have, for encrypted sums
 
     [data]                          # the silo's own archive, with the keys of the same table of a run's config
     path = "paintings"
@@ -20,6 +21,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from silohash.config.sections import DataConfig
+from silohash.exchange.encryption import KEY
 from silohash.files import read_toml
 from silohash.forms import fault
 from silohash.types import UserError
@@ -37,6 +39,7 @@ class SiteSettings(BaseModel):
     device: str = "auto"
     threads: int | None = Field(default=None, ge=1)
     downloads: bool = False
+    key: Path = Path(KEY)
     data: DataConfig
 
 
@@ -67,4 +70,4 @@ def read_site_settings(path: Path) -> SiteSettings:
     data = settings.data
     if data.path is not None:
         data = data.model_copy(update={"path": folder / data.path})
-    return settings.model_copy(update={"state": folder / settings.state, "data": data})
+    return settings.model_copy(update={"state": folder / settings.state, "key": folder / settings.key, "data": data})

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from silohash.config.load import ResolvedConfig, load_resolved
+from silohash.exchange.encryption import SiloKey
 from silohash.exchange.message import Message
 from silohash.features.device import choose_device
 from silohash.files import write_bytes
@@ -70,7 +71,7 @@ class Site:
             kept.remove_all_but(task.kept, task.best)
         result = self.workers[run].do(replace(task, kept=kept.load(task.kept)))
         if task.kind == "deploy":
-            self._store_model(run, task, result.update)
+            self._store_model(run, self.workers[run].received(task), result.update)
             return _plain(task, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round))
         stored = kept.store(result.kept, round=task.broadcast.round, finishing=task.kind == "finish")
         return replace(result, kept=stored)
@@ -95,6 +96,8 @@ class Site:
         plan = Plan.decode(agreed)
         announced = Announced.of(replace(task, broadcast=first), self.settings)
         prepared = plan.silo_inputs(archive_of(announced.resolved.config), announced.resolved, task.silo)
+        if prepared.config.exchange.encryption is not None:
+            prepared = replace(prepared, key=SiloKey.load(self.settings.key))
         self.workers.clear()
         set_threads(prepared.config.train)
         self.workers[run] = Worker(prepared, choose_device(prepared.config.train.device))

@@ -14,6 +14,7 @@ from silohash.encode.weights import deployed_weights
 from silohash.exchange.message import Message
 from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
+from silohash.federated.base import ServerState
 from silohash.files import write_json, write_text
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.engine.attendance import Attendance
@@ -23,6 +24,7 @@ from silohash.runtime.experiment import deploy_tasks, environment, train_model
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.run import ENVIRONMENT, Run
 from silohash.runtime.sites.plan import Plan, check_separable
+from silohash.runtime.uplink.sealed_server import SEALED
 from silohash.runtime.worker import Worker, set_threads
 from silohash.types import Modality, Notify, UserError
 
@@ -140,6 +142,8 @@ def deploy_at_sites(
     server, _, number = state.chosen()
     if federated.personalized and not federated.shares_parameters:
         server = replace(server, params={})  # those of the beginning
+    if SEALED in server.private:
+        server = ServerState(params={})
     return TrainedModel(
         resolved=prepared.resolved,
         spec=prepared.spec,

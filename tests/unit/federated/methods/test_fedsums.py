@@ -58,6 +58,7 @@ def test_the_model_is_initial_until_the_last_exchange() -> None:
     ("params", "rules", "text"),
     [
         ({}, (), "Set reveal_items = true if the server may learn the items"),
+        ({}, ("exchange.encryption", "federated.robust"), "federated.robust does not apply to the sums"),
         ({"reveal_items": True}, ("federated.robust",), "federated.robust does not apply to the sums"),
     ],
 )

@@ -15,6 +15,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     file.write_text('silo = "north"\n[data]\npath = "paintings"\n')
     settings = read_site_settings(file)
     assert (settings.silo, settings.state, settings.data.path) == ("north", tmp_path / "state", tmp_path / "paintings")
+    assert settings.key == tmp_path / "silos.key"
     assert (settings.device, settings.threads, settings.downloads) == ("auto", None, False)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from silohash.config.load import load_resolved
+from silohash.exchange.encryption import KEY, SiloKey
 from silohash.exchange.message import Message
+from silohash.files import read_arrays
 from silohash.runtime import experiment
 from silohash.runtime.checkpoint import load_checkpoint
 from silohash.runtime.engine.in_process import InProcess
@@ -113,6 +116,29 @@ def test_result_equals_that_of_one_machine(archive: Path, tmp_path: Path, method
         assert apart.model.names == ("global",)
     else:
         assert {run.model.digest("global") for run in (*own, apart)} == {one.model.digest("global")}
+
+
+@pytest.mark.whole_run
+def test_a_server_without_the_key_trains_a_model_that_only_silos_have(archive: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tenseal")
+    plain = load_resolved(tables(archive, "fedhap"))
+    one = experiment.train(plain, tmp_path / "one")
+    resolved = load_resolved({**tables(archive, "fedhap"), "exchange": {"encryption": "ckks"}})
+    sites = Sites(site_archives(archive, tmp_path / "sites"), tmp_path / "state")
+    SiloKey.of_run(tmp_path)
+    for site in sites.sites:
+        site.settings = site.settings.model_copy(update={"key": tmp_path / KEY})
+    apart = train_at_sites(resolved, tmp_path / "apart", InProcess(sites), NAMES)
+    checkpoint = load_checkpoint(apart.checkpoint, resolved.config.digest())
+    assert not checkpoint.server.params
+    assert checkpoint.server.private.keys() == {"state", "final"}
+    with pytest.raises(UserError, match=r"the server cannot read its parameters\. Each silo has stored it"):
+        apart.model.encoder()
+    own = [Run.open(tmp_path / "state" / name / "first") for name in NAMES]
+    assert len({run.model.digest("global") for run in own}) == 1
+    found, expected = (read_arrays(run.model_folder / "weights-000.safetensors")[0] for run in (own[0], one))
+    assert found.keys() == expected.keys()
+    assert max(float(np.abs(found[name] - expected[name]).max()) for name in found) < 1e-3
 
 
 @pytest.mark.whole_run

@@ -16,7 +16,9 @@ from nvflare.lighter.prov_utils import prepare_builders
 from nvflare.lighter.provision import prepare_project
 from nvflare.lighter.provisioner import Provisioner
 
+from silohash.exchange.encryption import KEY, SiloKey
 from silohash.files import folder_beside, write_json, write_text
+from silohash.optional import installed
 from silohash.types import UserError
 
 CONTROLLER = "silohash.runtime.engine.flare.controller.RoundsController"
@@ -38,6 +40,7 @@ silo = "{name}"
 state = "../state"        # folder for what the silo stores between rounds
 device = "auto"           # device that it trains on
 downloads = false         # whether a run may download published networks
+key = "silos.key"         # key that all silos share, and that the server must not have, for encrypted sums
 
 [data]                    # the silo's own archive
 path = "../data"          # a folder with metadata.csv, .jsonl or .parquet
@@ -62,6 +65,8 @@ class Training:
 def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
     """Write one kit per silo, one for the server and one for whoever starts runs, into a new folder.
 
+    The kits of silos hold a common key for encrypted sums, if the packages for them are installed.
+
     Args:
         folder: the new folder. It gets ``server``, ``leader`` and one folder per silo.
         silos: names of the silos.
@@ -81,9 +86,12 @@ def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
         for name, kept in {training.host: SERVER, LEADER: ADMIN, **{silo: silo for silo in silos}}.items():
             shutil.move(made / name, new / kept)
         _restrict(new / SERVER, [CONTROLLER, EXECUTOR])
+        key = SiloKey.new() if installed("tenseal") else None
         for silo in silos:
             _restrict(new / silo, [EXECUTOR])
             write_text(new / silo / "local" / SITE_FILE, SITE_TEMPLATE.format(name=silo))
+            if key is not None:
+                key.save(new / silo / "local" / KEY)
 
 
 def _project(silos: Sequence[str], training: Training) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from silohash.exchange.encryption import KEY, SiloKey
 from silohash.runtime.sites.settings import read_site_settings
 from silohash.types import UserError
 
 pytest.importorskip("nvflare")
 
+from silohash.runtime.engine.flare import kits as kits_module
 from silohash.runtime.engine.flare.controller import RoundsController
 from silohash.runtime.engine.flare.executor import TrainerExecutor
 from silohash.runtime.engine.flare.kits import CONTROLLER, EXECUTOR, SITE_FILE, Training, write_kits
@@ -65,6 +67,23 @@ def test_file_of_a_silo_can_be_read(kits: Path) -> None:
     assert settings.silo == "north"
     assert settings.state.resolve() == (kits / "north/state").resolve()
     assert settings.downloads is False
+
+
+def test_silos_share_a_key_that_nobody_else_has(kits: Path) -> None:
+    pytest.importorskip("tenseal")
+    keys = {path.parent.parent.name: path.read_bytes() for path in kits.rglob(KEY)}
+    assert sorted(keys) == ["north", "south"]
+    assert keys["north"] == keys["south"]
+    file = read_site_settings(kits / "north/local" / SITE_FILE).key
+    assert file == kits / "north/local" / KEY
+    sealed = SiloKey.load(file).sealed(b"state", "here")
+    assert SiloKey.load(kits / "south/local" / KEY).opened(sealed, "here") == b"state"
+
+
+def test_kits_without_the_packages_for_encryption_have_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kits_module, "installed", lambda package: False)
+    write_kits(tmp_path / "kits", ["north"], Training())
+    assert not list((tmp_path / "kits").rglob(KEY))
 
 
 def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
