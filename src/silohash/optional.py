@@ -30,6 +30,7 @@ EXTRAS: Mapping[str, str] = {
     "uvicorn": "service",
     "watchfiles": "service",
     "cryptography": "training",
+    "dp_accounting": "privacy",
     "nvflare": "training",
     "tenseal": "encryption",
     "psycopg": "pgvector",

@@ -7,6 +7,7 @@ numbers as an uninterrupted one, and a silo draws the same numbers in every work
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -33,6 +34,30 @@ def derive(seed: int, purpose: str, *, silo: int = -1, round: int = -1) -> int: 
 def numpy_generator(seed: int, purpose: str, *, silo: int = -1, round: int = -1) -> np.random.Generator:  # noqa: A002
     """Return a NumPy generator for one purpose."""
     return np.random.default_rng(derive(seed, purpose, silo=silo, round=round))
+
+
+def secret() -> bytes:
+    """Return 32 random bytes of the operating system, which no seed determines."""
+    return secrets.token_bytes(32)
+
+
+def secret_generator(key: bytes, purpose: str, *, round: int = -1) -> np.random.Generator:  # noqa: A002
+    """Return a NumPy generator whose numbers only those can predict who know the key.
+
+    NumPy's generators are not made for cryptography. Nobody sees their outputs here, only sums of them and of other values.
+
+    Args:
+        key: 32 random bytes.
+        purpose: What the numbers are for.
+        round: Number of the round.
+
+    Example:
+        >>> first, again, other = (secret_generator(key, "noise").integers(1 << 62) for key in (b"a", b"a", b"b"))
+        >>> first == again, first == other
+        (True, False)
+    """
+    digest = hashlib.blake2b(f"{purpose}/{round}".encode(), key=key, digest_size=32).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
 def published_permutation(seed: int, count: int) -> np.ndarray:

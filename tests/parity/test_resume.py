@@ -107,6 +107,22 @@ def test_a_run_with_encrypted_sums_continues_with_its_key(archive: Path, tmp_pat
     assert found == pytest.approx(expected, abs=0.02)
 
 
+@pytest.mark.parametrize("unit", ["record", "silo"])
+def test_stopped_under_privacy_and_resumed(archive: Path, tmp_path: Path, unit: str) -> None:
+    sections = {
+        "federated": {"rounds": ROUNDS, "fraction": 0.6}, "local": {"name": "csq"}, "evaluate": {"validation": 0.0},
+        "features": {m: {"standardize": False, "equal_lengths": True} for m in ("image", "text")},
+        "exchange": {"privacy": {"unit": unit, "repeatable": True}},
+    }  # fmt: skip
+    whole = train(archive, tmp_path / "whole", **sections)
+    stopped = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        train(archive, stopped, Stopping(at=1), **sections)
+    resumed = experiment.resume(Run.open(stopped))
+    assert same(whole, resumed)
+    assert [record.privacy for record in resumed.rounds()] == [record.privacy for record in whole.rounds()]
+
+
 def test_stopped_before_the_first_checkpoint(archive: Path, tmp_path: Path) -> None:
     whole = train(archive, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):

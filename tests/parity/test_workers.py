@@ -40,3 +40,14 @@ def test_encrypted_sums_in_worker_processes_give_the_figures_of_plain_ones(archi
     run = train(archive, tmp_path / "run", federated=method, exchange={"encryption": "ckks"}, train={"workers": 2})
     found, expected = ([row.value for row in evaluate_run(one).rows] for one in (run, plain))
     assert found == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.parametrize("unit", ["record", "silo"])
+def test_two_workers_add_the_noise_of_one(archive: Path, tmp_path: Path, unit: str) -> None:
+    sections = {
+        "local": {"name": "csq"}, "evaluate": {"validation": 0.0}, "federated": {"rounds": 2},
+        "features": {m: {"standardize": False, "equal_lengths": True} for m in ("image", "text")},
+        "exchange": {"privacy": {"unit": unit, "repeatable": True}},
+    }  # fmt: skip
+    one, two = (train(archive, tmp_path / str(n), train={"workers": n}, **sections) for n in (1, 2))
+    assert same_files(one.checkpoint, two.checkpoint)

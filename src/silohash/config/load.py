@@ -20,6 +20,7 @@ from silohash.config.closed_form import objections_to_closed_form, remarks_on_cl
 from silohash.config.exchange import objections_to_exchange
 from silohash.config.ineffective import Objection, objections, objections_to_parameters, remarks_on_settings
 from silohash.config.matching import objections_to_scores
+from silohash.config.privacy import objections_to_privacy
 from silohash.config.sections import ExchangeConfig, FederatedConfig, LocalConfig, RunConfig, Section
 from silohash.config.wrong_types import missing, wrong_type
 from silohash.features.network import NETWORK_FILES
@@ -202,6 +203,8 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     if getattr(local, "scores_pairs", False):
         refuse(objections_to_scores(config, federated))
     federated.local = local
+    if config.exchange.privacy is not None:
+        refuse(objections_to_privacy(config, config.exchange.privacy, local, federated))
     _set_aggregation(config, federated)
     _set_solver(config, local, federated)
     if config.exchange != ExchangeConfig():

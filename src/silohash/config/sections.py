@@ -239,6 +239,28 @@ class CompressionConfig(Section):
     The other kinds do not use it."""
 
 
+class PrivacyConfig(Section):
+    """``[exchange.privacy]``: differential privacy of what silos send."""
+
+    unit: Literal["record", "silo"]
+    """What the noise hides: `record` hides whether a silo trained on some item, from everyone who sees what the silo
+    sends. `silo` hides what a silo contributed to the models of the rounds, but less of it from the server."""
+    clip_norm: float = Field(default=1.0, gt=0)
+    """Limit on the norm of what is hidden, greater than 0: of an item's gradient, or of a silo's change of the
+    parameters."""
+    noise_multiplier: float = Field(default=1.0, gt=0)
+    """Standard deviation of the noise, as a multiple of clip_norm, greater than 0. A larger one gives a smaller epsilon."""
+    statistics_noise_multiplier: float = Field(default=4.0, gt=0)
+    """Standard deviation of the noise on class statistics, as a multiple of the norm of an item's largest possible share
+    in them. Greater than 0. Methods that send parameters only do not use it."""
+    delta: float = Field(default=1e-5, gt=0, lt=1)
+    """Probability for which epsilon need not hold, greater than 0 and less than 1. It should be well below 1 divided by
+    the number of items or silos."""
+    repeatable: bool = False
+    """Derive the noise from the seed, so that a run can be repeated. Everyone who knows the seed can then subtract it, so
+    this is for experiments only. Otherwise each silo draws it with a secret of its own."""
+
+
 class ExchangeConfig(Section):
     """``[exchange]``: how silos change their updates before they send them."""
 
@@ -248,6 +270,9 @@ class ExchangeConfig(Section):
     encryption: Literal["ckks"] | None = None
     """Encryption of what silos send: `ckks`. The server adds up the silos' updates without being able to read them, and only
     silos have the key. It is possible if the server needs nothing but sums over silos (`silohash list federated NAME`)."""
+    privacy: PrivacyConfig | None = None
+    """Differential privacy: limit and hide what an item or a silo contributes, and count epsilon. For example
+    { unit = "record" }. It needs the extra "privacy" of silohash."""
 
 
 class EvaluateConfig(Section):

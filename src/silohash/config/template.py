@@ -173,13 +173,20 @@ def _method_keys(name: str, method: Any, kind: type[BaseModel]) -> str:  # noqa:
 
 
 def _optional_tables(kind: type[BaseModel]) -> str:
-    """Return the tables and choices that a section may have, as comments with an example of each."""
+    """Return the tables and choices that a section may have, as comments with an example of each.
+
+    An example that does not fit on a line has only the keys that the table requires.
+    """
     lines = []
     for name, about in kind.model_fields.items():
         for table in get_args(about.annotation):
             if isinstance(table, type) and issubclass(table, BaseModel):
                 example = {key: _example(field) for key, field in table.model_fields.items()}
-                lines += [*_comment(about.description), f"# {name} = {toml_value(example)}"]
+                entry = f"# {name} = {toml_value(example)}"
+                if len(entry) > WIDTH:
+                    required = {key: value for key, value in example.items() if table.model_fields[key].is_required()}
+                    entry = f"# {name} = {toml_value(required)}"
+                lines += [*_comment(about.description), entry]
             elif get_origin(table) is Literal:
                 lines += [*_comment(about.description), f"# {name} = {toml_value(get_args(table)[0])}"]
     return "".join(f"{line}\n" for line in lines)

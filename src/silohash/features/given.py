@@ -1,10 +1,11 @@
 """Precomputed feature vectors of either modality, standardized to mean zero and standard deviation one.
 
-Optionally, they are whitened: their columns become uncorrelated. Or they are left as they are.
+Optionally, they are whitened: their columns become uncorrelated. Or they are left as they are, or scaled one by one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -38,6 +39,8 @@ class GivenFeatures:
             whitening, also ``whitening (width, width)`` float32, the map of standardized vectors (see `whitening`).
         whiten: Whether to whiten the vectors.
         standardize: Whether to standardize the vectors. If not, only missing numbers are replaced, by zero.
+        equal_lengths: Whether to scale each vector to the length sqrt(width), so that its mean square is 1. This needs no
+            sums over the silos. Zeros stay zeros.
     """
 
     modality: Modality
@@ -45,9 +48,10 @@ class GivenFeatures:
     summed: Arrays | None = None
     whiten: bool = False
     standardize: bool = True
+    equal_lengths: bool = False
 
     kind: ClassVar[str] = "given"
-    options: ClassVar[Mapping[str, Any]] = {**WHITENING, "standardize": True}
+    options: ClassVar[Mapping[str, Any]] = {**WHITENING, "standardize": True, "equal_lengths": False}
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> GivenFeatures:  # noqa: ARG003
@@ -58,14 +62,21 @@ class GivenFeatures:
                 'Set kind = "auto".'
             )
         standardize, whiten = options.get("standardize", True), is_whitened(modality, options)
-        if not isinstance(standardize, bool):
-            raise UserError(f"[features] standardize is {standardize!r}; it must be true or false.")
+        equal_lengths = options.get("equal_lengths", False)
+        for name, value in (("standardize", standardize), ("equal_lengths", equal_lengths)):
+            if not isinstance(value, bool):
+                raise UserError(f"[features] {name} is {value!r}; it must be true or false.")
         if whiten and not standardize:
             raise UserError(
                 f"[features] whiten applies to standardized vectors, but features.{modality}.standardize is false. Remove "
                 "one of the two."
             )
-        return cls(modality, column.shape[1], whiten=whiten, standardize=standardize)
+        if equal_lengths and standardize:
+            raise UserError(
+                f"[features] equal_lengths takes the place of standardized columns. Set features.{modality}.standardize = "
+                "false, or remove equal_lengths."
+            )
+        return cls(modality, column.shape[1], whiten=whiten, standardize=standardize, equal_lengths=equal_lengths)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -116,7 +127,8 @@ class GivenFeatures:
         scaled = np.empty((len(rows), self.width), np.float32)
         for place, block in blocks(rows, BLOCK_ROWS):
             values = vectors[block].astype(np.float64)
-            scaled[place] = np.where(np.isfinite(values), (np.nan_to_num(values) - mean) * scale, 0.0)
+            found = np.where(np.isfinite(values), (np.nan_to_num(values) - mean) * scale, 0.0)
+            scaled[place] = of_equal_lengths(found) if self.equal_lengths else found
         return scaled @ known(self.summed, self.kind)["whitening"] if self.whiten else scaled
 
     def _center_and_scale(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -152,6 +164,7 @@ class GivenFeatures:
         """Return the sums and the settings."""
         about = {"kind": self.kind, "modality": self.modality, "width": self.width}
         about |= {} if self.standardize else {"standardize": False}
+        about |= {"equal_lengths": True} if self.equal_lengths else {}
         return dict(self.summed or {}), about | self.settings()
 
     def settings(self) -> dict[str, Any]:
@@ -164,7 +177,8 @@ class GivenFeatures:
         width, whiten = about["width"], bool(about.get("whiten", False))
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(MOMENTS, (width,))
         shapes |= {"whitening": (width, width)} if whiten else {}
-        return cls(about["modality"], width, stored_sums(arrays, shapes), whiten, bool(about.get("standardize", True)))
+        standardize, equal_lengths = bool(about.get("standardize", True)), bool(about.get("equal_lengths", False))
+        return cls(about["modality"], width, stored_sums(arrays, shapes), whiten, standardize, equal_lengths)
 
     def _vectors(self, column: Column) -> npt.NDArray[Any]:
         if not isinstance(column, np.ndarray) or not is_features(column) or column.dtype.kind not in "fiub":
@@ -178,6 +192,18 @@ class GivenFeatures:
                 f"{column.shape[1]:,}. Compute them like the features of the run."
             )
         return column
+
+
+def of_equal_lengths(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return vectors ``(n, D)``, each scaled to the length sqrt(D). Zeros stay zeros.
+
+    Example:
+        >>> of_equal_lengths(np.array([[3.0, 4.0], [0.0, 0.0]])).round(4).tolist()
+        [[0.8485, 1.1314], [0.0, 0.0]]
+    """
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    factors = np.divide(math.sqrt(vectors.shape[1]), lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return np.asarray(vectors * factors)
 
 
 def is_whitened(modality: Modality, options: Mapping[str, Any]) -> bool:

@@ -239,6 +239,9 @@ class FederatedMethod:
         unprotected: Why no robust rule can protect what the method sends, as a sentence with the remedy; empty if one can.
         aggregation: How updates are averaged; may be replaced by a robust rule (`silohash.federated.robust`).
         server_optimizer: Server-side optimizer applied to the averaged update. If None, the average is used as it is.
+        private_units: Units of differential privacy (`silohash.config.sections.PrivacyConfig`) for which what silos send has
+            a guarantee. For ``record``, the terms of `regularizer` for an item depend on that item's outputs and on what
+            the silo received or trained under the same guarantee. For ``silo``, silos send nothing but parameters.
         solver: Local method of the run if the server computes values of its model from sums over silos, else None.
         local: Local method of the run; None until the methods of a config are put together.
     """
@@ -261,6 +264,7 @@ class FederatedMethod:
     trains_scores: ClassVar[bool] = False
     means: ClassVar[tuple[SharedMean, ...]] = ()
     unprotected: ClassVar[str] = ""
+    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ()
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
         self.params = params

@@ -269,6 +269,16 @@ def label_sides(method: LocalMethod) -> tuple[Side, ...]:
     return sides
 
 
+def has_record_terms(method: LocalMethod) -> bool:
+    """Return whether the loss of an item depends on nothing but that item's outputs and constants, in all steps.
+
+    It does not, unless the method has the attribute ``record_terms``. Its steps then train different parameters, each with
+    the terms of its own modalities, and the working tensors do not depend on the silo's items. This is what differential
+    privacy per record needs: an item that takes part in another item's loss would have more than one share in a gradient.
+    """
+    return bool(getattr(method, "record_terms", False))
+
+
 def scores_pairs(method: LocalMethod) -> bool:
     """Return whether the method's models score an image against a text with a number, and have no codes.
 

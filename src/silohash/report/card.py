@@ -23,6 +23,7 @@ from silohash.report.gather import facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS
 from silohash.report.tables import choices, markdown
 from silohash.runtime.measurable import unmeasured
+from silohash.runtime.privacy.budget import epsilon_words
 from silohash.runtime.run import Run
 from silohash.templates import visible_value
 from silohash.types import MODALITIES, MethodCard, Modality
@@ -76,6 +77,7 @@ def card_text(run: Run) -> str:
         round=f"The model is from round {saved.round + 1} of {len(run.rounds())}.",
         left=what_left(run, measured.cards),
         kept=[line for card in measured.cards for line in card.keeps],
+        privacy=privacy_lines(run),
         limits=limits(run, measured),
         origin=origin(run, known),
     )
@@ -147,7 +149,8 @@ def data_facts(run: Run, known: Mapping[str, str]) -> dict[str, str]:
 def what_left(run: Run, cards: Sequence[MethodCard]) -> list[str]:
     """Return what the silos sent: per method, for the features, and the number of bytes."""
     lines = [f"{card.key}: {', '.join(card.sends)}" for card in cards if card.sends]
-    for modality, featuriser in run.model.featurisers.items():
+    shared = {} if run.config.exchange.privacy else run.model.featurisers
+    for modality, featuriser in shared.items():
         column = run.archive.values(modality)
         sums = {} if column is None else featuriser.statistics(column, np.zeros(0, np.int64))
         added = [name for name in sums if name not in SETS]
@@ -161,6 +164,31 @@ def what_left(run: Run, cards: Sequence[MethodCard]) -> list[str]:
         *lines,
         f"in {len(rounds):,} rounds: {up:,.2f} MB from the silos, {down:,.2f} MB to them, summed over all silos",
     ]
+
+
+def privacy_lines(run: Run) -> list[str]:
+    """Return what differential privacy hides in what the silos sent, as sentences."""
+    settings, records = run.config.exchange.privacy, [record.privacy for record in run.rounds() if record.privacy]
+    if settings is None or not records:
+        return ["Differential privacy: none; no noise was added to what the silos sent."]
+    last = records[-1]
+    hidden = (
+        "whether any one item was among a silo's training items" if last.unit == "record" else "what any one silo did"
+    )
+    server = "no guarantee" if last.epsilon_server is None else f"epsilon {last.epsilon_server:.2f}"
+    lines = [
+        f"Differential privacy hides {hidden}, with {epsilon_words(last)} after {len(records):,} rounds, from everyone "
+        f"who has the model. For the server, which received each silo's updates: {server}.",
+        f"Noise multiplier {settings.noise_multiplier:g}, norms limited to {settings.clip_norm:g}. The numbers of the "
+        "silos' items, the names of the labels and the silos that took part are taken for public. The figures were "
+        "measured on the queries without noise.",
+    ]
+    if last.repeatable:
+        lines.append(
+            "The noise was derived from the seed of the run (exchange.privacy.repeatable), and everyone who knows the seed "
+            "can subtract it. This model has no guarantee; epsilon is what secret noise of this size would give."
+        )
+    return lines
 
 
 def limits(run: Run, measured: MethodRun) -> list[str]:

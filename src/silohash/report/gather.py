@@ -20,6 +20,7 @@ from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.report.tables import choices, read_results
 from silohash.runtime.events import RUN_AGAIN
 from silohash.runtime.measurable import unmeasured
+from silohash.runtime.privacy.budget import epsilon_words
 from silohash.runtime.run import Run
 from silohash.search.silos import POLICIES
 from silohash.types import Task
@@ -96,6 +97,7 @@ def facts(run: Run) -> dict[str, str]:
         "federated method": f"{config.federated.name}, preset {config.federated.preset}{_given(config.federated)}",
         "schedule": f"{config.federated.rounds} rounds of {config.federated.local_epochs} epochs",
         **_averaging(config.federated),
+        **_privacy(run),
         "bits": "none (scores of pairs)" if _scores_pairs(run) else str(config.local.bits),
         "seed": str(config.seed),
         "config digest": config.digest(),
@@ -127,6 +129,15 @@ def _averaging(federated: FederatedConfig) -> dict[str, str]:
         "largest weight of a silo": "" if federated.weight_cap == 1 else f"{federated.weight_cap:.0%}",
     }
     return {name: text for name, text in found.items() if text}
+
+
+def _privacy(run: Run) -> dict[str, str]:
+    """Return unit, epsilon and delta of differential privacy after the last round; empty without it."""
+    records = [record.privacy for record in run.rounds() if record.privacy is not None]
+    if not records:
+        return {}
+    simulated = ", simulated with noise that follows from the seed" if records[-1].repeatable else ""
+    return {"differential privacy": f"per {records[-1].unit}, {epsilon_words(records[-1])}{simulated}"}
 
 
 def method_run(run: Run) -> MethodRun:

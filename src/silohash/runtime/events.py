@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from silohash.files import explaining_disk_errors, read_text, write_text
 from silohash.forms import damaged, fault, of_json
+from silohash.runtime.privacy.budget import PrivacyRecord, epsilon_words
 from silohash.types import UserError, ValidationBy
 from silohash.visible import visible
 
@@ -63,6 +64,7 @@ class RoundRecord:
         downlink_bytes: bytes that all silos received.
         warnings: messages for the user.
         validation_by: what makes an item a right answer to a validation query.
+        privacy: what all rounds so far have released; None without differential privacy.
     """
 
     round: int
@@ -76,6 +78,7 @@ class RoundRecord:
     downlink_bytes: int
     warnings: Sequence[str] = field(default_factory=tuple)
     validation_by: ValidationBy = "labels"
+    privacy: PrivacyRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -337,6 +340,8 @@ class ConsoleProgress:
         loss = "-" if record.loss is None else f"{record.loss:.4f}"
         validation = "" if record.validation is None else f"  validation {100 * record.validation:.1f}"
         self.status = f"loss {loss}{validation}{' *' if record.best and validation else ''}"
+        if record.privacy is not None:
+            self.status = epsilon_words(record.privacy)
         round_of = f"round {record.round + 1}/{self.total_rounds}"
         if self.progress is not None:
             self.progress.update(self.task, completed=record.round + 1, status=self.status)
@@ -377,6 +382,8 @@ class TensorBoard:
     def round(self, record: RoundRecord) -> None:
         """Add one point to each curve."""
         values: dict[str, float | None] = {"loss": record.loss, "validation": record.validation, **record.terms}
+        if record.privacy is not None:
+            values["epsilon"] = record.privacy.epsilon
         for name, value in values.items():
             if value is not None:
                 self.writer.add_scalar(name, value, record.round)

@@ -19,6 +19,7 @@ from torch import nn
 from silohash import __version__, seeds
 from silohash.config.ineffective import objections_to_silos
 from silohash.config.load import ResolvedConfig, refuse
+from silohash.config.privacy import objections_to_private_silos
 from silohash.config.sections import RunConfig
 from silohash.data.archive import Archive
 from silohash.data.formats.columns import unused_columns
@@ -35,6 +36,7 @@ from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.truncation import truncation_remark
 from silohash.locks import INPUTS
 from silohash.models.parameters import buffers_of
+from silohash.optional import require
 from silohash.partitions.base import Partition, partition
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.runtime.engine.in_process import InProcess
@@ -43,6 +45,8 @@ from silohash.runtime.engine.worker_processes import WorkerProcesses
 from silohash.runtime.events import JsonLines, Observer, ProgressReporter
 from silohash.runtime.measurable import check_settings, remark_on_measures, unmeasured
 from silohash.runtime.prepared import Prepared, fit_featurisers, prepare, remarks_on, training_silos
+from silohash.runtime.privacy.budget import Budget
+from silohash.runtime.privacy.training import check_private_model, with_server_key
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import Run, archive_of
 from silohash.runtime.uplink.compressed import codec_of
@@ -98,6 +102,9 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     remarks += [unmeasured(archive), remark_on_measures(archive, config.evaluate)]
     for remark in filter(None, remarks):
         notify(remark)
+    if config.exchange.privacy is not None:
+        check_private_model(prepared.resolved, prepared.spec)
+        require("dp_accounting", "exchange.privacy")
     run = Run.create(folder, resolved, parts, environment(config), archive)
     _train(run, prepared, featurisers, observers, notify)
     return run
@@ -136,8 +143,10 @@ def prepare_run(
     silos = training_silos(archive, parts, resolved)
     if not resolved.federated.pooled:
         refuse(objections_to_silos(resolved.config.federated, len(silos)))
+    if resolved.config.exchange.privacy is not None:
+        refuse(objections_to_private_silos(resolved.config, len(silos)))
     unfitted = unfitted_featurisers(archive, resolved)
-    fitted = fit_featurisers(archive, silos, unfitted)
+    fitted = fit_featurisers(archive, silos, unfitted, private=resolved.config.exchange.privacy is not None)
     return prepare(archive, silos, fitted, resolved), fitted
 
 
@@ -209,6 +218,9 @@ def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = N
         buffers=buffers_of(model),
         folder=folder,
         codec=codec_of(config.exchange.compression),
+        budget=Budget.of(prepared.resolved, [train for _, train, _ in prepared.silos])
+        if config.exchange.privacy
+        else None,
     )
 
 
@@ -313,7 +325,8 @@ def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
     if has_checkpoint(run.checkpoint):
         return load_checkpoint(run.checkpoint, config.digest(), config.located_digest())
     with seeds.torch_globally(config.seed, "server"):
-        return RunState(round=0, server=prepared.resolved.federated.init_server(worker.model, prepared.info()))
+        server = prepared.resolved.federated.init_server(worker.model, prepared.info())
+    return RunState(round=0, server=with_server_key(server, config) if config.exchange.privacy else server)
 
 
 def deploy(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from silohash.config.sections import ModelConfig, RunConfig
 from silohash.data.archive import Archive
 from silohash.data.pairs import groups_of, picture_numbers
 from silohash.exchange.encryption import KEY, SiloKey
+from silohash.exchange.feature_sums import no_statistics
 from silohash.features.base import Featuriser, add_statistics
 from silohash.features.image import PixelFeatures
 from silohash.features.nodes.regions import RegionFeatures
@@ -117,19 +119,20 @@ def _pooled(silos: list[TrainingSilo]) -> TrainingSilo:
 
 
 def fit_featurisers(
-    archive: Archive, silos: list[TrainingSilo], unfitted: Mapping[Modality, Featuriser]
+    archive: Archive, silos: list[TrainingSilo], unfitted: Mapping[Modality, Featuriser], *, private: bool = False
 ) -> dict[Modality, Featuriser]:
-    """Fit each modality's featurizer to the silos' training items, from the sums of the silos' statistics.
+    """Fit each modality's featurizer to the silos' training items, from the silos' statistics, if they share any.
 
     Raises:
-        UserError: if no silo has training items of a modality.
+        UserError: if no silo has training items of a modality, or a featurizer needs statistics and there are none.
     """
     fitted: dict[Modality, Featuriser] = {}
     for modality, featuriser in unfitted.items():
         column = archive.values(modality)
         assert column is not None  # noqa: S101  a featurizer exists only for columns of the archive
         held = [silo.train[archive.has(modality)[silo.train]] for silo in silos if silo.holds(modality)]
-        parts = [featuriser.statistics(column, rows) for rows in held if len(rows)]
+        statistics = partial(no_statistics, featuriser) if private else featuriser.statistics
+        parts = [statistics(column, rows) for rows in held if len(rows)]
         if not parts:
             raise UserError(
                 f"No silo has training items with {modality} data, so the {modality} tower cannot be trained. "
@@ -404,7 +407,8 @@ def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]],
         return arrays
     if archive.labels is not None:
         arrays["labels"] = archive.labels[rows].astype(np.float32)
-        arrays.update(label_sums([archive.labels[train.rows] for train, _ in parts]))
+        shared = slice(None) if resolved.config.exchange.privacy is None else slice(0)
+        arrays.update(label_sums([archive.labels[train.rows[shared]] for train, _ in parts]))
     if column := getattr(resolved.local, "coarse_column", ""):
         arrays["coarse_labels"] = coarse_labels(archive, rows, column)
     return arrays

@@ -9,19 +9,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from silohash import seeds
 from silohash.exchange.compression import Codec, DamagedUpdateError, restored
 from silohash.exchange.message import Message
 from silohash.exchange.stored import Spool
 from silohash.federated.audit import UpdateAudit, mislabeled_silos
 from silohash.federated.averaging import Aggregation
-from silohash.federated.base import FederatedMethod
+from silohash.federated.base import FederatedMethod, ServerState
 from silohash.federated.folding import Collection, Folded, Listed
 from silohash.federated.refusal import refusal
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.engine.attendance import Attendance
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Engine, Limits, SiloResult
 from silohash.runtime.events import Observer, ProgressReporter, Receipt, RoundRecord, record_of
+from silohash.runtime.privacy.budget import KEY, Budget, PrivacyRecord
 from silohash.runtime.statistics_exchange import StatisticsExchange, announced
 from silohash.runtime.tasks import Tasks
 from silohash.runtime.uplink.sealed_server import EncryptedTotals, SealedMethod, traffic, unreadable
@@ -49,6 +52,7 @@ class RoundSettings:
         folder: folder for temporary files; by default that of the system.
         limits: how long to wait for the silos.
         codec: how silos compress their parameters; None if they do not.
+        budget: counts epsilon; None without differential privacy.
     """
 
     rounds: int
@@ -63,6 +67,7 @@ class RoundSettings:
     folder: Path | None = None
     limits: Limits = WAIT_FOR_ALL
     codec: Codec | None = None
+    budget: Budget | None = None
 
 
 def run_rounds(
@@ -123,12 +128,12 @@ def _round(
     """Carry out a round, and return the state after it and its record."""
     started = time.perf_counter()
     attendance = Attendance(engine, settings.limits)
-    silos = attendance.invited(participants(settings, number))
+    silos = attendance.invited(participants(settings, number, state.server.private.get(KEY)))
     outcome = trained(
         state, silos, spool, federated=federated, attendance=attendance, settings=settings,
         progressed=partial(progress.counted, number=number, silos=len(silos)),
     )  # fmt: skip
-    state = outcome.state
+    state, privacy = _accounted(outcome, state.server, silos, settings.budget)
     scores = validation_scores(engine, federated, state, settings) if settings.validate else []
     score = mean_score(scores)
     state = state.with_score(score, final=federated.is_final(state.server))
@@ -149,6 +154,7 @@ def _round(
         best=score is None or state.best_round == number,
         uplink_bytes=record.uplink_bytes + outcome.uplink_bytes,
         downlink_bytes=outcome.downlink_bytes,
+        privacy=privacy,
     )
     return state, record
 
@@ -170,6 +176,18 @@ class Outcome:
     remarks: Mapping[str, str]
     uplink_bytes: int
     downlink_bytes: int
+
+
+def _accounted(
+    outcome: Outcome, before: ServerState, asked: Sequence[int], budget: Budget | None
+) -> tuple[RunState, PrivacyRecord | None]:
+    """Return the state after a round with what it has released, and the record of that."""
+    state = outcome.state
+    if budget is None:
+        return state, None
+    used = [receipt.silo for receipt in outcome.receipts if receipt.rejected is None]
+    counts, privacy = budget.spent(before.private, asked=asked, used=used)
+    return replace(state, server=replace(state.server, private={**state.server.private, **counts})), privacy
 
 
 def trained(
@@ -309,12 +327,21 @@ def _rejections(receipts: Sequence[Receipt], number: int) -> int:
     return rejections
 
 
-def participants(settings: RoundSettings, round: int) -> list[int]:  # noqa: A002  the field's word
-    """Return the numbers of the silos that take part in a round, at least one, in ascending order."""
+def participants(settings: RoundSettings, round: int, key: np.ndarray | None = None) -> list[int]:  # noqa: A002
+    """Return the numbers of the silos that take part in a round, at least one, in ascending order.
+
+    Args:
+        settings: the settings of the rounds.
+        round: number of the round, from 0.
+        key: the server's secret, if nobody else may predict who takes part; None to draw from the seed.
+    """
     count = max(1, round_half_up(settings.fraction * len(settings.silos)))
     if count >= len(settings.silos):
         return list(range(len(settings.silos)))
-    generator = seeds.numpy_generator(settings.seed, "participants", round=round)
+    if key is None:
+        generator = seeds.numpy_generator(settings.seed, "participants", round=round)
+    else:
+        generator = seeds.secret_generator(key.tobytes(), "participants", round=round)
     return sorted(int(silo) for silo in generator.choice(len(settings.silos), size=count, replace=False))
 
 

@@ -32,6 +32,8 @@ from silohash.models.item_layers import SGDRule
 from silohash.models.parameters import OptimizerPool, params_of, shared_arrays, to_array
 from silohash.models.towers import Adapted, HashNet
 from silohash.runtime.engine.port import SiloResult, SiloTask
+from silohash.runtime.privacy.budget import sampling
+from silohash.runtime.privacy.training import PrivateRound, PrivateSteps
 from silohash.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
 
 EpochDone: TypeAlias = Callable[[int, int], None]
@@ -65,6 +67,7 @@ def train_silo(
     config: RunConfig,
     epoch_done: EpochDone = lambda epoch, epochs: None,
     optimizers: OptimizerPool | None = None,
+    private: PrivateRound | None = None,
 ) -> SiloResult:
     """Train one silo for one round.
 
@@ -74,6 +77,7 @@ def train_silo(
         config: the config of the run.
         epoch_done: called after each epoch with the number of finished epochs and that of all epochs of the silo's round.
         optimizers: optimizers to use again. By default, new ones are made.
+        private: the noise of the round; None without differential privacy.
 
     Returns:
         The update for the server and the figures of the round.
@@ -89,7 +93,10 @@ def train_silo(
             if phase.begin is not None:
                 phase.begin()
             counted = partial(_count_epoch, epoch_done, finished, epochs)
-            means = _run_phase(phase, context, federated, config, counted, optimizers or OptimizerPool())
+            if private is not None and private.by_record:
+                _run_private_epochs(phase, context, federated, config, counted, private)
+            else:
+                means = _run_phase(phase, context, federated, config, counted, optimizers or OptimizerPool())
             finished += phase.epochs
             context.mean_loss = means.pop("loss", float("nan"))
         statistics = federated.silo_statistics(context)
@@ -225,6 +232,35 @@ def _run_epochs(
             context.local.end_epoch(adapted, data, context.state)
             epoch_done(epoch + 1)
     return means.values()
+
+
+def _run_private_epochs(
+    phase: Phase,
+    context: SiloContext,
+    federated: FederatedMethod,
+    config: RunConfig,
+    epoch_done: Callable[[int], None],
+    private: PrivateRound,
+) -> None:
+    """Train the epochs of a phase on noisy sums of clipped gradients of random samples.
+
+    The steps of the local method train different parameters (`silohash.local.base.has_record_terms`), so that one step on
+    the sum of their terms takes their place.
+    """
+    settings, model, data = config.train, phase.model.train(), context.data
+    adapted = Adapted(model, federated, context.payload.extras)
+    context.local.init_state(adapted, data, context.state)
+    rate = learning_rate(settings, context.round, context.total_rounds)
+    optimizer = make_optimizer([p for p in model.parameters() if p.requires_grad], settings, rate)
+    expected = sampling(len(data), settings.batch)[0] * len(data)
+    steps = context.local.steps(model)
+    gradients = PrivateSteps(context, federated, model, adapted, steps, private.settings, expected)
+    for epoch in range(phase.epochs):
+        noise = private.generator(f"gradients/{epoch}")
+        for rows in private.samples(len(data), settings.batch, epoch):
+            gradients.set_gradients(rows, noise)
+            optimizer.step()
+        epoch_done(epoch + 1)
 
 
 def _fast_layers(

@@ -22,6 +22,7 @@ from silohash.evaluate.ties import average_precision, histogram
 from silohash.exchange.message import Message
 from silohash.features.device import choose_device
 from silohash.federated.base import SiloContext
+from silohash.federated.private_updates import public_weights
 from silohash.index.codes import pack
 from silohash.local.base import SiloData, label_sides, outputs_of, scores_pairs
 from silohash.models.backbones import install_published
@@ -31,6 +32,8 @@ from silohash.runtime.engine.port import SiloResult, SiloTask
 from silohash.runtime.engine.processes import available_threads, serve
 from silohash.runtime.engine.wire import decode_task, encode_result
 from silohash.runtime.prepared import Prepared
+from silohash.runtime.privacy.budget import KEY
+from silohash.runtime.privacy.training import PrivateRound
 from silohash.runtime.silo import EpochDone, finish_silo, make_context, train_silo
 from silohash.runtime.uplink.compressed import Compression
 from silohash.runtime.uplink.sealed_silo import SealedSilo, run_digest
@@ -94,6 +97,11 @@ class Worker:
         if task.silo not in self.data:
             self.data[task.silo] = self.prepared.silo(task.silo, self.device)
         train, validation = self.data[task.silo]
+        private = None
+        if self.config.exchange.privacy is not None and task.kind == "train":
+            private = PrivateRound.of(task, self.config, len(self.prepared.silos))
+        if KEY in task.kept:
+            task = replace(task, kept={name: task.kept[name] for name in task.kept if name != KEY})
         context = make_context(
             task,
             self.config,
@@ -108,7 +116,9 @@ class Worker:
         if task.kind == "weigh":
             return _result(context, self._weights(context))
         if task.kind == "train":
-            return self._sent(train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers), task)
+            result = train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers, private)
+            hidden = private.protected(result, task.broadcast.params, self.federated) if private else result
+            return self._sent(hidden, task)
         if task.kind == "finish":
             return self._sent(finish_silo(context, task.kept, self.federated, self.config), task)
         with seeds.torch_globally(self.config.seed, "deploy", silo=task.silo, round=task.broadcast.round):
@@ -129,8 +139,12 @@ class Worker:
 
     def _weights(self, context: SiloContext) -> Message:
         """Return the weights that the silo will have in the round."""
-        weights = self.federated.weights(context, self._shared)
-        return Message(kind="weights", sender=context.data.name, round=context.round, weights=weights)
+        exact = Message(
+            kind="weights", sender=context.data.name, round=context.round,
+            weights=self.federated.weights(context, self._shared),
+        )  # fmt: skip
+        privacy = self.config.exchange.privacy
+        return exact if privacy is None else replace(exact, weights=public_weights(exact, unit=privacy.unit))
 
     def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:
         score, chance = self._score(context, validation)

@@ -13,6 +13,8 @@ from silohash.runtime.engine.port import SiloResult, SiloTask
 from silohash.runtime.engine.wire import decode_result, decode_task, encode_result, encode_task
 from silohash.runtime.events import Observer, RoundRecord
 from silohash.runtime.prepared import Prepared
+from silohash.runtime.privacy.budget import Budget
+from silohash.runtime.privacy.training import with_server_key
 from silohash.runtime.rounds import HELD_BYTES, RoundSettings, run_rounds
 from silohash.runtime.uplink.compressed import codec_of
 from silohash.runtime.uplink.sealed_server import SealedMethod
@@ -55,7 +57,8 @@ class Records:
 def first_state(inputs: Prepared, worker: Worker) -> RunState:
     """Return the state before the first round."""
     with seeds.torch_globally(inputs.config.seed, "server"):
-        return RunState(round=0, server=inputs.resolved.federated.init_server(worker.model, inputs.info()))
+        server = inputs.resolved.federated.init_server(worker.model, inputs.info())
+    return RunState(round=0, server=with_server_key(server, inputs.config))
 
 
 def run_loop(
@@ -89,6 +92,7 @@ def run_loop(
         rounds=stop or inputs.config.federated.rounds, silos=[name for name, _, _ in inputs.silos], fraction=fraction,
         validate=validate, seed=inputs.config.seed, remarks=inputs.resolved.remarks, buffers=buffers_of(worker.model),
         held_bytes=held_bytes, codec=codec_of(inputs.config.exchange.compression),
+        budget=Budget.of(inputs.resolved, [train for _, train, _ in inputs.silos]),
     )  # fmt: skip
     federated = inputs.resolved.federated
     engine = InProcess(Wire(worker) if wire else worker)

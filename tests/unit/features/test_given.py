@@ -33,6 +33,25 @@ def test_standardised(dtype):
     assert found.dtype == np.float32
 
 
+def test_vectors_of_equal_lengths_need_no_sums():
+    column = vectors()
+    column[4], column[5, 1] = np.nan, np.nan
+    features = GivenFeatures.make("given", "image", column, {"standardize": False, "equal_lengths": True})
+    nothing = features.fitted(features.statistics(column, ALL[:0]))
+    found = nothing.transform(column, ALL)
+    there = np.arange(COUNT) != 4
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1)[there], np.sqrt(6), rtol=1e-6)
+    clean = np.nan_to_num(column)
+    np.testing.assert_allclose(
+        found[there] * np.linalg.norm(clean, axis=1)[there, None], clean[there] * np.sqrt(6), rtol=1e-4
+    )
+    assert not found[4].any()
+    again = GivenFeatures.from_state(*nothing.state())
+    np.testing.assert_array_equal(again.transform(column, ALL), found)
+    with pytest.raises(UserError, match=r"Set features\.image\.standardize = false"):
+        GivenFeatures.make("given", "image", column, {"equal_lengths": True})
+
+
 def test_silos_sums_give_the_pooled_fit():
     column = vectors()
     features = GivenFeatures("text", 6)

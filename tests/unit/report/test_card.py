@@ -76,6 +76,30 @@ def test_the_card_tells_what_left_the_silos(run: Run, text: str) -> None:
     assert "no noise was added" in left
 
 
+@pytest.mark.parametrize(
+    ("privacy", "hidden"),
+    [
+        ({"unit": "record"}, "whether any one item was among a silo's training items"),
+        ({"unit": "silo", "repeatable": True}, "what any one silo did"),
+    ],
+)
+def test_the_card_tells_what_privacy_hides(tmp_path: Path, privacy: dict[str, object], hidden: str) -> None:
+    archive = runs.write_archive(tmp_path / "archive", text="words")
+    trained = runs.train(
+        archive, tmp_path / "run", federated={"rounds": 2}, local={"name": "csq"}, evaluate={"validation": 0.0},
+        features={"image": {"standardize": False, "equal_lengths": True}}, exchange={"privacy": privacy},
+    )  # fmt: skip
+    finish_run(trained)
+    written = (trained.model_folder / "card.md").read_text(encoding="utf-8")
+    left, last = section(written, "What left the silos"), trained.rounds()[-1].privacy
+    assert last is not None
+    assert f"Differential privacy hides {hidden}, with epsilon {last.epsilon:.2f} (delta 1e-05) after 2 rounds" in left
+    assert f"received each silo's updates: epsilon {last.epsilon_server:.2f}." in left
+    assert "before training" not in left
+    assert ("This model has no guarantee" in left) is bool(privacy.get("repeatable"))
+    assert f"per {privacy['unit']}, epsilon {last.epsilon:.2f}" in section(written, "Trained on")
+
+
 def test_the_card_tells_limits(run: Run, text: str) -> None:
     lacking = [silo.name for silo in run.partition.silos if not silo.has_text]
     assert lacking

@@ -48,7 +48,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert [asdict(found) for found in read_rounds(path)] == [asdict(record(number)) for number in range(3)]
     assert set(json.loads(path.read_text().splitlines()[0])) == {
         "round", "seconds", "loss", "terms", "validation", "best", "silos", "uplink_bytes", "downlink_bytes", "warnings",
-        "validation_by",
+        "validation_by", "privacy",
     }  # fmt: skip
     assert read_rounds(tmp_path / "none.jsonl") == []
 

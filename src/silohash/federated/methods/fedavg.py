@@ -52,6 +52,7 @@ class FedAvg(FederatedMethod):
     closed_form: ClassVar[Literal["none", "silos", "sums"]] = "silos"
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"weight": {"weighting": "examples"}}
     trains_scores: ClassVar[bool] = True
+    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("record", "silo")
 
     @property
     def weights_known(self) -> WeightsKnown:

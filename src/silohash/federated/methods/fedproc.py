@@ -138,6 +138,7 @@ class FedProc(FederatedMethod):
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}, "aggregate": {}}
     needs_labels: ClassVar[bool] = True
     means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
+    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("record",)
 
     def __init__(self, params: FedProcParams) -> None:
         super().__init__(params)

@@ -15,7 +15,7 @@ The second term of equation (2) is `proximal`; `proximal_terms` applies it to th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -91,6 +91,7 @@ class FedProx(FederatedMethod):
         "authors_code": {"proximal_weight": 0.0},
     }
     trains_scores: ClassVar[bool] = True
+    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("silo",)
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the proximal term."""

@@ -184,6 +184,7 @@ class FedUCH(FederatedMethod):
         "paper": {"contrast_weight": 0.6, "distillation_weight": 0.4},
     }
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
+    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("record", "silo")
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Check that the contrasted features have the same width.

@@ -84,6 +84,7 @@ class MOON(FederatedMethod):
     Params: ClassVar[type[MethodParams]] = MOONParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"contrast_weight": 1.0}}
     adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
+    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("record", "silo")
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the contrast, summed over the step's modalities; empty in the silo's first round.

@@ -124,6 +124,7 @@ class CSQ(DefaultHooks):
         "authors_code": {"quantization_weight": 0.05},
     }
     needs_labels: ClassVar[bool] = True
+    record_terms: ClassVar[bool] = True
 
     def __init__(self, params: CSQParams) -> None:
         self.params = params

@@ -229,6 +229,7 @@ class CenterAP(DefaultHooks):
     Params: ClassVar[type[MethodParams]] = CenterAPParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
     needs_labels: ClassVar[bool] = True
+    needs_label_counts: ClassVar[bool] = True
 
     def __init__(self, params: CenterAPParams) -> None:
         self.params = params

@@ -16,7 +16,9 @@ import numpy as np
 from silohash import features
 from silohash.config.ineffective import objections_to_silos
 from silohash.config.load import ResolvedConfig, refuse
+from silohash.config.privacy import objections_to_private_silos
 from silohash.data.archive import Archive
+from silohash.exchange.feature_sums import no_statistics
 from silohash.exchange.message import Message
 from silohash.features.base import Featuriser, add_statistics
 from silohash.models.specs import ModelSpec
@@ -79,15 +81,18 @@ def described(archive: Archive, resolved: ResolvedConfig, number: int, silos: Se
     """
     silo = training_silos(archive, rows_of_site(archive, number, silos, resolved.config.seed), resolved)[number]
     sums: Arrays = {}
+    private = resolved.config.exchange.privacy is not None
     notes: dict[str, str] = {"labels": json.dumps(list(archive.label_names))}
     for modality, unfitted in unfitted_featurisers(archive, resolved).items():
         notes[f"features/{modality}"] = json.dumps(unfitted.state()[1], sort_keys=True)
         column = archive.values(modality)
         held = silo.train[archive.has(modality)[silo.train]]
         if column is not None and len(held):
-            sums.update({f"{modality}/{name}": array for name, array in unfitted.statistics(column, held).items()})
+            statistics = no_statistics(unfitted, column, held) if private else unfitted.statistics(column, held)
+            sums.update({f"{modality}/{name}": array for name, array in statistics.items()})
     if archive.labels is not None:
-        sums.update({f"labels/{name}": array for name, array in label_sums([archive.labels[silo.train]]).items()})
+        labels = archive.labels[silo.train[:0] if private else silo.train]
+        sums.update({f"labels/{name}": array for name, array in label_sums([labels]).items()})
     counts = {"training": len(silo.train), "validation": len(silo.validation)}
     return Message(kind="description", sender=silos[number], round=0, sums=sums, notes=notes, counts=counts)
 
@@ -163,6 +168,8 @@ class Plan:
         """
         check_tokens(self.featurisers, resolved)
         refuse(objections_to_silos(resolved.config.federated, len(self.sizes)))
+        if resolved.config.exchange.privacy is not None:
+            refuse(objections_to_private_silos(resolved.config, len(self.sizes)))
         towers = {m: tower_spec(m, featuriser, resolved.config.model) for m, featuriser in self.featurisers.items()}
         return Prepared(
             resolved=resolved,

@@ -22,6 +22,7 @@ from silohash.runtime.engine.port import WAIT_FOR_ALL, Engine, Limits, SiloTask
 from silohash.runtime.events import Observer
 from silohash.runtime.experiment import deploy_tasks, environment, train_model
 from silohash.runtime.prepared import Prepared
+from silohash.runtime.privacy.training import check_private_model
 from silohash.runtime.run import ENVIRONMENT, Run
 from silohash.runtime.sites.plan import Plan, check_separable
 from silohash.runtime.uplink.sealed_server import SEALED
@@ -72,6 +73,8 @@ def train_at_sites(
         try:
             plan = agree(resolved, engine, silos)
             prepared = plan.server_inputs(resolved)
+            if resolved.config.exchange.privacy is not None:
+                check_private_model(resolved, prepared.spec)
             set_threads(resolved.config.train)
             worker = Worker(prepared, choose_device(resolved.config.train.device))
             train_model(

@@ -73,6 +73,20 @@ def test_a_description_holds_sums_and_no_items(archives: tuple[Path, list[Path]]
     assert not any(array.shape[:1] == (12,) for array in first.sums.values())
 
 
+def test_a_description_under_privacy_holds_nothing_of_the_items(archives: tuple[Path, list[Path]]) -> None:
+    path = archives[1][0]
+    privacy = {
+        "exchange": {"privacy": {"unit": "record"}}, "local": {"name": "csq"}, "evaluate": {"validation": 0.0},
+        "features": {"image": {"standardize": False, "equal_lengths": True}},
+    }  # fmt: skip
+    private, plain = (
+        described(archive_of(own.config), own, 0, NAMES) for own in (resolved(path, **privacy), resolved(path))
+    )
+    assert private.sums.keys() < plain.sums.keys()
+    assert not any(array.any() for array in private.sums.values())
+    assert all(array.any() for array in plain.sums.values())
+
+
 def test_labels_that_one_silo_lacks_are_counted_as_zero(archives: tuple[Path, list[Path]]) -> None:
     messages = descriptions(archives[1])
     renamed = replace(

@@ -1,0 +1,1 @@
+"""Training under differential privacy, and the count of what it releases."""
