@@ -19,6 +19,7 @@ from silohash.runtime.events import RoundRecord
 from silohash.runtime.run import Run
 
 PATIENCE_SECONDS = 300.0
+REGISTERED = "Successfully registered client"
 
 
 def until(holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
@@ -68,6 +69,14 @@ class Federation:
             process.send_signal(signal.SIGTERM)
         for process in stopped:
             process.wait(60)
+
+    def restart(self, name: str, environment: Mapping[str, str] | None = None) -> None:
+        """Stops a silo, starts it again, and waits until it has connected. The server lists it all the time."""
+        log = self.kits / name / "log.txt"
+        before = log.read_text().count(REGISTERED)
+        self.stop(name)
+        self.start(name, environment)
+        until(lambda: log.read_text().count(REGISTERED) > before)
 
     def kill(self, name: str) -> None:
         """Kills all processes of a member, as if its machine had lost power."""

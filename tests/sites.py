@@ -1,13 +1,19 @@
-"""Archives of silos on different machines: a pooled archive, divided by a column."""
+"""Silos on different machines: their archives, which are parts of a pooled one, and an engine without machines."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from silohash.exchange.message import Message
+from silohash.runtime.engine.in_process import InProcess
+from silohash.runtime.engine.port import WAIT_FOR_ALL, Absence, Answer, Limits, SiloResult, SiloTask
+from silohash.runtime.engine.wire import decode_answer, decode_task, encode_distant_task, encode_result
+from silohash.runtime.sites.settings import SiteSettings
+from silohash.runtime.sites.trainer import Site
 from tests.runs import write_metadata
 
 NAMES = ("place-0", "place-1", "place-2")
@@ -27,3 +33,46 @@ def site_archives(pooled: Path, folder: Path, names: Sequence[str] = NAMES) -> l
             np.save(own / given.name, np.load(given, allow_pickle=False)[kept])
         archives.append(own)
     return archives
+
+
+class Sites:
+    """A worker that passes each task to the site of its silo, as encoded messages."""
+
+    def __init__(self, archives: list[Path], state: Path) -> None:
+        self.archives, self.state = archives, state
+        self.restart()
+
+    def restart(self) -> None:
+        self.sites = [
+            Site(SiteSettings.model_validate(
+                {"silo": name, "state": self.state / name, "device": "cpu", "threads": 1, "data": {"path": archive}}
+            ))
+            for name, archive in zip(NAMES, self.archives, strict=True)
+        ]  # fmt: skip
+
+    def do(self, task: SiloTask) -> SiloResult:
+        read = decode_task(Message.decode(encode_distant_task(task)))
+        answer = encode_result(self.sites[task.silo].do("first", read))
+        result = decode_answer(task, NAMES[task.silo], answer)
+        assert isinstance(result, SiloResult), result
+        if task.kind == "deploy":
+            assert not result.update.arrays()
+        return result
+
+
+class Missing(InProcess):
+    """An engine in which some silos do not train in some rounds.
+
+    Args:
+        sites: carries out the tasks.
+        missed: the number of each such round, with that of the silo.
+    """
+
+    def __init__(self, sites: Sites, missed: Collection[tuple[int, int]]) -> None:
+        super().__init__(sites)
+        self.missed = missed
+
+    def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
+        for task in tasks:
+            missed = task.kind == "train" and (task.broadcast.round, task.silo) in self.missed
+            yield Absence(task.silo, "does not train") if missed else self.worker.do(task)

@@ -94,13 +94,18 @@ def locked(
 
 
 @contextmanager
-def locked_run(folder: Path) -> Iterator[None]:
+def locked_run(folder: Path, wait_seconds: float = 0.0) -> Iterator[None]:
     """Hold the lock of a run while the block runs, and first remove what killed processes left in its folder.
 
+    Args:
+        folder: the folder of the run.
+        wait_seconds: how long to wait for another process.
+
     Raises:
-        UserError: if another process holds the lock, or the folder may not be written.
+        UserError: if another process still holds the lock, or the folder may not be written.
     """
-    with locked(folder, "Wait until it has finished, or use another folder.") as taken:
+    remedy = "Wait until it has finished, or use another folder."
+    with locked(folder, remedy, wait_seconds=wait_seconds) as taken:
         if taken:
             for part in (folder, *(folder / name for name in RUN_SUBFOLDERS)):
                 remove_leftovers(part, alone=True)

@@ -19,6 +19,7 @@ from tests.federation import running
 
 
 @pytest.mark.whole_run
+@pytest.mark.timeout(900)
 def test_personal_model_equals_that_of_one_machine_and_stays_at_its_silo(tmp_path: Path) -> None:
     pooled = write_archive(tmp_path / "pooled", count=36, places=1)
     config = write_config(

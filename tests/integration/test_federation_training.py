@@ -125,9 +125,10 @@ def test_trainer_that_is_killed_misses_a_round_and_is_back_in_the_next(federatio
 
 
 KILLED = {
-    "server": ("nvflare", f"/{SERVER}"),
-    "job of the server": ("server.runner_process",),
-    "job of a site": ("client.worker_process", "/place-2"),
+    "server": (signal.SIGKILL, ("nvflare", f"/{SERVER}")),
+    "server that may end in order": (signal.SIGTERM, ("server.server_train",)),
+    "job of the server": (signal.SIGKILL, ("server.runner_process",)),
+    "job of a site": (signal.SIGKILL, ("client.worker_process", "/place-2")),
 }
 
 
@@ -136,12 +137,13 @@ def test_run_continues_by_itself_after_its_last_round(federation: Federation, tm
     config = resolved(federation, rounds=8)
     folder = tmp_path / victim.replace(" ", "-")
 
-    def kill(number: int) -> None:
-        if number == 1:
-            victims = federation.children(*KILLED[victim])
+    def kill(round_: int) -> None:
+        if round_ == 1:
+            number, words = KILLED[victim]
+            victims = federation.children(*words)
             assert victims
             for process in victims:
-                os.kill(process, signal.SIGKILL)
+                os.kill(process, number)
 
     watch, said = Watch(kill), []
     train_in_federation(federation.leader, config, folder, NAMES, limits=WHOLE, observers=[watch], notify=said.append)

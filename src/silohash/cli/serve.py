@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import signal
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from logging import DEBUG, INFO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from silohash.service.config import ItemsSettings
+    from silohash.service.config import ItemsSettings, SiloConfig
     from silohash.service.items.keeper import Server
 
 PORT = 8765
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Addresses that only this machine can reach."""
 
+LeaderKit = Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the kit that starts runs.")]
+SiloName = Annotated[str, typer.Argument(metavar="SILO", help="Name of the silo.")]
 NewKey = Annotated[
     bool, typer.Option("--new-key", help="Make the secret key that [bus] names, print its public key, and exit.")
 ]
@@ -43,7 +46,8 @@ def register(app: typer.Typer) -> None:
     add_command(app, server, TRAIN)
     group = typer.Typer(cls=Commands, help="Set up a federation of several machines.", no_args_is_help=True)
     add_command(group, init)
-    add_command(group, kits)
+    for command in (kits, disable, enable):
+        add_command(group, command)
     app.add_typer(group, name="federation", rich_help_panel=SEARCH)
 
 
@@ -125,7 +129,7 @@ def silo(
     """Answer the queries of a federation with the index of one silo, until stopped with Ctrl-C.
 
     The process dials out to the federation's bus. Nothing needs to reach it from outside. With the folder of a training kit
-    in place of a config, it trains with the federation instead.
+    in place of a config, it trains with the federation instead. If the config names the kit (training), it does both.
     """
     if config.is_dir():
         _run_kit(config)
@@ -147,7 +151,21 @@ def silo(
     if settings.items is not None:
         serve_items = _items_server(settings.items)
     start_logging(level=DEBUG if verbose else INFO)
-    run_silo(settings, serve_items=serve_items, read_again=lambda: read_silo_config(config))
+    with _training_beside(settings):
+        run_silo(settings, serve_items=serve_items, read_again=lambda: read_silo_config(config))
+
+
+def _training_beside(settings: SiloConfig) -> AbstractContextManager[None]:
+    """Return the context in which a silo also trains, if its file names its training kit."""
+    if settings.training is None:
+        return nullcontext()
+    _require_training()
+    from silohash.runtime.engine.flare.members import member_beside
+    from silohash.service.logs import log_event
+
+    return member_beside(
+        settings.training, settings.silo, lambda text: log_event("training", silo=settings.silo, state=text)
+    )
 
 
 def _items_server(settings: ItemsSettings) -> Server | None:
@@ -307,6 +325,25 @@ def kits(
     print_result(f"  silohash train CONFIG --on {folder / ADMIN}")
 
 
+def disable(kit: LeaderKit, silo: SiloName) -> None:
+    """Lock a silo out of training, also when the server is started again. Its certificate remains valid."""
+    _set_admission(kit, silo, admitted=False)
+    print_result(f"{silo} cannot connect any more. To let it in again: silohash federation enable {kit} {silo}")
+
+
+def enable(kit: LeaderKit, silo: SiloName) -> None:
+    """Let a silo that was locked out connect again."""
+    _set_admission(kit, silo, admitted=True)
+    print_result(f"{silo} can connect.")
+
+
+def _set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
+    require("nvflare", "Training on other machines")
+    from silohash.runtime.engine.flare.jobs import set_admission
+
+    set_admission(kit, silo, admitted=admitted)
+
+
 def server(
     kit: Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the server's training kit.")],
 ) -> None:
@@ -317,11 +354,21 @@ def server(
     _run_kit(kit)
 
 
-def _run_kit(kit: Path) -> None:
+def _require_training() -> None:
     for package, task in (("torch", "Training"), ("nvflare", "Training on other machines")):
         require(package, task)
+
+
+def _run_kit(kit: Path) -> None:
+    _require_training()
+    from silohash.runtime.engine.flare.kit_check import certificates
     from silohash.runtime.engine.flare.members import run_member
 
+    for finding in certificates(kit):
+        if not finding.good:
+            print_status(f"{finding.subject}: {finding.text}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    print_status("Press Ctrl-C to stop.")
     run_member(kit, print_status)
 
 

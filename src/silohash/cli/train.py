@@ -24,13 +24,21 @@ On = Annotated[
 ]
 SiloNames = Annotated[
     list[str] | None,
-    typer.Option("--silo", metavar="NAME", help="With --on, a silo to train with. Can be repeated. Default: all."),
+    typer.Option(
+        "--silo", metavar="NAME", help="With --on, a silo to train with. Can be repeated. Default: all connected ones."
+    ),
 ]
 Deadline = Annotated[
     float | None, typer.Option(metavar="SECONDS", min=1.0, help="With --on, time limit for the silos in each round.")
 ]
 Quorum = Annotated[
-    int, typer.Option(metavar="N", min=1, help="With --on, number of silos that must answer in each round.")
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="With --on, number of silos that must be there at the start and in each round. Default: all at the start, "
+        "then 1.",
+    ),
 ]
 
 SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
@@ -108,7 +116,7 @@ def train(
     on: On = None,
     silo_names: SiloNames = None,
     deadline: Deadline = None,
-    quorum: Quorum = 1,
+    quorum: Quorum = None,
 ) -> None:
     """Train a run, measure it, write its report and index its silos.
 
@@ -127,7 +135,7 @@ def train(
     if on is not None:
         if numbers:
             raise UserError("--seeds is not possible with --on. Start one run per seed, with --set seed=N.")
-        limits = (deadline, quorum)
+        limits = (deadline, quorum or 1, quorum)
         train_on(on, load_resolved(config, overrides), folder, silo_names or [], limits, tensorboard=tensorboard)
         return
     chosen = [([*overrides, f"seed={seed}"], folder / f"seed-{seed}") for seed in numbers] or [(overrides, folder)]
@@ -186,7 +194,7 @@ def train_on(
     resolved: ResolvedConfig,
     folder: Path,
     silos: list[str],
-    limits: tuple[float | None, int],
+    limits: tuple[float | None, int, int | None],
     *,
     tensorboard: bool = False,
 ) -> None:
@@ -197,7 +205,7 @@ def train_on(
         resolved: the config with its methods.
         folder: the folder of the run.
         silos: names of the silos; all connected ones if empty.
-        limits: the deadline of a round in seconds, and its quorum.
+        limits: the deadline of a round in seconds, its quorum, and the number of silos that must be there at the start.
         tensorboard: whether to write curves.
     """
     require("nvflare", "Training on other machines")

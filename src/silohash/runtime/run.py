@@ -213,9 +213,9 @@ class Run:
         return [name for name in names if name not in known and not name.startswith(".")]
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self, wait_seconds: float = 0.0) -> Iterator[None]:
         """Hold the lock of the run while the block runs. See `locked_run`."""
-        with locked_run(self.folder):
+        with locked_run(self.folder, wait_seconds):
             yield
 
     @cached_property

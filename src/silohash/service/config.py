@@ -6,6 +6,7 @@ Paths in a file are relative to the folder of the file. A silo's file::
     federation = "museums"          # name of the federation, the same for all of its members
     run = "first"                   # folder of the trained run, with the silo's index in index/north
     policy = "policy.toml"          # what the silo releases; by default policies/north.toml in the folder of the run
+    training = "kits/north"         # folder of the silo's training kit, if the same process also trains
 
     [bus]
     servers = ["tls://nats.example.org:4222"]  # addresses of the NATS server; the silo dials out, nothing dials in
@@ -227,6 +228,7 @@ class SiloConfig(_Table):
         metrics: where the metrics of the process are served; None for none.
         next_run: folder of a new run. The silo's items are encoded with its model in the background.
         archive: folder of the archive that the index was built from; None for the one that is noted beside the index.
+        training: folder of the silo's training kit; None if the process does not train.
         keep_old_hours: hours without a query with the old model after which the old index is removed.
     """
 
@@ -239,6 +241,7 @@ class SiloConfig(_Table):
     metrics: MetricsSettings | None = None
     next_run: Path | None = None
     archive: Path | None = None
+    training: Path | None = None
     keep_old_hours: Annotated[float, Field(ge=0)] = 24.0
 
     @property

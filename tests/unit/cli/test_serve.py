@@ -10,6 +10,8 @@ import stat
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -149,3 +151,50 @@ def test_kits_need_the_extra(tmp_path: Path, command: str, monkeypatch: pytest.M
     done = silohash(command, tmp_path)
     assert done.code == 2
     assert "pip install 'silohash[training]'" in done.err
+
+
+def test_certificates_that_end_soon_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nvflare")
+    started: list[Path] = []
+    monkeypatch.setattr("silohash.runtime.engine.flare.members.run_member", lambda kit, notify: started.append(kit))
+    monkeypatch.setattr("signal.signal", lambda *arguments: None)
+    options = ("federation", "kits", tmp_path / "museums", "--silo", "north", "--days")
+    assert silohash(*options, 20).code == 0
+    warned = silohash("silo", tmp_path / "museums" / "north")
+    assert "rootCA.pem: valid until" in warned.err
+    assert "Make new kits: silohash federation kits" in warned.err
+    assert started == [tmp_path / "museums" / "north"]
+
+
+def test_a_silo_whose_file_names_its_kit_also_trains(federation, tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("nvflare")
+    seen: list[object] = []
+
+    @contextmanager
+    def beside(kit: Path, silo: str, notify: object) -> Iterator[None]:
+        seen.append((kit, silo))
+        yield
+        seen.append("trained")
+
+    monkeypatch.setattr("silohash.runtime.engine.flare.members.member_beside", beside)
+    monkeypatch.setattr("silohash.service.silo.run_silo", lambda settings, **options: seen.append(settings.silo))
+    file = federation.folder / "north.toml"
+    assert silohash("silo", file).code == 0
+    file.write_text(f'training = "{tmp_path / "kit"}"\n{file.read_text()}')
+    assert silohash("silo", file).code == 0
+    assert seen == ["north", (tmp_path / "kit", "north"), "north", "trained"]
+
+
+@pytest.mark.parametrize(("command", "admitted"), [("disable", False), ("enable", True)])
+def test_silos_are_locked_out_and_let_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, admitted: bool
+) -> None:
+    pytest.importorskip("nvflare")
+    calls: list[tuple[Path, str, bool]] = []
+    monkeypatch.setattr(
+        "silohash.runtime.engine.flare.jobs.set_admission",
+        lambda kit, silo, *, admitted: calls.append((kit, silo, admitted)),
+    )
+    done = silohash("federation", command, tmp_path, "south")
+    assert (done.code, calls) == (0, [(tmp_path, "south", admitted)])
+    assert done.out.startswith("south can")

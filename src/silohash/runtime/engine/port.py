@@ -88,10 +88,12 @@ class Limits:
     Attributes:
         deadline_seconds: time after which the answers of a round are no longer waited for; None for no limit.
         quorum: number of silos that must answer. The others may be absent.
+        start: number of silos that must describe their items before the first round; None for all. The others join later.
     """
 
     deadline_seconds: float | None = None
     quorum: int = 1
+    start: int | None = None
 
 
 WAIT_FOR_ALL = Limits()

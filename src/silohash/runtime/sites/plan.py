@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from silohash.data.archive import Archive
 from silohash.exchange.feature_sums import no_statistics
 from silohash.exchange.message import Message
 from silohash.features.base import Featuriser, add_statistics
+from silohash.forms import reading
 from silohash.models.specs import ModelSpec
 from silohash.partitions.base import Partition, SiloRows
 from silohash.runtime.experiment import check_tokens, unfitted_featurisers
@@ -28,6 +30,20 @@ from silohash.runtime.prepared import Prepared, label_sums, prepare, tower_spec,
 from silohash.types import MODALITIES, Arrays, Modality, UserError
 
 LABEL_SUMS = ("label_counts", "label_items")
+
+PLAN = "plan.safetensors"
+"""File of the plan, in the folder of the run at the server and at each silo."""
+
+
+def read_message(path: Path) -> Message:
+    """Return a message that was stored before the first round.
+
+    Raises:
+        UserError: if it is missing or damaged.
+    """
+    with reading(path, missing="The server has not announced this run here. Start the run again."):
+        content = path.read_bytes()
+    return Message.decode(content)
 
 
 def check_separable(resolved: ResolvedConfig) -> None:
@@ -114,8 +130,12 @@ class Plan:
     sizes: list[tuple[str, int, int]]
 
     @classmethod
-    def merged(cls, descriptions: Sequence[Message]) -> Plan:
-        """Return the plan of silos, from one description per silo, in silo order.
+    def merged(cls, descriptions: Sequence[Message], silos: Sequence[str]) -> Plan:
+        """Return the plan of a run.
+
+        Args:
+            descriptions: one description per silo that takes part from the beginning, in silo order.
+            silos: names of all silos. The others join later, and have no items in the plan.
 
         Raises:
             UserError: if the silos describe different kinds of features, or none has items of a modality.
@@ -126,13 +146,12 @@ class Plan:
             for modality in MODALITIES
             if any(f"features/{modality}" in message.notes for message in descriptions)
         }
+        sizes = {one.sender: (one.counts["training"], one.counts["validation"]) for one in descriptions}
         return cls(
             featurisers=featurisers,
             labels=labels,
             sums=_label_sums(labels, descriptions),
-            sizes=[
-                (message.sender, message.counts["training"], message.counts["validation"]) for message in descriptions
-            ],
+            sizes=[(name, *sizes.get(name, (0, 0))) for name in silos],
         )
 
     def encode(self) -> Message:
@@ -200,11 +219,12 @@ class Plan:
         return replace(prepared, arrays={**prepared.arrays, **merged})
 
     def _with_labels(self, archive: Archive) -> Archive:
-        """Return the archive with the labels of all silos, in their common order."""
+        """Return the archive with the labels of the plan, in their order. Those that only a later silo has are left out."""
         if archive.labels is None:
             return archive
         labels = np.zeros((len(archive), len(self.labels)), archive.labels.dtype)
-        labels[:, [self.labels.index(name) for name in archive.label_names]] = archive.labels
+        known = [column for column, name in enumerate(archive.label_names) if name in self.labels]
+        labels[:, [self.labels.index(archive.label_names[column]) for column in known]] = archive.labels[:, known]
         return replace(archive, labels=labels, label_names=self.labels)
 
 

@@ -20,19 +20,18 @@ from silohash.exchange.encryption import SiloKey
 from silohash.exchange.message import Message
 from silohash.features.device import choose_device
 from silohash.files import write_bytes
-from silohash.forms import reading
 from silohash.runtime.engine.port import SiloResult, SiloTask
 from silohash.runtime.engine.processes import serve
 from silohash.runtime.engine.wire import decode_task, encode_result
 from silohash.runtime.run import archive_of
 from silohash.runtime.sites.kept import KeptArrays
 from silohash.runtime.sites.own_run import store_own_run
-from silohash.runtime.sites.plan import Plan, check_separable, described
+from silohash.runtime.sites.plan import PLAN, Plan, check_separable, described, read_message
 from silohash.runtime.sites.settings import SiteSettings, check_run_name, read_site_settings
 from silohash.runtime.worker import Worker, set_threads
 from silohash.types import UserError
 
-ANNOUNCED, PLAN = "announced.safetensors", "plan.safetensors"
+ANNOUNCED = "announced.safetensors"
 
 
 @dataclass
@@ -55,6 +54,8 @@ class Site:
         """
         folder = self._folder(run)
         if task.kind == "describe":
+            for name in (ANNOUNCED, PLAN):
+                (folder / name).unlink(missing_ok=True)
             announced = Announced.of(task, self.settings)
             message = described(archive_of(announced.resolved.config), announced.resolved, task.silo, announced.silos)
             self.workers.clear()
@@ -79,7 +80,7 @@ class Site:
     def _store_model(self, run: str, task: SiloTask, model: Message) -> None:
         """Store the model that the silo deploys. It does not leave the silo."""
         folder = self._folder(run)
-        featurisers = Plan.decode(_stored(folder / PLAN)).featurisers
+        featurisers = Plan.decode(read_message(folder / PLAN)).featurisers
         store_own_run(
             folder, self.workers[run].prepared, featurisers, broadcast=task.broadcast, model=model,
             notify=lambda text: print(text, file=sys.stderr),
@@ -92,7 +93,7 @@ class Site:
     def _prepare(self, run: str, task: SiloTask) -> None:
         """Load the silo's inputs of a run, from what the server sent before."""
         folder = self._folder(run)
-        first, agreed = _stored(folder / ANNOUNCED), _stored(folder / PLAN)
+        first, agreed = read_message(folder / ANNOUNCED), read_message(folder / PLAN)
         plan = Plan.decode(agreed)
         announced = Announced.of(replace(task, broadcast=first), self.settings)
         prepared = plan.silo_inputs(archive_of(announced.resolved.config), announced.resolved, task.silo)
@@ -101,13 +102,6 @@ class Site:
         self.workers.clear()
         set_threads(prepared.config.train)
         self.workers[run] = Worker(prepared, choose_device(prepared.config.train.device))
-
-
-def _stored(path: Path) -> Message:
-    """Return what the server sent before the first round."""
-    with reading(path, missing="The server has not announced this run. Start the run again."):
-        content = path.read_bytes()
-    return Message.decode(content)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from silohash.exchange.message import Message
 from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
 from silohash.federated.base import ServerState
-from silohash.files import write_json, write_text
-from silohash.runtime.checkpoint import RunState
+from silohash.files import write_bytes, write_json, write_text
+from silohash.runtime.checkpoint import RunState, has_checkpoint
 from silohash.runtime.engine.attendance import Attendance
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Engine, Limits, SiloTask
 from silohash.runtime.events import Observer
@@ -24,13 +24,16 @@ from silohash.runtime.experiment import deploy_tasks, environment, train_model
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.privacy.training import check_private_model
 from silohash.runtime.run import ENVIRONMENT, Run
-from silohash.runtime.sites.plan import Plan, check_separable
+from silohash.runtime.sites.plan import PLAN, Plan, check_separable, read_message
 from silohash.runtime.uplink.sealed_server import SEALED
 from silohash.runtime.worker import Worker, set_threads
 from silohash.types import Modality, Notify, UserError
 
 SETUP_SECONDS = 3600.0
 """How long to wait until all silos have computed their features before the first round."""
+
+LOCK_SECONDS = 60.0
+"""How long to wait until an earlier job of the run has left its folder."""
 
 STORE_SECONDS = 600.0
 """How long silos may at least take to store their models after the last round."""
@@ -52,11 +55,11 @@ def train_at_sites(
         resolved: the config with its methods. Silos use their own data in place of its archive.
         folder: the folder of the run.
         engine: reaches the silos. It is started and stopped here.
-        silos: names of the silos, in order. All of them must describe their items before the first round.
-        limits: how long to wait for silos in a round.
+        silos: names of the silos, in order. Enough of them must describe their items before the first round.
+        limits: how long to wait for silos, and how many are needed.
         observers: receive the record of each round.
-        notify: called with a line if the towers could not be saved as ONNX files, and per silo that did not store its
-            model.
+        notify: called with a line if the towers could not be saved as ONNX files, and per silo that does not take part yet
+            or did not store its model.
 
     Returns:
         The trained run. Its folder holds no items and no partition.
@@ -66,12 +69,12 @@ def train_at_sites(
     """
     check_separable(resolved)
     run = Run(folder, resolved)
-    with run.writing():
+    with run.writing(LOCK_SECONDS):
         write_json(folder / ENVIRONMENT, environment(resolved.config))
         write_text(run.config_path, resolved.config.to_toml())
         engine.start(silos)
         try:
-            plan = agree(resolved, engine, silos)
+            plan = agree(run, engine, silos, limits, notify)
             prepared = plan.server_inputs(resolved)
             if resolved.config.exchange.privacy is not None:
                 check_private_model(resolved, prepared.spec)
@@ -86,30 +89,53 @@ def train_at_sites(
     return run
 
 
-def agree(resolved: ResolvedConfig, engine: Engine, silos: Sequence[str]) -> Plan:
-    """Ask all silos to describe their items, and send them the merged plan.
+def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify: Notify) -> Plan:
+    """Return the plan of a run, after sending it to the silos that can take part.
+
+    Before the first round, it is merged from what the silos tell about their items. A run that continues keeps its plan. So
+    it continues without silos that are away, and silos that were away at the beginning join it.
+
+    Args:
+        run: the run, in whose folder the plan is stored.
+        engine: reaches the silos.
+        silos: names of the silos, in order.
+        limits: how many silos are needed.
+        notify: called with a line per silo that does not take part yet.
 
     Raises:
-        UserError: if a silo does not answer, or the descriptions do not fit together.
+        UserError: if too few silos answer, the descriptions do not fit together, or the stored plan is damaged.
     """
-    everyone = range(len(silos))
-    asked = Attendance(engine, Limits(deadline_seconds=SETUP_SECONDS, quorum=len(silos)))
-    notes = {"config": resolved.config.to_toml(), "silos": json.dumps(list(silos))}
+    path, continues = run.folder / PLAN, has_checkpoint(run.checkpoint)
+    needed = limits.quorum if continues else limits.start or len(silos)
+    asked = Attendance(engine, Limits(SETUP_SECONDS, needed))
+    notes = {"config": run.config.to_toml(), "silos": json.dumps(list(silos))}
     announcement = Message(kind="broadcast", sender="server", round=0, notes=notes)
-    answers = asked.results(SiloTask("describe", silo, announcement) for silo in asked.invited(everyone))
+    answers = asked.results(SiloTask("describe", silo, announcement) for silo in asked.invited(range(len(silos))))
     descriptions = [answer.update for answer in answers]
-    _check_all(asked, silos)
-    plan = Plan.merged(descriptions)
-    message = plan.encode()
-    for _ in asked.results(SiloTask("prepare", silo, message) for silo in everyone):
+    _check_start(asked, silos, needed)
+    if continues and path.exists():
+        message = read_message(path)
+        plan = Plan.decode(message)
+    else:
+        plan = Plan.merged(descriptions, silos)
+        message = plan.encode()
+        write_bytes(path, message.encode())
+    present = [silo for silo in range(len(silos)) if silo not in asked.absent]
+    for _ in asked.results(SiloTask("prepare", silo, message) for silo in present):
         pass
-    _check_all(asked, silos)
+    _check_start(asked, silos, needed)
+    for silo, reason in asked.absent.items():
+        notify(f"{silos[silo]} does not take part yet: it {reason.removesuffix('.')}.")
     return plan
 
 
-def _check_all(asked: Attendance, silos: Sequence[str]) -> None:
-    for silo, reason in asked.absent.items():
-        raise UserError(f"Silo {silos[silo]} {reason}. All silos must describe their items before the first round.")
+def _check_start(asked: Attendance, silos: Sequence[str], needed: int) -> None:
+    there = len(silos) - len(asked.absent)
+    if there < needed:
+        reasons = "; ".join(f"{silos[silo]} {reason.removesuffix('.')}" for silo, reason in asked.absent.items())
+        raise UserError(
+            f"{there} of {len(silos)} silos can begin, and {needed} must: {reasons}. Start the run again when they can."
+        )
 
 
 def deploy_at_sites(

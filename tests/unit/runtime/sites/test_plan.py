@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -44,7 +46,7 @@ def test_merged_plan_gives_the_inputs_of_one_machine(archives: tuple[Path, list[
     archive = archive_of(own.config)
     parts = partition(archive, "column", 3, own.config.seed, **own.config.partition.parameters())
     whole, featurisers = prepare_run(archive, parts, own)
-    given = Plan.merged([Message.decode(message.encode()) for message in descriptions(apart)])
+    given = Plan.merged([Message.decode(message.encode()) for message in descriptions(apart)], NAMES)
     plan = Plan.decode(Message.decode(given.encode().encode()))
     server = plan.server_inputs(own)
     assert server.spec == whole.spec
@@ -92,7 +94,7 @@ def test_labels_that_one_silo_lacks_are_counted_as_zero(archives: tuple[Path, li
     renamed = replace(
         messages[0], notes={**messages[0].notes, "labels": messages[0].notes["labels"].replace("violin", "zither")}
     )
-    plan = Plan.merged([renamed, *messages[1:]])
+    plan = Plan.merged([renamed, *messages[1:]], NAMES)
     assert "zither" in plan.labels
     assert "violin" in plan.labels
     total = sum(int(message.sums["labels/label_counts"].sum()) for message in messages)
@@ -104,7 +106,7 @@ def test_features_of_another_form_are_refused(archives: tuple[Path, list[Path]])
     messages = descriptions(archives[1])
     other = replace(messages[1], notes={**messages[1].notes, "features/image": '{"kind": "given", "width": 3}'})
     with pytest.raises(UserError, match=r"image features of place-1 .*not of the form of those of place-0"):
-        Plan.merged([messages[0], other, messages[2]])
+        Plan.merged([messages[0], other, messages[2]], NAMES)
 
 
 def test_modality_without_training_items_is_refused(archives: tuple[Path, list[Path]]) -> None:
@@ -113,10 +115,33 @@ def test_modality_without_training_items_is_refused(archives: tuple[Path, list[P
         for message in descriptions(archives[1])
     ]
     with pytest.raises(UserError, match="No silo has training items with text data"):
-        Plan.merged(bare)
+        Plan.merged(bare, NAMES)
 
 
 def test_pooled_methods_are_refused(archives: tuple[Path, list[Path]]) -> None:
     with pytest.raises(UserError, match='"centralized" pools the items'):
         check_separable(resolved(archives[0], federated={"name": "centralized"}))
     check_separable(resolved(archives[0]))
+
+
+def test_silo_that_joins_later_has_no_items_in_the_plan_and_only_its_labels(
+    archives: tuple[Path, list[Path]],
+) -> None:
+    messages = descriptions(archives[1])
+    names = json.loads(messages[0].notes["labels"])
+    place, known = names.index("violin"), [name for name in names if name != "violin"]
+    first = [
+        replace(one, notes={**one.notes, "labels": json.dumps(known)}, sums={
+            name: np.delete(array, place) if name == "labels/label_counts" else array for name, array in one.sums.items()
+        })
+        for one in messages[:2]
+    ]  # fmt: skip
+    plan = Plan.merged(first, NAMES)
+    assert plan.sizes == [("place-0", 12, 3), ("place-1", 24, 6), ("place-2", 0, 0)]
+    late = resolved(archives[1][2])
+    archive = archive_of(late.config)
+    train, validation = plan.silo_inputs(archive, late, 2).silo(2, torch.device("cpu"))
+    assert (train.name, len(train) + len(validation)) == ("place-2", 30)
+    assert train.labels.shape[1] == len(known)
+    columns = [archive.label_names.index(name) for name in plan.labels]
+    assert train.labels.sum() + validation.labels.sum() == archive.labels[archive.split("train")][:, columns].sum()

@@ -10,20 +10,16 @@ import pytest
 
 from silohash.config.load import load_resolved
 from silohash.exchange.encryption import KEY, SiloKey
-from silohash.exchange.message import Message
 from silohash.files import read_arrays
 from silohash.runtime import experiment
 from silohash.runtime.checkpoint import load_checkpoint
 from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.engine.port import WAIT_FOR_ALL, Absence, SiloResult, SiloTask
-from silohash.runtime.engine.wire import decode_answer, decode_task, encode_distant_task, encode_result
+from silohash.runtime.engine.port import WAIT_FOR_ALL, Absence, Limits
 from silohash.runtime.run import Run
-from silohash.runtime.sites.settings import SiteSettings
-from silohash.runtime.sites.trainer import Site
 from silohash.runtime.sites.training import train_at_sites
 from silohash.types import UserError
-from tests.runs import same_arrays, tiny, write_archive
-from tests.sites import NAMES, site_archives
+from tests.runs import Records, same_arrays, tiny, write_archive
+from tests.sites import NAMES, Sites, site_archives
 
 FEDERATED: dict[str, dict[str, Any]] = {
     "fedavg": {},
@@ -43,31 +39,6 @@ FEDERATED: dict[str, dict[str, Any]] = {
 LOCAL = {"fedridge": {"name": "centerap"}}
 EXCHANGE = {"feduch": {"compression": {"kind": "top_k", "share": 0.05}}}
 PERSONAL = ("fedala", "fedproto", "plfedcmh", "fedcmr", "personal", "local")
-
-
-class Sites:
-    """A worker that passes each task to the site of its silo, as encoded messages."""
-
-    def __init__(self, archives: list[Path], state: Path) -> None:
-        self.archives, self.state = archives, state
-        self.restart()
-
-    def restart(self) -> None:
-        self.sites = [
-            Site(SiteSettings.model_validate(
-                {"silo": name, "state": self.state / name, "device": "cpu", "threads": 1, "data": {"path": archive}}
-            ))
-            for name, archive in zip(NAMES, self.archives, strict=True)
-        ]  # fmt: skip
-
-    def do(self, task: SiloTask) -> SiloResult:
-        read = decode_task(Message.decode(encode_distant_task(task)))
-        answer = encode_result(self.sites[task.silo].do("first", read))
-        result = decode_answer(task, NAMES[task.silo], answer)
-        assert isinstance(result, SiloResult), result
-        if task.kind == "deploy":
-            assert not result.update.arrays()
-        return result
 
 
 @pytest.fixture(scope="module")
@@ -179,3 +150,49 @@ def test_silo_that_did_not_store_its_model_is_named_and_stores_it_when_the_run_i
     assert (tmp_path / "apart" / "rounds.jsonl").read_text() == rounds
     one = experiment.train(resolved, tmp_path / "one")
     assert Run.open(tmp_path / "state" / "place-1" / "first").model.digest("place-1") == one.model.digest("place-1")
+
+
+class Away(InProcess):
+    """An engine to which some silos are not connected."""
+
+    def __init__(self, sites: Sites, *away: int) -> None:
+        super().__init__(sites)
+        self.away = away
+
+    def live(self, silos):
+        return [silo for silo in silos if silo not in self.away]
+
+    def status(self):
+        return dict.fromkeys(self.away, "does not take part in the job")
+
+
+class Interrupted(Records):
+    """An observer that interrupts a run after its third round."""
+
+    def round(self, record):
+        if record.round == 3:
+            raise KeyboardInterrupt
+        super().round(record)
+
+
+@pytest.mark.whole_run
+def test_silo_that_was_away_joins_when_the_run_continues(archive: Path, tmp_path: Path) -> None:
+    resolved, folder = load_resolved(tables(archive, "fedcafe")), tmp_path / "apart"
+    sites, said = Sites(site_archives(archive, tmp_path / "sites"), tmp_path / "state"), []
+    limits = Limits(quorum=2, start=2)
+    with pytest.raises(UserError, match=r"^2 of 3 silos can take part, and 3 must"):
+        train_at_sites(resolved, folder, Away(sites, 2), NAMES)
+    with pytest.raises(KeyboardInterrupt):
+        train_at_sites(
+            resolved, folder, Away(sites, 2), NAMES, limits=limits, observers=[Interrupted()], notify=said.append
+        )
+    assert said == ["place-2 does not take part yet: it does not take part in the job."]
+    plan = (folder / "plan.safetensors").read_bytes()
+    sites.restart()
+    run = train_at_sites(resolved, folder, InProcess(sites), NAMES, limits=limits)
+    assert (folder / "plan.safetensors").read_bytes() == plan
+    assert [record.round for record in run.rounds()] == list(range(7))
+    taken = [[silo.rejected is None for silo in record.silos] for record in run.rounds()]
+    assert taken == [[True, True, False]] * 3 + [[True, True, True]] * 4
+    stored = Run.open(tmp_path / "state" / "place-2" / "first")
+    assert stored.model.digest("global") == run.model.digest("global")

@@ -17,7 +17,8 @@ from nvflare.apis.signal import Signal
 from silohash.config.load import load_resolved
 from silohash.runtime.engine.flare.engine import FlareEngine
 from silohash.runtime.engine.port import Limits
-from silohash.runtime.events import RoundRecord
+from silohash.runtime.events import RoundRecord, read_rounds
+from silohash.runtime.run import Run
 from silohash.runtime.sites.settings import check_run_name
 from silohash.runtime.sites.training import train_at_sites
 from silohash.types import UserError
@@ -32,6 +33,9 @@ FETCHED = ("config.toml", "environment.json", "rounds.jsonl", "model")
 
 ROUND = "silohash round: "
 """Beginning of the log line that holds the record of a round."""
+
+EARLIER = "silohash earlier round: "
+"""Beginning of the log line that holds the record of a round of an earlier job."""
 
 NOTE = "silohash note: "
 """Beginning of a log line for whoever started the run."""
@@ -48,6 +52,7 @@ class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
         silos: names of the silos, in order.
         deadline_seconds: how long to wait for silos in a round; 0 for no limit.
         quorum: number of silos that must answer in a round.
+        start: number of silos that must describe their items before the first round; 0 for all.
         task_check_period: seconds between FLARE's looks at its tasks.
     """
 
@@ -58,11 +63,12 @@ class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
         silos: list[str],
         deadline_seconds: float = 0.0,
         quorum: int = 1,
+        start: int = 0,
         task_check_period: float = 0.1,
     ) -> None:
         super().__init__(task_check_period=task_check_period)
         self.run, self.config, self.silos = run, config, silos
-        self.limits = Limits(deadline_seconds or None, quorum)
+        self.limits = Limits(deadline_seconds or None, quorum, start or None)
         self.rounds: FlareEngine | None = None
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -80,7 +86,7 @@ class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
             folder = Path(workspace.get_root_dir()) / RUNS / self.run
             train_at_sites(
                 load_resolved(tomllib.loads(self.config)), folder, self.rounds, self.silos,
-                limits=self.limits, observers=[_Log(self, fl_ctx)],
+                limits=self.limits, observers=[_Log(self, fl_ctx, Run(folder).rounds_path)],
                 notify=lambda text: self.log_info(fl_ctx, f"{NOTE}{text}"),
             )  # fmt: skip
         except UserError as error:
@@ -107,11 +113,13 @@ class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
 class _Log:
     """An observer that writes the record of each round to the log of the job, from which it can be followed."""
 
-    def __init__(self, controller: Controller, context: FLContext) -> None:
-        self.controller, self.context = controller, context
+    def __init__(self, controller: Controller, context: FLContext, rounds: Path) -> None:
+        self.controller, self.context, self.rounds = controller, context, rounds
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
-        """Do nothing before the first round."""
+        """Write the records of earlier jobs. Nobody may have read the last of them before their job ended."""
+        for record in read_rounds(self.rounds):
+            self.controller.log_info(self.context, f"{EARLIER}{json.dumps(asdict(record))}")
 
     def round(self, record: RoundRecord) -> None:
         """Write the record."""

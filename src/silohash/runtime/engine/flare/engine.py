@@ -32,6 +32,12 @@ MISSES = 2
 ENDED = "FLARE has ended the job"
 """Beginning of the message of a round that FLARE interrupts."""
 
+NOT_IN_JOB = "does not take part in the job"
+"""Why a silo is not live that was not connected when the job began, or refuses it, or whose process of the job has ended."""
+
+SILENT = "is not waited for, because it did not answer"
+"""Beginning of the reason why a silo is not live that missed several answers."""
+
 POLL_SECONDS = 0.1
 
 
@@ -86,15 +92,15 @@ class FlareEngine:
             self.missed.pop(self.names.index(name), None)
 
     def live(self, silos: Sequence[int]) -> list[int]:
-        """Return the silos that are connected and have not missed several answers in a row."""
+        """Return the silos that take part in the job and have not missed several answers in a row."""
         away = self.status()
         return [silo for silo in silos if silo not in away]
 
     def status(self) -> Mapping[int, str]:
-        """Return which silos are not connected, or do not answer."""
-        connected = {client.name for client in self._clients()}
-        reasons = {silo: "is not connected" for silo, name in enumerate(self.names) if name not in connected}
-        quiet = {silo: f"did not answer {missed} times" for silo, missed in self.missed.items() if missed >= MISSES}
+        """Return which silos do not take part in the job, or do not answer."""
+        members = {client.name for client in self._clients()}
+        reasons = {silo: NOT_IN_JOB for silo, name in enumerate(self.names) if name not in members}
+        quiet = {silo: f"{SILENT} {missed} times" for silo, missed in self.missed.items() if missed >= MISSES}
         return quiet | reasons
 
     def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:

@@ -8,35 +8,44 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 from nvflare.apis.fl_exception import FLCommunicationError
-from nvflare.apis.job_def import RunStatus
-from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, NoConnection, NoReply, SessionClosed
+from nvflare.fuel.flare_api.api_spec import NoConnection
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from silohash.config.load import ResolvedConfig
 from silohash.files import explaining_disk_errors, write_json
-from silohash.forms import of_json
-from silohash.runtime.engine.flare.controller import FAILED, NOTE, RESULT, ROUND
-from silohash.runtime.engine.flare.engine import ENDED
+from silohash.runtime.engine.flare.controller import RESULT
+from silohash.runtime.engine.flare.following import (
+    ATTEMPTS,
+    FINISHED,
+    LOST,
+    POLL_SECONDS,
+    Followed,
+    LostJobError,
+    connected_silos,
+    follow,
+    status_of,
+)
 from silohash.runtime.engine.flare.kits import ADMIN, CONTROLLER, EXECUTOR, LEADER
 from silohash.runtime.engine.port import Limits
-from silohash.runtime.events import Observer, RoundRecord
+from silohash.runtime.events import Observer
 from silohash.types import Notify, UserError
 
 LOG = "log.txt"
-POLL_SECONDS = 1.0
 TASK_REQUEST_SECONDS = 0.2
 """How long a site waits between two questions for a task. FLARE's default of 2 s is most of the time of a short round."""
 
 START_SECONDS = 600.0
 """How long the sites wait for the server's process of a job. FLARE's default of a minute is too short on a busy machine."""
 
-ATTEMPTS = 3
-"""A run is given up if so many jobs in a row are lost before they finish a round."""
+END_SECONDS = 60.0
+"""How long to wait until an aborted job has ended, before a new one continues the run."""
+
+PATIENCE = 0.2
+"""Share of the time to wait for silos after which a run continues without those that it does not need."""
 
 
 def write_job(folder: Path, run: str, resolved: ResolvedConfig, silos: Sequence[str], limits: Limits) -> None:
@@ -51,7 +60,7 @@ def write_job(folder: Path, run: str, resolved: ResolvedConfig, silos: Sequence[
     """
     arguments = {
         "run": run, "config": resolved.config.to_toml(), "silos": list(silos),
-        "deadline_seconds": limits.deadline_seconds or 0.0, "quorum": limits.quorum,
+        "deadline_seconds": limits.deadline_seconds or 0.0, "quorum": limits.quorum, "start": limits.start or 0,
     }  # fmt: skip
     config = folder / "app" / "config"
     config.mkdir(parents=True)
@@ -96,6 +105,21 @@ def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
                 opened.close()
 
 
+def set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
+    """Lock a silo out of a federation, or let it in again. The server remembers this when it is started again.
+
+    Args:
+        kit: the kit of whoever starts runs.
+        silo: name of the silo. Its connection ends, and its certificate remains valid.
+        admitted: whether it may connect.
+
+    Raises:
+        UserError: if the server cannot be reached.
+    """
+    with session(kit) as opened:
+        (opened.enable_client if admitted else opened.disable_client)(silo)
+
+
 @contextmanager
 def _logged(path: Path) -> Iterator[TextIO]:
     """Append what FLARE logs in this process to a file instead of showing it, and yield the file."""
@@ -112,90 +136,6 @@ def _logged(path: Path) -> Iterator[TextIO]:
         finally:
             logger.removeHandler(handler)
             logger.propagate = propagate
-
-
-def connected_silos(opened: Session) -> list[str]:
-    """Return the names of the connected silos, in alphabetical order."""
-    return sorted(client.name for client in opened.get_connected_client_list())
-
-
-class LostJobError(UserError):
-    """FLARE ended a job, or the server died. The run can continue after its last round with a new job."""
-
-
-LOST = (
-    LostJobError,
-    FLCommunicationError,
-    ConnectionError,
-    SessionClosed,
-    NoReply,
-    InternalError,
-    AuthenticationError,
-    RuntimeError,
-)
-"""What is raised when a server dies while a job is followed."""
-
-
-@dataclass
-class Followed:
-    """The rounds of a run, which observers receive once each, in whatever jobs they are trained.
-
-    Attributes:
-        observers: receive the records.
-        notify: called once with each line for whoever started the run.
-        next_round: number of the first round that they have not received.
-        noted: the lines that were passed on.
-    """
-
-    observers: Sequence[Observer]
-    notify: Notify = lambda text: None
-    next_round: int = 0
-    noted: set[str] = field(default_factory=set)
-
-    def read(self, log: str) -> None:
-        """Pass the records in the log of a job to the observers, and the lines for whoever started the run."""
-        for line in log.splitlines():
-            note = line.partition(NOTE)[2]
-            if note and note not in self.noted:
-                self.noted.add(note)
-                self.notify(note)
-            _, found, text = line.partition(ROUND)
-            record = of_json(text, RoundRecord) if found else None
-            if record is not None and record.round >= self.next_round:
-                self.next_round = record.round + 1
-                for observer in self.observers:
-                    observer.round(record)
-
-
-def follow(opened: Session, job: str, followed: Followed) -> None:
-    """Pass the records of the rounds to observers until the job ends.
-
-    FLARE forgets to mark the jobs that ended with the server. The time at which the server started tells this.
-
-    Args:
-        opened: the session.
-        job: id of the job.
-        followed: the rounds that the observers have received, which is changed here.
-
-    Raises:
-        LostJobError: if FLARE ended the job, or the server died.
-        UserError: if the run failed for another reason.
-    """
-    started = opened.get_system_info().server_info.start_time
-    while True:
-        ended = str(opened.get_job_meta(job).get("status", ""))
-        log = str(opened.get_job_logs(job).get("logs", {}).get("server", ""))
-        followed.read(log)
-        if ended.startswith("FINISHED"):
-            reasons = [line.partition(FAILED)[2] for line in log.splitlines() if FAILED in line]
-            if reasons and ENDED not in reasons[-1]:
-                raise UserError(reasons[-1])
-            if ended != RunStatus.FINISHED_COMPLETED.value:
-                raise LostJobError(f"FLARE ended the job ({ended}).")
-            return
-        if opened.get_system_info().server_info.start_time != started:
-            raise LostJobError("The server was started again.")
-        time.sleep(POLL_SECONDS)
 
 
 def train_in_federation(
@@ -229,6 +169,7 @@ def train_in_federation(
     if not chosen:
         raise UserError("No silo is connected to the server. Start the silos: silohash silo KIT")
     followed, fruitless = Followed(observers, notify), 0
+    needed = limits.start or len(chosen)
     total = resolved.config.federated.rounds
     for observer in observers:
         observer.start(name=resolved.config.federated.name, total_rounds=total, first_round=0)
@@ -239,6 +180,8 @@ def train_in_federation(
                 with tempfile.TemporaryDirectory() as beside:
                     write_job(Path(beside) / "job", folder.name, resolved, chosen, limits)
                     _train_once(kit, Path(beside), folder, followed)
+                for line in followed.missed():
+                    notify(line)
                 return
             except LOST as error:
                 fruitless = 0 if followed.next_round > before else fruitless + 1
@@ -246,8 +189,8 @@ def train_in_federation(
                     raise UserError(
                         f"{ATTEMPTS} jobs in a row ended without a round ({error}). The logs in the kits have the reason."
                     ) from error
-                notify(f"The job is lost after {followed.next_round} rounds ({error}). A new one continues the run.")
-                wait_for(kit, chosen)
+                notify(f"The job has ended after {followed.next_round} rounds ({error}). A new one continues the run.")
+                wait_for(kit, chosen, limits.quorum if followed.next_round else needed)
     finally:
         for observer in observers:
             observer.finish()
@@ -259,29 +202,47 @@ def _train_once(kit: Path, beside: Path, folder: Path, followed: Followed) -> No
         job = opened.submit_job(str(beside / "job"))
         try:
             follow(opened, job, followed)
-        except BaseException:
+        except BaseException as error:
             with suppress(Exception):
                 opened.abort_job(job)
+                if isinstance(error, LostJobError):
+                    _wait_for_end(opened, job)
             raise
         fetched = Path(opened.download_job_result(job, str(beside / "result")))
         shutil.copytree(next(fetched.rglob(RESULT)), folder, dirs_exist_ok=True)
 
 
-def wait_for(kit: Path, silos: Sequence[str], seconds: float = 300.0) -> None:
-    """Wait until the server can be reached and all silos are connected to it.
+def _wait_for_end(opened: Session, job: str) -> None:
+    """Wait until a job has ended, for a limited time."""
+    until = time.monotonic() + END_SECONDS
+    while time.monotonic() < until and not status_of(opened, job).startswith(FINISHED):
+        time.sleep(POLL_SECONDS)
+
+
+def wait_for(kit: Path, silos: Sequence[str], needed: int, seconds: float = 300.0) -> None:
+    """Wait until the server can be reached and the silos are connected to it.
+
+    If enough of them are, the others are waited for at most a fifth of the time.
+
+    Args:
+        kit: the kit of whoever starts runs.
+        silos: names of the silos.
+        needed: number of silos without which the run cannot continue.
+        seconds: how long to wait.
 
     Raises:
-        UserError: if this takes longer than ``seconds``.
+        UserError: if fewer silos than needed connect in time.
     """
-    until = time.monotonic() + seconds
+    began = time.monotonic()
     missing: Sequence[str] = silos
     while True:
         with suppress(UserError, *LOST), session(kit) as opened:
             connected = connected_silos(opened)
             missing = [name for name in silos if name not in connected]
-        if not missing:
+        waited, enough = time.monotonic() - began, len(silos) - len(missing) >= needed
+        if not missing or (enough and waited > seconds * PATIENCE):
             return
-        if time.monotonic() > until:
+        if waited > seconds:
             raise UserError(
                 f"{', '.join(missing)} did not connect to the server within {seconds:g} seconds. Start them, then start "
                 "the run again: it continues after its last round."

@@ -51,7 +51,7 @@ def check_kit(kit: Path, now: datetime | None = None) -> list[Finding]:
     startup = kit / "startup"
     if not any((startup / name).exists() for name in (SERVER_FILE, CLIENT_FILE, ADMIN_FILE)):
         raise UserError(f"{kit} is not the kit of a member. Make kits with: silohash federation kits")
-    found = list(_certificates(startup, now or datetime.now(UTC)))
+    found = list(certificates(kit, now))
     if not (startup / SERVER_FILE).exists():
         found.append(_server(startup))
     if (startup / CLIENT_FILE).exists():
@@ -59,8 +59,9 @@ def check_kit(kit: Path, now: datetime | None = None) -> list[Finding]:
     return found
 
 
-def _certificates(startup: Path, now: datetime) -> Iterator[Finding]:
-    """Yield whether the certificates are valid, and for how long."""
+def certificates(kit: Path, now: datetime | None = None) -> Iterator[Finding]:
+    """Yield whether the certificates of a kit are valid, and for how long. The arguments are those of `check_kit`."""
+    startup, now = kit / "startup", now or datetime.now(UTC)
     for path in sorted([*startup.glob("*.crt"), *startup.glob("*.pem")]):
         with reading(path, remedy="Make new kits."):
             certificate = load_pem_x509_certificate(path.read_bytes())

@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from silohash.files import explaining_disk_errors, write_json
@@ -18,6 +19,7 @@ from silohash.types import Notify, UserError
 
 SERVER_FILE, CLIENT_FILE = "fed_server.json", "fed_client.json"
 ERRORS = "errors.txt"
+POLL_SECONDS = 0.5
 RESTART_SECONDS = 3.0
 STOP_SECONDS = 20.0
 
@@ -54,8 +56,8 @@ def place_storage(kit: Path) -> None:
     write_json(path, resources)
 
 
-def run_member(kit: Path, notify: Notify, stopped: Callable[[], bool] = lambda: False) -> None:
-    """Run the process of a kit, and start it again whenever it ends, until Ctrl-C or the signal to terminate.
+def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None) -> None:
+    """Run the process of a kit, and start it again whenever it ends, until Ctrl-C or the event.
 
     The terminal only shows when it starts and ends. FLARE writes its log to ``log.txt`` in the folder of the kit. What the
     process and its children write to standard error is appended to ``errors.txt``.
@@ -63,16 +65,18 @@ def run_member(kit: Path, notify: Notify, stopped: Callable[[], bool] = lambda: 
     Args:
         kit: the folder of the kit.
         notify: called with a line when the process starts and whenever it has ended.
-        stopped: returns whether to stop.
+        stopped: set to stop; by default only Ctrl-C does.
+
+    Raises:
+        UserError: if the folder is not the kit of a server or of a silo.
     """
-    command = member_command(kit)
+    stopped, command = stopped or threading.Event(), member_command(kit)
     if (kit / "startup" / SERVER_FILE).exists():
         place_storage(kit)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     logs = f"{kit / 'log.txt'} and {kit / ERRORS}"
-    notify(f"{kit.name} runs. Its logs are {logs}. Press Ctrl-C to stop.")
-    while not stopped():
+    notify(f"{kit.name} runs. Its logs are {logs}.")
+    while not stopped.is_set():
         with explaining_disk_errors(kit):
             errors = (kit / ERRORS).open("ab")
         with errors:
@@ -80,13 +84,41 @@ def run_member(kit: Path, notify: Notify, stopped: Callable[[], bool] = lambda: 
                 command, cwd=kit, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=errors
             )
         try:
-            status = process.wait()
+            while process.poll() is None and not stopped.wait(POLL_SECONDS):
+                pass
         except KeyboardInterrupt:
-            _end(process)
-            return
+            stopped.set()
         _end(process)
-        notify(f"The process ended with exit status {status}. It is started again. {logs} have the reason.")
-        time.sleep(RESTART_SECONDS)
+        if not stopped.is_set():
+            notify(
+                f"The process ended with exit status {process.returncode}. It is started again. {logs} have the reason."
+            )
+            stopped.wait(RESTART_SECONDS)
+
+
+@contextmanager
+def member_beside(kit: Path, silo: str, notify: Notify) -> Iterator[None]:
+    """Run the process of a silo's kit beside the block.
+
+    Args:
+        kit: the folder of the kit.
+        silo: name of the silo.
+        notify: as for `run_member`.
+
+    Raises:
+        UserError: if the folder is not the kit of the silo.
+    """
+    settings = kit / "local" / SITE_FILE
+    if not settings.exists() or read_site_settings(settings).silo != silo:
+        raise UserError(f'{kit} is not the training kit of the silo "{silo}". Set training to the folder of its kit.')
+    stopped = threading.Event()
+    thread = threading.Thread(target=run_member, args=(kit, notify, stopped), name="training")
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -19,9 +19,9 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from silohash.runtime.engine.flare import controller as module
-from silohash.runtime.engine.flare.controller import FAILED, NOTE, RESULT, ROUND, RoundsController
+from silohash.runtime.engine.flare.controller import EARLIER, FAILED, NOTE, RESULT, ROUND, RoundsController
 from silohash.runtime.engine.port import Limits
-from silohash.runtime.events import RoundRecord
+from silohash.runtime.events import JsonLines, RoundRecord
 
 
 class Context(FLContext):
@@ -66,22 +66,28 @@ def test_run_is_trained_in_the_folder_of_the_server_and_its_model_is_fetched(
     called = []
 
     def train(resolved, folder, engine, silos, *, limits, observers, notify):
+        observers[0].start(name="fedavg", total_rounds=2, first_round=1)
         notify("north has not stored its model.")
         called.append((resolved.config.local.name, folder, list(silos), limits))
-        observers[0].round(RoundRecord(0, 1.0, 0.5, {}, None, True, [], 10, 10))
-        (folder / "model").mkdir(parents=True)
+        observers[0].round(RoundRecord(1, 1.0, 0.5, {}, None, True, [], 10, 10))
+        (folder / "model").mkdir()
         (folder / "checkpoint").mkdir()
         (folder / "model" / "card.md").write_text("card")
         (folder / "config.toml").write_text("")
 
     monkeypatch.setattr(module, "train_at_sites", train)
     controller = made()
+    earlier = JsonLines(tmp_path / "runs" / "first" / "rounds.jsonl")
+    earlier.start(name="fedavg", total_rounds=2, first_round=0)
+    earlier.round(RoundRecord(0, 1.0, 0.7, {}, None, True, [], 10, 10))
+    earlier.finish()
     controller.control_flow(Signal(), Context(tmp_path))
     assert called == [("dcmh", tmp_path / "runs" / "first", ["north", "south"], Limits(5.0, 2))]
-    assert controller.lines[0] == f"{NOTE}north has not stored its model."
-    assert json.loads(controller.lines[1].removeprefix(ROUND))["loss"] == 0.5
+    assert controller.lines[1] == f"{NOTE}north has not stored its model."
+    records = [json.loads(controller.lines[place].removeprefix(start)) for place, start in ((0, EARLIER), (2, ROUND))]
+    assert [(record["round"], record["loss"]) for record in records] == [(0, 0.7), (1, 0.5)]
     fetched = {path.relative_to(tmp_path / "job" / RESULT).as_posix() for path in (tmp_path / "job").rglob("*.*")}
-    assert fetched == {"config.toml", "model/card.md"}
+    assert fetched == {"config.toml", "model/card.md", "rounds.jsonl"}
     assert controller.panics == []
 
 

@@ -101,7 +101,7 @@ def test_silent_silo_is_absent_at_the_deadline_and_later_not_waited_for() -> Non
         assert [answer.silo for answer in answers] == [0, 1, 2]
     assert controller.cancelled == ["south", "south"]
     assert engine.live([0, 1, 2]) == [0, 2]
-    assert engine.status() == {1: "did not answer 2 times"}
+    assert engine.status() == {1: "is not waited for, because it did not answer 2 times"}
     engine.heard_of("south")
     engine.heard_of("unknown")
     assert engine.live([1]) == [1]
@@ -162,10 +162,10 @@ def test_end_of_the_job_ends_the_round() -> None:
     assert controller.cancelled == ["north", "south"]
 
 
-def test_silos_that_are_not_connected_are_not_live() -> None:
+def test_silos_that_are_not_in_the_job_are_not_live() -> None:
     engine, _, _ = made(good, connected=("north", "stranger"))
     assert engine.live([0, 1, 2]) == [0]
-    assert engine.status() == {1: "is not connected", 2: "is not connected"}
+    assert engine.status() == {1: "does not take part in the job", 2: "does not take part in the job"}
 
 
 def test_stop_withdraws_tasks_under_way() -> None:

@@ -1,4 +1,4 @@
-"""Jobs: what they hold, and how their rounds are followed."""
+"""Jobs: what they hold, and that new ones continue a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from silohash.config.load import load_resolved
 from silohash.runtime.engine.port import Limits
-from silohash.runtime.events import RoundRecord
+from silohash.runtime.events import RoundRecord, SiloRecord
 from silohash.types import UserError
 from tests.runs import Records, tiny
 
@@ -22,48 +22,18 @@ pytest.importorskip("nvflare")
 from nvflare.apis.fl_exception import FLCommunicationError
 
 from silohash.runtime.engine.flare import jobs
-from silohash.runtime.engine.flare.controller import FAILED, NOTE, ROUND, RoundsController
-from silohash.runtime.engine.flare.jobs import (
-    ATTEMPTS,
-    Followed,
-    LostJobError,
-    connected_silos,
-    follow,
-    session,
-    train_in_federation,
-    wait_for,
-    write_job,
-)
+from silohash.runtime.engine.flare.controller import ROUND, RoundsController
+from silohash.runtime.engine.flare.following import ATTEMPTS, Followed, LostJobError
+from silohash.runtime.engine.flare.jobs import session, set_admission, train_in_federation, wait_for, write_job
 
 
 def record(number: int) -> RoundRecord:
-    return RoundRecord(number, 1.0, 0.5, {}, None, True, [], 10, 10, warnings=[])
+    silos = [SiloRecord("south", 0, None, 0.0, "did not answer within 5 seconds.")] if number == 3 else []
+    return RoundRecord(number, 1.0, 0.5, {}, None, True, silos, 10, 10, warnings=[])
 
 
 def line(number: int) -> str:
     return f"2026-01-01 - RoundsController - INFO - {ROUND}{json.dumps(asdict(record(number)))}\n"
-
-
-class Session:
-    """Plays back the states and logs of a job."""
-
-    def __init__(self, *steps: tuple[str, str]) -> None:
-        self.steps = list(steps)
-        self.looks = 0
-        self.restarted_at: int | None = None
-
-    def get_job_meta(self, job: str) -> dict[str, str]:
-        return {"status": self.steps[0][0]}
-
-    def get_system_info(self) -> object:
-        self.looks += 1
-        started = 1.0 if self.restarted_at is None or self.looks <= self.restarted_at else 2.0
-        return SimpleNamespace(server_info=SimpleNamespace(start_time=started))
-
-    def get_job_logs(self, job: str) -> dict[str, dict[str, str]]:
-        log = self.steps[0][1]
-        self.steps = self.steps[1:] or self.steps
-        return {"logs": {"server": log}}
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +43,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_job_holds_settings_only_and_all_arguments_of_the_controller(tmp_path: Path) -> None:
     resolved = load_resolved({**tiny(Path("x")), "data": {"name": "glyphs"}})
-    write_job(tmp_path / "job", "first", resolved, ["north", "south"], Limits(30.0, 2))
+    write_job(tmp_path / "job", "first", resolved, ["north", "south"], Limits(30.0, 2, 1))
     files = sorted(
         path.relative_to(tmp_path / "job").as_posix() for path in (tmp_path / "job").rglob("*") if path.is_file()
     )
@@ -81,56 +51,12 @@ def test_a_job_holds_settings_only_and_all_arguments_of_the_controller(tmp_path:
     server = json.loads((tmp_path / "job/app/config/config_fed_server.json").read_text())
     (workflow,) = server["workflows"]
     made = RoundsController(**workflow["args"])
-    assert (made.run, made.silos, made.limits) == ("first", ["north", "south"], Limits(30.0, 2))
+    assert (made.run, made.silos, made.limits) == ("first", ["north", "south"], Limits(30.0, 2, 1))
     assert made.config == resolved.config.to_toml()
     assert server["server"]["task_request_interval"] == 0.2
     client = json.loads((tmp_path / "job/app/config/config_fed_client.json").read_text())
     assert client["max_runner_sync_timeout"] == 600.0
     assert json.loads((tmp_path / "job/meta.json").read_text())["min_clients"] == 2
-
-
-def test_rounds_are_passed_on_once() -> None:
-    seen = Records()
-    logs = ["", line(4), line(4) + line(5), line(4) + line(5) + line(6)]
-    steps = [*(("RUNNING", log) for log in logs[:3]), ("FINISHED:COMPLETED", logs[3])]
-    follow(Session(*steps), "id", Followed([seen]))
-    assert seen.records == [record(4), record(5), record(6)]
-
-
-def test_lines_for_whoever_started_the_run_are_passed_on_once() -> None:
-    said: list[str] = []
-    log = f"x - {NOTE}north has not stored its model.\n"
-    follow(Session(("RUNNING", log), ("FINISHED:COMPLETED", log + log)), "id", Followed([], said.append))
-    assert said == ["north has not stored its model."]
-
-
-@pytest.mark.parametrize(
-    ("status", "log", "reason"),
-    [
-        ("FINISHED:EXECUTION_EXCEPTION", f"x {FAILED}1 of 3 silos answered.\n", "^1 of 3 silos answered"),
-        ("FINISHED:ABNORMAL", line(0), "FLARE ended the job"),
-    ],
-)
-def test_failures_are_told(status: str, log: str, reason: str) -> None:
-    seen = Records()
-    with pytest.raises(UserError, match=reason):
-        follow(Session((status, log)), "id", Followed([seen]))
-    assert len(seen.records) == log.count(ROUND)
-
-
-def test_job_that_flare_ends_is_lost_and_not_failed() -> None:
-    log = f"x {FAILED}FLARE has ended the job. Start\n"
-    with pytest.raises(LostJobError, match="EXECUTION_EXCEPTION"):
-        follow(Session(("FINISHED:EXECUTION_EXCEPTION", log)), "id", Followed([]))
-
-
-def test_job_that_is_running_for_ever_since_the_server_died_is_lost() -> None:
-    stale = Session(("RUNNING", line(0)))
-    stale.restarted_at = 3
-    seen = Records()
-    with pytest.raises(LostJobError, match="was started again"):
-        follow(stale, "id", Followed([seen]))
-    assert seen.records == [record(0)]
 
 
 @pytest.fixture
@@ -157,8 +83,9 @@ def test_new_jobs_continue_a_run(tmp_path: Path, lost: list[list[int]]) -> None:
     train_in_federation(tmp_path, resolved, tmp_path / "a", [], limits=Limits(), observers=[seen], notify=said.append)
     assert [one.round for one in seen.records] == [0, 1, 2, 3]
     assert seen.finished
-    assert said[0] == "The job is lost after 2 rounds (gone). A new one continues the run."
-    assert len(said) == 5
+    assert said[0] == "The job has ended after 2 rounds (gone). A new one continues the run."
+    assert len(said) == 6
+    assert said[-1] == "The run is partial: south was absent from 1 of 4 rounds (did not answer within 5 seconds)."
 
 
 def test_run_without_progress_is_given_up(tmp_path: Path, lost: list[list[int]]) -> None:
@@ -171,9 +98,39 @@ def test_run_without_progress_is_given_up(tmp_path: Path, lost: list[list[int]])
 
 
 def test_silos_that_do_not_come_back_are_named(tmp_path: Path, lost: list[list[int]]) -> None:
-    wait_for(tmp_path, ["north"])
+    wait_for(tmp_path, ["north"], 1)
     with pytest.raises(UserError, match=r"^south did not connect to the server within 0 seconds"):
-        wait_for(tmp_path, ["north", "south"], 0.0)
+        wait_for(tmp_path, ["north", "south"], 2, 0.0)
+
+
+def test_silos_that_are_not_needed_are_not_waited_for_until_the_end(
+    tmp_path: Path, lost: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(range(100))
+    monkeypatch.setattr(jobs.time, "monotonic", lambda: float(next(times)))
+    wait_for(tmp_path, ["north", "south"], 1, 30.0)
+    assert next(times) == 8
+
+
+def test_job_that_is_given_up_has_ended_before_the_next_one_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states, calls = ["RUNNING", "RUNNING", "FINISHED:ABORTED"], []
+    opened = SimpleNamespace(
+        submit_job=lambda folder: "id",
+        abort_job=calls.append,
+        get_job_meta=lambda job: {"status": states.pop(0)},
+    )
+
+    def lose(*arguments: object) -> None:
+        raise LostJobError("south can take part again.")
+
+    monkeypatch.setattr(jobs, "session", lambda kit: nullcontext(opened))
+    monkeypatch.setattr(jobs, "follow", lose)
+    with pytest.raises(LostJobError):
+        jobs._train_once(tmp_path, tmp_path, tmp_path, Followed([]))
+    assert calls == ["id"]
+    assert states == []
 
 
 def test_folder_that_is_not_a_kit(tmp_path: Path) -> None:
@@ -201,14 +158,21 @@ def test_server_that_is_too_busy_to_answer(
     assert (tmp_path / "log.txt").read_text() == log
 
 
-def test_silos_in_alphabetical_order() -> None:
-    clients = [SimpleNamespace(name=name) for name in ("b", "a")]
-    assert connected_silos(SimpleNamespace(get_connected_client_list=lambda: clients)) == ["a", "b"]
-
-
 def test_training_without_silos_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resolved = load_resolved({**tiny(Path("x")), "data": {"name": "glyphs"}})
     opened = SimpleNamespace(get_connected_client_list=list)
     monkeypatch.setattr(jobs, "session", lambda kit: nullcontext(opened))
     with pytest.raises(UserError, match="No silo is connected"):
         train_in_federation(tmp_path, resolved, tmp_path / "first", [], limits=Limits())
+
+
+def test_silos_are_locked_out_and_let_in_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, str]] = []
+    opened = SimpleNamespace(
+        disable_client=lambda name: calls.append(("disable", name)),
+        enable_client=lambda name: calls.append(("enable", name)),
+    )
+    monkeypatch.setattr(jobs, "session", lambda kit: nullcontext(opened))
+    for admitted in (False, True):
+        set_admission(tmp_path, "south", admitted=admitted)
+    assert calls == [("disable", "south"), ("enable", "south")]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ pytest.importorskip("nvflare")
 
 from silohash.runtime.engine.flare import members
 from silohash.runtime.engine.flare.kits import Training, write_kits
-from silohash.runtime.engine.flare.members import member_command, place_storage, run_member
+from silohash.runtime.engine.flare.members import member_beside, member_command, place_storage, run_member
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +53,42 @@ def test_process_that_dies_is_started_again(
     code = f"import sys; open({str(log)!r}, 'a').write('x'); print('out'); print('err', file=sys.stderr); sys.exit(7)"
     monkeypatch.setattr(members, "member_command", lambda kit: [sys.executable, "-c", code])
     monkeypatch.setattr(members, "RESTART_SECONDS", 0.0)
-    monkeypatch.setattr(members.signal, "signal", lambda *arguments: None)
-    run_member(kits / "north", said.append, stopped=lambda: len(said) == 4)
+    stopped = threading.Event()
+
+    def notify(text: str) -> None:
+        said.append(text)
+        if len(said) == 4:
+            stopped.set()
+
+    run_member(kits / "north", notify, stopped)
     assert log.read_text() == "xxx"
     logs = f"{kits / 'north' / 'log.txt'} and {kits / 'north' / 'errors.txt'}"
     assert said == [
-        f"north runs. Its logs are {logs}. Press Ctrl-C to stop.",
+        f"north runs. Its logs are {logs}.",
         *[f"The process ended with exit status 7. It is started again. {logs} have the reason."] * 3,
     ]
     assert capfd.readouterr() == ("", "")
     assert (kits / "north" / "errors.txt").read_text() == "err\n" * 3
+
+
+def test_process_beside_a_block_ends_with_it(kits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    monkeypatch.setattr(members, "member_command", lambda kit: [sys.executable, "-c", code])
+    said: list[str] = []
+    with member_beside(kits / "north", "north", said.append):
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.05)
+        process = int((tmp_path / "pid").read_text())
+        os.kill(process, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(("kit", "silo"), [("north", "south"), ("server", "north"), ("none", "north")])
+def test_kit_of_another_member_is_not_started(kits: Path, kit: str, silo: str) -> None:
+    with (
+        pytest.raises(UserError, match=f'is not the training kit of the silo "{silo}"'),
+        member_beside(kits / kit, silo, print),
+    ):
+        pass

@@ -1,0 +1,168 @@
+"""Follow the rounds of a run in the jobs that train it, and notice when a new job must continue it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from nvflare.apis.fl_exception import FLCommunicationError
+from nvflare.apis.job_def import JobMetaKey, RunStatus
+from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, NoReply, SessionClosed
+from nvflare.fuel.flare_api.flare_api import Session
+from pydantic import ValidationError
+
+from silohash.forms import of_json
+from silohash.runtime.engine.flare.controller import EARLIER, FAILED, NOTE, ROUND
+from silohash.runtime.engine.flare.engine import ENDED, NOT_IN_JOB, SILENT
+from silohash.runtime.events import Observer, RoundRecord
+from silohash.types import Notify, UserError
+
+POLL_SECONDS = 1.0
+FINISHED = "FINISHED"
+"""Beginning of the status of a job that has ended, in whatever way."""
+
+DETAILS = JobMetaKey.JOB_DEPLOY_DETAIL.value
+ATTEMPTS = 3
+"""A run is given up if so many jobs in a row are lost before they finish a round. A silo that does not answer although it is
+connected is not taken in by more new jobs than this."""
+
+
+class LostJobError(UserError):
+    """FLARE ended a job, or the server died. The run can continue after its last round with a new job."""
+
+
+LOST = (
+    LostJobError,
+    FLCommunicationError,
+    ConnectionError,
+    SessionClosed,
+    NoReply,
+    InternalError,
+    AuthenticationError,
+    RuntimeError,
+)
+"""What is raised when a server dies while a job is followed."""
+
+
+@dataclass
+class Followed:
+    """The rounds of a run, which observers receive once each, in whatever jobs they are trained.
+
+    Attributes:
+        observers: receive the records.
+        notify: called once with each line for whoever started the run.
+        next_round: number of the first round that they have not received.
+        noted: the lines that were passed on.
+        absences: the rounds in which each silo was absent, with the reason of the last one.
+        away: the silos that take no part in the present job, or are not waited for, according to the last round.
+        invited: how many jobs in a row were ended to take in a silo, which has not taken part since.
+        refusals: why silos do not accept the present job, such as by their policy.
+    """
+
+    observers: Sequence[Observer]
+    notify: Notify = lambda text: None
+    next_round: int = 0
+    noted: set[str] = field(default_factory=set)
+    absences: dict[str, tuple[int, str]] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+    invited: dict[str, int] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
+
+    def read(self, log: str) -> None:
+        """Pass the records in the log of a job to the observers, and the lines for whoever started the run."""
+        for line in log.splitlines():
+            note = line.partition(NOTE)[2]
+            if note and note not in self.noted:
+                self.noted.add(note)
+                self.notify(note)
+            for beginning in (ROUND, EARLIER):
+                _, found, text = line.partition(beginning)
+                if found:
+                    with suppress(ValidationError):  # the line is not complete yet
+                        self._pass_on(of_json(text, RoundRecord), earlier=beginning == EARLIER)
+
+    def _pass_on(self, record: RoundRecord, *, earlier: bool) -> None:
+        """Pass a record to the observers, unless they have it, and note which silos were absent."""
+        if record.round < self.next_round:
+            return
+        self.next_round = record.round + 1
+        absent = {silo.silo: silo.rejected for silo in record.silos if silo.rejected is not None}
+        for name, reason in absent.items():
+            self.absences[name] = (self.absences.get(name, (0, ""))[0] + 1, reason)
+        if not earlier:
+            self.away = {name for name, reason in absent.items() if reason.startswith((NOT_IN_JOB, SILENT))}
+            for silo in record.silos:
+                if silo.rejected is None:
+                    self.invited.pop(silo.silo, None)
+        for observer in self.observers:
+            observer.round(record)
+
+    def returned(self, connected: Sequence[str]) -> list[str]:
+        """Return the silos that a new job can take in: those that are away from this one, and connected."""
+        able = self.away - self.refusals.keys()
+        back = [name for name in connected if name in able and self.invited.get(name, 0) < ATTEMPTS]
+        for name in back:
+            self.invited[name] = self.invited.get(name, 0) + 1
+        self.away.difference_update(back)
+        return back
+
+    def missed(self) -> Iterator[str]:
+        """Yield a sentence per silo that was absent from a round."""
+        for name, (rounds, reason) in sorted(self.absences.items()):
+            why = self.refusals.get(name, reason).removesuffix(".")
+            yield f"The run is partial: {name} was absent from {rounds} of {self.next_round} rounds ({why})."
+
+
+def connected_silos(opened: Session) -> list[str]:
+    """Return the names of the connected silos, in alphabetical order."""
+    return sorted(client.name for client in opened.get_connected_client_list())
+
+
+def status_of(opened: Session, job: str) -> str:
+    """Return the status of a job."""
+    return str(opened.get_job_meta(job).get("status", ""))
+
+
+def refusals_of(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return why sites do not accept a job, by their names, from the data that FLARE keeps about it."""
+    details = (str(detail).partition(": ") for detail in meta.get(DETAILS) or ())
+    return {name: f"it refuses the job: {reason}" for name, _, reason in details if reason != "OK"}
+
+
+def follow(opened: Session, job: str, followed: Followed) -> None:
+    """Pass the records of the rounds to observers until the job ends.
+
+    FLARE forgets to mark the jobs that ended with the server. The time at which the server started tells this. It does not
+    take silos into a job that has begun, so a new job does when a silo is connected again.
+
+    Args:
+        opened: the session.
+        job: id of the job.
+        followed: the rounds that the observers have received, which is changed here.
+
+    Raises:
+        LostJobError: if FLARE ended the job, the server died, or a silo can take part again.
+        UserError: if the run failed for another reason.
+    """
+    started = opened.get_system_info().server_info.start_time
+    followed.away = set()
+    while True:
+        meta = opened.get_job_meta(job)
+        ended, followed.refusals = str(meta.get("status", "")), refusals_of(meta)
+        log = str(opened.get_job_logs(job).get("logs", {}).get("server", ""))
+        followed.read(log)
+        if ended.startswith(FINISHED):
+            reasons = [line.partition(FAILED)[2] for line in log.splitlines() if FAILED in line]
+            if reasons and ENDED not in reasons[-1]:
+                raise UserError(reasons[-1])
+            if ended != RunStatus.FINISHED_COMPLETED.value:
+                raise LostJobError(f"FLARE ended the job ({ended}).")
+            return
+        if opened.get_system_info().server_info.start_time != started:
+            raise LostJobError("The server was started again.")
+        if followed.away and (back := followed.returned(connected_silos(opened))):
+            raise LostJobError(f"{', '.join(back)} can take part again.")
+        time.sleep(POLL_SECONDS)
