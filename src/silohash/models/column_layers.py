@@ -22,6 +22,9 @@ from silohash.models.item_layers import SGDRule
 MOST_COLUMNS = 0.25
 """Largest share of used columns at which such a step is clearly faster."""
 
+MOST_COUNTED = 2048
+"""Number of items from which the share of used columns can be estimated."""
+
 
 class Columns(NamedTuple):
     """The columns in which the announced batch has values.
@@ -152,9 +155,12 @@ class ColumnLayer(nn.Linear):
 def used_share(inputs: Tensor, batch: int) -> float:
     """Return the share of columns in which a batch of random items is expected to have a value.
 
+    It is estimated from evenly spaced items if there are more than `MOST_COUNTED`.
+
     Args:
         inputs: ``(n, D)``, inputs of the silo's items, at least one.
         batch: Number of items of a batch.
     """
-    present = inputs.count_nonzero(0).double() / len(inputs)
+    counted = inputs[:: max(1, len(inputs) // MOST_COUNTED)]
+    present = counted.count_nonzero(0).double() / len(counted)
     return float((1.0 - (1.0 - present) ** batch).mean())

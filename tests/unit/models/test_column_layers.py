@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from silohash.models.column_layers import ColumnLayer, used_share
+from silohash.models.column_layers import MOST_COUNTED, ColumnLayer, used_share
 from silohash.models.item_layers import SGDRule
 from tests.unit.federated.helpers import draw
 
@@ -88,3 +88,11 @@ def test_used_columns_are_those_that_a_batch_is_expected_to_have() -> None:
     assert used_share(inputs, 4) == pytest.approx(sum(1 - (1 - p) ** 4 for p in present) / 9)
     assert used_share(torch.zeros(3, 9), 32) == 0
     assert used_share(torch.ones(3, 9), 1) == 1
+
+
+def test_the_used_columns_of_many_items_are_estimated() -> None:
+    inputs = torch.zeros(3 * MOST_COUNTED, 2)
+    inputs[::4, 0] = 1.0
+    inputs[::3, 1] = 1.0
+    assert used_share(inputs[: MOST_COUNTED - 1], 1) == pytest.approx((1 / 4 + 1 / 3) / 2, abs=1e-3)
+    assert used_share(inputs, 1) == pytest.approx((1 / 4 + 1) / 2, abs=1e-3), "of every third item"
