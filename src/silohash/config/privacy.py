@@ -108,12 +108,6 @@ def _of_run(config: RunConfig, privacy: PrivacyConfig) -> Iterator[Objection]:
             f"evaluate.validation = {config.evaluate.validation:g} lets silos send exact scores on their items, which "
             "exchange.privacy does not hide. Set evaluate.validation = 0; the last round is then used.",
         )
-    if config.exchange.encryption is not None:
-        yield (
-            "exchange.encryption",
-            f'exchange.encryption = "{config.exchange.encryption}" and exchange.privacy cannot be combined in this version: '
-            "the noise of encrypted updates would not be counted. Remove one of the two.",
-        )
     settings = config.federated
     if settings.weight_cap < 1:
         yield (

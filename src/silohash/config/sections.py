@@ -269,7 +269,8 @@ class ExchangeConfig(Section):
     and "hash_layers". Sums that silos send beside parameters are not compressed."""
     encryption: Literal["ckks"] | None = None
     """Encryption of what silos send: `ckks`. The server adds up the silos' updates without being able to read them, and only
-    silos have the key. It is possible if the server needs nothing but sums over silos (`silohash list federated NAME`)."""
+    silos have the key. Federated methods and rules whose server needs the update of each silo are refused. It needs the
+    extra "encryption" of silohash."""
     privacy: PrivacyConfig | None = None
     """Differential privacy: limit and hide what an item or a silo contributes, and count epsilon. For example
     { unit = "record" }. It needs the extra "privacy" of silohash."""

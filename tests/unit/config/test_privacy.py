@@ -72,7 +72,6 @@ def test_losses_that_compare_items_are_refused_per_item_only(name: str) -> None:
         ({"local": {"name": "centerap"}}, "needs the exact numbers of items per label"),
         ({"evaluate": {"validation": 0.1}}, "Set evaluate.validation = 0"),
         ({"federated": {"weight_cap": 0.5}}, "federated.weight_cap has no effect"),
-        ({"exchange": {"encryption": "ckks"}}, "cannot be combined in this version"),
         ({"model": {"image": {"backbone": "cnnf"}}}, "fine-tune published networks"),
     ],
 )

@@ -21,6 +21,7 @@ from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState, entries_under
 from silohash.federated.statistics import sum_statistics
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Absence, Engine, Limits, SiloTask
+from silohash.runtime.privacy.budget import KEY
 from silohash.types import Arrays, ReadArrays, UserError
 
 INITIAL = "initial state"
@@ -252,11 +253,15 @@ def broadcast_of(federated: FederatedMethod, server: ServerState, silo: int, rou
 
 
 def state_of(server: ServerState) -> ReadArrays:
-    """Return the server's state as silos receive it: sealed, or before the first round as it is."""
+    """Return the server's state as silos receive it: sealed, or before the first round as it is.
+
+    The secret by which the server draws the silos of a round stays there.
+    """
     if SEALED in server.private:
         return {SEALED: server.private[SEALED]}
     extras = {name: array for name, array in server.extras.items() if name != MERGED}
-    return {INITIAL: np.frombuffer(state_bytes(replace(server, extras=extras)), np.uint8)}
+    private = {name: array for name, array in server.private.items() if name != KEY}
+    return {INITIAL: np.frombuffer(state_bytes(replace(server, extras=extras, private=private)), np.uint8)}
 
 
 def state_bytes(server: ServerState) -> bytes:

@@ -16,7 +16,8 @@ from silohash.exchange.encryption import SiloKey
 from silohash.exchange.message import Message
 from silohash.federated.base import ServerState
 from silohash.runtime.engine.port import SiloTask
-from silohash.runtime.uplink.sealed_server import LAYOUTS, SEALED, state_of
+from silohash.runtime.privacy.budget import KEY
+from silohash.runtime.uplink.sealed_server import INITIAL, LAYOUTS, SEALED, state_from, state_of
 from silohash.runtime.uplink.sealed_silo import label_of, opened_state, run_digest
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
@@ -164,6 +165,41 @@ def test_states_of_another_round_run_or_key_are_refused(key: SiloKey) -> None:
     plain = ServerState(params={"x": np.ones(1)})
     assert opened_state(key, "x", plain, 0) is plain
     assert label_of(SEALED, 0, "abc") == "the state of round 1 of run abc"
+
+
+@pytest.mark.parametrize(("unit", "name"), [("record", "fedproc"), ("silo", "fedavg")])
+def test_noise_is_counted_as_without_encryption(key: SiloKey, unit: str, name: str) -> None:
+    federated = {"name": name, "rounds": 3, **({"min_count": 1} if name == "fedproc" else {})}
+    sections = {
+        "validation": 0, "local": {"name": "csq"}, "evaluate": {"validation": 0.0},
+    }  # fmt: skip
+    privacy = {"unit": unit, "noise_multiplier": 1e-3, "statistics_noise_multiplier": 1e-3, "repeatable": True}
+    plain_records, records = Records(), Records()
+    plain = run_loop(
+        prepared(federated=federated, exchange={"privacy": privacy}, **sections), plain_records, validate=False, stop=1
+    )
+    exchange = {"privacy": privacy, "encryption": "ckks"}
+    given = replace(prepared(federated=federated, exchange=exchange, **sections), key=key)
+    state = run_loop(given, records, validate=False, stop=1)
+    assert gap(opened(given, state.server, 1).params, plain.server.params) < 2e-6
+    assert records.records[0].privacy == plain_records.records[0].privacy
+    run_loop(given, records, validate=False, state=state)
+    spent = [record.privacy.epsilon for record in records.records if record.privacy is not None]
+    assert len(spent) == 3
+    assert spent == sorted(spent)
+
+
+def test_the_secret_of_the_server_stays_there(key: SiloKey) -> None:
+    exchange = {"privacy": {"unit": "silo"}, "encryption": "ckks"}
+    given = replace(prepared(validation=0, evaluate={"validation": 0.0}, exchange=exchange), key=key)
+    first = first_state(given, Worker(given, torch.device("cpu"))).server
+    assert KEY in first.private
+    assert KEY not in state_from(state_of(first)[INITIAL].tobytes()).private
+    state = run_loop(given, validate=False, stop=1)
+    assert np.array_equal(
+        state.server.private[KEY], run_loop(given, validate=False, state=state, stop=2).server.private[KEY]
+    )
+    assert KEY not in opened(given, state.server, 1).private
 
 
 def test_a_silo_without_a_modality_and_one_that_releases_no_class(key: SiloKey) -> None:
