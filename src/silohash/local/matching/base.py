@@ -29,9 +29,9 @@ class MatchingParams(MethodParams):
     """Margin of the hinge loss, by which a pair must score better than a wrong partner, at least 0."""
     hardest: bool = True
     """Count only the wrong partner with the highest score in each row and column of a batch. Otherwise all count."""
-    easy_epochs: int = Field(default=1, ge=0)
-    """Number of epochs at the beginning of the run in which all wrong partners count, at least 0. Without them, the loss can
-    stay where all scores are equal."""
+    easy_epochs: int = Field(default=4, ge=0)
+    """Number of epochs at the beginning of the run in which all wrong partners count, at least 0. With too few of them, the
+    wrong partner with the highest score draws all scores together, and they can become equal and stay so."""
 
     without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {"easy_epochs": {"hardest": (False,)}}
 

@@ -63,9 +63,6 @@ CARD = MethodCard(
 class SGRAFParams(MatchingParams):
     """Parameters of SGRAF."""
 
-    easy_epochs: int = Field(default=2, ge=0)
-    """Number of epochs at the beginning of the run in which all wrong partners count, at least 0. Scores begin within a
-    hundredth of each other, and without these epochs they can become equal and stay so."""
     module: Literal["SGR", "SAF"] = "SGR"
     """How similarity vectors become a score: `SGR` (graph reasoning) or `SAF` (attention filtration)."""
     similarity_width: int = Field(default=256, ge=1)
