@@ -1,14 +1,19 @@
-"""Methods that score pairs, through the command line: they train, are measured and reported, and have no codes."""
+"""Methods that score pairs, through the command line: they train, are measured and reported, indexed and searched."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from silohash.config.toml import to_toml
+from silohash.features.vectors import vectors
 from silohash.files import read_arrays
+from silohash.index.store import Store
+from silohash.models.matching_net import nodes_of, scores_of
 from silohash.report.tables import read_results
 from silohash.runtime.run import Run
 from tests.regions import matching_config, write_region_set
@@ -30,7 +35,7 @@ def trained(folder: Path, name: str, **sections: dict[str, object]) -> Run:
     return Run.open(folder / name)
 
 
-def test_a_matching_run_is_measured_by_scores_and_not_indexed(folder: Path) -> None:
+def test_a_matching_run_is_measured_by_scores(folder: Path) -> None:
     run = trained(folder, "run")
     found = {(row.task, row.measure): row for row in read_results(run.results_path) if row.evaluation == "GG"}
     for task in ("i2t", "t2i"):
@@ -41,14 +46,82 @@ def test_a_matching_run_is_measured_by_scores_and_not_indexed(folder: Path) -> N
         assert recall.round_by == "validation on pairs"
     assert found["i2t", "R@1[by=pairs]"].queries == 25
     assert found["t2i", "R@1[by=pairs]"].queries == 125
-    assert not run.index_folder.exists()
-    assert "64 bits" not in run.report_path.read_text()
+    assert "for candidates; scores of pairs are measured" in run.report_path.read_text()
     assert "scores pairs of a picture and a text" in (run.model_folder / "card.md").read_text()
-    said = silohash("index", run.folder)
-    assert said.code == 2
-    assert "has no codes" in said.err
     again = silohash("evaluate", run.folder, "--json", "--measure", "R@5[by=pairs]")
     assert {row["measure"] for row in json.loads(again.out)["results"]} == {"R@5[by=pairs]"}
+
+
+def test_a_text_finds_the_pictures_with_the_highest_scores(folder: Path) -> None:
+    run = trained(folder, "searched", local={"bits": 32})
+    text = "A dog and a cat and a boat."
+    said = silohash("search", run.folder, text, "-k", "375", "--json", "--candidates", "75")
+    found = json.loads(said.out)
+    assert found["order"] == "score"
+    assert found["missing_silos"] == found["limited_silos"] == {}
+    hits = {hit["id"]: hit["score"] for hit in found["hits"]}
+    assert list(hits.values()) == sorted(hits.values(), reverse=True)
+    archive, network = run.archive, run.model.trained.network()
+    rows = archive.split("database")
+    assert set(hits) == set(archive.ids[rows].tolist())
+    featurisers = run.model.featurisers
+    regions = torch.from_numpy(vectors(archive, featurisers["image"], rows))
+    words = torch.from_numpy(featurisers["text"].encode_one(text))
+    exact = scores_of(network, nodes_of(network, regions, "image"), nodes_of(network, words, "text"))[:, 0]
+    for name, score in zip(archive.ids[rows].tolist(), exact.tolist(), strict=True):
+        assert hits[name] == pytest.approx(score, abs=5e-3)
+    few = json.loads(silohash("search", run.folder, text, "-k", "5", "--json", "--candidates", "1").out)["hits"]
+    assert len({hit["id"].split("#")[0] for hit in few}) <= len(run.silo_names)
+
+
+def test_regions_find_texts_and_codes_find_the_same_modality(folder: Path) -> None:
+    run = trained(folder, "regions", local={"name": "scan", "bits": 32})
+    row = int(run.archive.split("query")[0])
+    np.save(folder / "regions.npy", run.archive.image.of(np.array([row]))[0])
+    found = json.loads(silohash("search", run.folder, "--vector", folder / "regions.npy", "--json").out)
+    assert found["order"] == "score"
+    assert {side for hit in found["hits"] for side in hit["found_by"]} == {"text"}
+    alike = json.loads(silohash("search", run.folder, "A dog.", "--find", "text", "--json").out)
+    assert alike["order"] == "distance"
+    assert not any("score" in hit for hit in alike["hits"])
+
+
+def test_removed_items_leave_no_regions_behind(folder: Path) -> None:
+    run = trained(folder, "removed")
+    silo = run.silo_names[0]
+    with Store.open(run.index_folder / silo / "image.sqlite") as store:
+        ids = store.item_ids(np.arange(len(store)))
+    nodes = np.load(run.index_folder / silo / "image-nodes/values.npy")
+    assert nodes.any(axis=(1, 2)).all()
+    assert silohash("index", run.folder, "--remove", ",".join(ids)).code == 0
+    assert not np.load(run.index_folder / silo / "image-nodes/values.npy").any()
+
+
+def test_the_first_stage_is_measured(folder: Path) -> None:
+    measures = ["R@1[by=pairs]", "R@10[by=scores]", "R@25[by=scores]"]
+    run = trained(folder, "stages", evaluate={"measures": measures}, local={"bits": 32})
+    found = {row.measure: row for row in read_results(run.results_path) if row.task == "t2i"}
+    some, every = found["R@10[by=scores]"], found["R@25[by=scores]"]
+    assert some.bits == 32
+    assert some.database_code == "one view of the items of the split query"
+    assert 1.5 * some.prior < some.value < 1
+    assert every.value == 1
+
+
+def test_codes_cannot_be_compared_with_scores_that_do_not_exist(folder: Path) -> None:
+    config = folder / "hashing.toml"
+    config.write_text(
+        to_toml(
+            {
+                "data": {"name": "flickr8k-1k", "options": {"image": "regions"}},
+                "local": {"name": "dgcpn"},
+                "evaluate": {"measures": ["R@1[by=scores]"]},
+            }
+        )
+    )
+    said = silohash("train", config, "--out", folder / "hashing")
+    assert said.code == 2
+    assert 'local.name = "dgcpn" has only codes' in said.err
 
 
 def test_fedbignns_weights_silos_by_size_and_recall(folder: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from silohash.index.store import ENGINES
 from silohash.optional import require
+from silohash.search.hits import CANDIDATES
 from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, target_named
 from silohash.search.silos import ask_run, open_nodes, released_fields, remove_items
 from silohash.types import UserError
@@ -235,6 +236,7 @@ class TrainedRun:
         offset: int = 0,
         radius_bits: int | None = None,
         label: str | None = None,
+        candidates: int = CANDIDATES,
         previews: bool = True,
         engine: MemoryEngine | None = None,
     ) -> Hits:
@@ -252,6 +254,8 @@ class TrainedRun:
             offset: number of nearest items to skip, for the pages after the first.
             radius_bits: maximum distance of a hit, in bits; None for no limit.
             label: if set, only items with this label are searched.
+            candidates: number of pictures or texts that a silo finds by their codes and then scores, if the model scores
+                pairs.
             previews: whether hits carry the small pictures that silos release.
             engine: index engine in memory, "flat" or "faiss"; None for the engine that ``RUN/index.toml`` chooses.
 
@@ -275,6 +279,7 @@ class TrainedRun:
             offset=offset,
             radius_bits=radius_bits,
             label=label,
+            candidates=candidates,
             previews=previews,
         )
 

@@ -15,6 +15,7 @@ from silohash.cli.help import SEARCH, add_command
 from silohash.cli.pictures import show_picture, terminal_graphics
 from silohash.files import read_text
 from silohash.registry import suggestion
+from silohash.search.hits import CANDIDATES
 from silohash.types import UserError
 from silohash.visible import visible
 
@@ -51,6 +52,14 @@ Engines = Annotated[
     ),
 ]
 Offset = Annotated[int, typer.Option(metavar="N", min=0, help="Number of nearest items to skip, for further pages.")]
+Candidates = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Number of pictures or texts that a silo finds by their codes and then scores, if the model scores pairs.",
+    ),
+]
 Radius = Annotated[int | None, typer.Option(metavar="BITS", min=0, help="Maximum distance of a hit, in bits.")]
 
 
@@ -187,6 +196,7 @@ def search(
     radius: Radius = None,
     label: Annotated[str | None, typer.Option(metavar="LABEL", help="Search only items with this label.")] = None,
     engine: Engines = None,
+    candidates: Candidates = CANDIDATES,
     previews: Previews = False,
     show: Show = False,
     files: Files = False,
@@ -196,7 +206,7 @@ def search(
     """Search all silos for a text or an image, and merge their answers. Exits with 2 if no silo answered.
 
     In a terminal, each hit is a line of a table, followed by the path of its picture if it exists on this machine.
-    Elsewhere, each hit is a line of fields separated by tabs: distance, silo, id, caption, labels, path, rank.
+    Elsewhere, each hit is a line of fields separated by tabs: distance, silo, id, caption, labels, path, rank, score.
     """
     from silohash.api.runs import open_run
 
@@ -212,6 +222,7 @@ def search(
             offset=offset,
             radius_bits=radius,
             label=label,
+            candidates=candidates,
             previews=previews or show,
             engine=cast("MemoryEngine | None", engine),
         )
@@ -273,12 +284,13 @@ def _remove(run: TrainedRun, ids: list[str], *, as_json: bool) -> None:
 
 def _document(hits: Hits) -> dict[str, Any]:
     return {
-        "order": "distance" if hits.comparable else "rank",
+        "order": hits.order,
         "hits": [
             {
                 "id": hit.id,
                 "silo": hit.silo,
                 **({} if hit.rank is None else {"rank": hit.rank}),
+                **({} if hit.score is None else {"score": hit.score}),
                 "distance_bits": hit.distance_bits,
                 "found_by": list(hit.found_by),
                 **payload,

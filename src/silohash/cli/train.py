@@ -167,7 +167,7 @@ def resume(
     with found.writing():
         experiment.resume(found, observers=observers(found, tensorboard=tensorboard), notify=print_status)
         finish(found)
-        if index and has_codes(found):
+        if index:
             index_silos(found)
     _print_results([found], as_json=as_json)
 
@@ -184,7 +184,7 @@ def train_run(resolved: ResolvedConfig, folder: Path, *, tensorboard: bool = Fal
         listening = observers(run, tensorboard=tensorboard)
         run = experiment.train(resolved, folder, observers=listening, notify=print_status)
         finish(run)
-        if index and has_codes(run):
+        if index:
             index_silos(run)
     return run
 
@@ -220,11 +220,6 @@ def train_on(
     train_in_federation(kit, resolved, folder, silos, limits=Limits(*limits), observers=listening, notify=print_status)
     print_result(f"Run: {folder}")
     print_status(f"Each silo has the model, too. Next, at a silo: silohash index KIT/state/{folder.name}")
-
-
-def has_codes(run: Run) -> bool:
-    """Return whether the model of a run has codes, which an index can hold, rather than scores of pairs."""
-    return not run.model.record.spec.scores_pairs
 
 
 def index_silos(run: Run) -> None:
@@ -272,8 +267,6 @@ def _print_results(finished: list[Run], *, as_json: bool) -> None:
         print_table(as_table(rows, percent=True))
     for run in finished:
         print_result(f"Report: {run.report_path}")
-        if not has_codes(run):
-            continue
         indexing = "" if run.index_folder.exists() else f"silohash index {run.folder}; "
         print_status(f'Next: {indexing}silohash search {run.folder} "…"')
 

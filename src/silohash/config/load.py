@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from silohash.config.closed_form import objections_to_closed_form, remarks_on_closed_form
 from silohash.config.exchange import objections_to_exchange
 from silohash.config.ineffective import Objection, objections, objections_to_parameters, remarks_on_settings
-from silohash.config.matching import objections_to_scores
+from silohash.config.matching import objections_to_scores, objections_without_scores
 from silohash.config.privacy import objections_to_privacy
 from silohash.config.sections import ExchangeConfig, FederatedConfig, LocalConfig, RunConfig, Section
 from silohash.config.wrong_types import missing, wrong_type
@@ -202,6 +202,8 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     remarks = _check_closed_form(config, local, federated)
     if getattr(local, "scores_pairs", False):
         refuse(objections_to_scores(config, federated))
+    elif any("scores" in measure for measure in config.evaluate.measures):
+        refuse(objections_without_scores(config))
     federated.local = local
     if config.exchange.privacy is not None:
         refuse(objections_to_privacy(config, config.exchange.privacy, local, federated))

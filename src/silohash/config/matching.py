@@ -1,4 +1,4 @@
-"""What a config cannot combine with local methods that score pairs and have no codes."""
+"""What a config cannot combine with local methods that score pairs, and what it can only combine with them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def objections_to_scores(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
-    """Yield the settings that need codes, for a local method that has none."""
+    """Yield the settings that need codes to be measured, for a local method whose scores are measured."""
     from silohash.evaluate.measures import Measure
     from silohash.federated import FEDERATED_METHODS
 
@@ -35,3 +35,16 @@ def objections_to_scores(config: RunConfig, federated: FederatedMethod) -> Itera
     for text in config.evaluate.measures:
         if Measure.parse(text).radius_bits is not None:
             yield "evaluate.measures", f'{scores}, which have no distance in bits. Remove "{text}".'
+
+
+def objections_without_scores(config: RunConfig) -> Iterator[Objection]:
+    """Yield the measures that need scores of pairs, for a local method that has only codes."""
+    from silohash.evaluate.measures import Measure
+
+    for text in config.evaluate.measures:
+        if Measure.parse(text).by == "scores":
+            yield (
+                "evaluate.measures",
+                f'"{text}" compares codes with the scores of pairs, and local.name = "{config.local.name}" has only codes. '
+                "Remove it.",
+            )

@@ -30,6 +30,8 @@ def onnx_files(trained: TrainedModel, samples: Mapping[Modality, npt.NDArray[np.
     Returns:
         The files. If a package is missing, or a file does not agree with torch, there are none, and the result says why.
     """
+    if trained.spec.scores_pairs:
+        return SavedTowers(reason="Models that score pairs run with torch only.")
     contents: dict[str, bytes] = {}
     record: dict[str, dict[Modality, dict[str, float]]] = {}
     traced: dict[Modality, bytes] = {}

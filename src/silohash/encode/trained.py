@@ -92,19 +92,14 @@ class TrainedModel:
         """Return the encoder of the global model, or of a silo's personal model, run by torch.
 
         Raises:
-            UserError: if there is no such model, it lacks what its codes depend on, or the local method has no codes.
+            UserError: if there is no such model, or it lacks what its codes depend on.
         """
         import torch
 
         from silohash.encode.torch_towers import TorchTowers
-        from silohash.local.base import label_sides, scores_pairs
+        from silohash.local.base import label_sides
         from silohash.models.towers import Adapted
 
-        if scores_pairs(self.resolved.local):
-            raise UserError(
-                f'The local method "{self.config.local.name}" scores an image against a text and has no codes, so its items '
-                "cannot be indexed, exported or searched by code. Train a hashing method for that."
-            )
         network = self.network(name).to(device := device or torch.device("cpu"))
         weights, method = self.weights[name], self.resolved.federated
         towers = TorchTowers(Adapted(network, method, weights.extras), self.featurisers, device)

@@ -20,7 +20,7 @@ from silohash.registry import suggestion
 from silohash.types import Rows, UserError
 
 Name: TypeAlias = Literal["mAP", "P", "R", "nDCG", "Success", "MedR", "RSum"]
-By: TypeAlias = Literal["labels", "pairs"]
+By: TypeAlias = Literal["labels", "pairs", "scores"]
 Ties: TypeAlias = Literal["expected", "index", "worst"]
 Empty: TypeAlias = Literal["zero", "skip"]
 
@@ -42,7 +42,8 @@ PAIR_MEASURES = ("R@1[by=pairs]", "R@5[by=pairs]", "R@10[by=pairs]", "MedR[by=pa
 
 _BY = (
     "by=labels (items that share a label are relevant) | pairs (only a picture's own texts and a text's own picture are, in "
-    "i2t and t2i; the items of the split query are searched)"
+    "i2t and t2i; the items of the split query are searched) | scores (the ten items with the highest scores are, among the "
+    "same items; they are ranked by their codes, which find the candidates of a model that scores pairs)"
 )
 _FOLDS = (
     "folds=5 (by pairs: divide the pictures into five parts of consecutive ones, each searched by itself; the figure is of "
@@ -343,6 +344,16 @@ def by_pairs(measure: str) -> bool:
     return "by=pairs" in measure
 
 
+def by_scores(measure: str) -> bool:
+    """Return whether the measure of this name compares the codes of a model with its scores.
+
+    Example:
+        >>> by_scores("R@100[by=scores]"), by_scores("R@1[by=pairs]")
+        (True, False)
+    """
+    return "by=scores" in measure
+
+
 def evaluate_all(
     measures: Sequence[Measure],
     query_words: npt.NDArray[np.generic],
@@ -385,7 +396,7 @@ def _per_query(measure: Measure, counts: Histogram, parts: Sequence[TieValues]) 
 
 def _prior(measure: Measure, counts: Histogram, counted: npt.NDArray[np.bool_]) -> float:
     """Return what random codes reach: the share of relevant items or, by pairs, the measure with all items tied."""
-    if measure.by == "pairs" and measure.radius_bits is None:
+    if measure.by != "labels" and measure.radius_bits is None:
         tied = counts.all_tied()
         priors = [_over_orders(part, tied).expected[counted] for part in measure.parts()]
         return sum(mean_of(values, are_ranks=measure.is_rank) for values in priors)

@@ -46,6 +46,18 @@ class Scores:
         return Scores(self.values[np.ix_(queries, items)])
 
 
+BEST = 10
+"""Number of items with the highest scores that candidates should hold."""
+
+
+def best_scored(scores: Scores) -> Pairs:
+    """Return the `BEST` items with the highest scores as the relevant items of each query, or all if there are fewer."""
+    queries, items = scores.values.shape
+    count = min(BEST, items)
+    best = np.argpartition(-scores.values, count - 1, axis=1)[:, :count]
+    return Pairs(queries, items, np.repeat(np.arange(queries), count), best.ravel())
+
+
 def score_histogram(scores: Scores, relevance: Relevance | Pairs, *, graded: bool = False) -> Histogram:
     """Count the items before, at and after each score of a relevant item; see the module.
 

@@ -1,4 +1,7 @@
-"""Networks that score an image against a text with a number, in place of a code for each."""
+"""Networks that score an image against a text with a number.
+
+They also give each item a code, so that a search can find the items that are worth scoring.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,33 @@ SCORED_AT_ONCE = 64
 """Number of images, and of texts, that `scores_of` compares at once."""
 
 
+class CodeTower(nn.Module):
+    """Map the nodes of an item to outputs whose signs are its code, ``Nodes -> (B, bits)``.
+
+    The mean and the largest values of the nodes pass through a layer of twice their width. The nodes receive no gradient, so
+    codes do not change how items are scored.
+
+    Args:
+        width: Width of the nodes.
+        bits: Code length.
+    """
+
+    def __init__(self, width: int, bits: int) -> None:
+        super().__init__()
+        self.scale = nn.LayerNorm(2 * width)
+        self.hidden = nn.Linear(2 * width, 4 * width)
+        self.hash = nn.Linear(4 * width, bits)
+
+    def forward(self, nodes: Nodes) -> Tensor:
+        """Return the outputs of some items, ``(B, bits)`` float32. An item without nodes has those of zeros."""
+        values, there = nodes.values.detach(), nodes.mask.unsqueeze(2)
+        mean = (values * there).sum(1) / there.sum(1).clamp(min=1)
+        largest = values.masked_fill(~there, torch.finfo(values.dtype).min).amax(1)
+        largest = torch.where(nodes.mask.any(1, keepdim=True), largest, 0.0)
+        outputs: Tensor = self.hash(torch.relu(self.hidden(self.scale(torch.cat([mean, largest], 1)))))
+        return outputs.float()
+
+
 class MatchingNet(nn.Module, ABC):
     """A network with one encoder per modality and a score of two items. Subclasses define the score.
 
@@ -27,12 +57,21 @@ class MatchingNet(nn.Module, ABC):
     """
 
     modalities: ClassVar[tuple[Modality, ...]] = MODALITIES
-    bits: ClassVar[int] = 0
 
     def __init__(self, image: nn.Module, text: nn.Module) -> None:
         super().__init__()
         self.image = image
         self.text = text
+
+    def add_codes(self, width: int, bits: int) -> None:
+        """Add the towers of codes, after all other parts, whose initial weights then do not depend on them.
+
+        Args:
+            width: Width of the nodes.
+            bits: Code length.
+        """
+        self.codes = nn.ModuleDict({modality: CodeTower(width, bits) for modality in MODALITIES})
+        self.bits = bits
 
     @abstractmethod
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
@@ -48,13 +87,16 @@ class MatchingNet(nn.Module, ABC):
         return {}
 
     def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
-        """Return the scores of all images of a batch with all of its texts, if the batch has both."""
-        if batch.image is None or batch.text is None:
-            return Outputs(feature={}, logit={}, code={})
-        images, texts = self.encoded(batch.image, "image"), self.encoded(batch.text, "text")
+        """Return the codes of the items of a batch, and the scores of all its images with all its texts if it has both."""
+        given = {modality: batch.values(modality) for modality in modalities or MODALITIES}
+        nodes = {modality: self.encoded(values, modality) for modality, values in given.items() if values is not None}
+        logit: dict[Modality, Tensor] = {modality: self.codes[modality](of) for modality, of in nodes.items()}
+        if len(nodes) < len(MODALITIES):
+            return Outputs(feature={}, logit=logit, code=logit)
+        images, texts = nodes["image"], nodes["text"]
         scores = self.score(images, texts).float()
         extra = self.extras(images, texts, batch) if self.training else {}
-        return Outputs(feature={}, logit={}, code={}, pair_score=scores, extra=extra)
+        return Outputs(feature={}, logit=logit, code=logit, pair_score=scores, extra=extra)
 
 
 @torch.inference_mode()

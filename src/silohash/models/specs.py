@@ -69,7 +69,7 @@ class ModelSpec:
 
     @property
     def scores_pairs(self) -> bool:
-        """Whether the model scores pairs of nodes and has no codes."""
+        """Whether the model scores pairs of nodes, and its codes only find the items that are scored."""
         return any(tower.kind == "regions" for tower in self.towers.values())
 
     def to_json(self) -> dict[str, Any]:

@@ -94,7 +94,10 @@ def summary(run: Run) -> str:
     silos = len(run.partition.silos)
     deployed = "each silo deploys its own model" if run.model.personalized else "every silo deploys the same model"
     if run.model.record.spec.scores_pairs:
-        return f"A network that scores pairs of a picture and a text, trained on {silos} silos; {deployed}."
+        return (
+            f"A network that scores pairs of a picture and a text, with codes of {run.config.local.bits} bits to find "
+            f"candidates, trained on {silos} silos; {deployed}."
+        )
     return f"{towers} as codes of {run.config.local.bits} bits, trained on {silos} silos; {deployed}."
 
 

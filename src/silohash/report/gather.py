@@ -72,7 +72,7 @@ def validation_name(runs: Sequence[Run]) -> str:
 
 
 def _scores_pairs(run: Run) -> bool:
-    """Return whether a run has a model that scores pairs and has no codes."""
+    """Return whether a run has a model that scores pairs."""
     return run.model_folder.exists() and run.model.record.spec.scores_pairs
 
 
@@ -98,7 +98,7 @@ def facts(run: Run) -> dict[str, str]:
         "schedule": f"{config.federated.rounds} rounds of {config.federated.local_epochs} epochs",
         **_averaging(config.federated),
         **_privacy(run),
-        "bits": "none (scores of pairs)" if _scores_pairs(run) else str(config.local.bits),
+        "bits": f"{config.local.bits}{' (for candidates; scores of pairs are measured)' if _scores_pairs(run) else ''}",
         "seed": str(config.seed),
         "config digest": config.digest(),
         "machine": f"{environment.device}, {environment.machine}, torch {environment.packages.get('torch', 'unknown')}",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal, TypeAlias
 
-from silohash.evaluate.measures import by_pairs, is_rank
+from silohash.evaluate.measures import by_pairs, by_scores, is_rank
 from silohash.report.plots import TASK_WORDS
 from silohash.types import Evaluation, ResultRow, Task, is_across
 
@@ -98,7 +98,7 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
         rows: the figures of all runs that may be compared.
     """
     finite = [row for row in rows if math.isfinite(row.value)]
-    usable = [row for row in finite if not is_rank(row.measure)]
+    usable = [row for row in finite if not is_rank(row.measure) and not by_scores(row.measure)]
     runs = list(dict.fromkeys(row.run for row in usable))
     if not runs:
         return Headline(sentence="All figures are ranks." if finite else "There are no figures yet.")

@@ -49,7 +49,7 @@ from silohash.evaluate.folds import evaluate_in_folds
 from silohash.evaluate.items import ItemCodes, counts_by_distance
 from silohash.evaluate.measures import Measure, PerQuery, mean_of
 from silohash.evaluate.relevance import Pairs, Relevance
-from silohash.evaluate.scores import NO_WORDS, Scores
+from silohash.evaluate.scores import NO_WORDS, Scores, best_scored
 from silohash.evaluate.significance import bootstrap_interval
 from silohash.files import digest_json
 from silohash.index.codes import Words
@@ -65,6 +65,7 @@ from silohash.types import (
     Rows,
     Side,
     Task,
+    UserError,
     database_modalities,
     is_unified,
     query_modality,
@@ -169,7 +170,7 @@ class Evaluator:
         rules: the rules by which the measures judge, at least one.
         database_codes: the codes of the items that are searched.
         holdings: which silo holds which items.
-        scores: the scores of pairs, if the local method has no codes; otherwise None.
+        scores: the scores of pairs, if the model has them; otherwise None.
     """
 
     def __init__(self, run: Run, settings: EvaluateConfig) -> None:
@@ -181,6 +182,11 @@ class Evaluator:
         self.database_codes = DatabaseCodes(run, self._codes)
         self.holdings = self.database_codes.holdings
         self.scores = _scores_of(run)
+        if self.scores is None and any(rule.by == "scores" for rule in self.rules):
+            raise UserError(
+                f"Measures with by=scores compare codes with scores of pairs, and the model of {run.folder} has only codes. "
+                "Remove them from the measures."
+            )
 
     def figures(self) -> Figures:
         """Return every configured figure for which the method has a model."""
@@ -189,7 +195,7 @@ class Evaluator:
         per_query: dict[tuple[Evaluation, Task, str], npt.NDArray[np.float64]] = {}
         for rule, measures in self._measures():
             for evaluation, task, parts in self._all_parts(rule):
-                measured = _measured(parts, measures, self.bits)
+                measured = _measured(parts, measures, self._bits(rule))
                 rows += [self._row(evaluation, task, measure, measured[measure]) for measure in measures]
                 if evaluation in SAME_QUERIES:
                     for measure, found in measured.items():
@@ -217,8 +223,12 @@ class Evaluator:
 
     @property
     def bits(self) -> int:
-        """The code length; 0 if the model scores pairs and has no codes."""
+        """The code length; 0 if scores are measured."""
         return self.run.config.local.bits if self.scores is None else 0
+
+    def _bits(self, rule: Rule) -> int:
+        """Return the length of the codes that a rule judges; 0 if it judges scores."""
+        return self.run.config.local.bits if rule.by == "scores" else self.bits
 
     @property
     def modalities(self) -> tuple[Modality, ...]:
@@ -263,7 +273,7 @@ class Evaluator:
         relevance = rule.relevance(task, queries, database)
         if self.scores is not None:
             for name in self.personal or [GLOBAL]:
-                yield Part(NO_WORDS, self.scores.of_model(task, name, queries, database), relevance)
+                yield self._scored(rule, task, name, queries, database)
             return
         stored = self.database_codes.stored(task, database) if evaluation == "XS" else None
         for name in self.personal or [GLOBAL]:
@@ -275,13 +285,20 @@ class Evaluator:
         for number, silo in enumerate(self.run.partition.silos):
             queries, database = self.asked(rule, task, number), self.searched(rule, task, number)
             if len(queries) and len(database) and self.scores is not None:
-                name = self.run.model.deployed_by(silo.name)
-                scores = self.scores.of_model(task, name, queries, database)
-                yield Part(NO_WORDS, scores, rule.relevance(task, queries, database))
+                yield self._scored(rule, task, self.run.model.deployed_by(silo.name), queries, database)
             elif len(queries) and len(database):
                 words = self.words(self.run.model.deployed_by(silo.name), query_modality(task), queries, "query")
                 codes = self.database_codes.of_silo(task, number, database)
                 yield Part(words, codes, rule.relevance(task, queries, database))
+
+    def _scored(self, rule: Rule, task: Task, name: str, queries: Rows, database: Rows) -> Part:
+        """Return the scores of one model, or its codes with the items that it scores highest as the relevant ones."""
+        assert self.scores is not None  # noqa: S101  the model scores pairs
+        scores = self.scores.of_model(task, name, queries, database)
+        if rule.by == "pairs":
+            return Part(NO_WORDS, scores, rule.relevance(task, queries, database))
+        codes = self.database_codes.of_model(task, name, database)
+        return Part(self.words(name, query_modality(task), queries, "query"), codes, best_scored(scores))
 
     def words(self, name: str, modality: Modality, rows: Rows, side: Side = "database") -> Words:
         """Return one model's codes of archive rows, ``(n, W)``, for items on a side of the search."""
@@ -308,7 +325,7 @@ class Evaluator:
             federated=config.federated.name,
             evaluation=evaluation,
             task=task,
-            bits=self.bits,
+            bits=self._bits(rule),
             seed=config.seed,
             measure=str(measure),
             value=summary.value,
@@ -339,7 +356,7 @@ class Evaluator:
 
     def _database_code(self, rule: Rule, task: Task) -> str:
         """Return what the codes of a task's items were computed from, and whether true labels were used."""
-        if self.scores is not None:
+        if self.scores is not None and rule.by != "scores":
             return SCORED + ("" if rule.by == "labels" else OF_QUERIES)
         several = BOTH_VIEWS if is_unified(task) else NEARER_VIEW
         views = ONE_VIEW if len(database_modalities(task)) == 1 else several

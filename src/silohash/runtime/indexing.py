@@ -75,6 +75,8 @@ def index_run(
             stored = set((fields or {}).get(silo, FIELDS))
             with folder_beside(run.index_folder / silo) as folder:
                 held = _index_silo(silo, folder, encoder, items, encodable, set(stored))
+                if run.model.record.spec.scores_pairs:
+                    _write_nodes(folder, encoder, items, encodable)
                 _note_pictures(folder, items, stored, None if archive is not None else run.config.data.path)
                 if archive is not None:
                     note_added(folder, archive)
@@ -185,6 +187,15 @@ def _index_silo(
             stored.discard("preview")
             held.append(modality)
     return held
+
+
+def _write_nodes(folder: Path, encoder: Encoder, items: Archive, encodable: Mapping[Modality, Rows]) -> None:
+    """Write the words and regions of indexed items, which a search scores, beside their index."""
+    from silohash.encode.matcher import write_nodes
+
+    for modality, rows in encodable.items():
+        if len(rows):
+            write_nodes(folder, encoder, items, rows, modality)
 
 
 def _note_pictures(folder: Path, items: Archive, stored: Collection[str], data_path: Path | None) -> None:

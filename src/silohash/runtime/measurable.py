@@ -1,7 +1,8 @@
 """What can be measured of a run: the items, the tasks, and which items are relevant to a query.
 
 An item is relevant by labels if it shares a label with the query (`LabelRule`), and by pairs if it is the query's own
-partner of the other modality (`PairRule`). All is checked before the training.
+partner of the other modality (`PairRule`). By scores, those are relevant that the model itself scores highest
+(`ScoreRule`). All is checked before the training.
 """
 
 from __future__ import annotations
@@ -167,6 +168,12 @@ class PairRule:
         return True
 
 
+class ScoreRule(PairRule):
+    """Relevance by the scores of the model, which are compared with its codes. The items are those of `PairRule`."""
+
+    by: By = "scores"
+
+
 def rules_of(archive: Archive, settings: EvaluateConfig) -> list[Rule]:
     """Return the rules by which a run's measures judge, labels first.
 
@@ -175,7 +182,8 @@ def rules_of(archive: Archive, settings: EvaluateConfig) -> list[Rule]:
     """
     kinds = {measure.by for measure in measures_of(archive, settings)}
     rules: list[Rule] = [LabelRule(archive, settings)] if "labels" in kinds else []
-    return [*rules, PairRule(archive, settings)] if "pairs" in kinds else rules
+    across: dict[By, type[PairRule]] = {"pairs": PairRule, "scores": ScoreRule}
+    return [*rules, *(rule(archive, settings) for by, rule in across.items() if by in kinds)]
 
 
 def measures_of(archive: Archive, settings: EvaluateConfig) -> list[Measure]:
@@ -185,7 +193,7 @@ def measures_of(archive: Archive, settings: EvaluateConfig) -> list[Measure]:
     """
     measures = [_measure_of(text, settings) for text in settings.measures]
     if archive.labels is None:
-        measures = [measure for measure in measures if measure.by == "pairs"]
+        measures = [measure for measure in measures if measure.by != "labels"]
     return measures or [_measure_of(text, settings) for text in PAIR_MEASURES]
 
 

@@ -94,7 +94,7 @@ def _flaw(hits: Hits, name: str, query: Query) -> str:
 
 
 def _flaw_of_columns(hits: Hits, query: Query) -> str:
-    columns = (hits.distances, hits.silos, hits.payloads, hits.sides)
+    columns = (hits.distances, hits.silos, hits.payloads, hits.sides, hits.ids if hits.scores is None else hits.scores)
     if len(hits) > query.reach or any(len(column) != len(hits) for column in columns):
         return (
             f"It answered with {len(hits)} hits when {query.reach} were requested, or with columns of unequal length."

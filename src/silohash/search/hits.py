@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CANDIDATES = 100
+"""Default number of pictures or texts that a silo scores."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Query:
@@ -35,6 +38,9 @@ class Query:
         radius_bits: maximum distance of a hit; None for no limit.
         label: if set, only items with this label are searched.
         previews: whether hits carry the small pictures that silos release.
+        nodes: the words of a text or the regions of a picture, for silos of this process whose models score pairs; None to
+            compare codes only. They are never sent to another machine.
+        candidates: number of pictures or texts that a silo finds by their codes and then scores, at least 1.
         tie_key: key of the order among items at the same distance. It is set by `ask`.
         asker: name of the account or program that asks, for the limits and the audit logs of silos; empty if unknown.
         request_id: id of the request in the logs of the hub, for the logs of silos; empty if there is none.
@@ -49,6 +55,8 @@ class Query:
     radius_bits: int | None = None
     label: str | None = None
     previews: bool = False
+    nodes: Mapping[str, np.ndarray] | None = None
+    candidates: int = CANDIDATES
     tie_key: bytes = b""
     asker: str = ""
     request_id: str = ""
@@ -66,6 +74,8 @@ class Query:
             raise UserError(f"The query's words have the shape {words.shape}. Search for one code at a time.")
         if self.k < 1 or self.offset < 0:
             raise UserError(f"k is {self.k} and offset is {self.offset}. Use k of at least 1 and offset of at least 0.")
+        if self.candidates < 1:
+            raise UserError(f"The number of candidates is {self.candidates}. Use at least 1.")
         if self.radius_bits is not None and self.radius_bits < 0:
             raise UserError(f"The radius is {self.radius_bits} bits. Use a radius of at least 0 bits.")
 
@@ -83,6 +93,7 @@ class Hit:
         id: id of the item within its silo.
         silo: name of the silo that holds the item.
         distance_bits: Hamming distance to the query.
+        score: score of the item with the query, which orders the hits; None if their distances do.
         rank: rank of the item within its silo if silos use different models, otherwise None.
         found_by: the sides whose code is at this distance: ``("image",)``, ``("text",)`` or both.
         caption: text of the item, empty if it is not released.
@@ -94,6 +105,7 @@ class Hit:
     id: str
     silo: str
     distance_bits: int
+    score: float | None = None
     rank: int | None = None
     found_by: tuple[Modality, ...] = ()
     caption: str = ""
@@ -116,12 +128,13 @@ class Hit:
 class Hits:
     """Search results in order, with what they leave out. Results of one silo and of several silos have the same form.
 
-    Items are ordered by distance, or by rank if silos use different models. A result can be iterated over and indexed, which
-    gives `Hit` objects. It prints as a table, and a notebook shows it with its previews.
+    Items are ordered by distance, by score if their silos scored them, or by rank if silos use different models. A result
+    can be iterated over and indexed, which gives `Hit` objects. It prints as a table, and a notebook shows it with its
+    previews.
 
     Attributes:
         ids: ids of the items within their silos.
-        distances: distances in bits, in ascending order unless there are ranks.
+        distances: distances in bits, in ascending order unless there are scores or ranks.
         silos: name of the silo that holds each item.
         payloads: what the silo released of each item.
         found_by: for each item, the sides whose code is at the item's distance; empty if this is not known.
@@ -131,7 +144,8 @@ class Hits:
         limited_silos: maps a silo that released fewer items than requested to the reason.
         model_digests: digests of the models whose codes were compared.
         ranks: for each item, one plus the number of items of its own silo that are strictly nearer, in ascending order.
-            None if items are ordered by distance.
+            None if items are ordered by distance or by score.
+        scores: the score of each item, in descending order; None if silos compared codes only.
         unknown_words: words of the query that no training text held. They carry no weight. None if the run was trained by
             an earlier version, which cannot recognize them.
         folders: folders on this machine in which the picture files of each silo may lie.
@@ -147,6 +161,7 @@ class Hits:
     limited_silos: Mapping[str, str] = field(default_factory=dict)
     model_digests: frozenset[str] = frozenset()
     ranks: tuple[int, ...] | None = None
+    scores: tuple[float, ...] | None = None
     unknown_words: tuple[str, ...] | None = ()
     folders: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 
@@ -184,9 +199,11 @@ class Hits:
         return as_html(self)
 
     @property
-    def places(self) -> tuple[int, ...]:
-        """The values that order the hits, ascending: ranks if there are any, otherwise distances."""
-        return self.distances if self.ranks is None else self.ranks
+    def places(self) -> Sequence[float]:
+        """The values that order the hits, ascending: ranks, scores with the opposite sign, or distances."""
+        if self.ranks is not None:
+            return self.ranks
+        return self.distances if self.scores is None else [-score for score in self.scores]
 
     @property
     def sides(self) -> tuple[tuple[Modality, ...], ...]:
@@ -195,8 +212,8 @@ class Hits:
 
     @property
     def ties_at_cut(self) -> int:
-        """The number of further items at the place of the last hit."""
-        return self.left_out.get(self.places[-1], 0) if self.places else 0
+        """The number of further items at the place of the last hit; 0 if scores order the hits."""
+        return self.left_out.get(int(self.places[-1]), 0) if len(self) and self.order != "score" else 0
 
     @property
     def answered(self) -> bool:
@@ -204,8 +221,15 @@ class Hits:
         return bool(self.model_digests)
 
     @property
+    def order(self) -> Literal["distance", "score", "rank"]:
+        """What orders the hits."""
+        if self.ranks is not None:
+            return "rank"
+        return "distance" if self.scores is None else "score"
+
+    @property
     def comparable(self) -> bool:
-        """Whether distances of different silos are comparable. If not, ranks give the order."""
+        """Whether distances and scores of different silos are comparable. If not, ranks give the order."""
         return self.ranks is None
 
     def taken(self, positions: list[int], *, left_out: Mapping[int, int] | None = None) -> Hits:
@@ -224,6 +248,7 @@ class Hits:
             payloads=_taken(self.payloads, positions),
             found_by=_taken(self.found_by, positions) if self.found_by else (),
             ranks=None if self.ranks is None else _taken(self.ranks, positions),
+            scores=None if self.scores is None else _taken(self.scores, positions),
         )
 
     def page(self, offset: int) -> Hits:
@@ -237,6 +262,7 @@ class Hits:
             id=self.ids[position],
             silo=self.silos[position],
             distance_bits=self.distances[position],
+            score=None if self.scores is None else self.scores[position],
             rank=None if self.ranks is None else self.ranks[position],
             found_by=self.sides[position],
             caption=shown.caption,

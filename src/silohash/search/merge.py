@@ -9,6 +9,9 @@ one plus the number of items of the same silo that are strictly nearer. Of the t
 be computed from a silo's nearest items alone, regardless of how many items at the same distance are left out. Equal ranks
 of different silos are ordered by the same keyed hash. A merged result keeps its ranks, so that another hub can merge it
 again.
+
+Scores replace distances if every silo that answered scored its items, all with the same model. A silo that compared codes
+only makes the others be ordered by their distances too.
 """
 
 from __future__ import annotations
@@ -48,10 +51,13 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
         parts = [_ranked(part) for part in parts]
     else:
         _check_comparable(parts, digests)
+        parts = _alike(parts)
     joined = _joined(parts, digests, by_rank=by_rank)
     order = _order(joined, key, k)
     places = joined.places
-    last = places[order[k - 1]] if len(order) >= k else None
+    if joined.scores is not None:
+        return joined.taken(order[:k], left_out={})
+    last = int(places[order[k - 1]]) if len(order) >= k else None
     return joined.taken(order[:k], left_out=_left_out(parts, len(order) - k, last))
 
 
@@ -79,11 +85,19 @@ def _ranked(part: Hits) -> Hits:
             f"A result of {len(set(part.silos))} silos was merged by distance and cannot be merged by rank. "
             "Merge it by rank from the start."
         )
-    nearest = sorted(part.distances)
+    nearest = sorted(part.places)
     left_out = Counter[int]()
     for distance, count in part.left_out.items():
         left_out[bisect_left(nearest, distance) + 1] += count
-    return replace(part, ranks=tuple(bisect_left(nearest, d) + 1 for d in part.distances), left_out=left_out)
+    ranks = tuple(bisect_left(nearest, place) + 1 for place in part.places)
+    return replace(part, ranks=ranks, scores=None, left_out=left_out)
+
+
+def _alike(parts: Sequence[Hits]) -> Sequence[Hits]:
+    """Return results that are all ordered by score, if all results of silos that answered are; otherwise by distance."""
+    if all(part.scores is not None for part in parts if part.answered):
+        return parts
+    return [replace(part, scores=None) for part in parts]
 
 
 def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) -> Hits:
@@ -97,8 +111,15 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
         missing_silos=_joined_reasons([part.missing_silos for part in parts]),
         limited_silos=_joined_reasons([part.limited_silos for part in parts]),
         model_digests=digests,
-        ranks=tuple(chain.from_iterable(part.places for part in parts)) if by_rank else None,
+        ranks=tuple(chain.from_iterable(part.ranks or () for part in parts)) if by_rank else None,
+        scores=_joined_scores(parts),
     )
+
+
+def _joined_scores(parts: Sequence[Hits]) -> tuple[float, ...] | None:
+    """Return the scores of all hits, or None if there are none."""
+    known = [part.scores for part in parts if part.scores is not None]
+    return tuple(chain.from_iterable(known)) if known else None
 
 
 def _order(joined: Hits, key: bytes, k: int) -> list[int]:

@@ -6,12 +6,18 @@ its nearest code. If the code of x were not among the first k codes of side s, t
 there, by a smaller distance or by the hash. The distances of these items are no larger than those of their codes, so k items
 would precede x. The first k codes of each side therefore suffice for the k nearest items. Codes at the same distance as
 the last of them are found in the same scan, so that the tie at the cut is resolved by the hash and counted.
+
+If the model scores pairs, these items are candidates, and the silo scores them (`best_items`). Words and regions stay where
+they are: a silo scores its candidates in its own process, with the words or regions of the query that this process computed.
+Silos on other machines are sent the code of the query only.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +27,7 @@ from silohash.index.digests import Digests
 from silohash.search.hits import Query
 from silohash.search.order import keyed_order
 from silohash.search.side import Side
-from silohash.types import Modality
+from silohash.types import Modality, UserError
 
 NO_KEY = -1
 
@@ -152,3 +158,53 @@ def _left_out(distances: Distances, kept: Distances) -> dict[int, int]:
     last = kept[-1]
     count = int(np.count_nonzero(distances == last) - np.count_nonzero(kept == last))
     return {int(last): count} if count else {}
+
+
+class Matcher(Protocol):
+    """Scores the items of a silo, see `silohash.encode.matcher.Matcher`."""
+
+    def most_shared(self, modality: Modality) -> int:
+        """Return the largest number of items that share a picture or a text."""
+        ...
+
+    def scores(self, query: Mapping[str, np.ndarray], modality: Modality, keys: Sequence[int]) -> list[float]:
+        """Return the score of each item under a key with the nodes of a query; higher is better."""
+        ...
+
+
+def candidates(matcher: Matcher, query: Query, side: Modality, k: int) -> int:
+    """Return the number of items that a silo finds by their codes before it scores them.
+
+    Args:
+        matcher: The silo's.
+        query: The query. Items of the same picture count as one of its candidates.
+        side: The side that is searched.
+        k: Number of items that the silo will release.
+
+    Raises:
+        UserError: If the words or regions of the silo's items cannot be read.
+    """
+    return max(k, query.candidates * matcher.most_shared(side))
+
+
+def best_items(
+    matcher: Matcher, query: Query, side: Modality, items: NearItems, k: int
+) -> tuple[NearItems, tuple[float, ...]]:
+    """Return the k items with the highest scores and their scores. Items with equal scores keep their order.
+
+    Args:
+        matcher: The silo's.
+        query: The query with its nodes.
+        side: The side that was searched.
+        items: The candidates, in the order of their codes.
+        k: Number of items.
+
+    Raises:
+        UserError: If a score is not finite, or the words or regions of an item cannot be read.
+    """
+    assert query.nodes is not None  # noqa: S101  the second stage follows from them
+    scores = matcher.scores(query.nodes, side, items.keys[side])
+    if not all(map(math.isfinite, scores)):
+        raise UserError("Some of its scores are not finite numbers. Train the model again with a lower learning rate.")
+    order = sorted(range(len(items)), key=lambda place: -scores[place])[:k]
+    return items.taken(order), tuple(scores[place] for place in order)

@@ -15,7 +15,7 @@ from silohash.index.preview import preview_url
 from silohash.index.store import Engine, Store
 from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.limits import Approvals, Quota
-from silohash.search.nearest import NO_KEY, NearItems, nearest_items
+from silohash.search.nearest import NO_KEY, Matcher, NearItems, best_items, candidates, nearest_items
 from silohash.search.policy import Policy
 from silohash.search.side import Side
 from silohash.types import MODALITIES, Modality, UserError, sides_of
@@ -36,9 +36,11 @@ class SiloNode:
         name: name of the silo.
         policy: the limits of what the silo releases.
         other_models: digests of further models with which the silo can be searched, by other nodes.
+        matcher: scores the silo's items; None if its model does not score pairs, or a query only has a code.
     """
 
     other_models: tuple[str, ...] = ()
+    matcher: Matcher | None = None
 
     def __init__(
         self,
@@ -259,13 +261,20 @@ class SiloNode:
     def _search(self, sides: Mapping[Modality, Side], query: Query, reasons: Sequence[str]) -> Hits:
         k = min(query.reach, self.policy.max_results)
         radius_bits, step_bits = self.policy.radius_bits(query.radius_bits), self.policy.distance_step_bits
-        items, left_out = nearest_items(sides, query, k, radius_bits, step_bits=step_bits)
-        reasons = [*reasons, *self._limits(query, len(items))]
+        side, refusal = self._scored_side(sides, query)
+        reach = k if side is None or self.matcher is None else candidates(self.matcher, query, side, k)
+        items, left_out = nearest_items(sides, query, reach, radius_bits, step_bits=step_bits)
+        scores: Sequence[float] | None = None
+        if side is not None and self.matcher is not None:
+            items, scores = best_items(self.matcher, query, side, items, k)
+            left_out = {}
+        reasons = [*reasons, *refusal, *self._limits(query, len(items))]
         ids, payloads = self._stored(sides, items)
         kept = self._approved(ids)
         if len(kept) < len(ids):
             reasons.append(f"It withheld {len(ids) - len(kept):,} of the nearest items, which are not approved.")
             items, ids, payloads = items.taken(kept), _taken(ids, kept), _taken(payloads, kept)
+            scores = None if scores is None else _taken(scores, kept)
         if query.previews and "preview" in self.policy.fields:
             self._add_previews(ids, payloads)
         limits = " ".join(reasons)
@@ -278,7 +287,16 @@ class SiloNode:
             left_out=left_out,
             limited_silos={self.name: limits} if limits else {},
             model_digests=frozenset({side.store.manifest.model_digest for side in sides.values()}),
+            scores=None if scores is None else tuple(scores),
         )
+
+    def _scored_side(self, sides: Mapping[Modality, Side], query: Query) -> tuple[Modality | None, list[str]]:
+        """Return the side whose items are scored, or None, and the reason if the policy is against it."""
+        if query.nodes is None or self.matcher is None or len(sides) > 1:
+            return None, []
+        if self.policy.distance_step_bits > 1:
+            return None, ["It rounds distances, so it does not release scores."]
+        return next(iter(sides)), []
 
     def _approved(self, ids: Sequence[str]) -> Sequence[int]:
         """Return the places of the ids whose items the policy allows releasing, in order. The exceptions are `approves`'."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pydantic import BaseModel
 
+from silohash.encode.node_files import forget_nodes, nodes_folder
 from silohash.files import PART, read_json
 from silohash.index.engines import read_index_config
 from silohash.index.listing import LISTING, Listing, read_listing
@@ -138,6 +139,7 @@ class QueryOptions(TypedDict, total=False):
     radius_bits: int | None
     label: str | None
     previews: bool
+    candidates: int
     asker: str
 
 
@@ -152,6 +154,9 @@ def ask_run(
     **options: Unpack[QueryOptions],
 ) -> Hits:
     """Encode one text, picture or vector, and search all silos of a run.
+
+    If the model scores pairs, each silo scores the items that it finds by their codes. A text then finds pictures, and a
+    picture texts, unless another target is wished for, which is found by codes.
 
     If silos use different models, each silo is searched with the code of its own model. The answers are then merged by the
     ranks within each silo, and ``comparable`` is False.
@@ -178,17 +183,17 @@ def ask_run(
     queries: dict[str, Query] = {}
     by_model: dict[str, Query] = {}
     missing: dict[str, str] = {}
+    known: MutableMapping[str, Encoder] = {} if encoders is None else encoders
     for node in nodes:
         try:
             name = _model_of(run, node)
         except UserError as error:
             missing[node.name] = str(error)
             continue
+        encoder = known[name] if name in known else known.setdefault(name, run.model.encoder(name))
         if name not in by_model:
-            code = _encoder(run, name, encoders).encode(value, query_modality)
-            by_model[name] = Query(
-                words=code.words[0], bits=code.bits, model_digest=code.model_digest, target=target, **options
-            )
+            by_model[name] = _query(run, encoder, value, query_modality, target, options)
+        _add_matcher(run, node, encoder)
         queries[node.name] = by_model[name]
     query = next(iter(by_model.values())) if len(by_model) == 1 else queries
     hits = ask([node for node in nodes if node.name not in missing], query)
@@ -200,12 +205,28 @@ def ask_run(
     )
 
 
-def _encoder(run: Run, name: str, known: MutableMapping[str, Encoder] | None) -> Encoder:
-    """Return the encoder of a model, from the known ones if it is among them. A new one is added to them."""
-    if known is None or name not in known:
-        encoder = run.model.encoder(name)
-        return encoder if known is None else known.setdefault(name, encoder)
-    return known[name]
+def _query(
+    run: Run, encoder: Encoder, value: Value, modality: Modality, target: Target, options: QueryOptions
+) -> Query:
+    """Return the query of a value: its code, and its nodes if the model scores them with the other modality."""
+    code, nodes = encoder.encode(value, modality), None
+    if run.model.record.spec.scores_pairs and target != modality:
+        from silohash.encode.matcher import query_nodes
+
+        target = "image" if modality == "text" else "text"
+        nodes = query_nodes(encoder, value, modality)
+    return Query(
+        words=code.words[0], bits=code.bits, model_digest=code.model_digest, target=target, nodes=nodes, **options
+    )
+
+
+def _add_matcher(run: Run, node: SiloNode, encoder: Encoder) -> None:
+    """Let a silo score its items, if its model scores pairs. Its files remain open between searches."""
+    if node.matcher is None and run.model.record.spec.scores_pairs:
+        from silohash.encode.matcher import Matcher, network_of
+
+        network = network_of(encoder)
+        node.matcher = None if network is None else Matcher(network, run.index_folder / node.name)
 
 
 def picture_folders(run: Run, nodes: Sequence[SiloNode]) -> dict[str, tuple[Path, ...]]:
@@ -260,9 +281,11 @@ def _remove_from(files: Mapping[str, Mapping[Modality, Path]], ids: Sequence[str
         for silo, opened in stores.items():
             found: set[str] = set()
             for store in opened:
+                keys = store.keys_of(ids)
                 gone = store.remove(ids)
                 if gone:
                     store.compact()
+                    forget_nodes(nodes_folder(store.path.parent, store.manifest.modality), keys[keys >= 0].tolist())
                 found.update(gone)
             if found:
                 removed[silo] = [name for name in dict.fromkeys(ids) if name in found]

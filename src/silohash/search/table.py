@@ -26,7 +26,7 @@ PREVIEW_PIXELS = 48
 
 
 def as_lines(hits: Hits, cells: int = TABLE_CELLS) -> list[str]:
-    """Return aligned lines: rank if there is one, distance, silo, id, caption and labels of each hit, cut to fit.
+    """Return aligned lines: rank if there is one, score or distance, silo, id, caption and labels of each hit, cut to fit.
 
     The path of the hit's picture, if it exists on this machine, follows in a line of its own and is not cut.
 
@@ -44,17 +44,17 @@ def as_lines(hits: Hits, cells: int = TABLE_CELLS) -> list[str]:
 
 
 def as_fields(hits: Hits) -> list[str]:
-    """Return one line per hit for other programs, with seven fields that are separated by tabs and never cut.
+    """Return one line per hit for other programs, with eight fields that are separated by tabs and never cut.
 
-    The fields are distance in bits, silo, id, caption, labels (joined with ``|``), path and rank. A field without a value
-    is empty.
+    The fields are distance in bits, silo, id, caption, labels (joined with ``|``), path, rank and score. A field without a
+    value is empty.
     """
     return ["\t".join(map(visible, _fields(hit))) for hit in hits]
 
 
 def _fields(hit: Hit) -> tuple[str, ...]:
-    path, rank = ("" if value is None else str(value) for value in (hit.path, hit.rank))
-    return (str(hit.distance_bits), hit.silo, hit.id, hit.caption, "|".join(hit.labels), path, rank)
+    path, rank, score = ("" if value is None else str(value) for value in (hit.path, hit.rank, hit.score))
+    return (str(hit.distance_bits), hit.silo, hit.id, hit.caption, "|".join(hit.labels), path, rank, score)
 
 
 def shown_path(path: Path) -> str:
@@ -106,12 +106,13 @@ def as_text(hits: Hits) -> str:
 
 
 def _headings(hits: Hits) -> tuple[str, ...]:
-    return ("#", *(() if hits.comparable else ("rank",)), "distance", *WEIGHTS)
+    return ("#", *(() if hits.comparable else ("rank",)), "distance" if hits.scores is None else "score", *WEIGHTS)
 
 
 def _row(hit: Hit, rank: str = "") -> tuple[str, ...]:
     ranks = () if hit.rank is None else (f"{rank}{hit.rank}",)
-    cells = (*ranks, f"{hit.distance_bits} bits", hit.silo, hit.id, hit.caption, ", ".join(hit.labels))
+    near = f"{hit.distance_bits} bits" if hit.score is None else f"{hit.score:.3f}"
+    cells = (*ranks, near, hit.silo, hit.id, hit.caption, ", ".join(hit.labels))
     return tuple(map(visible, cells))
 
 

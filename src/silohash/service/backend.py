@@ -98,6 +98,6 @@ def without_item(hits: Hits, silo: str, name: str, *, offset: int, k: int) -> Hi
     others = [place for place, hit in enumerate(zip(hits.silos, hits.ids, strict=True)) if hit != (silo, name)]
     kept = hits.taken(others[offset : offset + k])
     left_out = Counter(hits.left_out)
-    left_out.update(hits.places[place] for place in others[offset + k :])
+    left_out.update(int(hits.places[place]) for place in others[offset + k :])
     last = kept.places[-1] if kept.places else -1
     return replace(kept, left_out={place: count for place, count in sorted(left_out.items()) if place <= last})

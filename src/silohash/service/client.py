@@ -187,6 +187,7 @@ def _hits(document: Mapping[str, Any]) -> Hits:
         limited_silos=document["limited_silos"],
         model_digests=frozenset(document["model_digests"]),
         ranks=places if by_rank else None,
+        scores=_column(found, "score") if document["order"] == "score" else None,
         unknown_words=None if unknown is None else tuple(unknown),
     )
 

@@ -110,7 +110,7 @@ def _make(kind: Any, values: dict[str, Any]) -> LocalMethod:  # noqa: ANN401  a 
 
 def _built(made: Made, seed: int = 0, dropout: float = 0.0) -> MatchingNet:
     with seeds.torch_globally(seed, "weights"):
-        model = made().build(node_spec(dropout), 0)
+        model = made().build(node_spec(dropout), 16)
     require(isinstance(model, MatchingNet), f"build returns a {type(model).__name__}; it should return a MatchingNet.")
     assert isinstance(model, MatchingNet)  # noqa: S101  required above
     return model

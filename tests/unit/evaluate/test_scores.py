@@ -10,7 +10,7 @@ import pytest
 from silohash.evaluate import scores as module
 from silohash.evaluate.measures import Measure, evaluate_all
 from silohash.evaluate.relevance import Pairs, Relevance
-from silohash.evaluate.scores import NO_WORDS, Scores, score_gains, score_histogram
+from silohash.evaluate.scores import BEST, NO_WORDS, Scores, best_scored, score_gains, score_histogram
 from silohash.types import UserError
 
 NAMES = ("R@1", "R@3", "Success@2", "MedR", "mAP@all", "mAP@3[denominator=min]", "P@4", "RSum")
@@ -111,3 +111,14 @@ def test_unfit_scores_are_refused() -> None:
         Scores(np.array([[np.nan]]))
     with pytest.raises(UserError, match="scores of 2 queries with 3 items, and relevance of 2 queries and 2"):
         score_histogram(Scores(np.zeros((2, 3))), Pairs.of_groups(np.arange(2), np.arange(2)))
+
+
+def test_the_best_scored_items_are_relevant() -> None:
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(4, 30))
+    pairs = best_scored(Scores(values))
+    for query in range(4):
+        expected = np.argsort(-values[query])[:BEST]
+        assert set(pairs.database_rows[pairs.query_rows == query]) == set(expected)
+    few = best_scored(Scores(values[:, :3]))
+    assert len(few.query_rows) == 12

@@ -14,6 +14,8 @@ from silohash.models.node_encoders import RegionEncoder, WordEncoder
 from silohash.models.nodes import Nodes
 from silohash.testing.matching import node_data, node_spec
 
+BITS = 24
+
 
 class Nearest(MatchingNet):
     """Score a pair by the most similar word and region."""
@@ -28,17 +30,31 @@ class Nearest(MatchingNet):
 def net() -> Nearest:
     torch.manual_seed(0)
     towers = node_spec(dropout=0.5).towers
-    return Nearest(RegionEncoder(towers["image"]), WordEncoder(towers["text"]))
+    net = Nearest(RegionEncoder(towers["image"]), WordEncoder(towers["text"]))
+    net.add_codes(towers["image"].hidden, BITS)
+    return net
 
 
-def test_a_batch_has_scores_and_no_codes(net: Nearest) -> None:
+def test_a_batch_has_scores_and_codes(net: Nearest) -> None:
     data = node_data(6)
     outputs = net.eval()(data.batch(torch.arange(6)), net.modalities)
-    assert (outputs.feature, outputs.logit, outputs.code, outputs.extra) == ({}, {}, {}, {})
+    assert (outputs.feature, outputs.extra) == ({}, {})
+    assert {name: tuple(code.shape) for name, code in outputs.code.items()} == {"image": (6, BITS), "text": (6, BITS)}
     expected = net.score(net.encoded(data.image, "image"), net.encoded(data.text, "text"))
     torch.testing.assert_close(outputs.pair_score, expected)
-    assert net(replace(data, text=None).batch(torch.arange(6))).pair_score is None
-    assert net.bits == 0
+    alone = net(replace(data, text=None).batch(torch.arange(6)))
+    assert alone.pair_score is None
+    torch.testing.assert_close(alone.code["image"], outputs.code["image"])
+    assert net(data.batch(torch.arange(6)), ("text",)).code.keys() == {"text"}
+
+
+def test_codes_do_not_depend_on_padding(net: Nearest) -> None:
+    data = node_data(4)
+    nodes = net.encoded(data.image, "image")
+    tower = net.codes["image"]
+    torch.testing.assert_close(tower(nodes.padded(9)), tower(nodes))
+    empty = Nodes(torch.zeros(2, 3, 16), torch.zeros(2, 3, dtype=torch.bool))
+    assert tower(empty).isfinite().all()
 
 
 def test_extra_outputs_are_those_of_the_training(net: Nearest, monkeypatch: pytest.MonkeyPatch) -> None:

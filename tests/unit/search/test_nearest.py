@@ -1,6 +1,8 @@
-"""The nearest items over two sides equal those of a plain scan, ties included."""
+"""The nearest items over two sides equal those of a plain scan, ties included; the best of them by scores."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,12 +10,17 @@ import pytest
 from silohash.index.base import IndexManifest
 from silohash.index.store import Store
 from silohash.search.hits import Query
-from silohash.search.nearest import NO_KEY, NearItems, nearest_items
+from silohash.search.merge import ask, merge
+from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
 from silohash.search.order import tie_order
+from silohash.search.policy import Policy
 from silohash.search.side import Side
+from silohash.types import UserError
+from tests.silos import made_up_codes, made_up_node, query_of
 
 BITS = 8
 KEY = b"key"
+CODE_BITS = 16
 
 
 def side_at(folder, modality, distances):
@@ -109,3 +116,98 @@ def test_items_keep_a_key_per_side_and_can_be_chosen_from():
     assert items.taken([2, 0]) == NearItems([2, 0], {"image": [6, NO_KEY], "text": [7, 5]})
     assert items.taken([]).found_by == ()
     assert NearItems([3], {"text": [8]}).found_by == (("text",),)
+
+
+class ByKey:
+    """Scores items by their key: the highest key is best."""
+
+    def __init__(self, factor: float = 1.0, shared: int = 1) -> None:
+        self.factor, self.shared = factor, shared
+        self.scored: list[int] = []
+
+    def most_shared(self, modality):
+        return self.shared
+
+    def scores(self, query, modality, keys):
+        self.scored += keys
+        return [self.factor * key for key in keys]
+
+
+def asked(k=3, **changed):
+    query = query_of(made_up_codes(1, CODE_BITS, seed=2), CODE_BITS, k=k)
+    return replace(query, target="image", nodes={"values": np.zeros(1)}, **changed)
+
+
+@pytest.fixture
+def north(tmp_path):
+    node = made_up_node(tmp_path, "north", made_up_codes(50, CODE_BITS, seed=1), CODE_BITS)
+    node.matcher = ByKey()
+    return node
+
+
+def test_a_silo_scores_its_candidates_and_releases_the_best(north):
+    query = asked(candidates=20)
+    nearest = north.answer(replace(query, nodes=None, k=20))
+    hits = north.answer(query)
+    assert sorted(north.matcher.scored, reverse=True)[:3] == list(hits.scores)
+    assert len(north.matcher.scored) == 20
+    assert set(hits.ids) < set(nearest.ids)
+    assert hits.order == "score"
+    assert hits.left_out == {}
+    distances = dict(zip(nearest.ids, nearest.distances, strict=True))
+    assert [distances[name] for name in hits.ids] == list(hits.distances)
+
+
+def test_all_candidates_give_the_exhaustive_order(north):
+    hits = north.answer(asked(k=50, candidates=50))
+    assert list(hits.scores) == list(range(49, -1, -1))
+
+
+def test_items_of_one_picture_count_as_one_candidate():
+    assert candidates(ByKey(shared=5), asked(candidates=20), "image", 3) == 100
+    assert candidates(ByKey(), asked(candidates=2), "image", 3) == 3
+
+
+def test_scores_of_silos_are_merged(north, tmp_path):
+    south = made_up_node(tmp_path / "south", "south", made_up_codes(50, CODE_BITS, seed=3), CODE_BITS)
+    south.matcher = ByKey(factor=0.5)
+    hits = ask([north, south], asked(k=6, candidates=50))
+    expected = sorted([float(key) for key in range(50)] + [key / 2 for key in range(50)], reverse=True)[:6]
+    assert list(hits.scores) == expected
+    assert hits.ties_at_cut == 0
+
+
+def test_a_silo_without_scores_makes_all_be_ordered_by_distance(north, tmp_path):
+    south = made_up_node(
+        tmp_path / "south",
+        "south",
+        made_up_codes(50, CODE_BITS, seed=3),
+        CODE_BITS,
+        policy=Policy(distance_step_bits=2),
+    )
+    south.matcher = ByKey()
+    hits = ask([north, south], asked(k=6))
+    assert hits.scores is None
+    assert list(hits.distances) == sorted(hits.distances)
+    assert "does not release scores" in hits.limited_silos["south"]
+
+
+def test_silos_of_several_models_are_merged_by_the_ranks_of_their_scores(north):
+    first = north.answer(asked(candidates=50))
+    second = replace(first, silos=("south",) * 3, scores=(0.5, 0.4, 0.3), model_digests=frozenset({"other"}))
+    hits = merge([first, second], k=6, key=b"", by_rank=True)
+    assert hits.ranks == (1, 1, 2, 2, 3, 3)
+    assert hits.scores is None
+
+
+def test_scores_that_are_not_finite_are_refused():
+    near = NearItems([1, 2], {"image": [4, 5]})
+    with pytest.raises(UserError, match="not finite"):
+        best_items(ByKey(factor=float("nan")), asked(), "image", near, 1)
+
+
+def test_items_with_equal_scores_keep_the_order_of_their_codes():
+    near = NearItems([1, 2, 3], {"image": [4, 6, 5]})
+    items, scores = best_items(ByKey(factor=0.0), asked(), "image", near, 2)
+    assert items.keys["image"] == [4, 6]
+    assert scores == (0.0, 0.0)

@@ -57,10 +57,10 @@ def test_fields_for_other_programs_are_whole(tmp_path):
     long = {"caption": "two\tparrots " * 20, "labels": ["bird", "red"], "file": "a.jpg"}
     hits = replace(HITS, payloads=(long, {}), folders={"north": (tmp_path,)}, ranks=(1, 7))
     assert [line.split("\t") for line in as_fields(hits)] == [
-        ["1", "north", "a", "two⟨U+0009⟩parrots " * 20, "bird|red", str(tmp_path / "a.jpg"), "1"],
-        ["12", "far south", "item-2", "", "", "", "7"],
+        ["1", "north", "a", "two⟨U+0009⟩parrots " * 20, "bird|red", str(tmp_path / "a.jpg"), "1", ""],
+        ["12", "far south", "item-2", "", "", "", "7", ""],
     ]
-    assert as_fields(HITS)[0] == "1\tnorth\ta\ttwo parrots\tbird|red\t\t"
+    assert as_fields(HITS)[0] == "1\tnorth\ta\ttwo parrots\tbird|red\t\t\t"
 
 
 def test_the_table_is_aligned():
@@ -70,6 +70,16 @@ def test_the_table_is_aligned():
         "2   12 bits  far south  item-2",
     ]
     assert repr(HITS) == str(HITS) == as_text(HITS)
+
+
+def test_the_table_shows_scores_where_they_give_the_order():
+    scored = replace(HITS, scores=(0.875, -1.5))
+    assert as_text(scored).splitlines()[:3] == [
+        "#   score  silo       id      caption      labels",
+        "1   0.875  north      a       two parrots  bird, red",
+        "2  -1.500  far south  item-2",
+    ]
+    assert as_fields(scored)[1].split("\t")[-2:] == ["", "-1.5"]
 
 
 def test_the_table_shows_ranks_where_they_give_the_order():
@@ -141,7 +151,7 @@ def test_control_characters_do_not_reach_the_terminal():
         " 1 bits  nor⟨U+0007⟩th  a                a⟨U+001B⟩[31mred⟨U+000A⟩line⟨U+009B⟩  ⟨U+200B⟩",
         "12 bits  far south      ⟨U+202E⟩txt.exe",
     ]
-    assert as_fields(hits)[0] == "1\tnor⟨U+0007⟩th\ta\ta⟨U+001B⟩[31mred⟨U+000A⟩line⟨U+009B⟩\t⟨U+200B⟩\t\t"
+    assert as_fields(hits)[0] == "1\tnor⟨U+0007⟩th\ta\ta⟨U+001B⟩[31mred⟨U+000A⟩line⟨U+009B⟩\t⟨U+200B⟩\t\t\t"
     assert notes(hits) == ["e⟨U+001B⟩ did not answer: x⟨U+000D⟩y"]
     assert as_text(hits).splitlines() == [
         "#  distance  silo        id          caption                            labels",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from silohash.local.base import MethodParams, SiloData, SiloState
 from silohash.local.default_hooks import DefaultHooks
+from silohash.local.matching.distillation import distilled
 from silohash.local.matching.hinge import max_violation
+from silohash.models.matching_net import MatchingNet
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.types import MODALITIES, Outputs, PairBatch, Step, Terms, UserError
 
@@ -32,15 +35,18 @@ class MatchingParams(MethodParams):
     easy_epochs: int = Field(default=4, ge=0)
     """Number of epochs at the beginning of the run in which all wrong partners count, at least 0. With too few of them, the
     wrong partner with the highest score draws all scores together, and they can become equal and stay so."""
+    code_weight: float = Field(default=0.01, gt=0)
+    """Weight of the loss by which codes learn the order of the scores, positive. Codes find the items that a search then
+    scores, and their loss does not move the network that scores. A small weight keeps the clipping of gradients as it is."""
 
     without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {"easy_epochs": {"hardest": (False,)}}
 
 
-class Matching(DefaultHooks):
+class Matching(DefaultHooks, ABC):
     """A base of matching methods, which build a `silohash.models.matching_net.MatchingNet`.
 
     Attributes:
-        scores_pairs: Whether the method's models score pairs and have no codes.
+        scores_pairs: Whether the method's models score pairs.
     """
 
     Params: ClassVar[type[MethodParams]] = MatchingParams
@@ -49,6 +55,20 @@ class Matching(DefaultHooks):
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
         self.params = params
+
+    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+        """Build the network that scores pairs, and the towers of its codes."""
+        net = self.network(spec)
+        net.add_codes(spec.towers["image"].hidden, bits)
+        return net
+
+    @abstractmethod
+    def network(self, spec: ModelSpec) -> MatchingNet:
+        """Build the encoders and the network that scores pairs.
+
+        Raises:
+            UserError: If the archive does not have regions and words, or a parameter does not fit the model.
+        """
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return one step for the whole network."""
@@ -71,8 +91,14 @@ class Matching(DefaultHooks):
         pictures = state.buffers[PICTURES][batch.row[both]]
         same = pictures.unsqueeze(0) == pictures.unsqueeze(1)
         hardest = self.params.hardest and int(state.buffers[EPOCHS]) >= self.params.easy_epochs
-        loss = max_violation(outputs.pair_score[both][:, both], self.params.margin, hardest=hardest, same=same)
-        return {"hinge": (1.0, loss), **self.extra_terms(outputs, batch, state)}
+        scores = outputs.pair_score[both][:, both]
+        loss = max_violation(scores, self.params.margin, hardest=hardest, same=same)
+        codes = distilled(scores.detach(), outputs.logit["image"][both], outputs.logit["text"][both])
+        return {
+            "hinge": (1.0, loss),
+            "codes": (self.params.code_weight, codes),
+            **self.extra_terms(outputs, batch, state),
+        }
 
     def extra_terms(self, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return further terms of the loss; by default none."""

@@ -201,7 +201,7 @@ class GSMN(Matching):
         "authors_code": {"easy_epochs": 0, "propagation": "self"},
     }
 
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+    def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the two graph convolutions.
 
         Raises:

@@ -157,7 +157,7 @@ class JointAttention(Matching):
     Params: ClassVar[type[MethodParams]] = JointParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
 
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+    def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the joint layer.
 
         Raises:

@@ -29,6 +29,7 @@ from silohash.local.base import MethodParams
 from silohash.local.matching.attention import Direction
 from silohash.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.local.matching.scan import SCANNet, SCANParams
+from silohash.models.matching_net import MatchingNet
 from silohash.models.node_encoders import WordEncoder, xavier_linear
 from silohash.models.nodes import BOX, Nodes, split_regions
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -132,7 +133,7 @@ class PFAN(Matching):
     Params: ClassVar[type[MethodParams]] = PFANParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
 
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+    def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""
         image, text = towers_of(spec, CARD.key)
         given = self.params

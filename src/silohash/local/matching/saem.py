@@ -246,7 +246,7 @@ class SAEM(Matching):
         "paper": {"easy_epochs": 0, "heads": 16, "inner_width": 2048},
     }
 
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+    def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders.
 
         Raises:

@@ -111,7 +111,7 @@ class SCAN(Matching):
     Params: ClassVar[type[MethodParams]] = SCANParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
 
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+    def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""
         image, text = towers_of(spec, "scan")
         return SCANNet(RegionEncoder(image), WordEncoder(text, word_width=self.params.word_width), self.params)

@@ -225,7 +225,7 @@ class SGRAF(Matching):
     Params: ClassVar[type[MethodParams]] = SGRAFParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
 
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+    def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the networks on similarity vectors."""
         image, text = towers_of(spec, CARD.key)
         words = WordEncoder(text, word_width=self.params.word_width)

@@ -179,7 +179,7 @@ class SHAN(Matching):
     Params: ClassVar[type[MethodParams]] = SHANParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
 
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+    def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the networks of the three steps."""
         image, text = towers_of(spec, CARD.key)
         words = WordEncoder(text, word_width=self.params.word_width)

@@ -97,7 +97,7 @@ class VSEpp(Matching):
     Params: ClassVar[type[MethodParams]] = VSEParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
 
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+    def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""
         image, text = towers_of(spec, "vsepp")
         words = WordEncoder(text, word_width=self.params.word_width, normalize=False)

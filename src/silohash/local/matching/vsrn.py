@@ -220,7 +220,7 @@ class VSRN(Matching):
     Params: ClassVar[type[MethodParams]] = VSRNParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
 
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+    def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the generator of texts."""
         return VSRNNet(*towers_of(spec, CARD.key), self.params)
 

@@ -134,6 +134,10 @@ class HitDocument(TypedDict):
     distance_bits: Annotated[
         int, Field(description="Number of bits in which the codes of the query and of the item differ.")
     ]
+    score: Annotated[
+        float | None,
+        Field(description="Score of the item with the query, if the model scores pairs; higher is better."),
+    ]
     rank: Annotated[int | None, Field(description="Rank within its silo, if silos use different models.")]
     found_by: Annotated[tuple[Modality, ...], Field(description="The sides of the item at this distance.")]
     caption: Annotated[str, Field(description="The text of the item; empty if its silo does not release it.")]
@@ -145,20 +149,25 @@ class HitDocument(TypedDict):
 
 def _hit_documents(hits: Hits) -> list[HitDocument]:
     """Return the documents of all hits. They are made from the columns, because making a `Hit` of each takes longer."""
-    ranks = hits.ranks or (None,) * len(hits)
-    columns = zip(hits.ids, hits.silos, hits.distances, ranks, hits.sides, map(shown_of, hits.payloads), strict=True)
+    none = (None,) * len(hits)
+    columns = zip(
+        *(hits.ids, hits.silos, hits.distances, hits.scores or none, hits.ranks or none, hits.sides),
+        map(shown_of, hits.payloads),
+        strict=True,
+    )
     return [
         {
             "id": name,
             "silo": silo,
             "distance_bits": distance_bits,
+            "score": score,
             "rank": rank,
             "found_by": found_by,
             "caption": caption,
             "labels": labels,
             "preview": preview,
         }
-        for name, silo, distance_bits, rank, found_by, (caption, labels, preview) in columns
+        for name, silo, distance_bits, score, rank, found_by, (caption, labels, preview) in columns
     ]
 
 
@@ -166,6 +175,7 @@ EXAMPLE_HIT: JsonDict = {
     "id": "parrots-17",
     "silo": "north",
     "distance_bits": 9,
+    "score": None,
     "rank": None,
     "found_by": ["image"],
     "caption": "two parrots on a branch",
@@ -195,7 +205,9 @@ class ResultsDocument(BaseModel):
         }
     )
 
-    order: str = Field(description='"distance", or "rank" if silos use different models.')
+    order: str = Field(
+        description='"distance", "score" if the model scores pairs, or "rank" if silos use different models.'
+    )
     hits: list[HitDocument]
     silos_asked: int
     silos_answered: int
@@ -209,7 +221,7 @@ class ResultsDocument(BaseModel):
     def of(cls, hits: Hits, *, asked: int) -> ResultsDocument:
         """Return the document of a result of ``asked`` silos. Its values are not checked again, which would take longer."""
         return cls.model_construct(
-            order="distance" if hits.comparable else "rank",
+            order=hits.order,
             hits=_hit_documents(hits),
             silos_asked=asked,
             silos_answered=asked - len(hits.missing_silos),

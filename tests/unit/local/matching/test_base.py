@@ -10,9 +10,18 @@ import torch
 from silohash.local.base import SiloState
 from silohash.local.matching.base import EPOCHS, PICTURES, Matching, MatchingParams, pooled, towers_of
 from silohash.local.matching.hinge import max_violation
+from silohash.models.matching_net import MatchingNet
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.testing.matching import node_data, node_spec
 from silohash.types import Outputs, UserError
+
+
+class Fixed(Matching):
+    """A method whose network is never built."""
+
+    def network(self, spec: ModelSpec) -> MatchingNet:
+        raise NotImplementedError
+
 
 SCORES = torch.randn(6, 6, generator=torch.Generator().manual_seed(0))
 
@@ -20,7 +29,8 @@ SCORES = torch.randn(6, 6, generator=torch.Generator().manual_seed(0))
 def loss(method: Matching, state: SiloState, rows: torch.Tensor | None = None, **data: torch.Tensor) -> float | None:
     """Return the hinge term of a batch with fixed scores."""
     batch = replace(node_data(6), **data).batch(torch.arange(6) if rows is None else rows)
-    outputs = Outputs(feature={}, logit={}, code={}, pair_score=SCORES)
+    codes = {"image": SCORES, "text": SCORES.T}
+    outputs = Outputs(feature={}, logit=codes, code=codes, pair_score=SCORES)
     terms = method.terms(method.steps(torch.nn.Identity())[0], outputs, batch, state)
     return float(terms["hinge"][1]) if terms else None
 
@@ -32,7 +42,7 @@ def state_of(method: Matching, *, before: int = 5, pictures: torch.Tensor | None
 
 
 def test_texts_of_one_picture_are_no_wrong_partners() -> None:
-    method, numbers = Matching(MatchingParams()), torch.tensor([4, 4, 9, 8, 9, 9])
+    method, numbers = Fixed(MatchingParams()), torch.tensor([4, 4, 9, 8, 9, 9])
     state = state_of(method, pictures=numbers)
     assert torch.equal(state.buffers[PICTURES], numbers)
     expected = max_violation(SCORES, 0.2, same=numbers[:, None] == numbers)
@@ -43,7 +53,7 @@ def test_texts_of_one_picture_are_no_wrong_partners() -> None:
 
 
 def test_rows_without_a_partner_do_not_count() -> None:
-    method = Matching(MatchingParams())
+    method = Fixed(MatchingParams())
     has = torch.tensor([True, True, False, True, True, True])
     found = loss(method, state_of(method), has_image=has, has_text=has.flip(0))
     kept = torch.tensor([0, 1, 4, 5])
@@ -53,13 +63,13 @@ def test_rows_without_a_partner_do_not_count() -> None:
 
 
 def test_all_wrong_partners_count_in_the_first_epochs() -> None:
-    method = Matching(MatchingParams(margin=0.1, easy_epochs=2))
+    method = Fixed(MatchingParams(margin=0.1, easy_epochs=2))
     state = state_of(method, before=1)
     assert loss(method, state) == pytest.approx(float(max_violation(SCORES, 0.1, hardest=False)))
     method.end_epoch(torch.nn.Identity(), node_data(6), state)
     assert int(state.buffers[EPOCHS]) == 2
     assert loss(method, state) == pytest.approx(float(max_violation(SCORES, 0.1)))
-    every = Matching(MatchingParams(margin=0.1, hardest=False))
+    every = Fixed(MatchingParams(margin=0.1, hardest=False))
     assert loss(every, state) == pytest.approx(float(max_violation(SCORES, 0.1, hardest=False)))
 
 

@@ -109,7 +109,7 @@ def test_one_image_and_one_word_have_a_score(blocks: int) -> None:
 
 def test_sparse_graphs_take_the_edges_of_the_texts_or_a_window() -> None:
     torch.manual_seed(0)
-    net = GSMN(GSMNParams(graph="sparse", blocks=4)).build(node_spec(), 0)
+    net = GSMN(GSMNParams(graph="sparse", blocks=4)).build(node_spec(), 16)
     assert isinstance(net, GSMNNet)
     data = node_data(4)
     images, texts = net.encoded(data.image, "image"), net.encoded(data.text, "text")
@@ -118,11 +118,11 @@ def test_sparse_graphs_take_the_edges_of_the_texts_or_a_window() -> None:
     inputs = (images.values, images.mask, images.boxes, texts.values, texts.mask)
     torch.testing.assert_close(net.score(images, texts), net.matching(*inputs, window_edges(texts.mask)))
     torch.testing.assert_close(net.score(images, replace(texts, edges=edges)), net.matching(*inputs, edges))
-    dense = GSMN(GSMNParams(blocks=4)).build(node_spec(), 0)
+    dense = GSMN(GSMNParams(blocks=4)).build(node_spec(), 16)
     dense.load_state_dict(net.state_dict())
     torch.testing.assert_close(dense.score(images, replace(texts, edges=edges)), net.matching(*inputs))
 
 
 def test_blocks_divide_the_width() -> None:
     with pytest.raises(UserError, match=r"local\.blocks is 5, which does not divide model\.hidden = 16"):
-        GSMN(GSMNParams(blocks=5)).build(node_spec(), 0)
+        GSMN(GSMNParams(blocks=5)).build(node_spec(), 16)

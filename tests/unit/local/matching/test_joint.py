@@ -15,7 +15,7 @@ from silohash.types import UserError
 def built(**params: float) -> JointNet:
     torch.manual_seed(0)
     values = {"channels": 8, "inner_width": 12, "word_width": 5, **params}
-    net = JointAttention(JointParams.model_validate(values)).build(node_spec(), 0)
+    net = JointAttention(JointParams.model_validate(values)).build(node_spec(), 16)
     assert isinstance(net, JointNet)
     return net.eval()
 

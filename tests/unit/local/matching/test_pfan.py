@@ -38,7 +38,7 @@ def test_places_are_weighted_means_of_vectors_of_cells() -> None:
 
 def test_the_place_of_a_region_changes_its_vector() -> None:
     torch.manual_seed(0)
-    net = PFAN(PFANParams(direction="i2t", place_width=6)).build(node_spec(), 0)
+    net = PFAN(PFANParams(direction="i2t", place_width=6)).build(node_spec(), 16)
     assert isinstance(net, SCANNet)
     assert net.params.direction == "i2t"
     image = node_data(3).image

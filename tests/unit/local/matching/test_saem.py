@@ -18,7 +18,7 @@ from silohash.types import UserError
 def built(**params: float) -> tuple[SAEM, SAEMNet]:
     torch.manual_seed(0)
     method = SAEM(SAEMParams.model_validate({"channels": 8, "inner_width": 12, "word_width": 5, **params}))
-    net = method.build(node_spec(), 0)
+    net = method.build(node_spec(), 16)
     assert isinstance(net, SAEMNet)
     return method, net
 

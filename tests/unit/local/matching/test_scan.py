@@ -22,7 +22,7 @@ from silohash.testing.matching import node_data, node_spec
 def test_scores_have_the_values_of_their_direction(given: dict[str, object], temperature: float, scale: float) -> None:
     torch.manual_seed(0)
     params = SCANParams(**given)
-    net = SCAN(params).build(node_spec(), 0)
+    net = SCAN(params).build(node_spec(), 16)
     assert isinstance(net, SCANNet)
     data = node_data(5)
     images, texts = net.encoded(data.image, "image"), net.encoded(data.text, "text")

@@ -14,7 +14,7 @@ from tests.unit.local.matching.direct import contexts
 
 def built(module: str) -> SGRAFNet:
     torch.manual_seed(0)
-    net = SGRAF(SGRAFParams.model_validate({"module": module, "similarity_width": 6})).build(node_spec(), 0)
+    net = SGRAF(SGRAFParams.model_validate({"module": module, "similarity_width": 6})).build(node_spec(), 16)
     assert isinstance(net, SGRAFNet)
     return net.eval()
 

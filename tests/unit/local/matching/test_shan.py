@@ -46,7 +46,7 @@ def direct(net: SHANNet, regions: Tensor, words: Tensor, attends: str) -> Tensor
 def test_scores_are_those_of_a_loop_over_pairs(attends: str) -> None:
     torch.manual_seed(0)
     params = SHANParams.model_validate({"attends": attends, "inverse_temperature": SHARPNESS})
-    net, data = SHAN(params).build(node_spec(), 0), node_data(10)
+    net, data = SHAN(params).build(node_spec(), 16), node_data(10)
     assert isinstance(net, SHANNet)
     images, texts = net.encoded(data.image, "image"), net.encoded(data.text, "text")
     found = net.score(images, texts)
@@ -59,7 +59,7 @@ def test_scores_are_those_of_a_loop_over_pairs(attends: str) -> None:
 
 def test_gates_mix_vectors_and_contexts() -> None:
     torch.manual_seed(0)
-    net = SHAN(SHANParams()).build(node_spec(), 0)
+    net = SHAN(SHANParams()).build(node_spec(), 16)
     assert isinstance(net, SHANNet)
     gate, vector, found = net.mix_words, torch.randn(16), torch.randn(16)
     share = torch.sigmoid(gate.of_vector.weight @ vector + gate.of_vector.bias + gate.of_context.weight @ found)

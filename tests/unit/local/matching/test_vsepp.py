@@ -10,7 +10,7 @@ from silohash.testing.matching import node_data, node_spec
 
 def test_scores_are_cosines_of_means() -> None:
     torch.manual_seed(0)
-    net = VSEpp(VSEParams(word_width=7)).build(node_spec(), 0)
+    net = VSEpp(VSEParams(word_width=7)).build(node_spec(), 16)
     assert isinstance(net, VSENet)
     assert net.text.encoder.words.weight.shape[1] == 7
     data = node_data(4)

@@ -47,7 +47,7 @@ def test_the_loss_of_a_caption_is_the_mean_over_its_words() -> None:
 def test_captions_are_generated_if_they_have_a_weight(weight: float) -> None:
     torch.manual_seed(0)
     method = VSRN(VSRNParams(caption_weight=weight, word_width=6))
-    net, data, state = method.build(node_spec(), 0), node_data(5), SiloState()
+    net, data, state = method.build(node_spec(), 16), node_data(5), SiloState()
     assert isinstance(net, VSRNNet)
     method.init_state(net, data, state)
     batch = data.batch(torch.arange(5))
@@ -60,4 +60,4 @@ def test_captions_are_generated_if_they_have_a_weight(weight: float) -> None:
         torch.testing.assert_close(net.captions(images, data.text.long())[:1], alone)
         torch.testing.assert_close(terms["caption"][1], net.captions(images, data.text.long()).sum())
     else:
-        assert terms.keys() == {"hinge"}
+        assert terms.keys() == {"hinge", "codes"}

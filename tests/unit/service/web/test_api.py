@@ -44,6 +44,7 @@ def test_words_are_searched_with_all_options(backend: MadeUpBackend) -> None:
         "id": "item-2",
         "silo": "north",
         "distance_bits": 1,
+        "score": None,
         "rank": None,
         "found_by": ["image", "text"],
         "caption": "red shape 2",

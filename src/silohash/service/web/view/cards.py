@@ -142,10 +142,17 @@ def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
         source=source,
         small=preview and not is_photograph(source),
         tiny=preview and is_tiny(source),
-        distance=bits_in_words(hit.distance_bits) if hit.rank is None else f"rank {hit.rank}",
+        distance=_place(hit),
         near=closeness(hit.distance_bits, bits),
         found_by=FOUND_BY.get(hit.found_by, ""),
     )
+
+
+def _place(hit: Hit) -> str:
+    """Return what orders a hit, in words."""
+    if hit.rank is not None:
+        return f"rank {hit.rank}"
+    return bits_in_words(hit.distance_bits) if hit.score is None else f"score {hit.score:.3f}"
 
 
 def example_cards(status: FederationStatus) -> list[Card]:

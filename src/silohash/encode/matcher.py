@@ -1,0 +1,165 @@
+"""The second stage of a search by scores: the words or regions of a query against those of a silo's candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from silohash.data.archive import Archive
+from silohash.data.regions import Regions
+from silohash.encode.encoder import Encoder
+from silohash.encode.node_files import NodeFiles, NodeWriter, nodes_folder
+from silohash.encode.torch_towers import TorchTowers
+from silohash.features.base import Value
+from silohash.features.vectors import vectors
+from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
+from silohash.models.nodes import Nodes
+from silohash.types import Arrays, Modality, Rows, UserError
+
+BLOCK_ITEMS = 1_024
+"""Number of pictures or texts whose nodes are computed at a time."""
+
+EXTRA = "extra-"
+"""Beginning of the names of arrays that a model passes to its scores (`Nodes.extra`)."""
+
+
+def network_of(encoder: Encoder) -> MatchingNet | None:
+    """Return the network of an encoder, or None if it does not score pairs."""
+    network = encoder.towers.model.model if isinstance(encoder.towers, TorchTowers) else None
+    return network if isinstance(network, MatchingNet) else None
+
+
+def query_nodes(encoder: Encoder, value: Value, modality: Modality) -> Arrays | None:
+    """Return the words of a text or the regions of a picture as `Matcher.scores` takes them.
+
+    Returns:
+        The nodes of one item; None if the encoder's model does not score pairs.
+
+    Raises:
+        UserError: If the value cannot be encoded.
+    """
+    network = network_of(encoder)
+    if network is None:
+        return None
+    values = torch.from_numpy(np.array(encoder.featurisers[modality].encode_one(value)))
+    return arrays_of(nodes_of(network, values, modality))
+
+
+def write_nodes(folder: Path, encoder: Encoder, archive: Archive, rows: Rows, modality: Modality) -> None:
+    """Write the words or regions of indexed items beside their index. Nothing is written if the model does not score pairs.
+
+    Args:
+        folder: Folder of a silo's index.
+        encoder: Encoder of the items.
+        archive: Archive of the items.
+        rows: ``(n,)`` archive rows, in the order of their keys in the index.
+        modality: Modality of the index.
+    """
+    network = network_of(encoder)
+    if network is None:
+        return
+    column = archive.values(modality)
+    groups = column.picture[rows] if isinstance(column, Regions) else np.arange(len(rows))
+    _, first, places = np.unique(groups, return_index=True, return_inverse=True)
+    writer = NodeWriter(nodes_folder(folder, modality), places)
+    for block in _blocks(rows[first]):
+        values = torch.from_numpy(np.array(vectors(archive, encoder.featurisers[modality], block)))
+        nodes = nodes_of(network, values, modality)
+        most = encoder.featurisers[modality].shape[0] if nodes.mask.shape[1] > 1 else 1
+        writer.add({name: array.astype(_stored_type(array)) for name, array in arrays_of(nodes.padded(most)).items()})
+    writer.close()
+
+
+def _stored_type(array: npt.NDArray[np.generic]) -> type[np.generic]:
+    """Return the type in which an array is stored: half precision for numbers."""
+    return np.bool_ if array.dtype == bool else np.float16
+
+
+def _blocks(rows: Rows) -> Iterator[Rows]:
+    """Yield rows in blocks."""
+    for start in range(0, len(rows), BLOCK_ITEMS):
+        yield rows[start : start + BLOCK_ITEMS]
+
+
+class Matcher:
+    """Score the items of a silo's index against a query.
+
+    Args:
+        network: Network that scores pairs.
+        folder: Folder of the silo's index.
+    """
+
+    def __init__(self, network: MatchingNet, folder: Path) -> None:
+        self._network = network
+        self._folder = folder
+        self._files: dict[Modality, NodeFiles] = {}
+
+    def most_shared(self, modality: Modality) -> int:
+        """Return the largest number of items that share a picture or a text, and therefore a score.
+
+        Raises:
+            UserError: If the words or regions of the silo's items are not stored.
+        """
+        return self._nodes(modality).most_shared
+
+    def scores(self, query: Mapping[str, np.ndarray], modality: Modality, keys: Sequence[int]) -> list[float]:
+        """Return the score of each item with a query; higher is better.
+
+        Args:
+            query: The result of `query_nodes` of the other modality.
+            modality: Modality of the items.
+            keys: Keys of the items in the index of the modality.
+
+        Raises:
+            UserError: If the words or regions of an item are not stored.
+        """
+        if not keys:
+            return []
+        arrays, position = self._nodes(modality).read(keys)
+        items, asked = nodes_from(arrays).trimmed(), nodes_from(query)
+        if modality == "image":
+            found = scores_of(self._network, items, asked)[:, 0]
+        else:
+            found = scores_of(self._network, asked, items)[0]
+        scores: list[float] = found.numpy()[position].tolist()
+        return scores
+
+    def _nodes(self, modality: Modality) -> NodeFiles:
+        """Return the nodes of a modality, which are opened when they are first needed."""
+        if modality not in self._files:
+            folder = nodes_folder(self._folder, modality)
+            if not folder.exists():
+                what = "regions" if modality == "image" else "words"
+                raise UserError(f"The {what} of its items are not stored. Index the silo again.")
+            self._files[modality] = NodeFiles(folder)
+        return self._files[modality]
+
+
+def arrays_of(nodes: Nodes) -> Arrays:
+    """Return nodes as arrays by name."""
+    parts = {"values": nodes.values, "mask": nodes.mask, "boxes": nodes.boxes, "edges": nodes.edges}
+    parts |= {EXTRA + name: values for name, values in nodes.extra.items()}
+    return {name: part.cpu().numpy() for name, part in parts.items() if part is not None}
+
+
+def nodes_from(arrays: Mapping[str, np.ndarray]) -> Nodes:
+    """Return the nodes that `arrays_of` gave, possibly in half precision."""
+    parts = {name: _tensor(array) for name, array in arrays.items()}
+    return Nodes(
+        values=parts["values"],
+        mask=parts["mask"],
+        boxes=parts.get("boxes"),
+        edges=parts.get("edges"),
+        extra={name.removeprefix(EXTRA): part for name, part in parts.items() if name.startswith(EXTRA)},
+    )
+
+
+def _tensor(array: npt.NDArray[np.generic]) -> Tensor:
+    """Return an array as a tensor, numbers in single precision."""
+    found = torch.from_numpy(np.ascontiguousarray(array))
+    return found if found.dtype == torch.bool else found.float()

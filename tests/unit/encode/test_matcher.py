@@ -1,0 +1,77 @@
+"""The second stage's scores equal those of the model, from nodes that were written and read in half precision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.config.load import load_resolved
+from silohash.encode.matcher import Matcher, arrays_of, network_of, nodes_from, query_nodes, write_nodes
+from silohash.encode.node_files import nodes_folder
+from silohash.features.vectors import vectors
+from silohash.models.matching_net import nodes_of, scores_of
+from silohash.models.nodes import Nodes
+from silohash.runtime import experiment
+from silohash.runtime.run import Run
+from silohash.types import UserError
+from tests.regions import matching_config, write_region_set
+
+
+@pytest.fixture(scope="module", params=["vsepp", "gsmn", "joint_attention"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("matcher")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SILOHASH_DATA", str(write_region_set(folder / "data", pictures=24)))
+        config = matching_config(federated={"rounds": 1, "local_epochs": 1}, local={"name": request.param})
+        run = experiment.train(load_resolved(config), folder / "run")
+        assert len(run.archive) == 120
+        return run
+
+
+def test_scores_equal_those_of_the_model(run: Run, tmp_path: Path) -> None:
+    encoder, archive = run.model.encoder(), run.archive
+    network = network_of(encoder)
+    assert network is not None
+    rows = np.arange(40)
+    for modality in ("image", "text"):
+        write_nodes(tmp_path, encoder, archive, rows, modality)
+    matcher = Matcher(network, tmp_path)
+    assert (matcher.most_shared("image"), matcher.most_shared("text")) == (5, 1)
+    assert len(np.load(nodes_folder(tmp_path, "image") / "values.npy")) == 8
+    images, texts = (
+        nodes_of(network, torch.from_numpy(vectors(archive, encoder.featurisers[name], rows)), name)
+        for name in ("image", "text")
+    )
+    exact = scores_of(network, images, texts)
+    query = query_nodes(encoder, archive.caption(7), "text")
+    assert query is not None
+    keys = [31, 3, 30, 0]
+    assert matcher.scores(query, "image", keys) == pytest.approx(exact[keys, 7].tolist(), abs=5e-3)
+    asked = arrays_of(images.take(slice(12, 13)))
+    assert matcher.scores(asked, "text", keys) == pytest.approx(exact[12, keys].tolist(), abs=5e-3)
+    assert matcher.scores(query, "image", []) == []
+
+
+def test_nodes_that_were_not_written_are_named(run: Run, tmp_path: Path) -> None:
+    encoder = run.model.encoder()
+    network = network_of(encoder)
+    assert network is not None
+    with pytest.raises(UserError, match=r"regions of its items are not stored\. Index the silo again"):
+        Matcher(network, tmp_path).most_shared("image")
+
+
+def test_nodes_become_arrays_and_back() -> None:
+    mask = torch.tensor([[True, False], [True, True]])
+    nodes = Nodes(
+        torch.randn(2, 2, 3), mask, edges=mask.unsqueeze(1) & mask.unsqueeze(2), extra={"whole": torch.ones(2, 3)}
+    )
+    again = nodes_from(arrays_of(nodes))
+    torch.testing.assert_close(again.values, nodes.values)
+    assert torch.equal(again.mask, nodes.mask)
+    assert again.edges is not None
+    assert torch.equal(again.edges, nodes.edges)
+    assert again.boxes is None
+    assert torch.equal(again.extra["whole"], torch.ones(2, 3))
