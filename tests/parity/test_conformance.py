@@ -312,7 +312,7 @@ def test_fedhap_keeps_the_first_prototype_of_a_class_that_nobody_has() -> None:
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.pooled])
 def test_bears_a_silo_that_is_away_for_three_rounds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "participants", lambda settings, number: [1, 2] if 0 < number < 4 else [0, 1, 2])
+    monkeypatch.setattr(rounds, "participants", lambda settings, number, key: [1, 2] if 0 < number < 4 else [0, 1, 2])
     given, listener = inputs(name, "recommended", 5), Records()
     first = run_loop(given, listener, stop=1, validate=False)
     away = run_loop(given, listener, state=first, stop=4, validate=False)
