@@ -22,12 +22,13 @@ from matplotlib.figure import Figure
 from silohash.config.load import load_config, load_resolved, resolve
 from silohash.config.sections import RunConfig
 from silohash.local.base import SiloData
+from silohash.local.label_counts import federation_labels, label_sums
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.report import plots
 from silohash.report.style import page_svg
 from silohash.runtime import experiment
 from silohash.runtime.events import Observer
-from silohash.runtime.prepared import Prepared, federation_labels, label_sums
+from silohash.runtime.prepared import Prepared
 from silohash.runtime.run import Run
 from silohash.testing.check import same_arrays as same_arrays
 from silohash.testing.inputs import loop_config as loop_config

@@ -10,6 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from silohash.local.label_counts import FederationLabels
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet, Part, outputs_over, standardized
 from silohash.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, ReadArrays, Side, Step, Terms
@@ -24,23 +25,6 @@ class MethodParams(BaseModel):
 
     without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {}
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-
-@dataclass(frozen=True)
-class FederationLabels:
-    """Constants that every silo receives before the first round: sums of what each silo counts in its labels.
-
-    Attributes:
-        items: Number of training items of all silos.
-        counts: ``(C,)`` float32, number of training items per label.
-        exclusive: Whether every training item has at most one label.
-        seed: Seed of the run, for constants that every silo derives without data, such as the codes of classes.
-    """
-
-    items: int
-    counts: Tensor
-    exclusive: bool
-    seed: int
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -39,7 +39,8 @@ from silohash.files import (
     write_json,
     write_text,
 )
-from silohash.local.base import ClosedForm, FederationLabels, SiloData
+from silohash.local.base import ClosedForm, SiloData
+from silohash.local.label_counts import federation_labels, label_sums
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 from silohash.partitions.base import Partition
@@ -414,24 +415,6 @@ def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]],
     return arrays
 
 
-def label_sums(labels: Iterable[np.ndarray]) -> Arrays:
-    """Return the sums over silos of what each counts in the labels of its training items.
-
-    Args:
-        labels: ``(n, C)`` per silo, 0 or 1. At least one silo; ``n`` may be 0.
-
-    Returns:
-        ``label_counts`` ``(C,)`` int64, the number of items per label, and ``label_items`` ``(2,)`` int64, the number of
-        items and of those with several labels.
-    """
-    silos = [values.astype(np.int64) for values in labels]
-    items = [(len(values), np.count_nonzero(values.sum(1) > 1)) for values in silos]
-    return {
-        "label_counts": np.sum([values.sum(0) for values in silos], axis=0),
-        "label_items": np.sum(np.asarray(items, np.int64), axis=0),
-    }
-
-
 def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.float32]:
     """Return the labels of a coarser level, one per value of a column, ``(n, C')``. An empty value is not a label.
 
@@ -450,21 +433,6 @@ def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.f
     values = archive.columns[column][rows]
     found: npt.NDArray[np.float32] = (values[:, None] == np.unique(values[values != ""])).astype(np.float32)
     return found
-
-
-def federation_labels(sums: Arrays, seed: int, device: torch.device) -> FederationLabels | None:
-    """Return the constants that silos derive from the sums of `label_sums`, or None without labels.
-
-    Args:
-        sums: The sums; may hold other arrays as well.
-        seed: Seed of the run.
-        device: Device of the counts.
-    """
-    if "label_counts" not in sums:
-        return None
-    items, several = (int(count) for count in sums["label_items"])
-    counts = torch.from_numpy(sums["label_counts"].astype(np.float32)).to(device)
-    return FederationLabels(items=items, counts=counts, exclusive=several == 0, seed=seed)
 
 
 def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays) -> tuple[str, ...]:

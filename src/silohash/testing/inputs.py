@@ -14,8 +14,9 @@ from silohash import seeds
 from silohash.config.load import load_resolved
 from silohash.config.sections import DataConfig, FederatedConfig, RunConfig, TrainConfig
 from silohash.local.base import SiloData
+from silohash.local.label_counts import federation_labels, label_sums
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.runtime.prepared import Prepared, federation_labels, label_sums
+from silohash.runtime.prepared import Prepared
 from silohash.types import Arrays
 
 BITS = 16

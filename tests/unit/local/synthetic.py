@@ -18,7 +18,7 @@ from silohash.evaluate.relevance import Relevance
 from silohash.evaluate.ties import average_precision, histogram
 from silohash.index.codes import pack
 from silohash.local.base import SiloData
-from silohash.runtime.prepared import federation_labels, label_sums
+from silohash.local.label_counts import federation_labels, label_sums
 from silohash.types import MODALITIES, Modality
 
 ITEMS, QUERIES, TRAINING = 3300, 300, 1500

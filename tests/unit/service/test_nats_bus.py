@@ -235,11 +235,13 @@ def test_a_link_stops_although_a_cancellation_is_lost(federation):
                 await asyncio.Event().wait()
 
         link = Link(federation.hub.bus, "tests", opened)
+        before = asyncio.all_tasks()
         await link.start(wait_seconds=0)
         await entered.wait()
         await asyncio.wait_for(link.stop(), 60)
+        return asyncio.all_tasks() - before
 
-    asyncio.run(stop())
+    assert asyncio.run(stop()) == set()
 
 
 def test_a_silo_cannot_ask_another(federation):

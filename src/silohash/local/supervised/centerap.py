@@ -35,9 +35,10 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.local.base import FederationLabels, MethodParams, SiloData, SiloState, joint_step
+from silohash.local.base import MethodParams, SiloData, SiloState, joint_step
 from silohash.local.class_codes import class_codes
 from silohash.local.default_hooks import DefaultHooks
+from silohash.local.label_counts import FederationLabels
 from silohash.local.losses import similarity
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet

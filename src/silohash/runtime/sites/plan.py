@@ -23,10 +23,11 @@ from silohash.exchange.feature_sums import no_statistics
 from silohash.exchange.message import Message
 from silohash.features.base import Featuriser, add_statistics
 from silohash.forms import reading
+from silohash.local.label_counts import label_sums
 from silohash.models.specs import ModelSpec
 from silohash.partitions.base import Partition, SiloRows
 from silohash.runtime.experiment import check_tokens, unfitted_featurisers
-from silohash.runtime.prepared import Prepared, label_sums, prepare, tower_spec, training_silos
+from silohash.runtime.prepared import Prepared, prepare, tower_spec, training_silos
 from silohash.types import MODALITIES, Arrays, Modality, UserError
 
 LABEL_SUMS = ("label_counts", "label_items")
@@ -120,7 +121,7 @@ class Plan:
     Attributes:
         featurisers: the fitted featurizer of each modality.
         labels: names of the labels, those of all silos, in alphabetical order.
-        sums: the sums of `silohash.runtime.prepared.label_sums` over all silos; empty without labels.
+        sums: the sums of `silohash.local.label_counts.label_sums` over all silos; empty without labels.
         sizes: name, number of training items and number of validation items of each silo.
     """
 

@@ -16,8 +16,9 @@ from silohash.evaluate.ties import TieValues, histogram
 from silohash.evaluate.ties import average_precision as evaluated
 from silohash.index.codes import pack
 from silohash.local import LOCAL_METHODS
-from silohash.local.base import FederationLabels, SiloData, SiloState
+from silohash.local.base import SiloData, SiloState
 from silohash.local.class_codes import class_codes
+from silohash.local.label_counts import FederationLabels
 from silohash.local.losses import similarity
 from silohash.local.supervised.centerap import (
     BINS,

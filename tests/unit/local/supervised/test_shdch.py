@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from silohash import seeds
-from silohash.local.base import FederationLabels, SiloData, SiloState, outputs_of, signs
+from silohash.local.base import SiloData, SiloState, outputs_of, signs
+from silohash.local.label_counts import FederationLabels
 from silohash.local.supervised.shdch import (
     CARD,
     SHDCH,
