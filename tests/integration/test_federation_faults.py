@@ -89,7 +89,7 @@ def test_site_that_is_killed_and_started_again_is_taken_in_by_a_new_job(federati
             federation.kill("place-2")
             federation.start("place-2")
 
-    trained = Trained(federation, tmp_path / "killed-site", kill, rounds=30)
+    trained = Trained(federation, tmp_path / "killed-site", kill, rounds=100)
     reasons = [reason for (_, silo), reason in trained.reasons.items() if silo == 2]
     waited = [reason for reason in reasons if not reason.startswith((SILENT, NOT_IN_JOB))]
     assert reasons

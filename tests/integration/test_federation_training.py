@@ -50,6 +50,7 @@ def resolved(federation: Federation, method: str = "fedavg", rounds: int = 2):
         tiny(
             federation.root / "pooled", partition={"kind": "column", "column": "place"}, local=LOCAL.get(method, {}),
             federated={"name": method, "rounds": rounds, "local_epochs": 1, **FEDERATED[method]},
+            evaluate={"validation_by": "labels"},
         )
     )  # fmt: skip
 

@@ -25,6 +25,10 @@ FINISHED = "FINISHED"
 """Beginning of the status of a job that has ended, in whatever way."""
 
 DETAILS = JobMetaKey.JOB_DEPLOY_DETAIL.value
+STALE_SECONDS = 45.0
+"""A silo whose last sign of life is so much older than that of another one is no longer connected. Silos give one every ten
+seconds, and FLARE lists them for ten minutes after the last one."""
+
 ATTEMPTS = 3
 """A run is given up if so many jobs in a row are lost before they finish a round. A silo that does not answer although it is
 connected is not taken in by more new jobs than this."""
@@ -58,6 +62,7 @@ class Followed:
         noted: the lines that were passed on.
         absences: the rounds in which each silo was absent, with the reason of the last one.
         away: the silos that take no part in the present job, or are not waited for, according to the last round.
+        heard: time of the last sign of life of each silo that is away, when this was noticed.
         invited: how many jobs in a row were ended to take in a silo, which has not taken part since.
         refusals: why silos do not accept the present job, such as by their policy.
     """
@@ -68,6 +73,7 @@ class Followed:
     noted: set[str] = field(default_factory=set)
     absences: dict[str, tuple[int, str]] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
+    heard: dict[str, float] = field(default_factory=dict)
     invited: dict[str, int] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
 
@@ -97,16 +103,26 @@ class Followed:
             for silo in record.silos:
                 if silo.rejected is None:
                     self.invited.pop(silo.silo, None)
+                    self.heard.pop(silo.silo, None)
         for observer in self.observers:
             observer.round(record)
 
-    def returned(self, connected: Sequence[str]) -> list[str]:
-        """Return the silos that a new job can take in: those that are away from this one, and connected."""
-        able = self.away - self.refusals.keys()
-        back = [name for name in connected if name in able and self.invited.get(name, 0) < ATTEMPTS]
-        for name in back:
-            self.invited[name] = self.invited.get(name, 0) + 1
-        self.away.difference_update(back)
+    def begin(self) -> None:
+        """Begin to follow a new job, in which no silo is known to be away."""
+        self.away, self.heard = set(), {}
+
+    def returned(self, heartbeats: Mapping[str, float]) -> list[str]:
+        """Return the silos that a new job can take in: those that are away, and have given a sign of life since.
+
+        Args:
+            heartbeats: what `heartbeats` returns.
+        """
+        back = []
+        for name in sorted(self.away - self.refusals.keys()):
+            last = heartbeats.get(name, 0.0)
+            if last > self.heard.setdefault(name, last) and self.invited.get(name, 0) < ATTEMPTS:
+                self.invited[name] = self.invited.get(name, 0) + 1
+                back.append(name)
         return back
 
     def missed(self) -> Iterator[str]:
@@ -116,9 +132,16 @@ class Followed:
             yield f"The run is partial: {name} was absent from {rounds} of {self.next_round} rounds ({why})."
 
 
+def heartbeats(opened: Session) -> dict[str, float]:
+    """Return when each connected silo last gave a sign of life, in seconds since 1970 on the clock of the server."""
+    last = {client.name: float(client.last_connect_time or 0.0) for client in opened.get_connected_client_list()}
+    newest = max(last.values(), default=0.0)
+    return {name: seconds for name, seconds in last.items() if seconds >= newest - STALE_SECONDS}
+
+
 def connected_silos(opened: Session) -> list[str]:
     """Return the names of the connected silos, in alphabetical order."""
-    return sorted(client.name for client in opened.get_connected_client_list())
+    return sorted(heartbeats(opened))
 
 
 def status_of(opened: Session, job: str) -> str:
@@ -148,7 +171,7 @@ def follow(opened: Session, job: str, followed: Followed) -> None:
         UserError: if the run failed for another reason.
     """
     started = opened.get_system_info().server_info.start_time
-    followed.away = set()
+    followed.begin()
     while True:
         meta = opened.get_job_meta(job)
         ended, followed.refusals = str(meta.get("status", "")), refusals_of(meta)
@@ -163,6 +186,6 @@ def follow(opened: Session, job: str, followed: Followed) -> None:
             return
         if opened.get_system_info().server_info.start_time != started:
             raise LostJobError("The server was started again.")
-        if followed.away and (back := followed.returned(connected_silos(opened))):
+        if followed.away and (back := followed.returned(heartbeats(opened))):
             raise LostJobError(f"{', '.join(back)} can take part again.")
         time.sleep(POLL_SECONDS)

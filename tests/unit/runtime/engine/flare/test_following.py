@@ -24,6 +24,7 @@ from silohash.runtime.engine.flare.following import (
     LostJobError,
     connected_silos,
     follow,
+    heartbeats,
     refusals_of,
 )
 
@@ -42,14 +43,18 @@ class Session:
 
     def __init__(self, *steps: tuple[str, str], connected: tuple[str, ...] = (), details: tuple[str, ...] = ()) -> None:
         self.steps, self.connected, self.details = list(steps), connected, details
-        self.looks = 0
+        self.looks, self.seconds = 0, 100.0
         self.restarted_at: int | None = None
 
     def get_job_meta(self, job: str) -> dict[str, Any]:
         return {"status": self.steps[0][0], "job_deploy_detail": list(self.details)}
 
     def get_connected_client_list(self) -> list[SimpleNamespace]:
-        return [SimpleNamespace(name=name) for name in self.connected]
+        self.seconds += 10.0
+        return [
+            SimpleNamespace(name=name, last_connect_time=self.seconds if name in self.connected else 100.0)
+            for name in ("north", "south")
+        ]
 
     def get_system_info(self) -> object:
         self.looks += 1
@@ -127,8 +132,8 @@ def test_job_ends_when_a_silo_that_is_away_is_connected_again(reason: str) -> No
     away = ("RUNNING", line(1, north=None, south=reason))
     followed = Followed([])
     with pytest.raises(LostJobError, match=r"^south can take part again\.$"):
-        follow(Session(away, connected=("north", "south")), "id", followed)
-    follow(Session(away, ("FINISHED:COMPLETED", ""), connected=("north",)), "id", Followed([]))
+        follow(Session(away, away, connected=("north", "south")), "id", followed)
+    follow(Session(*[away] * 9, ("FINISHED:COMPLETED", ""), connected=("north",)), "id", Followed([]))
 
 
 def test_silo_that_is_late_once_stays_in_the_job() -> None:
@@ -153,14 +158,32 @@ def test_silo_that_refuses_the_job_does_not_end_it_and_its_reason_is_told() -> N
 def test_silo_that_never_takes_part_is_taken_in_a_few_times_only() -> None:
     followed = Followed([])
     for number in range(ATTEMPTS):
+        followed.begin()
         followed.read(line(number, south=NOT_IN_JOB))
-        assert followed.returned(["south"]) == ["south"]
+        assert followed.returned({"south": 100.0}) == []
+        assert followed.returned({"south": 100.0}) == []
+        assert followed.returned({"south": 110.0}) == ["south"]
+    followed.begin()
     followed.read(line(ATTEMPTS, south=NOT_IN_JOB))
-    assert followed.returned(["south"]) == []
+    assert [followed.returned({"south": seconds}) for seconds in (120.0, 130.0)] == [[], []]
     followed.read(line(ATTEMPTS + 1, south=None) + line(ATTEMPTS + 2, south=NOT_IN_JOB))
-    assert followed.returned(["south"]) == ["south"]
+    assert [followed.returned({"south": seconds}) for seconds in (140.0, 150.0)] == [[], ["south"]]
 
 
-def test_silos_in_alphabetical_order() -> None:
-    clients = [SimpleNamespace(name=name) for name in ("b", "a")]
-    assert connected_silos(SimpleNamespace(get_connected_client_list=lambda: clients)) == ["a", "b"]
+def test_silo_that_connects_for_the_first_time_is_taken_in() -> None:
+    followed = Followed([])
+    followed.read(line(0, south=NOT_IN_JOB))
+    assert followed.returned({"north": 100.0}) == []
+    assert followed.returned({"north": 110.0, "south": 105.0}) == ["south"]
+
+
+def test_silos_in_alphabetical_order_without_those_of_which_nothing_is_heard() -> None:
+    clients = [
+        SimpleNamespace(name=name, last_connect_time=seconds)
+        for name, seconds in (("b", 1000.0), ("a", 960.0), ("c", 950.0), ("d", None))
+    ]
+    opened = SimpleNamespace(get_connected_client_list=lambda: clients)
+    assert connected_silos(opened) == ["a", "b"]
+    assert heartbeats(opened) == {"a": 960.0, "b": 1000.0}
+    clients.clear()
+    assert connected_silos(opened) == []

@@ -62,7 +62,7 @@ def test_a_job_holds_settings_only_and_all_arguments_of_the_controller(tmp_path:
 @pytest.fixture
 def lost(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Jobs that are lost after the rounds that each of them lists; the last one is completed."""
-    opened = SimpleNamespace(get_connected_client_list=lambda: [SimpleNamespace(name="north")])
+    opened = SimpleNamespace(get_connected_client_list=lambda: [SimpleNamespace(name="north", last_connect_time=100.0)])
     monkeypatch.setattr(jobs, "session", lambda kit: nullcontext(opened))
     plan: list[list[int]] = []
 
