@@ -274,6 +274,9 @@ class ExchangeConfig(Section):
     privacy: PrivacyConfig | None = None
     """Differential privacy: limit and hide what an item or a silo contributes, and count epsilon. For example
     { unit = "record" }. It needs the extra "privacy" of silohash."""
+    keep_updates: bool = False
+    """Keep what the server received in the last round, in the folder `received` of the run, so that `silohash audit` can
+    measure what it reveals. The updates reveal more than the model, so delete them afterwards."""
 
 
 class EvaluateConfig(Section):
@@ -376,6 +379,7 @@ class RunConfig(Section):
             value["data"].pop("follow_links")
         if self.evaluate.validation_by == "auto":  # the key is younger than the digests of earlier runs
             value["evaluate"].pop("validation_by")
+        value["exchange"].pop("keep_updates")  # it changes no result
         if not value["exchange"]:  # so is this table
             value.pop("exchange")
         return value

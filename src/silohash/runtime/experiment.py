@@ -50,6 +50,7 @@ from silohash.runtime.privacy.training import check_private_model, with_server_k
 from silohash.runtime.rounds import RoundSettings, run_rounds
 from silohash.runtime.run import Run, archive_of
 from silohash.runtime.uplink.compressed import codec_of
+from silohash.runtime.uplink.received import received_updates
 from silohash.runtime.uplink.sealed_server import SealedMethod, broadcast_of
 from silohash.runtime.uplink.sealed_silo import opened_state, run_digest
 from silohash.runtime.worker import Worker, set_threads
@@ -218,6 +219,7 @@ def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = N
         buffers=buffers_of(model),
         folder=folder,
         codec=codec_of(config.exchange.compression),
+        keep=received_updates(config, folder) if config.exchange.keep_updates else None,
         budget=Budget.of(prepared.resolved, [train for _, train, _ in prepared.silos])
         if config.exchange.privacy
         else None,

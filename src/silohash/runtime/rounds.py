@@ -27,6 +27,7 @@ from silohash.runtime.events import Observer, ProgressReporter, Receipt, RoundRe
 from silohash.runtime.privacy.budget import KEY, Budget, PrivacyRecord
 from silohash.runtime.statistics_exchange import StatisticsExchange, announced
 from silohash.runtime.tasks import Tasks
+from silohash.runtime.uplink.received import ReceivedUpdates
 from silohash.runtime.uplink.sealed_server import EncryptedTotals, SealedMethod, traffic, unreadable
 from silohash.runtime.uplink.server_step import next_server
 from silohash.types import Arrays, UserError, ValidationBy
@@ -53,6 +54,7 @@ class RoundSettings:
         limits: how long to wait for the silos.
         codec: how silos compress their parameters; None if they do not.
         budget: counts epsilon; None without differential privacy.
+        keep: keeps the updates of the last round; None to keep none.
     """
 
     rounds: int
@@ -68,6 +70,7 @@ class RoundSettings:
     limits: Limits = WAIT_FOR_ALL
     codec: Codec | None = None
     budget: Budget | None = None
+    keep: ReceivedUpdates | None = None
 
 
 def run_rounds(
@@ -221,7 +224,9 @@ def trained(
     exchange = StatisticsExchange(tasks, attendance, spool, updates)
     audit = UpdateAudit(federated.origin(state.server), len(silos))
     results = exchange.completed(progressed(attendance.results(tasks)))
-    receipts, kept = received(results, tasks, audit, updates, settings.codec)
+    if settings.keep is not None:
+        settings.keep.begin(state.round, federated.origin(state.server), state.server.extras)
+    receipts, kept = received(results, tasks, audit, updates, settings)
     rejections = _rejections(receipts, state.round)
     server = replace(state.server, extras={**state.server.extras, **exchange.extras})
     server, remarks = next_server(server, updates.updates(), federated, rejected=rejections, buffers=settings.buffers)
@@ -258,7 +263,7 @@ def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
 
 
 def received(
-    results: Iterable[SiloResult], tasks: Tasks, audit: UpdateAudit, updates: Collection, codec: Codec | None = None
+    results: Iterable[SiloResult], tasks: Tasks, audit: UpdateAudit, updates: Collection, settings: RoundSettings
 ) -> tuple[list[Receipt], dict[int, Arrays]]:
     """Inspect and collect the updates of a round as they arrive.
 
@@ -267,7 +272,7 @@ def received(
         tasks: the tasks of the round.
         audit: receives the updates that are not rejected.
         updates: receives the updates that are not rejected.
-        codec: how silos compress their parameters; None if they do not.
+        settings: how silos compress their parameters, and whether their updates are kept.
 
     Returns:
         One receipt per silo, with the size of the update as it was sent, and what the silos keep whose updates are not
@@ -276,11 +281,13 @@ def received(
     receipts: list[Receipt] = []
     kept: dict[int, Arrays] = {}
     for result in results:
-        update, reason = _inspected(result, tasks, codec)
+        update, reason = _inspected(result, tasks, settings.codec)
         receipts.append(_receipt(result, reason))
         if reason is None:
             kept[result.silo] = dict(result.kept)
             audit.add(update)
+            if settings.keep is not None:
+                settings.keep.add(result.silo, update)
             updates.add(update)
     return receipts, kept
 

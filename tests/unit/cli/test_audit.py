@@ -1,10 +1,11 @@
-"""``silohash audit-log verify``: what it prints of a whole log, and of one that was changed."""
+"""``silohash audit``, and ``audit-log verify``: what they print of runs, of a whole log, and of one that was changed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from silohash.service.audit import AuditLog, verify_log
+from tests import runs
 from tests.runs import silohash
 
 
@@ -20,3 +21,25 @@ def test_a_log_is_verified(tmp_path: Path) -> None:
     failed = silohash("audit-log", "verify", log.path)
     assert failed.code == 2
     assert "line 3 does not follow the line before it" in failed.err
+
+
+def test_audit_compares_runs_and_names_what_was_not_kept(tmp_path: Path) -> None:
+    archive = runs.write_archive(tmp_path / "archive", count=150)
+    plain = runs.train(archive, tmp_path / "plain")
+    keeping = runs.train(
+        archive, tmp_path / "keeping", exchange={"keep_updates": True, "compression": {"kind": "int8"}}
+    )
+    said = silohash("audit", plain.folder, keeping.folder)
+    assert said.code == 0
+    assert "plain did not keep the updates of its last round" in said.err
+    assert "Train it again with --set exchange.keep_updates=true." in said.err
+    assert "keeping did not keep" not in said.err
+    assert said.out.count("counts of labels before the first round") == 2
+    assert said.out.count("updates of the last round") == 2
+    assert "compression int8" in said.out
+    document = silohash("audit", keeping.folder, "--json").document()
+    (found,) = document["runs"]
+    assert (found["run"], found["protection"]) == ("keeping", "compression int8")
+    for leak in found["leaks"]:
+        assert leak["low"] <= leak["value"] <= leak["high"]
+        assert leak["without"] in (0.0, 0.5)

@@ -95,7 +95,7 @@ def test_rules_for_single_updates_exclude_the_unit_silo() -> None:
 def test_without_privacy_nothing_is_refused_and_the_digest_is_that_of_earlier_runs() -> None:
     plain = load_resolved({**DATA, "local": {"name": "dcmh"}})
     assert plain.config.exchange.privacy is None
-    assert "exchange" not in plain.config.to_toml()
+    assert "privacy" not in plain.config.to_toml()
     private = RunConfig(**DATA, exchange={"privacy": {"unit": "silo"}})
     assert private.digest() != RunConfig(**DATA).digest()
     assert "exchange" not in RunConfig(**DATA)._deciding()

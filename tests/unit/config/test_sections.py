@@ -276,7 +276,7 @@ def test_defaults_without_none_values() -> None:
             "workers": 1,
             "threads": 0,
         },
-        "exchange": {},
+        "exchange": {"keep_updates": False},
         "evaluate": {
             "measures": ["mAP@all"],
             "evaluations": ["GG", "PG", "XS"],
