@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from silohash.config.toml import to_toml
+from silohash.encode.scores import ArchiveScores
 from silohash.features.vectors import vectors
 from silohash.files import read_arrays
 from silohash.index.store import Store
@@ -122,6 +123,34 @@ def test_codes_cannot_be_compared_with_scores_that_do_not_exist(folder: Path) ->
     said = silohash("train", config, "--out", folder / "hashing")
     assert said.code == 2
     assert 'local.name = "dgcpn" has only codes' in said.err
+
+
+def test_scores_are_measured_by_labels(tmp_path: Path, shared_data: Path) -> None:
+    data = {"name": "nlvr-graphs", "options": {"image": "scene", "labels": "true"}}
+    config = matching_config(data=data, federated={"rounds": 1}, evaluate={"measures": ["mAP@all"]})
+    (tmp_path / "run.toml").write_text(to_toml(config))
+    said = silohash("train", tmp_path / "run.toml", "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    found = {(row.evaluation, row.task): row for row in read_results(tmp_path / "run/results.csv")}
+    assert found["GG", "t2i"].value > 1.5 * found["GG", "t2i"].prior
+    assert found["GG", "t2i"].database_code == "scores of pairs"
+
+
+def test_scores_of_runs_are_averaged(folder: Path) -> None:
+    first, second = (trained(folder, name, local={"name": "scan", "direction": name}) for name in ("t2i", "i2t"))
+    said = silohash("evaluate", first.folder, "--with", second.folder, "--measure", "MedR[by=pairs]", "--json")
+    [found] = [row for row in json.loads(said.out)["results"] if (row["task"], row["evaluation"]) == ("t2i", "GG")]
+    archive, queries = first.archive, first.archive.split("query")
+    pictures = queries[::5]
+    mean = sum(
+        ArchiveScores(run.model, archive).of_model("t2i", "global", queries, pictures).values for run in (first, second)
+    )
+    ranks = [1 + (scores > scores[place // 5]).sum() for place, scores in enumerate(mean)]
+    assert found["value"] == np.median(ranks)
+    other = trained(folder, "own", federated={"name": "local", "rounds": 1}, evaluate={"evaluations": ["PL"]})
+    refused = silohash("evaluate", first.folder, "--with", other.folder)
+    assert refused.code == 2
+    assert "does not have one model for all silos that scores pairs" in refused.err
 
 
 def test_fedbignns_weights_silos_by_size_and_recall(folder: Path) -> None:

@@ -42,6 +42,14 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="LABEL", help="Label that does not make items relevant to each other. Can be repeated."),
     ] = None,
+    with_: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="RUN",
+            help="Further run whose scores of pairs are averaged with those of the run. Can be repeated.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure a trained run, per evaluation, task and measure.
@@ -66,7 +74,8 @@ def evaluate(
         from silohash.report.finish import measure_run
         from silohash.runtime.evaluation import evaluate_run
 
-        figures = evaluate_run(found, **chosen) if chosen else measure_run(found)
+        ensemble = [Run.open(folder) for folder in with_ or ()]
+        figures = evaluate_run(found, ensemble=ensemble, **chosen) if chosen or ensemble else measure_run(found)
     if as_json:
         print_json({"results": [asdict(row) for row in figures.rows]})
     else:

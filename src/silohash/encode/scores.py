@@ -5,7 +5,7 @@ An item is encoded once by each model, whatever it is compared with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -69,6 +69,22 @@ class ArchiveScores:
             known = rows, nodes_of(self._network(name), values, modality)
             self._encoded[name, modality] = known
         return known[1]
+
+
+class EnsembleScores:
+    """The mean of the scores of several models for the same items.
+
+    Args:
+        models: trained models whose local methods score pairs.
+        archive: the items.
+    """
+
+    def __init__(self, models: Sequence[SavedModel], archive: Archive) -> None:
+        self._members = [ArchiveScores(model, archive) for model in models]
+
+    def of_model(self, task: Task, name: str, queries: Rows, database: Rows) -> Scores:
+        """Return the mean of the scores that the models with a name give. See `ArchiveScores.of_model`."""
+        return Scores(np.mean([of.of_model(task, name, queries, database).values for of in self._members], axis=0))
 
 
 def match_score(model: nn.Module, items: SiloData, pictures: Rows) -> tuple[float, float]:

@@ -72,7 +72,7 @@ from silohash.types import (
 )
 
 if TYPE_CHECKING:
-    from silohash.encode.scores import ArchiveScores
+    from silohash.encode.scores import ArchiveScores, EnsembleScores
 
 SAME_QUERIES: tuple[Evaluation, ...] = ("GG", "PG", "XS")
 """Evaluations in which all models are evaluated on the same queries."""
@@ -143,22 +143,23 @@ class Part:
     relevance: Relevance | Pairs
 
 
-def evaluate_run(run: Run, **instead: Sequence[str] | None) -> Figures:
+def evaluate_run(run: Run, *, ensemble: Sequence[Run] = (), **instead: Sequence[str] | None) -> Figures:
     """Compute the figures of a run.
 
     Args:
         run: a trained run.
+        ensemble: further runs on the same archive. The scores of all are averaged.
         instead: ``measures``, ``evaluations``, ``tasks`` or ``ignore_labels`` to use instead of the config's.
 
     Raises:
         UserError: if the run does not have a model, or its archive lacks what the measures need: labels or pairs, queries
-            and a database.
+            and a database; or if the runs of an ensemble do not score the same items.
     """
     given = {name: tuple(value) for name, value in instead.items() if value}
     measures = given.get("measures", ())
     settings = check_section(EvaluateConfig, {**run.config.evaluate.model_dump(), **given}, where="evaluate")
     check_measures(run.archive, measures)
-    return Evaluator(run, settings).figures()
+    return Evaluator(run, settings, ensemble).figures()
 
 
 class Evaluator:
@@ -173,7 +174,7 @@ class Evaluator:
         scores: the scores of pairs, if the model has them; otherwise None.
     """
 
-    def __init__(self, run: Run, settings: EvaluateConfig) -> None:
+    def __init__(self, run: Run, settings: EvaluateConfig, ensemble: Sequence[Run] = ()) -> None:
         self.run = run
         self.settings = settings
         self.rules = rules_of(run.archive, settings)
@@ -181,7 +182,7 @@ class Evaluator:
         self._codes = RunCodes(run, rows)
         self.database_codes = DatabaseCodes(run, self._codes)
         self.holdings = self.database_codes.holdings
-        self.scores = _scores_of(run)
+        self.scores = _scores_of(run, ensemble)
         if self.scores is None and any(rule.by == "scores" for rule in self.rules):
             raise UserError(
                 f"Measures with by=scores compare codes with scores of pairs, and the model of {run.folder} has only codes. "
@@ -295,7 +296,7 @@ class Evaluator:
         """Return the scores of one model, or its codes with the items that it scores highest as the relevant ones."""
         assert self.scores is not None  # noqa: S101  the model scores pairs
         scores = self.scores.of_model(task, name, queries, database)
-        if rule.by == "pairs":
+        if rule.by != "scores":
             return Part(NO_WORDS, scores, rule.relevance(task, queries, database))
         codes = self.database_codes.of_model(task, name, database)
         return Part(self.words(name, query_modality(task), queries, "query"), codes, best_scored(scores))
@@ -364,13 +365,30 @@ class Evaluator:
         return views + LABELS_USED[self._codes.label_sides]
 
 
-def _scores_of(run: Run) -> ArchiveScores | None:
-    """Return the scores of a run's items, or None if its model has codes."""
+def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleScores | None:
+    """Return the scores of a run's items, averaged over an ensemble, or None if its model has codes only.
+
+    Raises:
+        UserError: if a run of an ensemble has codes only, personal models or other items.
+    """
+    runs = [run, *ensemble]
+    for member in runs if ensemble else ():
+        model = member.model
+        if not model.record.spec.scores_pairs or model.personalized:
+            raise UserError(
+                f"{member.folder} does not have one model for all silos that scores pairs, and only scores of such models "
+                "can be averaged. Leave it out."
+            )
+        if member.archive.card.digest != run.archive.card.digest:
+            raise UserError(
+                f"{member.folder} was trained on other items than {run.folder}. Average runs on one archive."
+            )
     if not run.model.record.spec.scores_pairs:
         return None
-    from silohash.encode.scores import ArchiveScores
+    from silohash.encode.scores import ArchiveScores, EnsembleScores
 
-    return ArchiveScores(run.model, run.archive)
+    models = [member.model for member in runs]
+    return EnsembleScores(models, run.archive) if ensemble else ArchiveScores(run.model, run.archive)
 
 
 def _arguments(part: Part) -> tuple[Words, Words | ItemCodes | Scores, Relevance | Pairs]:
