@@ -39,6 +39,7 @@ LOCAL_METHODS = Registry(
         "saem": "silohash.local.matching.saem:SAEM",
         "vsrn": "silohash.local.matching.vsrn:VSRN",
         "shan": "silohash.local.matching.shan:SHAN",
+        "sgm": "silohash.local.matching.sgm:SGM",
         "joint_attention": "silohash.local.matching.joint:JointAttention",
         # without gradient steps
         "scm": "silohash.local.closed_form.scm:SCM",

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, default_splits, multi_hot, splits_of
-from silohash.data.packed.region_files import REGION_OPTIONS, read_regions
+from silohash.data.packed.region_files import REGION_OPTIONS, read_regions, scene_regions
 from silohash.data.pictures.reading import PackedPictures, PictureFiles, read_array
 from silohash.data.regions import Regions
 from silohash.forms import of_json, reading
@@ -173,6 +173,8 @@ class PackedSet:
 
     def _image(self, rows: list[Row], chosen: Choices) -> npt.NDArray[np.float32] | Regions | None:
         """Return the features or the regions of the pictures that were chosen; None for the pictures themselves."""
+        if chosen.get("image") == "scene":
+            return scene_regions([row["regions"] for row in rows])
         if chosen.get("image") not in REGION_OPTIONS:
             return self._features("image", rows, chosen)
         pictures = np.array([row.get("image_row", place) for place, row in enumerate(rows)], np.int64)

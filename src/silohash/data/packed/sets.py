@@ -1,7 +1,5 @@
 """Facts of the packed data sets: one descriptor per set. ``docs/how-to/development-data.md`` explains their options."""
 
-# ruff: noqa: ARG001  all functions that return rows take the same two arguments
-
 from __future__ import annotations
 
 import numpy as np
@@ -43,8 +41,9 @@ def _region_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
 
 
 def _scene_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
-    """Return one row per scene, with the objects in it joined with ``|``."""
-    rows = packed.table("pairs.jsonl")
+    """Return one row per scene and sentence, with the objects in the scene joined with ``|``."""
+    rows = [{**row, "image_row": place, "text_row": place} for place, row in enumerate(packed.table("pairs.jsonl"))]
+    rows = [row for row in rows if row["true"] or chosen["labels"] != "true"]
     for row in rows:
         row["truth"] = "yes" if row["true"] else "no"
         row["objects"] = "|".join(f"{region['colour']} {region['shape']}" for region in row["regions"])
@@ -177,7 +176,7 @@ NLVR_GRAPHS = PackedSet(
     source="Suhr, Lewis, Yeh, Artzi, A Corpus of Natural Language for Visual Reasoning, ACL 2017 "
     "(github.com/lil-lab/nlvr)",
     licence="CC BY 4.0",
-    options={"image": ("mobilenet", "png"), **TEXT, "labels": ("group", "objects")},
+    options={"image": ("mobilenet", "png", "scene"), **TEXT, "labels": ("group", "objects", "true")},
     rows=_scene_rows,
     id="{id}",
     protocol="default/{labels}",
@@ -186,6 +185,7 @@ NLVR_GRAPHS = PackedSet(
     labellings={
         "group": Labelling("{group}", "items of the same group"),
         "objects": Labelling("{objects}", "items that share a kind of object"),
+        "true": Labelling("{group}", "items of the same group; scenes of which their sentence is false are left out"),
     },
     columns={"group": "{group}", "true": "{truth}"},
 )

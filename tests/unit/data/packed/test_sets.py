@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -111,3 +112,19 @@ def test_nlvr_columns_tell_group_and_truth():
     assert (archive.columns["true"] == "yes").sum() == 547
     assert archive.labels_of(0) == [archive.columns["group"][0]]
     assert archive.pictures().picture(0).size == (400, 100)
+
+
+def test_nlvr_scenes_are_exact_and_their_sentences_true(shared_data: Path):
+    archive = open_archive("nlvr-graphs", options={"image": "scene", "labels": "true"})
+    assert len(archive) == 547
+    assert set(archive.columns["true"]) == {"yes"}
+    with (shared_data / "nlvr-graphs" / "pairs.jsonl").open(encoding="utf-8") as stream:
+        rows = [row for row in map(json.loads, stream) if row["true"]]
+    for row in (0, 546):
+        objects = rows[row]["regions"]
+        held = archive.image.of(np.array([row]))[0]
+        assert (held[:, :-4].sum(1) == np.array([4] * len(objects) + [0] * (len(held) - len(objects)))).all()
+        left, top, width, height = objects[0]["bbox"]
+        expected = [left / 400, top / 100, (left + width) / 400, (top + height) / 100]
+        np.testing.assert_allclose(held[0, -4:], expected, rtol=1e-6)
+        assert held[0, {"square": 0, "circle": 1, "triangle": 2}[objects[0]["shape"]]] == 1
