@@ -2,7 +2,8 @@
 
 The metadata has the columns ``file_name`` (relative to the folder), ``text``, and optionally ``labels`` (joined with
 ``|``, or a list), ``id`` and ``split``. Every other column is kept and can be partitioned by. ``image.npy`` and
-``text.npy`` beside it hold given features in the order of the rows; a row of NaN stands for a missing modality.
+``text.npy`` beside it hold given features in the order of the rows; a row of NaN stands for a missing modality. An
+``image.npy`` with three dimensions holds regions of pictures (`silohash.data.formats.given_regions`).
 ``labels.txt`` lists the allowed labels, one per line. A row that cannot be used is left out and named on the archive's
 card.
 """
@@ -28,11 +29,13 @@ from silohash.data.archive import (
     splits_of,
 )
 from silohash.data.formats.columns import KNOWN, describe_slips
+from silohash.data.formats.given_regions import given_regions
 from silohash.data.formats.metadata import MetadataRow, read_metadata
 from silohash.data.links import check_link
 from silohash.data.pairs import PICTURE, shares
 from silohash.data.pictures.checking import Verdict, check_pictures
 from silohash.data.pictures.reading import PictureFiles
+from silohash.data.regions import Regions
 from silohash.files import read_npy, read_text
 from silohash.types import Modality, Rows, UserError
 
@@ -47,10 +50,10 @@ SPLIT_OF = {"query": "query", "test": "query", "database": "database", "validati
 
 @dataclass(frozen=True)
 class _Given:
-    """Given features of one modality: the file, ``(N, D)`` values, and which rows are present or broken, ``(N,)``."""
+    """Given features or regions of one modality: the file, the values, and which rows are present or broken, ``(N,)``."""
 
     path: Path
-    values: Features
+    values: Features | Regions
     present: npt.NDArray[np.bool_]
     broken: npt.NDArray[np.bool_]
 
@@ -94,14 +97,14 @@ def read_folder(
             out of the folder, or no row can be used.
     """
     metadata, rows = read_metadata(path, follow_links=follow_links)
+    files = [row.values.get("file_name", "") for row in rows]
     given: dict[Modality, _Given] = {}
     options: tuple[tuple[Modality, str | None], ...] = (("image", image), ("text", text))
     for modality, named in options:
         file = path / (named or f"{modality}.npy")
         if named is not None or file.is_file():
             check_link(path, named or file.name, follow_links=follow_links)
-            given[modality] = _given(file, metadata, len(rows))
-    files = [row.values.get("file_name", "") for row in rows]
+            given[modality] = _given(file, metadata, files, modality)
     checked = [] if "image" in given else list(filter(None, files))
     folder = _Folder(
         path=path,
@@ -145,12 +148,15 @@ def _usable(folder: _Folder) -> tuple[list[int], list[str]]:
     return kept, skipped
 
 
-def _given(path: Path, metadata: Path, count: int) -> _Given:
+def _given(path: Path, metadata: Path, files: Sequence[str], modality: Modality) -> _Given:
     if not path.is_file():
         raise UserError(
             f"{path} is missing. Give the file of features relative to {metadata.parent}, or leave the option out."
         )
-    values = read_npy(path, remedy="Write it with numpy.save.")
+    count, values = len(files), read_npy(path, mapped=True, remedy="Write it with numpy.save.")
+    if modality == "image" and values.ndim == 3 and values.size and values.dtype.kind == "f":
+        every = np.ones(count, bool)
+        return _Given(path, given_regions(values, path, files), every, ~every)
     if values.ndim != 2 or not values.size or values.dtype.kind not in "fiub":
         raise UserError(
             f"{path} holds {values.dtype} of shape {values.shape}. It must hold numbers of shape (rows, features)."
@@ -222,9 +228,16 @@ def _taken(folder: _Folder, kept: Sequence[int]) -> _Folder:
         rows=[folder.rows[place] for place in kept],
         ids=[folder.ids[place] for place in kept],
         files=[folder.files[place] for place in kept],
-        given={modality: replace(given, values=given.values[kept]) for modality, given in folder.given.items()},
+        given={
+            modality: replace(given, values=_rows_of(given.values, kept)) for modality, given in folder.given.items()
+        },
         has={modality: present[kept] for modality, present in folder.has.items()},
     )
+
+
+def _rows_of(values: Features | Regions, kept: Sequence[int]) -> Features | Regions:
+    """Return the features or regions of some rows."""
+    return replace(values, picture=values.picture[kept]) if isinstance(values, Regions) else values[kept]
 
 
 def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
@@ -353,8 +366,10 @@ def _columns(rows: Sequence[MetadataRow]) -> dict[str, npt.NDArray[np.str_]]:
 
 def _shared_pictures(folder: _Folder) -> dict[str, npt.NDArray[np.str_]]:
     """Return a column that names each item's picture beside given features, if items share some."""
-    needed = "image" in folder.given and shares(folder.files)
-    return {PICTURE: np.array(folder.files, dtype=np.str_)} if needed else {}
+    values = folder.given["image"].values if "image" in folder.given else None
+    if isinstance(values, Regions):
+        return {PICTURE: values.picture.astype(np.str_)}
+    return {PICTURE: np.array(folder.files, dtype=np.str_)} if values is not None and shares(folder.files) else {}
 
 
 def _names(rows: Sequence[MetadataRow]) -> list[str]:
