@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from silohash.index.store import Store
 from silohash.models.matching_net import nodes_of, scores_of
 from silohash.report.tables import read_results
 from silohash.runtime.run import Run
+from silohash.search.requests import SearchOptions
+from silohash.service.local import LocalBackend
+from silohash.service.web.view.cards import hit_cards
 from tests.regions import matching_config, write_region_set
 from tests.runs import same_arrays, silohash
 
@@ -85,6 +89,22 @@ def test_regions_find_texts_and_codes_find_the_same_modality(folder: Path) -> No
     alike = json.loads(silohash("search", run.folder, "A dog.", "--find", "text", "--json").out)
     assert alike["order"] == "distance"
     assert not any("score" in hit for hit in alike["hits"])
+
+
+def test_the_search_page_scores_pictures(folder: Path) -> None:
+    run = trained(folder, "served")
+    backend = LocalBackend.open(run.folder)
+    try:
+        hits = asyncio.run(backend.search(SearchOptions(k=3).request(text="A dog and a cat.")))
+        status = asyncio.run(backend.status())
+        [card, *_] = hit_cards(hits, status)
+        alike = asyncio.run(backend.similar(hits.silos[0], hits.ids[0], SearchOptions(k=2)))
+    finally:
+        backend.close()
+    assert hits.order == "score"
+    assert not hits.missing_silos
+    assert card.distance == f"score {hits.scores[0]:.3f}"
+    assert alike.order == "distance"
 
 
 def test_removed_items_leave_no_regions_behind(folder: Path) -> None:
