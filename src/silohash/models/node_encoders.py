@@ -82,6 +82,12 @@ class WordEncoder(nn.Module):
         return mean
 
 
+def word_tables(model: nn.Module) -> list[nn.Embedding]:
+    """Return the layers of a model's encoder of texts that hold the vectors of words."""
+    named = model.get_submodule("text").named_modules()
+    return [layer for name, layer in named if isinstance(layer, nn.Embedding) and name.split(".")[-1] == "words"]
+
+
 def xavier_linear(width: int, out: int) -> nn.Linear:
     """Return a linear layer with Xavier's initial weights and without an initial bias.
 

@@ -27,6 +27,7 @@ from silohash.encode.network_saving import save_networks
 from silohash.encode.onnx_saving import COMPARED_ITEMS, onnx_files
 from silohash.encode.trained import TrainedModel
 from silohash.encode.weights import deployed_weights
+from silohash.encode.word_start import start_from_word_vectors
 from silohash.exchange.encryption import SiloKey
 from silohash.features import featuriser
 from silohash.features.base import Featuriser
@@ -266,6 +267,8 @@ def train_model(
     resolved, config = prepared.resolved, prepared.config
     recipients = [JsonLines(run.rounds_path), *observers]
     settings = replace(round_settings(prepared, worker.model, run.folder), limits=limits)
+    if not has_checkpoint(run.checkpoint):
+        start_from_word_vectors(worker.model, featurisers.get("text"))
     state = first_state(run, prepared, worker)
     federated = resolved.federated
     if config.exchange.encryption is not None:

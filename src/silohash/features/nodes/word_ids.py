@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,14 +36,17 @@ class WordSequences:
     Attributes:
         bag: Splits texts into words, and decides which words are known.
         length: Number of places, with those of start and end.
+        vectors: File with the pretrained vectors of words that a training starts from; None for random ones. It is not part
+            of what is stored.
     """
 
     bag: BagOfWords
     length: int = 32
+    vectors: Path | None = None
 
     kind: ClassVar[str] = "words"
     modality: ClassVar[Modality] = "text"
-    options: ClassVar[Mapping[str, Any]] = {"length": 32, "vocabulary": None, "min_texts": 1}
+    options: ClassVar[Mapping[str, Any]] = {"length": 32, "vocabulary": None, "min_texts": 1, "vectors": None}
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> WordSequences:
@@ -55,7 +59,10 @@ class WordSequences:
         every = dict.fromkeys(("numbers", "single_letters", "common_words"), True)
         given = {name: options[name] for name in ("vocabulary", "min_texts")}
         bag = BagOfWords.make("count", modality, column, {**BagOfWords.options, **every, "buckets": 1 << 14, **given})
-        return cls(bag, options["length"])
+        vectors = options["vectors"]
+        if vectors is not None and not isinstance(vectors, str):
+            raise UserError(f"[features] vectors is {vectors!r}; it must be the path of a text file.")
+        return cls(bag, options["length"], None if vectors is None else Path(vectors))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -114,6 +121,11 @@ class WordSequences:
         """Return the numbers of a text from its start to its end, at most ``length``."""
         words = self.bag.rule.words(text)[: self.length - 2]
         return [START, *(self._number(word) for word in words), END]
+
+    def known_number(self, word: str) -> int | None:
+        """Return the number of a word, or None if it is not known."""
+        number = self._number(word)
+        return None if number == UNKNOWN else number
 
     def _number(self, word: str) -> int:
         """Return the number of a word."""

@@ -60,7 +60,7 @@ CARD = MethodCard(
         "Similarities below 0 are reduced to a tenth and scaled over the queries before the softmax, as in the code.",
         "The sparse graph takes the grammatical relations of the archive. Texts without them have the words at most two "
         "places apart as neighbors.",
-        "Word vectors are learned. FedBi-GNNs adds GloVe vectors.",
+        "Word vectors are learned, from random or from given vectors. FedBi-GNNs adds fixed GloVe vectors.",
         "Texts of the same picture in a batch are not wrong partners of each other.",
         "A run trains one graph. The published scores are the mean of a dense and a sparse model.",
     ),
