@@ -235,6 +235,11 @@ def _taken(folder: _Folder, kept: Sequence[int]) -> _Folder:
     )
 
 
+def _image_values(folder: _Folder) -> Features | Regions | None:
+    """Return the given features or regions of pictures, if there are any."""
+    return folder.given["image"].values if "image" in folder.given else None
+
+
 def _rows_of(values: Features | Regions, kept: Sequence[int]) -> Features | Regions:
     """Return the features or regions of some rows."""
     return replace(values, picture=values.picture[kept]) if isinstance(values, Regions) else values[kept]
@@ -251,7 +256,7 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
     return Archive(
         ids=np.array(folder.ids, dtype=np.str_),
         image=image.values if image else pictures if has_image.any() else None,
-        text=text.values if text else words if has_text.any() else None,
+        text=text.values if text and isinstance(text.values, np.ndarray) else words if has_text.any() else None,
         labels=labels,
         label_names=names,
         splits=splits,
@@ -284,6 +289,8 @@ def _splits(folder: _Folder) -> tuple[dict[str, Rows], str]:
     if any("split" in row.values for row in folder.rows):
         return splits_of([SPLIT_OF[row.values.get("split", "database").lower()] for row in folder.rows]), "given"
     names = folder.files if any(folder.files) else [row.values.get(PICTURE, "") for row in folder.rows]
+    if isinstance(values := _image_values(folder), Regions):
+        names = values.picture.astype(np.str_).tolist()
     keys = [name or identity for name, identity in zip(names, folder.ids, strict=True)]
     return default_splits(keys, folder.has["image"] & folder.has["text"]), "default"
 
@@ -366,7 +373,7 @@ def _columns(rows: Sequence[MetadataRow]) -> dict[str, npt.NDArray[np.str_]]:
 
 def _shared_pictures(folder: _Folder) -> dict[str, npt.NDArray[np.str_]]:
     """Return a column that names each item's picture beside given features, if items share some."""
-    values = folder.given["image"].values if "image" in folder.given else None
+    values = _image_values(folder)
     if isinstance(values, Regions):
         return {PICTURE: values.picture.astype(np.str_)}
     return {PICTURE: np.array(folder.files, dtype=np.str_)} if values is not None and shares(folder.files) else {}

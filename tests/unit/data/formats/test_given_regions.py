@@ -50,6 +50,15 @@ def test_there_can_be_one_entry_per_row_or_per_group_of_rows(tmp_path: Path) -> 
     assert picture_numbers(read_folder(grouped)).tolist() == [0, 0, 1, 1, 2, 2]
 
 
+def test_texts_of_one_picture_are_in_the_same_split(tmp_path: Path) -> None:
+    features = np.repeat(FEATURES, 20, axis=0)
+    archive = read_folder(written(tmp_path, [""] * 180, features))
+    pictures = picture_numbers(archive)
+    queries = set(pictures[archive.split("query")].tolist())
+    assert queries
+    assert queries.isdisjoint(pictures[archive.split("train")].tolist())
+
+
 def test_rows_that_are_left_out_take_their_regions_along(tmp_path: Path) -> None:
     folder = written(tmp_path, ["", "", ""])
     (folder / "metadata.csv").write_text("id,text\nx,one\nx,two\ny,three\n")
