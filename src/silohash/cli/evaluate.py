@@ -12,6 +12,15 @@ from silohash.cli.console import print_json, print_result, print_table, spinner
 from silohash.cli.help import TRAIN, add_command
 from silohash.types import TASKS, UserError
 
+Ensemble = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with",
+        metavar="RUN",
+        help="Further run whose scores of pairs are averaged with those of the run. Can be repeated.",
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -42,14 +51,7 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="LABEL", help="Label that does not make items relevant to each other. Can be repeated."),
     ] = None,
-    with_: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--with",
-            metavar="RUN",
-            help="Further run whose scores of pairs are averaged with those of the run. Can be repeated.",
-        ),
-    ] = None,
+    with_: Ensemble = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure a trained run, per evaluation, task and measure.

@@ -12,7 +12,7 @@ from silohash.models.node_encoders import word_tables
 
 
 def start_from_word_vectors(model: nn.Module, featuriser: Featuriser | None) -> None:
-    """Replace the random vectors of words by those of the file that the config names. Nothing happens without a file.
+    """Replace the random vectors of words by those of the file that the config names. Without one, nothing happens.
 
     Words that the file does not have keep their random vectors. All vectors are trained.
 

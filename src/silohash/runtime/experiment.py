@@ -267,7 +267,7 @@ def train_model(
     resolved, config = prepared.resolved, prepared.config
     recipients = [JsonLines(run.rounds_path), *observers]
     settings = replace(round_settings(prepared, worker.model, run.folder), limits=limits)
-    if not has_checkpoint(run.checkpoint):
+    if getattr(featurisers.get("text"), "vectors", None) is not None and not has_checkpoint(run.checkpoint):
         start_from_word_vectors(worker.model, featurisers.get("text"))
     state = first_state(run, prepared, worker)
     federated = resolved.federated
