@@ -37,7 +37,6 @@ from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.truncation import truncation_remark
 from silohash.locks import INPUTS
 from silohash.models.parameters import buffers_of
-from silohash.optional import require
 from silohash.partitions.base import Partition, partition
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.runtime.engine.in_process import InProcess
@@ -106,7 +105,6 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
         notify(remark)
     if config.exchange.privacy is not None:
         check_private_model(prepared.resolved, prepared.spec)
-        require("dp_accounting", "exchange.privacy")
     run = Run.create(folder, resolved, parts, environment(config), archive)
     _train(run, prepared, featurisers, observers, notify)
     return run

@@ -23,6 +23,7 @@ from silohash.files import digest_arrays
 from silohash.models.parameters import buffers_of, fixed_buffers
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted
+from silohash.optional import require
 from silohash.runtime.engine.port import SiloResult, SiloTask
 from silohash.runtime.privacy.budget import KEY, sampling
 from silohash.runtime.privacy.record_gradients import RecordGradients
@@ -208,11 +209,13 @@ def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
         spec: The structure of the model.
 
     Raises:
-        UserError: If layers are not supported, or silos would send buffers such as the statistics of batch normalization.
+        UserError: If layers are not supported, silos would send buffers such as the statistics of batch normalization, or
+            the package that counts epsilon is not installed.
     """
     settings = resolved.config.exchange.privacy
     if settings is None:
         return
+    require("dp_accounting", "exchange.privacy")
     with seeds.torch_globally(resolved.config.seed, "initial weights"):
         model = resolved.local.build(spec, resolved.config.local.bits)
     buffers = sorted(buffers_of(model) - fixed_buffers(model))

@@ -180,3 +180,10 @@ def test_models_that_cannot_be_trained_per_item_are_refused_before_the_run() -> 
         check_private_model(made.resolved, replace(made.spec, towers=towers))
     check_private_model(made.resolved, made.spec)
     check_private_model(prepared().resolved, prepared().spec)
+
+
+def test_a_missing_accountant_is_named_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.optional.installed", lambda package: package != "dp_accounting")
+    made = inputs()
+    with pytest.raises(UserError, match=r"exchange\.privacy needs dp_accounting, .* 'silohash\[privacy\]'"):
+        check_private_model(made.resolved, made.spec)
