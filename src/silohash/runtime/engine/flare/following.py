@@ -21,6 +21,9 @@ from silohash.runtime.events import Observer, RoundRecord
 from silohash.types import Notify, UserError
 
 POLL_SECONDS = 1.0
+BUSY_SECONDS = 60.0
+"""How long a server may leave questions about a job unanswered, before the job is given up."""
+
 FINISHED = "FINISHED"
 """Beginning of the status of a job that has ended, in whatever way."""
 
@@ -38,16 +41,10 @@ class LostJobError(UserError):
     """FLARE ended a job, or the server died. The run can continue after its last round with a new job."""
 
 
-LOST = (
-    LostJobError,
-    FLCommunicationError,
-    ConnectionError,
-    SessionClosed,
-    NoReply,
-    InternalError,
-    AuthenticationError,
-    RuntimeError,
-)
+UNANSWERED = (FLCommunicationError, ConnectionError, NoReply, InternalError, RuntimeError)
+"""What is raised when a server does not answer, because it has died or its connection is busy with a large model."""
+
+LOST = (LostJobError, SessionClosed, AuthenticationError, *UNANSWERED)
 """What is raised when a server dies while a job is followed."""
 
 
@@ -170,12 +167,12 @@ def follow(opened: Session, job: str, followed: Followed) -> None:
         LostJobError: if FLARE ended the job, the server died, or a silo can take part again.
         UserError: if the run failed for another reason.
     """
-    started = opened.get_system_info().server_info.start_time
     followed.begin()
+    first = None
     while True:
-        meta = opened.get_job_meta(job)
+        meta, log, started = _look(opened, job)
+        first = first or started
         ended, followed.refusals = str(meta.get("status", "")), refusals_of(meta)
-        log = str(opened.get_job_logs(job).get("logs", {}).get("server", ""))
         followed.read(log)
         if ended.startswith(FINISHED):
             reasons = [line.partition(FAILED)[2] for line in log.splitlines() if FAILED in line]
@@ -184,8 +181,22 @@ def follow(opened: Session, job: str, followed: Followed) -> None:
             if ended != RunStatus.FINISHED_COMPLETED.value:
                 raise LostJobError(f"FLARE ended the job ({ended}).")
             return
-        if opened.get_system_info().server_info.start_time != started:
+        if started != first:
             raise LostJobError("The server was started again.")
         if followed.away and (back := followed.returned(heartbeats(opened))):
             raise LostJobError(f"{', '.join(back)} can take part again.")
         time.sleep(POLL_SECONDS)
+
+
+def _look(opened: Session, job: str) -> tuple[Mapping[str, Any], str, float]:
+    """Return the data of a job, its log, and when the server started. A busy server is asked again for a while."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            meta = opened.get_job_meta(job)
+            log = str(opened.get_job_logs(job).get("logs", {}).get("server", ""))
+            return meta, log, opened.get_system_info().server_info.start_time
+        except UNANSWERED:
+            if time.monotonic() > until:
+                raise
+            time.sleep(POLL_SECONDS)

@@ -15,6 +15,8 @@ from tests.runs import Records
 
 pytest.importorskip("nvflare")
 
+from nvflare.fuel.flare_api.api_spec import NoReply
+
 from silohash.runtime.engine.flare import following
 from silohash.runtime.engine.flare.controller import EARLIER, FAILED, NOTE, ROUND
 from silohash.runtime.engine.flare.engine import NOT_IN_JOB, SILENT
@@ -134,6 +136,27 @@ def test_job_ends_when_a_silo_that_is_away_is_connected_again(reason: str) -> No
     with pytest.raises(LostJobError, match=r"^south can take part again\.$"):
         follow(Session(away, away, connected=("north", "south")), "id", followed)
     follow(Session(*[away] * 9, ("FINISHED:COMPLETED", ""), connected=("north",)), "id", Followed([]))
+
+
+class Busy(Session):
+    """A session with a server that leaves a number of questions unanswered."""
+
+    unanswered = 3
+
+    def get_job_logs(self, job: str) -> dict[str, dict[str, str]]:
+        self.unanswered -= 1
+        if self.unanswered >= 0:
+            raise NoReply("no reply")
+        return super().get_job_logs(job)
+
+
+def test_server_that_is_busy_for_a_while_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Records()
+    follow(Busy(("FINISHED:COMPLETED", line(0))), "id", Followed([seen]))
+    assert seen.records == [record(0)]
+    monkeypatch.setattr(following, "BUSY_SECONDS", -1.0)
+    with pytest.raises(NoReply):
+        follow(Busy(("FINISHED:COMPLETED", line(0))), "id", Followed([]))
 
 
 def test_silo_that_is_late_once_stays_in_the_job() -> None:
