@@ -52,7 +52,7 @@ def secret_generator(key: bytes, purpose: str, *, round: int = -1) -> np.random.
         round: Number of the round.
 
     Example:
-        >>> first, again, other = (secret_generator(key, "noise").integers(1 << 62) for key in (b"a", b"a", b"b"))
+        >>> first, again, other = (int(secret_generator(key, "noise").integers(1 << 62)) for key in (b"a", b"a", b"b"))
         >>> first == again, first == other
         (True, False)
     """

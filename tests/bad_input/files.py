@@ -254,7 +254,7 @@ def _arrays() -> Iterator[Bad]:
         yield Bad(f"--vector: {damage}", question, (word,), put("question.npy", npy(array)))
     for damage, array, word in (
         ("one row too few", np.zeros((47, 4)), "47 rows"),
-        ("three axes", np.zeros((48, 2, 2)), "(48, 2, 2)"),
+        ("four axes", np.zeros((48, 2, 2, 2)), "(48, 2, 2, 2)"),
         ("one axis", np.zeros(48), "(48,)"),
         ("no column", np.zeros((48, 0)), "(48, 0)"),
     ):

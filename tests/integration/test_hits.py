@@ -97,11 +97,11 @@ def test_hits_have_paths_in_fields_and_in_json(trained: tuple[Path, Said]) -> No
     assert document["unknown_words"] == []
     rows = [line.split("\t") for line in said.out.splitlines()]
     assert len(rows) == len(document["hits"]) == 4
-    for (distance, silo, name, caption, labels, path, rank), hit in zip(rows, document["hits"], strict=True):
+    for (distance, silo, name, caption, labels, path, rank, score), hit in zip(rows, document["hits"], strict=True):
         assert (int(distance), silo, name, caption, path) == (
             hit["distance_bits"], hit["silo"], hit["id"], hit["caption"], hit["path"],
         )  # fmt: skip
-        assert (labels, rank) == ("|".join(hit["labels"]), "")
+        assert (labels, rank, score) == ("|".join(hit["labels"]), "", "")
         assert Path(path) == photos / hit["file"]
         assert Path(path).is_file()
         assert caption.endswith(name.removeprefix("p")), "captions are whole"

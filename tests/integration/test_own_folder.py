@@ -80,7 +80,7 @@ def test_answers_for_people(run: Path) -> None:
     assert found.code == 0
     lines = found.out.splitlines()
     assert len(lines) == 2
-    distance, silo, name, caption, _, path, _ = lines[0].split("\t")
+    distance, silo, name, caption, _, path, _, _ = lines[0].split("\t")
     assert int(distance) >= 0
     assert silo in {"silo-1", "silo-2"}
     assert "green" in caption

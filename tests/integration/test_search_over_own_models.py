@@ -63,7 +63,7 @@ def test_the_command_line_says_what_the_order_is(run: Run) -> None:
     said = silohash("search", run.folder, "parrot", "-k", 5)
     lines = said.out.splitlines()
     assert len(lines) == 5
-    ranks = [int(line.split("\t")[-1]) for line in lines]
+    ranks = [int(line.split("\t")[6]) for line in lines]
     assert ranks == sorted(ranks)
     assert ranks[0] == 1
     assert "ordered by their rank within each silo" in said.err
