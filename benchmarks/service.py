@@ -1,11 +1,12 @@
 """Speed of the service: a hub and three silos of one million codes each, as processes on this machine.
 
-    python benchmarks/service.py [--smoke] [--queries N]
+    python benchmarks/service.py [--smoke] [--queries N] [--k K]
 
 A NATS server with TLS connects the processes. ``code`` queries are codes of 64 bits that are sent over the bus by the
 hub's backend in this process; ``text`` queries go through the JSON API of a hub in a process of its own, which encodes
-them with onnxruntime. Each returns the 100 nearest items of all silos. Callers ask one query after the other, and every
-caller has a connection of its own. Processes share this machine's cores, so more callers than cores wait for each other.
+them with onnxruntime. Each returns the k nearest items of all silos, by default 10, as in a search without options. Callers
+ask one query after the other, and every caller has a connection of its own. Processes share this machine's cores, so more
+callers than cores wait for each other.
 
 ``shares`` divides the median of a query of a single caller: ``scan`` is the time of the slowest silo with the writing of its
 answer, ``merge`` includes reading and checking the answers, ``encoding`` is the model, ``API`` is the application for a
@@ -47,12 +48,13 @@ from silohash.search.order import question_key
 from silohash.search.silos import open_node
 from silohash.seeds import numpy_generator
 from silohash.service.backend import Code, SearchRequest
+from silohash.service.event_loop import run_loop
 from silohash.service.hub import HubBackend
 from silohash.service.nats_bus import NatsBus
 from silohash.service.web.app import create_app
 
 SILOS = ("north", "south", "west")
-BITS, K = 64, 100
+BITS = 64
 PART = 100_000
 WORDS = ("parrot", "harbour", "violin", "glacier", "kitchen", "tram", "orchard", "desert")
 GOALS = {"code": (3.0, 10.0), "text": (10.0, 30.0)}
@@ -83,6 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="few codes and queries, to check that the benchmark runs")
     parser.add_argument("--queries", type=int, default=2_000, help="queries per figure")
+    parser.add_argument("--k", type=int, default=10, help="number of hits per query")
     options = parser.parse_args()
     if SERVER is None:
         sys.exit("nats-server is not installed. On Debian: apt-get install nats-server")
@@ -95,7 +98,7 @@ def main() -> None:
         for process in processes.values():
             stack.callback(stop, process)
         numbers = {"this process": os.getpid(), **{name: process.pid for name, process in processes.items()}}
-        asyncio.run(measure(run, federation, port, queries, numbers))
+        run_loop(measure(run, federation, port, queries, options.k, numbers))
 
 
 def make_run(folder: Path, items: int) -> Run:
@@ -152,7 +155,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-async def measure(run: Run, federation: Federation, port: int, queries: int, processes: dict[str, int]) -> None:
+async def measure(run: Run, federation: Federation, port: int, queries: int, k: int, processes: dict[str, int]) -> None:
     """Measure both kinds of queries with 1, 8 and 32 callers, and the shares of a single caller."""
     if federation.process is not None:
         processes = {**processes, "NATS server": federation.process.pid}
@@ -162,18 +165,18 @@ async def measure(run: Run, federation: Federation, port: int, queries: int, pro
     codes = [
         Code(words=words, bits=BITS, model_digest=run.model.digest("global")) for words in random_codes(queries, 99)
     ]
-    await answered(lambda: by_code(backend, codes[0]))
+    await answered(lambda: by_code(backend, codes[0], k))
 
     def caller_by_code() -> Caller:
         """Return a caller that sends codes over the bus."""
-        return lambda number: by_code(backend, codes[number % len(codes)])
+        return lambda number: by_code(backend, codes[number % len(codes)], k)
 
     found = {"code": await figures("code", caller_by_code, queries, processes)}
-    await answered(lambda: TextCaller(port).ask(0))
-    found["text"] = await figures("text", lambda: TextCaller(port).ask, queries, processes)
-    parts = parts_of_a_query(run, codes[: min(200, queries)])
+    await answered(lambda: TextCaller(port, k).ask(0))
+    found["text"] = await figures("text", lambda: TextCaller(port, k).ask, queries, processes)
+    parts = parts_of_a_query(run, codes[: min(200, queries)], k)
     show_shares("code", found["code"], {name: parts[name] for name in ("scan", "merge")})
-    show_shares("text", found["text"], parts | {"API": await time_of_api(run, bus, codes[0], min(200, queries))})
+    show_shares("text", found["text"], parts | {"API": await time_of_api(run, bus, codes[0], k, min(200, queries))})
     backend.close()
     await bus.link.stop()
 
@@ -187,18 +190,18 @@ async def answered(ask: Callable[[], Awaitable[None]]) -> None:
     sys.exit("The silos did not start within two minutes.")
 
 
-async def by_code(backend: HubBackend, code: Code) -> None:
+async def by_code(backend: HubBackend, code: Code, k: int) -> None:
     """Ask all silos with a code over the bus."""
-    hits = await backend.search(SearchRequest(code=code, target="image", k=K, previews=False))
-    assert len(hits) == K, hits.missing_silos
+    hits = await backend.search(SearchRequest(code=code, target="image", k=k, previews=False))
+    assert len(hits) == k, hits.missing_silos
     assert not hits.missing_silos, hits.missing_silos
 
 
 class TextCaller:
     """Ask the JSON API with a text, over one connection that stays open."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int, k: int) -> None:
+        self._port, self._k = port, k
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, number: int) -> None:
@@ -207,14 +210,14 @@ class TextCaller:
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
-        path = f"/api/v1/search?text={text}&k={K}&find=image&previews=false"
+        path = f"/api/v1/search?text={text}&k={self._k}&find=image&previews=false"
         writer.write(
             f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nAccept: application/json\r\n\r\n".encode()
         )
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         body = await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]))
         assert b" 200 " in head.partition(b"\r\n")[0], body
-        assert len(json.loads(body)["hits"]) == K, body[:300]
+        assert len(json.loads(body)["hits"]) == self._k, body[:300]
         assert not json.loads(body)["missing_silos"]
 
 
@@ -261,14 +264,14 @@ async def call(ask: Caller, numbers: Iterator[int], times: list[float]) -> None:
         times.append(time.perf_counter() - begin)
 
 
-def parts_of_a_query(run: Run, codes: list[Code]) -> dict[str, float]:
+def parts_of_a_query(run: Run, codes: list[Code], k: int) -> dict[str, float]:
     """Return the median milliseconds of the slowest silo, of the merge, and of encoding a text, in this process."""
     nodes = [open_node(run.index_folder, silo) for silo in SILOS]
     encoder = run.model.encoder()
     times: dict[str, list[float]] = {"scan": [], "merge": [], "encoding": []}
     for number, code in enumerate(codes):
         key = question_key(b"", [code.words])
-        query = Query(words=code.words, bits=BITS, model_digest=code.model_digest, target="image", k=K, tie_key=key)
+        query = Query(words=code.words, bits=BITS, model_digest=code.model_digest, target="image", k=k, tie_key=key)
         contents, scans = {}, []
         for node in nodes:
             begin = time.perf_counter()
@@ -276,7 +279,7 @@ def parts_of_a_query(run: Run, codes: list[Code]) -> dict[str, float]:
             scans.append(time.perf_counter() - begin)
         times["scan"].append(max(scans))
         begin = time.perf_counter()
-        merge([decode_hits(content, query, silo) for silo, content in contents.items()], k=K, key=key)
+        merge([decode_hits(content, query, silo) for silo, content in contents.items()], k=k, key=key)
         times["merge"].append(time.perf_counter() - begin)
         begin = time.perf_counter()
         encoder.encode(f"{WORDS[number % 8]} {WORDS[number // 8 % 8]}", "text")
@@ -296,10 +299,10 @@ class ReadyHub(HubBackend):
         return self.hits
 
 
-async def time_of_api(run: Run, bus: NatsBus, code: Code, queries: int) -> float:
+async def time_of_api(run: Run, bus: NatsBus, code: Code, k: int, queries: int) -> float:
     """Return the median milliseconds that the application takes for a result that is ready, without the web server."""
     hub = ReadyHub(run, SILOS, bus, deadline_seconds=10)
-    hub.hits = await HubBackend.search(hub, SearchRequest(code=code, target="image", k=K, previews=False))
+    hub.hits = await HubBackend.search(hub, SearchRequest(code=code, target="image", k=k, previews=False))
     app = create_app(hub)
     scope = {
         "type": "http",
@@ -308,7 +311,7 @@ async def time_of_api(run: Run, bus: NatsBus, code: Code, queries: int) -> float
         "method": "GET",
         "path": "/api/v1/search",
         "raw_path": b"/api/v1/search",
-        "query_string": f"text={WORDS[0]}&k={K}&find=image&previews=false".encode(),
+        "query_string": f"text={WORDS[0]}&k={k}&find=image&previews=false".encode(),
         "root_path": "",
         "scheme": "http",
         "headers": [(b"host", b"127.0.0.1"), (b"accept", b"application/json")],

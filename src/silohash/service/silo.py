@@ -27,6 +27,7 @@ from silohash.search.silos import POLICIES, open_node
 from silohash.search.wire import Request
 from silohash.service.audit import FOLDER, AuditError, AuditLog, entry_of
 from silohash.service.config import SiloConfig
+from silohash.service.event_loop import run_loop
 from silohash.service.logs import log_event
 from silohash.service.models import SiloModels
 from silohash.service.nats_bus import SiloLink
@@ -123,7 +124,7 @@ def run_silo(
 
                 answer = responder(models.nodes[0], log, metrics, models.choose)
                 quick = all(node.quick for node in models.nodes)
-                asyncio.run(_serve(config, answer, ready, change, read_again, quick=quick))
+                run_loop(_serve(config, answer, ready, change, read_again, quick=quick))
         finally:
             log.close()
     finally:

@@ -38,6 +38,11 @@ def test_the_number_of_threads_is_that_of_the_environment(
     assert open_session(content).get_session_options().intra_op_num_threads == threads
 
 
+def test_threads_sleep_while_they_wait_for_work(content: bytes) -> None:
+    options = open_session(content).get_session_options()
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
 def test_a_session_for_few_items_starts_without_preparations_and_gives_the_same(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "linear.onnx").write_bytes(content)
     values = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)

@@ -12,6 +12,7 @@ import uvicorn
 
 from silohash.runtime.run import Run
 from silohash.service.adoption import Adoption, open_backend
+from silohash.service.event_loop import run_loop
 from silohash.service.hub import HubBackend
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
@@ -52,7 +53,7 @@ def run_hub(
     Raises:
         UserError: if the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
-    asyncio.run(_serve(config, listening, accounts, ready, read_again))
+    run_loop(_serve(config, listening, accounts, ready, read_again))
 
 
 async def _serve(
