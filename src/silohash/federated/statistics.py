@@ -160,7 +160,7 @@ def check_revealing_sums(method: str, sent: str, *, allowed: bool, rules: Sequen
             sums of single silos.
 
     Raises:
-        UserError: if the user does not allow it, or there is a rule that limits faulty silos.
+        UserError: if the user does not allow it, or there is a key that would not apply to the sums.
     """
     if not allowed and ENCRYPTION not in rules:
         raise UserError(
@@ -170,6 +170,6 @@ def check_revealing_sums(method: str, sent: str, *, allowed: bool, rules: Sequen
     limits = [rule for rule in rules if rule != ENCRYPTION]
     if limits:
         raise UserError(
-            f"{method}: {limits[0]} does not apply to the sums that silos send, so it would not limit a faulty silo. "
-            f"Remove {limits[0]}."
+            f"{method}: {limits[0]} does not apply to the sums that silos send, and they decide the codes. Remove "
+            f"{limits[0]}."
         )
