@@ -2,86 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from silohash.api.runs import open_run
 from silohash.search.hits import Hits
-from silohash.service.client import Client
 from silohash.types import UserError
-from tests.nats import Federation, free_port, needs_nats
+from tests.nats import needs_nats
+from tests.processes import STARTED_SECONDS, Processes, federation_of
 from tests.served import drawn, png, served_run, write_pictures
 
 pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(300)]
 
 SILOS = ("silo-1", "silo-2", "museum")
-STARTED_SECONDS = 60.0
 BACK_SECONDS = 60.0
 """Limit on the time until a process that was started again is found. On an idle machine it takes less than 5 seconds."""
-
-
-class Processes:
-    """The processes of a federation, by name.
-
-    Attributes:
-        federation: the files, and the NATS server.
-        client: a client of the hub.
-    """
-
-    def __init__(self, federation: Federation) -> None:
-        self.federation = federation
-        self.port = free_port()
-        self.client = Client(f"http://127.0.0.1:{self.port}", timeout_seconds=120)
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, name: str) -> None:
-        """Starts a silo or the hub."""
-        folder = self.federation.folder
-        command = [
-            sys.executable,
-            "-m",
-            "silohash.cli",
-            "hub" if name == "hub" else "silo",
-            str(folder / f"{name}.toml"),
-        ]
-        with (folder / f"{name}.log").open("ab") as log:
-            self.running[name] = subprocess.Popen(
-                [*command, *(["--port", str(self.port)] if name == "hub" else [])], stdout=log, stderr=log,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )  # fmt: skip
-
-    def stop(self, name: str, number: int = signal.SIGKILL) -> int:
-        """Ends a process with a signal, and returns its exit code."""
-        process = self.running.pop(name)
-        process.send_signal(number)
-        return process.wait(60)
-
-    def logs(self) -> str:
-        """Returns what all processes logged."""
-        return "\n".join(f"== {path.name}\n{path.read_text()}" for path in self.federation.folder.glob("*.log"))
-
-    def until(self, holds: Callable[[], bool], seconds: float) -> float:
-        """Waits until something holds, and returns the seconds that it took."""
-        start = time.monotonic()
-        while not holds():
-            assert time.monotonic() < start + seconds, self.logs()
-            time.sleep(0.05)
-        return time.monotonic() - start
-
-    def whole(self) -> bool:
-        """Returns whether a search is answered by all silos."""
-        try:
-            return not self.client.search("red square", k=3).missing_silos
-        except UserError:
-            return False
 
 
 @pytest.fixture(scope="module")
@@ -97,24 +36,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def processes(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """Every silo has a copy of the run with its own index alone, and the hub has one without any."""
-    folder = tmp_path_factory.mktemp("federation")
-    copies = {name: folder / "runs" / name for name in ("hub", *SILOS)}
-    for name, copy in copies.items():
-        shutil.copytree(run, copy, ignore=shutil.ignore_patterns("index", "checkpoint"))
-        if name != "hub":
-            shutil.copytree(run / "index" / name, copy / "index" / name)
-    federation = Federation(folder, *SILOS, run=copies["hub"], runs=copies)
-    with federation:
-        started = Processes(federation)
-        for name in (*SILOS, "hub"):
-            started.start(name)
-        try:
-            started.until(started.whole, STARTED_SECONDS)
-            yield started
-        finally:
-            for name in list(started.running):
-                started.stop(name)
+    with federation_of(run, tmp_path_factory.mktemp("federation"), *SILOS) as started:
+        yield started
 
 
 def same(found: Hits, expected: Hits) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -37,10 +38,15 @@ HITS = Hits(
     ids=("a", "b"), distances=(1, 4), silos=("north", "north"), payloads=({"caption": "é"}, {"labels": ["x"]}),
     found_by=(("image",), ()), left_out={4: 2}, model_digests=frozenset({"3f2a"}),
 )  # fmt: skip
-REQUESTS = [encode_request(request) for request in (QUERY, ItemRequest("a"), CodeRequest("a"), StatusRequest())]
+ASKING_FOR_SCORES = replace(QUERY, target="image", content=np.arange(12, dtype=np.float16).reshape(1, 2, 6))
+REQUESTS = [
+    encode_request(request)
+    for request in (QUERY, ASKING_FOR_SCORES, ItemRequest("a"), CodeRequest("a"), StatusRequest())
+]
 ITEM = Item(id="a", silo="north", modalities=("image",), caption="two")
 ANSWERS = [
     encode_answer("north", HITS),
+    encode_answer("north", replace(HITS, distances=(4, 1), left_out={}, scores=(0.5, -1.0))),
     encode_answer("north", ReleasedItem("a", ("text",), {"caption": "two"})),
     encode_answer("north", ItemCode(words=WORDS, bits=64, model_digest="3f2a", modality="image")),
     encode_answer("north", SiloStatus(name="north", items={"image": 2}, labels={"x": 1}, examples=(ITEM,))),
@@ -82,6 +88,7 @@ def altered(draw, messages):
 def read_answer(content):
     for read in (
         lambda: decode_hits(content, QUERY, "north"),
+        lambda: decode_hits(content, replace(ASKING_FOR_SCORES, target="item"), "north"),
         lambda: decode_item(content, ItemRequest("a"), "north"),
         lambda: decode_code(content, CodeRequest("a"), "north"),
         lambda: decode_status(content, "north"),
@@ -105,9 +112,10 @@ def test_reading_an_answer_gives_a_checked_value_or_the_one_error(content):
         if isinstance(value, Hits) and not value.missing_silos:
             assert set(value.silos) <= {"north"}
             assert value.model_digests == {"3f2a"}
-            assert list(value.distances) == sorted(value.distances)
+            assert list(value.places) == sorted(value.places)
             assert all(0 <= distance <= 9 for distance in value.distances)
             assert len({len(value.ids), len(value.distances), len(value.payloads), len(value.found_by)}) == 1
+            assert value.scores is None or (len(value.scores) == len(value) and np.isfinite(value.scores).all())
             assert len(value) <= 5
 
 

@@ -18,7 +18,8 @@ from silohash.encode.torch_towers import TorchTowers
 from silohash.features.base import Value
 from silohash.features.vectors import vectors
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
-from silohash.models.nodes import Nodes
+from silohash.models.node_encoders import word_tables
+from silohash.models.nodes import Nodes, split_words
 from silohash.types import Arrays, Modality, Rows, UserError
 
 BLOCK_ITEMS = 1_024
@@ -32,6 +33,13 @@ def network_of(encoder: Encoder) -> MatchingNet | None:
     """Return the network of an encoder, or None if it does not score pairs."""
     network = encoder.towers.model.model if isinstance(encoder.towers, TorchTowers) else None
     return network if isinstance(network, MatchingNet) else None
+
+
+def matcher_of(encoder: Encoder, folder: Path) -> Matcher | None:
+    """Return what scores the items of a silo's index in a folder, or None if the encoder's model does not score pairs."""
+    network = network_of(encoder)
+    shapes = {modality: tuple(featuriser.shape) for modality, featuriser in encoder.featurisers.items()}
+    return None if network is None else Matcher(network, folder, shapes)
 
 
 def query_nodes(encoder: Encoder, value: Value, modality: Modality) -> Arrays | None:
@@ -92,11 +100,13 @@ class Matcher:
     Args:
         network: Network that scores pairs.
         folder: Folder of the silo's index.
+        shapes: Shape of one item's array per modality, as its featurizer gives it.
     """
 
-    def __init__(self, network: MatchingNet, folder: Path) -> None:
+    def __init__(self, network: MatchingNet, folder: Path, shapes: Mapping[Modality, tuple[int, ...]]) -> None:
         self._network = network
         self._folder = folder
+        self._shapes = shapes
         self._files: dict[Modality, NodeFiles] = {}
 
     def most_shared(self, modality: Modality) -> int:
@@ -106,6 +116,37 @@ class Matcher:
             UserError: If the words or regions of the silo's items are not stored.
         """
         return self._nodes(modality).most_shared
+
+    def nodes(self, content: np.ndarray, modality: Modality) -> Arrays:
+        """Return the nodes of a query, with which `scores` scores items of a modality.
+
+        Args:
+            content: Words of a text, integers, or regions of a picture, real numbers, ``(1, *shape)`` as the model's
+                featurizer gives them. It may come from another machine, so it is checked.
+            modality: Modality of the items.
+
+        Raises:
+            UserError: If the content does not fit the model.
+        """
+        asked: Modality = "text" if modality == "image" else "image"
+        values = torch.from_numpy(np.array(content))
+        if flaw := self._flaw(values, asked):
+            raise UserError(
+                f"The {'words' if asked == 'text' else 'regions'} of the query do not fit the model: {flaw}."
+            )
+        return arrays_of(nodes_of(self._network, values, asked))
+
+    def _flaw(self, values: Tensor, modality: Modality) -> str:
+        """Return why a query's words or regions do not fit the model, or an empty string."""
+        wanted = (1, *self._shapes[modality])
+        if tuple(values.shape) != wanted or values.is_floating_point() != (modality == "image"):
+            return f"they are {values.dtype} of shape {tuple(values.shape)}, and it takes {wanted}"
+        if modality == "image":
+            return "" if bool(values.isfinite().all()) else "some numbers are not finite"
+        [table, *_] = word_tables(self._network)
+        numbers, _ = split_words(values)
+        known = bool(((numbers >= -1) & (numbers < table.num_embeddings)).all())
+        return "" if known else f"some words are not among its {table.num_embeddings:,}"
 
     def scores(self, query: Mapping[str, np.ndarray], modality: Modality, keys: Sequence[int]) -> list[float]:
         """Return the score of each item with a query; higher is better.

@@ -65,6 +65,7 @@ class ReleasedItem:
 
 Answer: TypeAlias = Hits | ReleasedItem | ItemCode | SiloStatus
 FoundBy: TypeAlias = Literal["", "image", "text", "both"]
+Score: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 
 _SIDES: Mapping[FoundBy, tuple[Modality, ...]] = {"": (), "image": ("image",), "text": ("text",), "both": MODALITIES}
 """The sides by which an item was found, by their name in an answer. There are none if they are not known."""
@@ -89,6 +90,7 @@ class _Hits(TypedDict):
     ids: tuple[Text, ...]
     distances: tuple[Count, ...]
     found_by: tuple[FoundBy, ...]
+    scores: NotRequired[tuple[Score, ...]]
     payloads: tuple[_Payload, ...]
     left_out: tuple[tuple[Count, Count], ...]
     limited: Text
@@ -128,6 +130,7 @@ class _SiloStatus(TypedDict):
     labels: dict[Text, Count]
     examples: Annotated[tuple[_Item, ...], Field(max_length=100)]
     models: NotRequired[Annotated[tuple[Digest, ...], Field(max_length=10)]]
+    accepts_content: NotRequired[bool]
 
 
 class _Refusal(TypedDict):
@@ -209,6 +212,7 @@ def decode_hits(content: bytes, query: Query, silo: str) -> Hits:
         left_out=dict(document["left_out"]),
         limited_silos={silo: visible(document["limited"])} if document["limited"] else {},
         model_digests=frozenset({document["model"]}),
+        scores=document.get("scores"),
     )
 
 
@@ -253,6 +257,7 @@ def decode_status(content: bytes, silo: str) -> SiloStatus:
         labels=document["labels"],
         examples=tuple(items),
         models=document.get("models", ()),
+        accepts_content=document.get("accepts_content", False),
     )
 
 
@@ -281,7 +286,8 @@ def _flaw_of_model(document: Mapping[str, Any], query: Query) -> str:
 
 
 def _flaw_of_columns(document: Mapping[str, Any], query: Query) -> str:
-    lengths = {len(document[column]) for column in ("ids", "distances", "found_by", "payloads")}
+    columns = ("ids", "distances", "found_by", "payloads", "scores")
+    lengths = {len(document[column]) for column in columns if column in document}
     if len(lengths) > 1:
         return "It answered with columns of unequal length."
     count = len(document["ids"])
@@ -293,12 +299,23 @@ def _flaw_of_columns(document: Mapping[str, Any], query: Query) -> str:
 def _flaw_of_distances(document: Mapping[str, Any], query: Query) -> str:
     reach_bits = query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
     distances: Sequence[int] = document["distances"]
-    if sorted(distances) != [*distances]:
+    farthest = max(distances, default=0)
+    if "scores" not in document and sorted(distances) != [*distances]:
         return "It answered with distances that are not in ascending order."
-    if distances and distances[-1] > reach_bits:
-        return f"It answered with a distance of {distances[-1]} bits, beyond the limit of {reach_bits} bits."
+    if farthest > reach_bits:
+        return f"It answered with a distance of {farthest} bits, beyond the limit of {reach_bits} bits."
     if any(distance > reach_bits for distance, _ in document["left_out"]):
         return f"It answered with items left out beyond the limit of {reach_bits} bits."
+    return ""
+
+
+def _flaw_of_scores(document: Mapping[str, Any], query: Query) -> str:
+    if "scores" not in document:
+        return ""
+    if query.content is None:
+        return "It answered with scores, although it was sent a code only."
+    if sorted(document["scores"], reverse=True) != [*document["scores"]] or document["left_out"]:
+        return "It answered with scores that are not in descending order, or with items left out at a distance."
     return ""
 
 
@@ -313,6 +330,7 @@ _CHECKS: tuple[Callable[[Mapping[str, Any], Query], str], ...] = (
     _flaw_of_model,
     _flaw_of_columns,
     _flaw_of_distances,
+    _flaw_of_scores,
     _flaw_of_sides,
 )
 """Each check returns what is wrong with hits, or an empty string."""
@@ -337,6 +355,7 @@ def _document(silo: str, answer: Answer) -> dict[str, Any]:
             "distances": answer.distances,
             "found_by": [_NAMES_OF_SIDES[sides] for sides in answer.sides],
             "payloads": _sent_payloads(answer.payloads),
+            **({} if answer.scores is None else {"scores": answer.scores}),
             "left_out": list(answer.left_out.items()),
             "limited": answer.limited_silos.get(silo, "")[:MOST_CHARACTERS],
         }
@@ -360,6 +379,7 @@ def _document(silo: str, answer: Answer) -> dict[str, Any]:
         "labels": {label[:MOST_CHARACTERS]: count for label, count in answer.labels.items()},
         "examples": [_sent_example(item) for item in answer.examples],
         "models": answer.models,
+        "accepts_content": answer.accepts_content,
     }
 
 

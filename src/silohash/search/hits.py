@@ -38,8 +38,11 @@ class Query:
         radius_bits: maximum distance of a hit; None for no limit.
         label: if set, only items with this label are searched.
         previews: whether hits carry the small pictures that silos release.
-        nodes: the words of a text or the regions of a picture, for silos of this process whose models score pairs; None to
-            compare codes only. They are never sent to another machine.
+        nodes: the words of a text or the regions of a picture, encoded for silos of this process whose models score pairs;
+            None to compare codes only. They are never sent to another machine.
+        content: the words of a text or the regions of a picture as the model's featurizer gives them, ``(1, ...)``, for
+            silos of other machines whose policies accept them. A silo computes ``nodes`` from them. None to compare codes
+            only.
         candidates: number of pictures or texts that a silo finds by their codes and then scores, at least 1.
         tie_key: key of the order among items at the same distance. It is set by `ask`.
         asker: name of the account or program that asks, for the limits and the audit logs of silos; empty if unknown.
@@ -56,6 +59,7 @@ class Query:
     label: str | None = None
     previews: bool = False
     nodes: Mapping[str, np.ndarray] | None = None
+    content: np.ndarray | None = None
     candidates: int = CANDIDATES
     tie_key: bytes = b""
     asker: str = ""
@@ -94,7 +98,7 @@ class Hit:
         silo: name of the silo that holds the item.
         distance_bits: Hamming distance to the query.
         score: score of the item with the query, which orders the hits; None if their distances do.
-        rank: rank of the item within its silo if silos use different models, otherwise None.
+        rank: rank of the item within its silo if silos use different models or only some of them score, otherwise None.
         found_by: the sides whose code is at this distance: ``("image",)``, ``("text",)`` or both.
         caption: text of the item, empty if it is not released.
         labels: names of the item's labels, empty if they are not released.
@@ -143,8 +147,9 @@ class Hits:
         missing_silos: maps a silo that did not answer to the reason.
         limited_silos: maps a silo that released fewer items than requested to the reason.
         model_digests: digests of the models whose codes were compared.
-        ranks: for each item, one plus the number of items of its own silo that are strictly nearer, in ascending order.
-            None if items are ordered by distance or by score.
+        ranks: for each item, one plus the number of items of its own silo that are strictly nearer, in ascending order. If
+            several silos scored with the same model, the number of their items with a higher score is divided by the number
+            of these silos. None if items are ordered by distance or by score.
         scores: the score of each item, in descending order; None if silos compared codes only.
         unknown_words: words of the query that no training text held. They carry no weight. None if the run was trained by
             an earlier version, which cannot recognize them.

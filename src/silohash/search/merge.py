@@ -10,8 +10,10 @@ be computed from a silo's nearest items alone, regardless of how many items at t
 of different silos are ordered by the same keyed hash. A merged result keeps its ranks, so that another hub can merge it
 again.
 
-Scores replace distances if every silo that answered scored its items, all with the same model. A silo that compared codes
-only makes the others be ordered by their distances too.
+Scores replace distances if every silo with hits scored them, all with the same model. If only some did, ranks replace both.
+The scores of silos with the same model are comparable, so these silos share their ranks: the n-th best item of s silos has
+the rank (n - 1) // s + 1, which is about its rank among the items of one of them, and the better of two such items always
+comes first. A silo that compared codes only has the ranks of its distances.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 from silohash.search.gathering import NOT_QUERIED, gather
 from silohash.search.hits import Hits, Node, Query
@@ -38,7 +41,8 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
             least k hits and the same key.
         k: number of hits to keep.
         key: key of the order among items at the same place.
-        by_rank: whether to order by the ranks within each silo, which is required if silos use different models.
+        by_rank: whether to order by the ranks within each silo, which is required if silos use different models. If only
+            some results have scores, ranks give the order in any case.
 
     Returns:
         The first k hits, and the number of items known to be left out at each place up to that of the last hit.
@@ -47,16 +51,20 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
         UserError: if results of different models, or results with ranks, are merged by distance; or the reverse.
     """
     digests = frozenset[str]().union(*(part.model_digests for part in parts))
-    if by_rank:
-        parts = [_ranked(part) for part in parts]
-    else:
+    if not by_rank:
         _check_comparable(parts, digests)
-        parts = _alike(parts)
+    by_rank = by_rank or len({part.scores is None for part in parts if len(part)}) > 1
+    scored = parts
+    if by_rank:
+        pools = _pools(parts)
+        parts = [_ranked(part, pools) for part in parts]
     joined = _joined(parts, digests, by_rank=by_rank)
     order = _order(joined, key, k)
     places = joined.places
     if joined.scores is not None:
         return joined.taken(order[:k], left_out={})
+    if by_rank:
+        order = _by_score(order, scored)
     last = int(places[order[k - 1]]) if len(order) >= k else None
     return joined.taken(order[:k], left_out=_left_out(parts, len(order) - k, last))
 
@@ -72,32 +80,74 @@ def _check_comparable(parts: Sequence[Hits], digests: frozenset[str]) -> None:
         )
 
 
-def _ranked(part: Hits) -> Hits:
-    """Return the result of one silo with ranks. A result that has ranks is returned unchanged.
+class _Pool(NamedTuple):
+    """The scores of the silos that scored with the same model.
+
+    Attributes:
+        places: the scores with the opposite sign, in ascending order.
+        silos: number of the silos.
+    """
+
+    places: list[float]
+    silos: int
+
+
+def _pools(parts: Sequence[Hits]) -> dict[frozenset[str], _Pool]:
+    """Return the scores of all results that have scores, by the digest of their model."""
+    pools: dict[frozenset[str], _Pool] = {}
+    for part in parts:
+        if part.scores is not None:
+            places, silos = pools.get(part.model_digests, _Pool([], 0))
+            pools[part.model_digests] = _Pool(sorted([*places, *part.places]), silos + max(1, len(set(part.silos))))
+    return pools
+
+
+def _ranked(part: Hits, pools: Mapping[frozenset[str], _Pool]) -> Hits:
+    """Return a result with ranks: those of its scores among the silos with its model, or of one silo's distances.
+
+    A result that has ranks is returned unchanged.
 
     Raises:
         UserError: if the result was merged from several silos by distance.
     """
     if part.ranks is not None:
         return part
+    if part.scores is not None:
+        pool = pools[part.model_digests]
+        ranks = tuple(bisect_left(pool.places, place) // pool.silos + 1 for place in part.places)
+        return replace(part, ranks=ranks, scores=None)
     if len(set(part.silos)) > 1:
         raise UserError(
             f"A result of {len(set(part.silos))} silos was merged by distance and cannot be merged by rank. "
             "Merge it by rank from the start."
         )
-    nearest = sorted(part.places)
+    nearest = sorted(part.distances)
     left_out = Counter[int]()
     for distance, count in part.left_out.items():
         left_out[bisect_left(nearest, distance) + 1] += count
-    ranks = tuple(bisect_left(nearest, place) + 1 for place in part.places)
-    return replace(part, ranks=ranks, scores=None, left_out=left_out)
+    return replace(part, ranks=tuple(bisect_left(nearest, place) + 1 for place in part.places), left_out=left_out)
 
 
-def _alike(parts: Sequence[Hits]) -> Sequence[Hits]:
-    """Return results that are all ordered by score, if all results of silos that answered are; otherwise by distance."""
-    if all(part.scores is not None for part in parts if part.answered):
-        return parts
-    return [replace(part, scores=None) for part in parts]
+def _by_score(order: Sequence[int], parts: Sequence[Hits]) -> list[int]:
+    """Return an order by rank in which the items of each pool come by their scores. Their ranks already do.
+
+    Args:
+        order: positions among the hits of all parts.
+        parts: the results before they got ranks.
+    """
+    models = [part.model_digests for part in parts for _ in part.ids]
+    scores = [score for part in parts for score in part.scores or (None,) * len(part)]
+    pools: dict[frozenset[str], list[tuple[int, int, float]]] = {}
+    for place, position in enumerate(order):
+        score = scores[position]
+        if score is not None:
+            pools.setdefault(models[position], []).append((place, position, score))
+    found = list(order)
+    for pool in pools.values():
+        best = sorted(pool, key=lambda entry: -entry[2])
+        for (place, *_), (_, position, _) in zip(pool, best, strict=True):
+            found[place] = position
+    return found
 
 
 def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) -> Hits:

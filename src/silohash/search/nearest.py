@@ -7,9 +7,9 @@ there, by a smaller distance or by the hash. The distances of these items are no
 would precede x. The first k codes of each side therefore suffice for the k nearest items. Codes at the same distance as
 the last of them are found in the same scan, so that the tie at the cut is resolved by the hash and counted.
 
-If the model scores pairs, these items are candidates, and the silo scores them (`best_items`). Words and regions stay where
-they are: a silo scores its candidates in its own process, with the words or regions of the query that this process computed.
-Silos on other machines are sent the code of the query only.
+If the model scores pairs, these items are candidates, and the silo scores them (`best_items`). Words and regions of items
+stay where they are: a silo scores its candidates in its own process. A silo on another machine is sent the words or regions
+of the query only if its policy accepts them, and otherwise its code alone.
 """
 
 from __future__ import annotations
@@ -165,6 +165,10 @@ class Matcher(Protocol):
 
     def most_shared(self, modality: Modality) -> int:
         """Return the largest number of items that share a picture or a text."""
+        ...
+
+    def nodes(self, content: np.ndarray, modality: Modality) -> Mapping[str, np.ndarray]:
+        """Return the nodes of the content of a query, with which items of a modality are scored."""
         ...
 
     def scores(self, query: Mapping[str, np.ndarray], modality: Modality, keys: Sequence[int]) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 QUICK_ITEMS = 2_000_000
 """Number of codes that are scanned in well under a millisecond."""
+
+CONTENT_REFUSED = "It compared codes only, because its policy does not accept the words and regions of queries."
 
 ATTEMPTS = 3
 """Number of times a query is tried, if items are removed while it is answered."""
@@ -261,13 +264,10 @@ class SiloNode:
     def _search(self, sides: Mapping[Modality, Side], query: Query, reasons: Sequence[str]) -> Hits:
         k = min(query.reach, self.policy.max_results)
         radius_bits, step_bits = self.policy.radius_bits(query.radius_bits), self.policy.distance_step_bits
-        side, refusal = self._scored_side(sides, query)
-        reach = k if side is None or self.matcher is None else candidates(self.matcher, query, side, k)
-        items, left_out = nearest_items(sides, query, reach, radius_bits, step_bits=step_bits)
-        scores: Sequence[float] | None = None
-        if side is not None and self.matcher is not None:
-            items, scores = best_items(self.matcher, query, side, items, k)
-            left_out = {}
+        items, scores, refusal = self._scored(sides, query, k)
+        left_out: Mapping[int, int] = {}
+        if items is None:
+            items, left_out = nearest_items(sides, query, k, radius_bits, step_bits=step_bits)
         reasons = [*reasons, *refusal, *self._limits(query, len(items))]
         ids, payloads = self._stored(sides, items)
         kept = self._approved(ids)
@@ -290,13 +290,43 @@ class SiloNode:
             scores=None if scores is None else tuple(scores),
         )
 
-    def _scored_side(self, sides: Mapping[Modality, Side], query: Query) -> tuple[Modality | None, list[str]]:
-        """Return the side whose items are scored, or None, and the reason if the policy is against it."""
-        if query.nodes is None or self.matcher is None or len(sides) > 1:
-            return None, []
+    def _scored(
+        self, sides: Mapping[Modality, Side], query: Query, k: int
+    ) -> tuple[NearItems | None, Sequence[float] | None, list[str]]:
+        """Return the k items with the highest scores among the candidates, and their scores.
+
+        Returns:
+            Two times None if codes are compared only, and the reason for it if the query asks for scores.
+
+        Raises:
+            UserError: if the content of the query does not fit the model, or items changed meanwhile.
+        """
+        if (query.nodes is None and query.content is None) or len(sides) > 1:
+            return None, None, []
+        refusal = self._refusal_to_score(query)
+        if refusal or self.matcher is None:
+            return None, None, refusal
+        [modality] = sides
+        if query.nodes is None and query.content is not None:
+            query = replace(query, nodes=self.matcher.nodes(query.content, modality))
+        try:
+            reach = candidates(self.matcher, query, modality, k)
+            items, _ = nearest_items(sides, query, reach, self.policy.radius_bits(query.radius_bits))
+            return *best_items(self.matcher, query, modality, items, k), []
+        except UserError as error:
+            if self._changed():
+                raise
+            return None, None, [f"It compared codes only. {error}"]
+
+    def _refusal_to_score(self, query: Query) -> list[str]:
+        """Return the reason for comparing codes only although a query asks for scores, if there is one to give."""
+        if query.content is not None and not self.policy.accept_query_content:
+            return [CONTENT_REFUSED]
+        if query.content is not None and self.matcher is None:
+            return ["It compared codes only, because its model cannot score items."]
         if self.policy.distance_step_bits > 1:
-            return None, ["It rounds distances, so it does not release scores."]
-        return next(iter(sides)), []
+            return ["It rounds distances, so it does not release scores."]
+        return []
 
     def _approved(self, ids: Sequence[str]) -> Sequence[int]:
         """Return the places of the ids whose items the policy allows releasing, in order. The exceptions are `approves`'."""

@@ -11,6 +11,7 @@ A policy is a TOML file per silo, ``RUN/policies/SILO.toml``. Every key is optio
     max_queries_per_day = 1000     # per asker; at least 1, no limit by default
     approve = "approved.txt"       # file with one id per line; all other items are withheld and only counted
     audit_sync_seconds = 1.0       # time after which a line of the audit log is on the disk; 0 waits for the disk
+    accept_query_content = false   # true: hubs may send the words or regions of queries, and get scores
 
 A silo without a file has the default policy.
 """
@@ -46,6 +47,8 @@ class Policy:
         approve: file with the ids of the items that may be released, one per line. Others are withheld and only counted.
             None releases all items. `read_policy` takes a relative path as relative to the folder of the policy.
         audit_sync_seconds: time after which a line of the audit log is on the disk, at least 0.
+        accept_query_content: whether hubs on other machines may send the words of a text or the regions of a picture, with
+            which a silo whose model scores pairs scores its items. If false, they send codes only.
     """
 
     max_results: int = 1000
@@ -57,6 +60,7 @@ class Policy:
     max_queries_per_day: int | None = None
     approve: Path | None = None
     audit_sync_seconds: float = 1.0
+    accept_query_content: bool = False
 
     def __post_init__(self) -> None:
         """Check the limits.
@@ -70,6 +74,7 @@ class Policy:
             if getattr(self, name) is not None:
                 _check_number(name, getattr(self, name), least=least)
         _check_seconds("audit_sync_seconds", self.audit_sync_seconds)
+        _check_acceptance(self.accept_query_content, self.distance_step_bits)
         object.__setattr__(self, "approve", _checked_path("approve", self.approve))
         object.__setattr__(self, "fields", _checked_names("fields", self.fields, FIELDS))
         object.__setattr__(self, "modalities", _checked_names("modalities", self.modalities, MODALITIES))
@@ -147,6 +152,16 @@ def _check_number(name: str, value: object, *, least: int) -> None:
 def _check_seconds(name: str, value: object) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
         raise UserError(f"{name} is {value!r}. Set it to a number of seconds of at least 0.")
+
+
+def _check_acceptance(accept: object, step_bits: int) -> None:
+    if not isinstance(accept, bool):
+        raise UserError(f"accept_query_content is {accept!r}. Set it to true or false.")
+    if accept and step_bits > 1:
+        raise UserError(
+            f"accept_query_content is true and distance_step_bits is {step_bits}, but scores are not rounded. Leave out one "
+            "of the two."
+        )
 
 
 def _checked_path(name: str, value: object) -> Path | None:

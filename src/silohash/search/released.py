@@ -78,6 +78,7 @@ class SiloStatus:
         labels: maps the labels of the silo's items to the number of items; empty if labels are not released.
         examples: a few items of the silo, spread over its index.
         models: digests of all models with which the silo can be searched. There are two while it changes to a new model.
+        accepts_content: whether the silo's policy lets hubs send it the words or regions of queries.
     """
 
     name: str
@@ -89,6 +90,7 @@ class SiloStatus:
     labels: Mapping[str, int] = field(default_factory=dict)
     examples: tuple[Item, ...] = ()
     models: tuple[str, ...] = ()
+    accepts_content: bool = False
 
 
 def released_item(node: SiloNode, name: str) -> tuple[tuple[Modality, ...], dict[str, Any]]:
@@ -182,6 +184,7 @@ def silo_status(node: SiloNode) -> SiloStatus:
             labels=first.labels() if first is not None and "labels" in node.policy.fields else {},
             examples=() if first is None else _examples(node, first),
             models=(digest, *node.other_models),
+            accepts_content=node.policy.accept_query_content,
         )
     except UserError as error:
         return SiloStatus(name=node.name, reason=str(error), reachable=False)

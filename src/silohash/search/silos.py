@@ -193,7 +193,7 @@ def ask_run(
         encoder = known[name] if name in known else known.setdefault(name, run.model.encoder(name))
         if name not in by_model:
             by_model[name] = _query(run, encoder, value, query_modality, target, options)
-        _add_matcher(run, node, encoder)
+        add_matcher(run, node, encoder)
         queries[node.name] = by_model[name]
     query = next(iter(by_model.values())) if len(by_model) == 1 else queries
     hits = ask([node for node in nodes if node.name not in missing], query)
@@ -220,13 +220,12 @@ def _query(
     )
 
 
-def _add_matcher(run: Run, node: SiloNode, encoder: Encoder) -> None:
+def add_matcher(run: Run, node: SiloNode, encoder: Encoder) -> None:
     """Let a silo score its items, if its model scores pairs. Its files remain open between searches."""
     if node.matcher is None and run.model.record.spec.scores_pairs:
-        from silohash.encode.matcher import Matcher, network_of
+        from silohash.encode.matcher import matcher_of
 
-        network = network_of(encoder)
-        node.matcher = None if network is None else Matcher(network, run.index_folder / node.name)
+        node.matcher = matcher_of(encoder, run.index_folder / node.name)
 
 
 def picture_folders(run: Run, nodes: Sequence[SiloNode]) -> dict[str, tuple[Path, ...]]:

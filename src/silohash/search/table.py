@@ -21,6 +21,14 @@ WEIGHTS = {"silo": 1.0, "id": 1.0, "caption": 3.0, "labels": 1.0}
 """Columns that are cut to fit the width, and how much room each keeps in proportion to the others."""
 
 MOST_NAMED = 10
+DIFFERENT_MODELS = (
+    "The silos use different models. Hits are ordered by their rank within each silo, because distances of different silos "
+    "are not comparable."
+)
+ONLY_SOME_SCORED = (
+    "Some silos compared codes only. Hits are ordered by their rank within each silo, because scores and distances are not "
+    "comparable."
+)
 PREVIEW_PIXELS = 48
 """Height of a preview in a notebook."""
 
@@ -74,10 +82,7 @@ def notes(hits: Hits) -> list[str]:
     if not hits:
         found.append(_about_nothing(hits))
     elif not hits.comparable:
-        found.append(
-            "The silos use different models. Hits are ordered by their rank within each silo, because distances of "
-            "different silos are not comparable."
-        )
+        found.append(DIFFERENT_MODELS if len(hits.model_digests) > 1 else ONLY_SOME_SCORED)
     return [visible(note) for note in found]
 
 

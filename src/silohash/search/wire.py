@@ -7,6 +7,9 @@ so that a later version can add some.
 
 from __future__ import annotations
 
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar
 
@@ -22,8 +25,11 @@ from silohash.types import Modality, Target, UserError
 VERSION = 2
 """Version of the messages. A message of another version is refused."""
 
-MOST_REQUEST_BYTES = 1 << 16
+MOST_REQUEST_BYTES = 1 << 20
 """Most bytes of a request. A longer one is neither sent nor read."""
+
+MOST_CONTENT_BYTES = 1 << 19
+"""Most bytes of the words or regions of a query."""
 
 MOST_CHARACTERS = 4_096
 """Most characters of an id, a label, a file name or a reason."""
@@ -38,6 +44,7 @@ RequestId: TypeAlias = Annotated[str, Field(max_length=64)]
 Digest: TypeAlias = Annotated[str, Field(max_length=128)]
 Hexadecimal: TypeAlias = Annotated[str, Field(max_length=BITS_HIGHEST // 4, pattern="^([0-9a-f]{2})*$")]
 Version: TypeAlias = Literal[2]
+ContentType: TypeAlias = Literal["int32", "float16", "float32"]
 T = TypeVar("T")
 
 
@@ -79,6 +86,12 @@ class StatusRequest:
 Request: TypeAlias = Query | ItemRequest | CodeRequest | StatusRequest
 
 
+class _Content(TypedDict):
+    type: ContentType
+    shape: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_CONTENT_BYTES)], ...], Field(min_length=2, max_length=3)]
+    values: Annotated[str, Field(max_length=2 * MOST_CONTENT_BYTES)]
+
+
 class _Search(TypedDict):
     version: Version
     kind: Literal["search"]
@@ -92,6 +105,7 @@ class _Search(TypedDict):
     label: Text | None
     previews: bool
     tie_key: Hexadecimal
+    content: NotRequired[_Content]
     asker: NotRequired[Text]
     request_id: NotRequired[RequestId]
 
@@ -166,6 +180,7 @@ def decode_request(content: bytes) -> Request:
         label=document["label"],
         previews=document["previews"],
         tie_key=bytes.fromhex(document["tie_key"]),
+        content=_content_of(document),
         asker=asker,
         request_id=request_id,
     )
@@ -192,8 +207,40 @@ def _document(request: Request) -> dict[str, Any]:
         "label": request.label,
         "previews": request.previews,
         "tie_key": request.tie_key.hex(),
+        **({} if request.content is None else {"content": _sent_content(request.content)}),
         **sender,
     }
+
+
+def _sent_content(content: np.ndarray) -> dict[str, Any]:
+    """Return the words or regions of a query as a part of a document."""
+    values = content.astype(content.dtype.newbyteorder("<")).tobytes()
+    return {"type": content.dtype.name, "shape": content.shape, "values": b64encode(values).decode()}
+
+
+def _content_of(document: Mapping[str, Any]) -> np.ndarray | None:
+    """Return the words or regions of a query, ``(1, ...)``, or None if there are none.
+
+    Raises:
+        WireError: if their bytes are not those of an array of their type and shape, or the query is for both sides of items.
+    """
+    content = document.get("content")
+    if content is None:
+        return None
+    form, shape = np.dtype(content["type"]).newbyteorder("<"), content["shape"]
+    wanted = math.prod(shape) * form.itemsize
+    try:
+        values = b64decode(content["values"], validate=True)
+    except ValueError as error:
+        raise WireError("The request does not have the expected form (content is not in base64).") from error
+    if wanted > MOST_CONTENT_BYTES or len(values) != wanted:
+        raise WireError(
+            f"The request does not have the expected form (content has {len(values):,} bytes, its shape needs {wanted:,}, "
+            f"and the limit is {MOST_CONTENT_BYTES:,})."
+        )
+    if document["target"] == "item":
+        raise WireError("The request has words or regions, with which pictures or texts are scored, and asks for both.")
+    return np.frombuffer(values, form).astype(form.newbyteorder("=")).reshape(shape)
 
 
 def as_json(document: dict[str, Any], name: str) -> bytes:

@@ -209,7 +209,7 @@ def _verified(line: bytes, before: Tail, where: str) -> Tail:
 
 
 def entry_of(response: Response) -> dict[str, Any]:
-    """Return the line for an answer: the request without its code, and what was released."""
+    """Return the line for an answer: the request without its code and content, and what was released."""
     entry, answer = _of_request(response.request), response.answer
     if response.error is not None:
         return {**entry, "refused": str(response.error)}
@@ -259,6 +259,7 @@ def _of_request(request: Request | None) -> dict[str, Any]:
             "offset": request.offset,
             "radius_bits": request.radius_bits,
             "by_label": request.label is not None,
+            "with_content": request.content is not None,
             "previews": request.previews,
         }
     return {"request": "item" if isinstance(request, ItemRequest) else "code", **sender, "id": request.id}

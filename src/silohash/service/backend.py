@@ -1,13 +1,19 @@
-"""The interface between the API, the page and a federation. Implementations search a finished run, or silos over a bus."""
+"""The interface between the API, the page and a federation. Implementations search a finished run, or silos over a bus.
+
+Over a bus, the words or regions of a query leave the hub only for a silo that has stated within the last `KNOWN_SECONDS`
+that its policy accepts them and that it has the model of the query (`Acceptance`).
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from silohash.search.hits import Hits
+from silohash.search.node import CONTENT_REFUSED
 from silohash.search.released import Item as Item
 from silohash.search.released import NotFound as NotFound
 from silohash.search.released import SiloStatus as SiloStatus
@@ -17,6 +23,13 @@ from silohash.search.requests import SearchOptions as SearchOptions
 from silohash.search.requests import SearchRequest as SearchRequest
 from silohash.search.requests import Unavailable as Unavailable
 from silohash.types import Modality, UserError
+
+KNOWN_SECONDS = 30.0
+"""Time for which a statement of a silo is relied on."""
+
+UNKNOWN = (
+    "It compared codes only, because the hub does not know whether its policy accepts the words and regions of queries."
+)
 
 
 class Backend(Protocol):
@@ -101,3 +114,53 @@ def without_item(hits: Hits, silo: str, name: str, *, offset: int, k: int) -> Hi
     left_out.update(int(hits.places[place]) for place in others[offset + k :])
     last = kept.places[-1] if kept.places else -1
     return replace(kept, left_out={place: count for place, count in sorted(left_out.items()) if place <= last})
+
+
+@dataclass(frozen=True)
+class _Statement:
+    """What a silo stated.
+
+    Attributes:
+        moment: when.
+        known: whether it answered.
+        models: digests of the models with which it scores items for others.
+    """
+
+    moment: float
+    known: bool
+    models: frozenset[str]
+
+
+class Acceptance:
+    """Remember which silos accept the words and regions of queries, as they state in their summaries."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin without any statement. ``clock`` returns a time in seconds."""
+        self._clock = clock
+        self._statements: dict[str, _Statement] = {}
+
+    def note(self, status: SiloStatus) -> None:
+        """Remember a silo's summary. A silo without one does not accept anything until it is asked again."""
+        models = frozenset({status.model_digest, *status.models} if status.accepts_content else ())
+        self._statements[status.name] = _Statement(self._clock(), bool(status.model_digest), models)
+
+    def unknown(self, silos: Sequence[str]) -> list[str]:
+        """Return the silos whose summaries are missing or too old."""
+        return [silo for silo in silos if self._statement(silo) is None]
+
+    def refusal(self, silo: str, model_digest: str) -> str:
+        """Return why a silo is not sent the words or regions of a query; empty if it accepts them.
+
+        Args:
+            silo: name of the silo.
+            model_digest: digest of the model of the query.
+        """
+        statement = self._statement(silo)
+        if statement is None or not statement.known:
+            return UNKNOWN
+        return "" if model_digest in statement.models else CONTENT_REFUSED
+
+    def _statement(self, silo: str) -> _Statement | None:
+        """Return what a silo stated, unless it is too old."""
+        found = self._statements.get(silo)
+        return found if found is not None and self._clock() - found.moment <= KNOWN_SECONDS else None

@@ -2,16 +2,21 @@
 
 A silo that is absent, late, refuses, or sends something that cannot be used is listed in ``missing_silos`` with the reason.
 The others are searched without it.
+
+If the model scores pairs, silos whose policies accept the words and regions of queries are sent them, and score their items.
+The others are sent the code alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from logging import WARNING
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from silohash.features.text import BagOfWords
 from silohash.search.answers import decode_code, decode_hits, decode_item, decode_status
@@ -23,6 +28,7 @@ from silohash.search.released import as_item
 from silohash.search.wire import CodeRequest, ItemRequest, Request, StatusRequest, WireError, encode_request
 from silohash.search.words import query_words
 from silohash.service.backend import (
+    Acceptance,
     Code,
     FederationStatus,
     Item,
@@ -54,11 +60,15 @@ class _Encoded:
         codes: maps each silo to the code with which it is searched.
         missing: maps each silo without a code to the reason.
         unknown_words: words of the query that do not occur in any training text; None if they are not known.
+        content: the words or regions of the query, ``(1, ...)``, with which silos score items; None to compare codes only.
+        scored: modality of the items that are scored, the other one than that of the query.
     """
 
     codes: Mapping[str, Code]
     missing: Mapping[str, str] = field(default_factory=dict)
     unknown_words: tuple[str, ...] | None = ()
+    content: np.ndarray | None = None
+    scored: Modality = "image"
 
 
 class HubBackend:
@@ -82,6 +92,7 @@ class HubBackend:
         self._encoding = ThreadPoolExecutor(1, "encode")
         self._encoders: dict[str, Encoder] = {}
         self._status: dict[str, SiloStatus] = {}
+        self._acceptance = Acceptance()
 
     def warm_up(self) -> None:
         """Load the models of the silos and run each once, so that the first query is as fast as the following ones.
@@ -117,6 +128,9 @@ class HubBackend:
             return await self._ask_all(self._encode(value, modality, silos), request)
         loop = asyncio.get_running_loop()
         encoded = await loop.run_in_executor(self._encoding, self._encode, value, modality, silos)
+        if self._run.model.record.spec.scores_pairs and request.target != modality:
+            content = self._run.model.featurisers[modality].encode_one(value)
+            encoded = replace(encoded, content=content, scored="image" if modality == "text" else "text")
         return await self._ask_all(encoded, request)
 
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
@@ -145,13 +159,17 @@ class HubBackend:
 
     async def status(self) -> FederationStatus:
         """Return the state of the federation. See `Backend.status`."""
+        return await asyncio.to_thread(self._federation, await self._summaries(self._silos))
+
+    async def _summaries(self, silos: Sequence[str]) -> tuple[SiloStatus, ...]:
+        """Ask silos for their summaries, return these in the same order, and remember them."""
         request = encode_request(StatusRequest(request_id()))
-        replies = await self._bus.ask(dict.fromkeys(self._silos, request), self._deadline_seconds)
-        silos = {}
-        for silo in self._silos:
-            silos[silo] = _status_of(silo, replies.answers.get(silo), replies.reasons.get(silo, ""))
-        self._status |= {silo: status for silo, status in silos.items() if status.model_digest}
-        return await asyncio.to_thread(self._federation, tuple(silos.values()))
+        replies = await self._bus.ask(dict.fromkeys(silos, request), self._deadline_seconds)
+        found = [_status_of(silo, replies.answers.get(silo), replies.reasons.get(silo, "")) for silo in silos]
+        for status in found:
+            self._acceptance.note(status)
+        self._status |= {status.name: status for status in found if status.model_digest}
+        return tuple(found)
 
     def _federation(self, silos: tuple[SiloStatus, ...]) -> FederationStatus:
         record, model = self._run.model.record.config, self._run.model
@@ -245,14 +263,26 @@ class HubBackend:
 
     async def _ask_all(self, encoded: _Encoded, options: SearchOptions) -> Hits:
         """Send a query to all silos that have a code, and return the requested page of the merged answers."""
-        queries = _queries(encoded.codes, options)
+        refusals = await self._refusals(encoded)
+        queries = _queries(encoded, options, refusals)
         answers = await self._answers(queries)
         by_rank = len({query.model_digest for query in queries.values()}) > 1
         keys = [query.tie_key for query in queries.values()] or [b""]
         merged = merge(answers, k=options.offset + options.k, key=keys[0], by_rank=by_rank)
         page = merged.page(options.offset) if options.offset else merged
         missing = dict(sorted({**page.missing_silos, **encoded.missing}.items()))
-        return replace(page, missing_silos=missing, unknown_words=encoded.unknown_words)
+        limited = dict(sorted({**page.limited_silos, **_stated(refusals, page)}.items()))
+        return replace(page, missing_silos=missing, limited_silos=limited, unknown_words=encoded.unknown_words)
+
+    async def _refusals(self, encoded: _Encoded) -> dict[str, str]:
+        """Return the silos that are not sent the words or regions of a query, with the reasons."""
+        if encoded.content is None:
+            return {}
+        unknown = self._acceptance.unknown(list(encoded.codes))
+        if unknown:
+            await self._summaries(unknown)
+        reasons = {silo: self._acceptance.refusal(silo, code.model_digest) for silo, code in encoded.codes.items()}
+        return {silo: reason for silo, reason in reasons.items() if reason}
 
     async def _answers(self, queries: Mapping[str, Query]) -> list[Hits]:
         """Return the checked answer of each silo, or the reason for its absence."""
@@ -277,16 +307,32 @@ class HubBackend:
         return replies
 
 
-def _queries(codes: Mapping[str, Code], options: SearchOptions) -> dict[str, Query]:
+def _stated(refusals: Mapping[str, str], hits: Hits) -> dict[str, str]:
+    """Return why silos that answered compared codes only, with their other limits."""
+    return {
+        silo: " ".join(filter(None, (hits.limited_silos.get(silo), reason)))
+        for silo, reason in refusals.items()
+        if silo not in hits.missing_silos
+    }
+
+
+def _queries(encoded: _Encoded, options: SearchOptions, refusals: Collection[str]) -> dict[str, Query]:
     """Return the query of each silo, with the key of the order among equals that `silohash.search.merge.ask` would use.
 
-    Silos with the same code share a query.
+    Silos with the same code share a query, unless only some of them are sent the words or regions of the query.
+
+    Args:
+        encoded: the codes of the query, and its words or regions.
+        options: what to find. If any silo scores its items, all are asked for items of the modality that is scored.
+        refusals: the silos that are not sent the words or regions.
     """
+    codes = encoded.codes
+    scoring = set() if encoded.content is None else set(codes) - set(refusals)
     distinct = list({id(code): code for _, code in sorted(codes.items())}.values())
     ordered = distinct if len(distinct) == 1 else [codes[silo] for silo in sorted(codes)]
     key = question_key(b"", [code.words for code in ordered])
     parameters: dict[str, Any] = {
-        "target": options.target,
+        "target": encoded.scored if scoring else options.target,
         "k": options.k,
         "offset": options.offset,
         "radius_bits": options.radius_bits,
@@ -300,7 +346,8 @@ def _queries(codes: Mapping[str, Code], options: SearchOptions) -> dict[str, Que
         id(code): Query(words=code.words, bits=code.bits, model_digest=code.model_digest, **parameters)
         for code in distinct
     }
-    return {silo: by_code[id(code)] for silo, code in codes.items()}
+    with_content = {name: replace(query, content=encoded.content) for name, query in by_code.items() if scoring}
+    return {silo: (with_content if silo in scoring else by_code)[id(code)] for silo, code in codes.items()}
 
 
 def _status_of(silo: str, content: bytes | None, reason: str) -> SiloStatus:

@@ -11,8 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from silohash.runtime.run import Run
 from silohash.search.hits import Query
 from silohash.search.node import SiloNode
+from silohash.search.policy import Policy
+from silohash.search.silos import add_matcher, open_node
 from silohash.search.wire import CodeRequest, Request, StatusRequest
 from silohash.types import UserError
 
@@ -30,6 +33,27 @@ class Progress:
     digests: frozenset[str] = frozenset()
     done: int = 0
     total: int = 0
+
+
+def open_silo_node(run: Run, silo: str, policy: Policy) -> SiloNode:
+    """Open the index of a silo, with the model that scores its items if the policy accepts the words and regions of queries.
+
+    Args:
+        run: the run with the index.
+        silo: name of the silo.
+        policy: the silo's policy.
+
+    Raises:
+        UserError: as `open_node`, or if scoring needs torch and it is not installed.
+    """
+    node = open_node(run.index_folder, silo, policy)
+    if policy.accept_query_content and run.model.record.spec.scores_pairs:
+        try:
+            add_matcher(run, node, run.model.encoder(run.model.name_of(node.model_digest)))
+        except UserError:
+            node.close()
+            raise
+    return node
 
 
 class SiloModels:

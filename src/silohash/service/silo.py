@@ -23,13 +23,13 @@ from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy, policy_of, read_policy
 from silohash.search.released import SiloStatus, silo_status
-from silohash.search.silos import POLICIES, open_node
+from silohash.search.silos import POLICIES
 from silohash.search.wire import Request
 from silohash.service.audit import FOLDER, AuditError, AuditLog, entry_of
 from silohash.service.config import SiloConfig
 from silohash.service.event_loop import run_loop
 from silohash.service.logs import log_event
-from silohash.service.models import SiloModels
+from silohash.service.models import SiloModels, open_silo_node
 from silohash.service.nats_bus import SiloLink
 from silohash.types import UserError
 
@@ -51,7 +51,7 @@ def open_silo(config: SiloConfig) -> SiloNode:
         from silohash.service.items.opening import prepare_index
 
         prepare_index(run, config.silo)
-    return open_node(run.index_folder, config.silo, policy_of_silo(config))
+    return open_silo_node(run, config.silo, policy_of_silo(config))
 
 
 def open_models(config: SiloConfig) -> SiloModels:
@@ -61,10 +61,10 @@ def open_models(config: SiloConfig) -> SiloModels:
     run, following = Run.open(config.run), Run.open(config.next_run)
     policy = policy_of_silo(config)
     if _is_replaced(run, following, config.silo):
-        return SiloModels(open_node(following.index_folder, config.silo, policy))
+        return SiloModels(open_silo_node(following, config.silo, policy))
     models = SiloModels(open_silo(config))
     if is_indexed(following.index_folder, config.silo):
-        models.add(open_node(following.index_folder, config.silo, policy))
+        models.add(open_silo_node(following, config.silo, policy))
     return models
 
 
@@ -123,7 +123,7 @@ def run_silo(
                     return ModelChange(config, models, keeper, keep, executor)
 
                 answer = responder(models.nodes[0], log, metrics, models.choose)
-                quick = all(node.quick for node in models.nodes)
+                quick = all(node.quick and not node.policy.accept_query_content for node in models.nodes)
                 run_loop(_serve(config, answer, ready, change, read_again, quick=quick))
         finally:
             log.close()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from silohash.config.load import load_resolved
-from silohash.encode.matcher import Matcher, arrays_of, network_of, nodes_from, query_nodes, write_nodes
+from silohash.encode.matcher import Matcher, arrays_of, matcher_of, network_of, nodes_from, query_nodes, write_nodes
 from silohash.encode.node_files import nodes_folder
 from silohash.features.vectors import vectors
 from silohash.models.matching_net import nodes_of, scores_of
@@ -38,7 +38,8 @@ def test_scores_equal_those_of_the_model(run: Run, tmp_path: Path) -> None:
     rows = np.arange(40)
     for modality in ("image", "text"):
         write_nodes(tmp_path, encoder, archive, rows, modality)
-    matcher = Matcher(network, tmp_path)
+    matcher = matcher_of(encoder, tmp_path)
+    assert matcher is not None
     assert (matcher.most_shared("image"), matcher.most_shared("text")) == (5, 1)
     assert len(np.load(nodes_folder(tmp_path, "image") / "values.npy")) == 8
     images, texts = (
@@ -56,11 +57,47 @@ def test_scores_equal_those_of_the_model(run: Run, tmp_path: Path) -> None:
 
 
 def test_nodes_that_were_not_written_are_named(run: Run, tmp_path: Path) -> None:
-    encoder = run.model.encoder()
-    network = network_of(encoder)
-    assert network is not None
     with pytest.raises(UserError, match=r"regions of its items are not stored\. Index the silo again"):
-        Matcher(network, tmp_path).most_shared("image")
+        matcher(run, tmp_path).most_shared("image")
+
+
+def matcher(run: Run, folder: Path) -> Matcher:
+    found = matcher_of(run.model.encoder(), folder)
+    assert found is not None
+    return found
+
+
+def test_the_content_of_a_query_gives_the_nodes_of_the_query(run: Run, tmp_path: Path) -> None:
+    encoder, text = run.model.encoder(), run.archive.caption(7)
+    words = encoder.featurisers["text"].encode_one(text)
+    expected = query_nodes(encoder, text, "text")
+    assert expected is not None
+    found = matcher(run, tmp_path).nodes(words, "image")
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+    regions = vectors(run.archive, encoder.featurisers["image"], np.array([3]))
+    assert len(matcher(run, tmp_path).nodes(regions, "text")["values"]) == 1
+
+
+def test_content_that_does_not_fit_the_model_is_refused(run: Run, tmp_path: Path) -> None:
+    featurisers = run.model.encoder().featurisers
+    words = featurisers["text"].encode_one("A dog.")
+    regions = vectors(run.archive, featurisers["image"], np.array([3]))
+    unknown, low, broken = words.copy(), words.copy(), regions.copy()
+    unknown[0, 1], low[0, 1], broken[0, 0, 0] = 10_000, -2, np.nan
+    for content, modality, flaw in (
+        (words[:, :-1], "image", r"words of the query do not fit the model: they are torch.int32 of shape \(1, 11\)"),
+        (np.repeat(words, 2, 0), "image", r"of shape \(2, 12\), and it takes \(1, 12\)"),
+        (words.astype(np.float32), "image", "they are torch.float32"),
+        (unknown, "image", "some words are not among its"),
+        (low, "image", "some words are not among its"),
+        (words, "text", "regions of the query do not fit the model"),
+        (regions[:, 1:], "text", "they are torch.float16 of shape"),
+        (broken, "text", "some numbers are not finite"),
+    ):
+        with pytest.raises(UserError, match=flaw):
+            matcher(run, tmp_path).nodes(content, modality)
 
 
 def test_nodes_become_arrays_and_back() -> None:

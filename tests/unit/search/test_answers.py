@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from silohash.index.codes import pack
@@ -244,3 +245,41 @@ def test_a_result_of_codes_without_sides_arrives_with_empty_sides():
 def test_hits_with_text_that_is_not_unicode_are_an_error():
     with pytest.raises(WireError, match="cannot be written as UTF-8"):
         encode_answer("north", replace(hits(), ids=("\ud800", "b", "c")))
+
+
+SCORED = {"distances": (2, 0, 2), "left_out": {}, "scores": (0.5, 0.25, -3.0)}
+
+
+def test_scores_arrive_as_they_were_sent():
+    sent = hits(**SCORED)
+    arrived = decode_hits(encode_answer("north", sent), query(content=np.zeros((1, 2))), "north")
+    assert vars(arrived) == vars(sent)
+    assert arrived.order == "score"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent", "reason"),
+    [
+        ({}, {}, "It answered with scores, although it was sent a code only."),
+        ({"scores": [0.5, 0.25]}, {"content": np.zeros((1, 2))}, "It answered with columns of unequal length."),
+        ({"scores": [0.5, 0.75, 0.25]}, {"content": np.zeros((1, 2))}, "not in descending order"),
+        ({"scores": [0.5, 0.25, float("nan")]}, {"content": np.zeros((1, 2))}, "scores.2: input should be a finite number"),
+        ({"scores": [float("inf"), 0, 0]}, {"content": np.zeros((1, 2))}, "scores.0: input should be a finite number"),
+        ({"left_out": [[2, 1]]}, {"content": np.zeros((1, 2))}, "items left out at a distance"),
+        ({"distances": [17, 0, 2]}, {"content": np.zeros((1, 2))}, "a distance of 17 bits, beyond the limit"),
+    ],
+)  # fmt: skip
+def test_scores_that_cannot_be_right_leave_the_silo_out(changes, sent, reason):
+    scored = json.loads(encode_answer("north", hits(**SCORED))) | changes
+    with pytest.raises(WireError) as error:
+        read(scored, query(**sent))
+    assert reason in str(error.value)
+
+
+def test_a_summary_states_whether_words_and_regions_are_accepted():
+    for accepts in (True, False):
+        content = encode_answer("north", SiloStatus(name="north", accepts_content=accepts))
+        assert decode_status(content, "north").accepts_content is accepts
+    earlier = json.loads(encode_answer("north", SiloStatus(name="north", accepts_content=True)))
+    del earlier["accepts_content"]
+    assert not decode_status(json.dumps(earlier).encode(), "north").accepts_content

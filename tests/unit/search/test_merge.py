@@ -281,3 +281,34 @@ def test_as_many_hits_as_requested_are_accepted(query):
     hits = ask([Scripted("a", lambda _: answer)], replace(query, k=4, offset=2))
     assert hits.distances == (3, 4, 5, 6)
     assert not ask([Scripted("a", lambda _: answer)], replace(query, k=3, offset=2))
+
+
+def scored(silo, scores, model=MODEL):
+    return replace(part(silo, [5] * len(scores), model=model), scores=tuple(scores))
+
+
+def test_silos_that_scored_share_their_ranks_with_those_that_compared_codes():
+    parts = [scored("north", [0.9, 0.8, 0.1]), scored("south", [0.7, 0.2]), part("east", [1, 1, 4], {4: 2})]
+    merged = merge(parts, k=8, key=b"key")
+    assert merged.order == "rank"
+    assert merged.ranks == (1, 1, 1, 1, 2, 2, 3, 3)
+    of_scored = [name for name in merged.ids if not name.startswith("east")]
+    assert of_scored == ["north-0", "north-1", "south-0", "south-1", "north-2"]
+    assert [rank for rank, silo in zip(merged.ranks, merged.silos, strict=True) if silo == "east"] == [1, 1, 3]
+    assert merged.left_out == {3: 2}
+    assert merge(parts[::-1], k=8, key=b"key") == merged
+    for k in range(1, 8):
+        assert merge(parts, k=k, key=b"key").ids == merged.ids[:k]
+
+
+def test_scores_of_different_models_are_not_compared():
+    parts = [scored("north", [9.0, 8.0]), scored("south", [0.2, 0.1], "77aa"), scored("east", [0.4, 0.3], "77aa")]
+    merged = merge(parts, k=6, key=b"key", by_rank=True)
+    assert merged.ranks == (1, 1, 1, 2, 2, 2)
+    assert {"north-0", "east-0", "east-1"} == set(merged.ids[:3])
+    assert [name for name in merged.ids if name[0] in "se"] == ["east-0", "east-1", "south-0", "south-1"]
+
+
+def test_a_silo_without_hits_does_not_take_the_scores_from_the_others():
+    merged = merge([scored("north", [0.9, 0.8]), part("east", [])], k=3, key=b"key")
+    assert merged.scores == (0.9, 0.8)

@@ -12,6 +12,7 @@ from silohash.index.store import Store
 from silohash.search.hits import Query
 from silohash.search.merge import ask, merge
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
+from silohash.search.node import CONTENT_REFUSED
 from silohash.search.order import tie_order
 from silohash.search.policy import Policy
 from silohash.search.side import Side
@@ -124,9 +125,16 @@ class ByKey:
     def __init__(self, factor: float = 1.0, shared: int = 1) -> None:
         self.factor, self.shared = factor, shared
         self.scored: list[int] = []
+        self.asked: list[object] = []
 
     def most_shared(self, modality):
         return self.shared
+
+    def nodes(self, content, modality):
+        if content.shape != (1, 2):
+            raise UserError("The words of the query do not fit the model.")
+        self.asked.append((content.tolist(), modality))
+        return {"values": content}
 
     def scores(self, query, modality, keys):
         self.scored += keys
@@ -135,7 +143,7 @@ class ByKey:
 
 def asked(k=3, **changed):
     query = query_of(made_up_codes(1, CODE_BITS, seed=2), CODE_BITS, k=k)
-    return replace(query, target="image", nodes={"values": np.zeros(1)}, **changed)
+    return replace(query, **{"target": "image", "nodes": {"values": np.zeros(1)}, **changed})
 
 
 @pytest.fixture
@@ -177,7 +185,7 @@ def test_scores_of_silos_are_merged(north, tmp_path):
     assert hits.ties_at_cut == 0
 
 
-def test_a_silo_without_scores_makes_all_be_ordered_by_distance(north, tmp_path):
+def test_a_silo_without_scores_makes_all_be_ordered_by_rank(north, tmp_path):
     south = made_up_node(
         tmp_path / "south",
         "south",
@@ -188,7 +196,10 @@ def test_a_silo_without_scores_makes_all_be_ordered_by_distance(north, tmp_path)
     south.matcher = ByKey()
     hits = ask([north, south], asked(k=6))
     assert hits.scores is None
-    assert list(hits.distances) == sorted(hits.distances)
+    assert hits.ranks == tuple(sorted(hits.ranks))
+    assert [name for silo, name in zip(hits.silos, hits.ids, strict=True) if silo == "north"] == list(
+        north.answer(asked(k=6)).ids[: hits.silos.count("north")]
+    )
     assert "does not release scores" in hits.limited_silos["south"]
 
 
@@ -211,3 +222,52 @@ def test_items_with_equal_scores_keep_the_order_of_their_codes():
     items, scores = best_items(ByKey(factor=0.0), asked(), "image", near, 2)
     assert items.keys["image"] == [4, 6]
     assert scores == (0.0, 0.0)
+
+
+def accepting(tmp_path, policy, matcher):
+    node = made_up_node(tmp_path, "north", made_up_codes(50, CODE_BITS, seed=1), CODE_BITS, policy=policy)
+    node.matcher = matcher
+    return node
+
+
+CONTENT = {"nodes": None, "content": np.array([[3, 4]])}
+
+
+def test_words_that_came_over_the_bus_are_scored_if_the_policy_accepts_them(tmp_path):
+    node = accepting(tmp_path, Policy(accept_query_content=True), ByKey())
+    hits = node.answer(asked(**CONTENT))
+    assert node.matcher.asked == [([[3, 4]], "image")]
+    assert hits.scores == node.answer(asked()).scores
+    assert hits.limited_silos == {}
+
+
+def test_words_that_came_over_the_bus_are_not_used_if_the_policy_does_not_accept_them(tmp_path):
+    node = accepting(tmp_path, Policy(), ByKey())
+    hits = node.answer(asked(**CONTENT))
+    assert node.matcher.asked == node.matcher.scored == []
+    assert hits.scores is None
+    assert hits.ids == node.answer(asked(nodes=None)).ids
+    assert hits.limited_silos == {"north": CONTENT_REFUSED}
+
+
+def test_a_silo_whose_model_cannot_score_says_so(tmp_path):
+    hits = accepting(tmp_path, Policy(accept_query_content=True), None).answer(asked(**CONTENT))
+    assert hits.scores is None
+    assert hits.limited_silos == {"north": "It compared codes only, because its model cannot score items."}
+
+
+def test_words_that_do_not_fit_the_model_are_refused(tmp_path):
+    node = accepting(tmp_path, Policy(accept_query_content=True), ByKey())
+    hits = node.answer(asked(nodes=None, content=np.zeros((1, 3))))
+    assert hits.missing_silos == {"north": "The words of the query do not fit the model."}
+
+
+def test_a_silo_without_the_regions_of_its_items_answers_by_codes(north):
+    def missing(modality):
+        raise UserError("The regions of its items are not stored. Index the silo again.")
+
+    north.matcher.most_shared = missing
+    hits = north.answer(asked())
+    assert hits.scores is None
+    assert hits.ids == north.answer(asked(nodes=None)).ids
+    assert hits.limited_silos["north"].startswith("It compared codes only. The regions of its items are not stored")

@@ -107,6 +107,11 @@ def test_a_policy_of_an_unknown_silo_is_refused(path):
         ({"audit_sync_seconds": float("inf")}, "audit_sync_seconds is inf"),
         ({"approve": 7}, "approve is 7"),
         ({"approve": ""}, "approve is ''"),
+        ({"accept_query_content": "yes"}, "accept_query_content is 'yes'. Set it to true or false"),
+        (
+            {"accept_query_content": True, "distance_step_bits": 2},
+            "distance_step_bits is 2, but scores are not rounded",
+        ),
     ],
 )
 def test_limits_of_askers_and_rounding_are_checked(values, message):
@@ -123,3 +128,10 @@ def test_the_radius_is_widened_to_a_step(requested, expected):
 def test_the_list_of_approved_items_lies_beside_the_policy(tmp_path):
     (tmp_path / "north.toml").write_text('approve = "lists/approved.txt"\n')
     assert read_policy(tmp_path / "north.toml").approve == tmp_path / "lists" / "approved.txt"
+
+
+def test_words_and_regions_of_queries_are_accepted_only_if_the_file_says_so(path):
+    path.write_text("")
+    assert not read_policy(path).accept_query_content
+    path.write_text("accept_query_content = true\n")
+    assert read_policy(path).accept_query_content

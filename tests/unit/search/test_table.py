@@ -83,12 +83,15 @@ def test_the_table_shows_scores_where_they_give_the_order():
 
 
 def test_the_table_shows_ranks_where_they_give_the_order():
-    lines = as_text(replace(HITS, ranks=(1, 10))).splitlines()
+    ranked = replace(HITS, ranks=(1, 10), model_digests=frozenset({"m", "n"}))
+    lines = as_text(ranked).splitlines()
     assert lines[0].split() == ["#", "rank", "distance", "silo", "id", "caption", "labels"]
     assert lines[2].startswith("2    10   12 bits")
-    short = replace(HITS, ranks=(1, 10), silos=("a", "far south"))
+    short = replace(ranked, silos=("a", "far south"))
     assert "  a          a       two parrots" in as_text(short).splitlines()[1], "names are aligned to the left"
     assert "different models" in lines[-1]
+    one_model = as_text(replace(ranked, model_digests=frozenset({"m"}))).splitlines()
+    assert one_model[-1].startswith("Some silos compared codes only. Hits are ordered by their rank")
 
 
 @pytest.mark.parametrize("letter", ["x", "鸚", "e\u0301"])

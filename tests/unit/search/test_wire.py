@@ -9,6 +9,7 @@ from silohash.index.codes import pack
 from silohash.search.hits import Query
 from silohash.search.wire import (
     MOST_CHARACTERS,
+    MOST_CONTENT_BYTES,
     MOST_REQUEST_BYTES,
     CodeRequest,
     ItemRequest,
@@ -154,9 +155,9 @@ def test_what_is_not_a_request_is_refused(content):
 
 def test_requests_have_a_limit():
     long = json.dumps({**document(), "more": "x" * MOST_REQUEST_BYTES}).encode()
-    with pytest.raises(WireError, match=f"The request has {len(long):,} bytes, and the limit is 65,536"):
+    with pytest.raises(WireError, match=f"The request has {len(long):,} bytes, and the limit is 1,048,576"):
         decode_request(long)
-    with pytest.raises(WireError, match=r"the limit is 65,536\. Shorten it"):
+    with pytest.raises(WireError, match=r"the limit is 1,048,576\. Shorten it"):
         encode_request(query(label="x" * MOST_REQUEST_BYTES))
     exact = json.dumps(document()).encode().ljust(MOST_REQUEST_BYTES)
     assert decode_request(exact).k == 7
@@ -186,3 +187,48 @@ def test_the_asker_travels_with_a_request_and_may_be_missing():
     content = json.loads(encode_request(ItemRequest("a", "ann")))
     del content["asker"]
     assert decode_request(json.dumps(content).encode()) == ItemRequest("a")
+
+
+@pytest.mark.parametrize("form", ["int32", "float16", "float32"])
+def test_words_and_regions_arrive_as_they_were_sent(form):
+    content = np.arange(-12, 12).reshape(1, 4, 6).astype(form)
+    arrived = decode_request(encode_request(query(content=content, target="image")))
+    np.testing.assert_array_equal(arrived.content, content)
+    assert arrived.content.dtype == content.dtype
+    assert decode_request(encode_request(query(content=content[:, ::2], target="image"))).content.shape == (1, 2, 6)
+    assert "content" not in document(), "a query is sent as its code only unless a silo accepts more"
+
+
+def with_content(**changes):
+    sent = query(content=np.zeros((1, 4), np.int32), target="image")
+    whole = json.loads(encode_request(sent))
+    return json.dumps({**whole, "content": {**whole["content"], **changes}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"shape": [1, 5]}, "content has 16 bytes, its shape needs 20"),
+        ({"shape": [1, 3]}, "content has 16 bytes, its shape needs 12"),
+        ({"shape": [4]}, "content.shape"),
+        ({"shape": [1, 1, 2, 2]}, "content.shape"),
+        ({"shape": [-1, 4]}, "content.shape.0: input should be greater than or equal to 1"),
+        ({"shape": [1 << 19, 1 << 19]}, f"the limit is {MOST_CONTENT_BYTES:,}"),
+        ({"shape": [1, 1 << 40]}, "content.shape.1: input should be less than or equal to"),
+        ({"shape": [1, 150_000], "values": "A" * 800_000}, "content has 600,000 bytes, its shape needs 600,000"),
+        ({"type": "float64"}, "content.type"),
+        ({"type": "object"}, "content.type"),
+        ({"values": "not base64!"}, "content is not in base64"),
+        ({"values": "A" * (2 * MOST_CONTENT_BYTES + 1)}, "limit"),
+        ({"values": 3}, "content.values: input should be a valid string"),
+    ],
+)
+def test_words_and_regions_that_are_not_what_they_claim_are_refused(changes, part):
+    with pytest.raises(WireError) as error:
+        decode_request(with_content(**changes))
+    assert part.lower() in str(error.value).lower()
+
+
+def test_words_and_regions_belong_to_one_side():
+    with pytest.raises(WireError, match="pictures or texts are scored, and asks for both"):
+        decode_request(encode_request(query(content=np.zeros((1, 4), np.int32))))

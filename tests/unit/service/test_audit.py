@@ -8,6 +8,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import numpy as np
 import pytest
 
 from silohash.search.bus import respond
@@ -188,6 +189,8 @@ def test_what_is_logged_of_requests_and_answers(tmp_path):
 
     found = logged(query_of(WORDS, 16, k=4, asker="ann"))
     assert (found["request"], found["asker"], found["k"], found["by_label"]) == ("search", "ann", 4, False)
+    assert found["with_content"] is False
+    assert logged(query_of(WORDS, 16, content=np.full((1, 3), 77, np.int32)))["with_content"] is True
     assert len(found["released"]) == 3
     assert found["fields"] == ["caption"]
     assert "limits results to 3" in found["limits"]

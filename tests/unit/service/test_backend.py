@@ -1,11 +1,13 @@
-"""The check of silos, and a page of hits without one item."""
+"""The check of silos, a page of hits without one item, and which silos accept more of a query than its code."""
 
 from __future__ import annotations
 
 import pytest
 
 from silohash.search.hits import Hits
-from silohash.service.backend import NotFound, check_silos, without_item
+from silohash.search.node import CONTENT_REFUSED
+from silohash.search.released import SiloStatus
+from silohash.service.backend import KNOWN_SECONDS, UNKNOWN, Acceptance, NotFound, check_silos, without_item
 from silohash.types import UserError
 
 
@@ -37,3 +39,38 @@ def test_a_page_without_an_item() -> None:
     assert (page.ids, page.ties_at_cut, dict(page.left_out)) == (("a", "b", "c"), 0, {})
     page = without_item(hits, "s", "a", offset=4, k=2)
     assert (page.ids, dict(page.left_out)) == ((), {})
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [100.0]
+
+
+@pytest.fixture
+def acceptance(clock: list[float]) -> Acceptance:
+    return Acceptance(lambda: clock[0])
+
+
+def stated(name: str, *, accepts: bool = True) -> SiloStatus:
+    return SiloStatus(name=name, model_digest="new", models=("new", "old"), accepts_content=accepts)
+
+
+def test_only_silos_that_accept_are_sent_more_than_codes(acceptance: Acceptance) -> None:
+    acceptance.note(stated("north"))
+    acceptance.note(stated("south", accepts=False))
+    acceptance.note(SiloStatus(name="east", reachable=False))
+    assert [acceptance.refusal("north", digest) for digest in ("new", "old", "other")] == ["", "", CONTENT_REFUSED]
+    assert acceptance.refusal("south", "new") == CONTENT_REFUSED
+    assert acceptance.refusal("east", "new") == acceptance.refusal("west", "new") == UNKNOWN
+    assert acceptance.unknown(["north", "south", "east", "west"]) == ["west"]
+
+
+def test_a_statement_is_relied_on_for_a_while(acceptance: Acceptance, clock: list[float]) -> None:
+    acceptance.note(stated("north"))
+    clock[0] += KNOWN_SECONDS
+    assert acceptance.refusal("north", "new") == ""
+    clock[0] += 0.1
+    assert acceptance.refusal("north", "new") == UNKNOWN
+    assert acceptance.unknown(["north"]) == ["north"]
+    acceptance.note(stated("north", accepts=False))
+    assert acceptance.refusal("north", "new") == CONTENT_REFUSED

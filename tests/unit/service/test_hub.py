@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,19 +15,23 @@ from typing import Any
 import pytest
 
 from silohash.api.runs import open_run
+from silohash.config.load import load_resolved
+from silohash.runtime import experiment
 from silohash.runtime.run import Run
 from silohash.search.bus import UNKNOWN, LocalBus
 from silohash.search.hits import Hits, kind_of
-from silohash.search.node import SiloNode
+from silohash.search.node import CONTENT_REFUSED, SiloNode
 from silohash.search.policy import Policy
 from silohash.search.silos import open_nodes
 from silohash.service.audit import AuditLog, verify_log
 from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
 from silohash.service.hub import HubBackend
 from silohash.service.local import LocalBackend
+from silohash.service.models import open_silo_node
 from silohash.service.request_record import recording
 from silohash.service.silo import responder
 from silohash.types import UserError
+from tests.regions import matching_config, write_region_set
 from tests.served import drawn, served_run
 
 SILOS = ("silo-0", "silo-1", "silo-2")
@@ -306,3 +311,132 @@ def test_codes_of_another_model_are_refused_by_the_silos(hub: HubBackend, local:
 def test_warming_up_runs_the_model(hub: HubBackend) -> None:
     hub.warm_up()
     assert search(hub, text="red square").answered
+
+
+SCORING = ("silo-1", "silo-2", "silo-3")
+
+
+class Asked:
+    """The silos of a run whose model scores pairs, the requests that they got, and a hub that asks them."""
+
+    def __init__(self, run: Run, accept: Mapping[str, bool]) -> None:
+        self.nodes = [
+            open_silo_node(run, silo, Policy(accept_query_content=accepts)) for silo, accepts in accept.items()
+        ]
+        self.requests: dict[str, list[dict[str, Any]]] = {silo: [] for silo in accept}
+        self.bus = LocalBus.of(*self.nodes)
+        self.hub = HubBackend(run, accept, LocalBus({silo: self._noting(silo) for silo in accept}), deadline_seconds=60)
+
+    def _noting(self, silo: str) -> Any:
+        def answer(content: bytes, most_bytes: int) -> bytes:
+            self.requests[silo].append(json.loads(content))
+            return self.bus.responders[silo](content, most_bytes)
+
+        return answer
+
+    def searches(self, silo: str) -> list[dict[str, Any]]:
+        return [request for request in self.requests[silo] if request["kind"] == "search"]
+
+    def close(self) -> None:
+        self.hub.close()
+        for node in self.nodes:
+            node.close()
+
+
+@pytest.fixture(scope="module")
+def matching(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("matching")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SILOHASH_DATA", str(write_region_set(folder / "data", pictures=40)))
+        config = matching_config(federated={"rounds": 1, "local_epochs": 1}, partition={"silos": 3})
+        run = experiment.train(load_resolved(config), folder / "run")
+        with open_run(run.folder) as opened:
+            opened.index()
+    return run
+
+
+@pytest.fixture
+def asked(matching: Run) -> Iterator[Callable[..., Asked]]:
+    with ExitStack() as opened:
+
+        def ask(*accept: bool) -> Asked:
+            found = Asked(matching, dict(zip(SCORING, accept, strict=True)))
+            opened.callback(found.close)
+            return found
+
+        yield ask
+
+
+TEXT = "A dog and a cat."
+
+
+def test_silos_that_accept_words_score_their_items(matching: Run, asked: Callable[..., Asked]) -> None:
+    silos = asked(True, True, True)
+    local = LocalBackend.open(matching.folder)
+    expected = search(local, text=TEXT, k=7, offset=2)
+    local.close()
+    found = search(silos.hub, text=TEXT, k=7, offset=2)
+    assert found.order == "score"
+    assert found.limited_silos == {}
+    assert found.scores == pytest.approx(expected.scores)
+    assert (found.ids, found.silos, found.found_by) == (expected.ids, expected.silos, expected.found_by)
+    [first, *_] = found
+    assert search(silos.hub, text=TEXT, target="text").order == "distance", "texts are compared with texts by codes"
+    assert asyncio.run(silos.hub.similar(first.silo, first.id, SearchOptions(k=2))).order == "distance"
+
+
+def test_words_leave_the_hub_only_for_silos_whose_policies_accept_them(asked: Callable[..., Asked]) -> None:
+    silos = asked(True, False, True)
+    found = search(silos.hub, text=TEXT, k=9)
+    assert [node.matcher is not None for node in silos.nodes] == [True, False, True]
+    assert ["content" in silos.searches(silo)[0] for silo in SCORING] == [True, False, True]
+    assert {silos.searches(silo)[0]["target"] for silo in SCORING} == {"image"}
+    assert found.limited_silos == {"silo-2": CONTENT_REFUSED}
+    assert found.order == "rank"
+    assert "silo-2" in found.silos
+    scored = search(silos.hub, text=TEXT, k=9, silos=("silo-1", "silo-3"))
+    assert scored.order == "score"
+    of_scored = [hit for hit in zip(found.silos, found.ids, strict=True) if hit[0] != "silo-2"]
+    assert of_scored == list(zip(scored.silos, scored.ids, strict=True))[: len(of_scored)]
+
+
+def test_without_a_silo_that_accepts_words_codes_are_compared(asked: Callable[..., Asked]) -> None:
+    silos = asked(False, False, False)
+    found = search(silos.hub, text=TEXT, k=40)
+    assert found.order == "distance"
+    assert found.limited_silos == dict.fromkeys(SCORING, CONTENT_REFUSED)
+    for silo in SCORING:
+        [request] = silos.searches(silo)
+        assert request["target"] == "item"
+        assert "content" not in request
+
+
+def test_a_silo_that_has_changed_its_mind_says_so(asked: Callable[..., Asked]) -> None:
+    silos = asked(True, True, True)
+    search(silos.hub, text=TEXT)
+    assert [request["kind"] for request in silos.requests["silo-1"]] == ["status", "search"]
+    silos.nodes[0].policy = Policy()
+    found = search(silos.hub, text=TEXT)
+    assert found.limited_silos == {"silo-1": CONTENT_REFUSED}
+    asyncio.run(silos.hub.status())
+    search(silos.hub, text=TEXT)
+    assert ["content" in request for request in silos.searches("silo-1")] == [True, True, False]
+
+
+def test_words_that_were_changed_on_the_way_are_refused_by_name(asked: Callable[..., Asked]) -> None:
+    silos = asked(True, True, True)
+
+    def shortened(content: bytes, most_bytes: int) -> bytes:
+        request = json.loads(content)
+        if "content" in request:
+            request["content"] = {"type": "int32", "shape": [1, 1], "values": "AAAAAA=="}
+        return silos.bus.responders["silo-1"](json.dumps(request).encode(), most_bytes)
+
+    silos.bus = LocalBus({**silos.bus.responders, "silo-3": lambda content, most: b"x"})
+    hub = silos.hub
+    hub._bus = LocalBus({**silos.bus.responders, "silo-1": shortened})
+    found = search(hub, text=TEXT)
+    assert "The words of the query do not fit the model" in found.missing_silos["silo-1"]
+    assert kind_of(found.missing_silos["silo-3"]) == "invalid"
+    assert set(found.silos) == {"silo-2"}
+    assert found.order == "score"

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 from silohash.runtime.run import Run
 from silohash.search.policy import Policy
 from silohash.search.released import silo_status
-from silohash.search.silos import open_node
 from silohash.service.items.successor import Successor
 from silohash.service.logs import log_event
-from silohash.service.models import SiloModels
+from silohash.service.models import SiloModels, open_silo_node
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class ModelChange:
             return
         with self._looking:
             if len(self._models.nodes) == 1 and successor.finished:
-                node = open_node(successor.new.index_folder, successor.silo, self._policy)
+                node = open_silo_node(successor.new, successor.silo, self._policy)
                 silo_status(node)
                 self._models.add(node)
                 log_event("answering with the new model, too", silo=successor.silo, model=node.model_digest)

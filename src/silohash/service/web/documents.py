@@ -138,7 +138,9 @@ class HitDocument(TypedDict):
         float | None,
         Field(description="Score of the item with the query, if the model scores pairs; higher is better."),
     ]
-    rank: Annotated[int | None, Field(description="Rank within its silo, if silos use different models.")]
+    rank: Annotated[
+        int | None, Field(description="Rank within its silo, if silos use different models or only some score.")
+    ]
     found_by: Annotated[tuple[Modality, ...], Field(description="The sides of the item at this distance.")]
     caption: Annotated[str, Field(description="The text of the item; empty if its silo does not release it.")]
     labels: tuple[str, ...]
@@ -206,7 +208,7 @@ class ResultsDocument(BaseModel):
     )
 
     order: str = Field(
-        description='"distance", "score" if the model scores pairs, or "rank" if silos use different models.'
+        description='"distance", "score" if all silos scored, or "rank" if silos use different models or only some scored.'
     )
     hits: list[HitDocument]
     silos_asked: int

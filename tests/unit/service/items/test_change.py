@@ -51,7 +51,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: Built) -> Call
     new = made_up_node(tmp_path / "new", "north", WORDS, 16, model="new")
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(module, "successor_of", lambda config, policy: built)
-    monkeypatch.setattr(module, "open_node", lambda folder, silo, policy: new)
+    monkeypatch.setattr(module, "open_silo_node", lambda run, silo, policy: new)
 
     def make(next_run: Path | None, hours: float = 1.0, *, kept: Kept | None = None) -> tuple[Any, ...]:
         clock = [0.0]

@@ -80,5 +80,6 @@ def _notes(hits: Hits) -> list[str]:
         verb = "is" if len(hits.unknown_words) == 1 else "are"
         notes.append(f"{words} {verb} unknown to the model, which searched with the rest.")
     if not hits.comparable:
-        notes.append("The silos use different models, so results are ordered by their rank within each silo.")
+        reason = "The silos use different models" if len(hits.model_digests) > 1 else "Some silos compared codes only"
+        notes.append(f"{reason}, so results are ordered by their rank within each silo.")
     return notes

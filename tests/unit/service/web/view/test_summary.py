@@ -55,4 +55,7 @@ def test_unknown_words_and_ranks_are_explained() -> None:
     assert notes(unknown_words=None) == []
     assert notes(unknown_words=("foo",)) == ["“foo” is unknown to the model, which searched with the rest."]
     assert notes(unknown_words=("foo", "bar"))[0].startswith("“foo”, “bar” are unknown")
-    assert "ordered by their rank" in notes(ranks=(1, 2))[0]
+    [several] = notes(ranks=(1, 2), model_digests=frozenset("ab"))
+    [some] = notes(ranks=(1, 2), model_digests=frozenset("a"))
+    assert several == "The silos use different models, so results are ordered by their rank within each silo."
+    assert some == "Some silos compared codes only, so results are ordered by their rank within each silo."
