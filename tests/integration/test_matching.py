@@ -107,6 +107,35 @@ def test_the_search_page_scores_pictures(folder: Path) -> None:
     assert alike.order == "distance"
 
 
+def test_parses_of_the_texts_are_the_edges_of_the_sparse_graph(folder: Path) -> None:
+    local = {"name": "gsmn", "graph": "sparse", "blocks": 4, "bits": 32}
+    once = {"rounds": 1, "local_epochs": 1}
+    plain = trained(folder, "window", local=local, federated=once)
+    captions = [plain.archive.caption(row) for row in range(len(plain.archive))]
+    parses = [
+        json.dumps({"text": text, "words": text.rstrip(".").split(), "heads": [2, 0, *[1] * (text.count(" ") - 1)]})
+        for text in captions[::2]
+    ]
+    (folder / "parses.jsonl").write_text("\n".join(parses))
+    text = {"kind": "words", "length": 12, "parses": str(folder / "parses.jsonl")}
+    run = trained(folder, "parsed", local=local, federated=once, features={"text": text})
+    edges = np.load(run.index_folder / run.silo_names[0] / "text-nodes/edges.npy")
+    assert edges.shape[1:] == (12, 12)
+    assert len({int(each.sum()) for each in edges}) > 1, (
+        "some texts have the edges of a parse, others those of a window"
+    )
+    [first, second] = (read_arrays(each.model_folder / "weights-000.safetensors")[0] for each in (plain, run))
+    assert not same_arrays(first, second)
+    found = json.loads(silohash("search", run.folder, "A dog and a cat.", "--json").out)
+    assert found["order"] == "score"
+    assert found["limited_silos"] == {}
+    refused = folder / "refused.toml"
+    refused.write_text(to_toml(matching_config(features={"text": text})))
+    said = silohash("train", refused, "--out", folder / "refused")
+    assert said.code == 2
+    assert 'features.text.parses has no effect on local.name "vsepp"' in said.err
+
+
 def test_removed_items_leave_no_regions_behind(folder: Path) -> None:
     run = trained(folder, "removed")
     silo = run.silo_names[0]

@@ -78,7 +78,7 @@ def write_nodes(folder: Path, encoder: Encoder, archive: Archive, rows: Rows, mo
     for block in _blocks(rows[first]):
         values = torch.from_numpy(np.array(vectors(archive, encoder.featurisers[modality], block)))
         nodes = nodes_of(network, values, modality)
-        most = encoder.featurisers[modality].shape[0] if nodes.mask.shape[1] > 1 else 1
+        most = encoder.featurisers[modality].shape[0 if modality == "image" else -1] if nodes.mask.shape[1] > 1 else 1
         writer.add({name: array.astype(_stored_type(array)) for name, array in arrays_of(nodes.padded(most)).items()})
     writer.close()
 

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
 
+from silohash.features.nodes.word_ids import UNPARSED
+
 BOX = 4
 """Number of the last columns of a region: x1, y1, x2, y2 as shares of the picture's width and height."""
 
@@ -102,7 +104,7 @@ def split_words(words: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return the numbers of words, ``(B, W)``, and the positions of their heads, ``(B, W)``, if there are any.
 
     Args:
-        words: ``(B, W)`` integers, or ``(B, 2, W)`` with the heads in the second row. Padding is -1.
+        words: ``(B, W)`` integers, or ``(B, 2, W)`` with the heads in the second row. The padding of words is -1.
     """
     return (words, None) if words.ndim == 2 else (words[:, 0], words[:, 1])
 
@@ -111,13 +113,16 @@ def edges_of_heads(heads: Tensor, mask: Tensor) -> Tensor:
     """Return the edges between words and their heads in both directions, and of each word to itself, ``(B, W, W)`` bool.
 
     Args:
-        heads: ``(B, W)`` int64, position of each word's head; -1 for none.
+        heads: ``(B, W)`` int64, position of each word's head; -1 for none. It is -2 everywhere for a text without a parse,
+            whose edges are those of `window_edges`.
         mask: ``(B, W)`` bool, which words are not padding.
     """
     width = mask.shape[1]
+    unparsed = (heads == UNPARSED).any(1)
     edges = F.one_hot(heads.long().clamp(-1, width - 1) + 1, width + 1)[..., 1:].bool()
     own = torch.eye(width, dtype=torch.bool, device=mask.device)
-    return (edges | edges.transpose(1, 2) | own) & mask.unsqueeze(1) & mask.unsqueeze(2)
+    found = (edges | edges.transpose(1, 2) | own) & mask.unsqueeze(1) & mask.unsqueeze(2)
+    return torch.where(unparsed[:, None, None], window_edges(mask), found)
 
 
 def window_edges(mask: Tensor, reach: int = 2) -> Tensor:

@@ -66,6 +66,15 @@ def test_heads_are_neighbors_in_both_directions() -> None:
     assert found.int().tolist() == [[1, 0, 0, 0], [0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
 
 
+def test_texts_without_a_parse_have_the_edges_of_a_window() -> None:
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    mask[0, 4] = False
+    found = edges_of_heads(torch.tensor([[-2] * 5, [-1, 4, -1, -1, -1]]), mask)
+    assert torch.equal(found[0], window_edges(mask)[0])
+    assert found[1].sum() == 5 + 2
+    assert found[1, 1, 4]
+
+
 def test_words_within_the_window_are_neighbors() -> None:
     mask = torch.tensor([[True, True, True, False]])
     assert window_edges(mask, 1)[0].int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]]

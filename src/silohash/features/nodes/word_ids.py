@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from silohash.data.archive import Column
 from silohash.features.base import Value, blocks
+from silohash.features.nodes.parses import NO_HEAD, Parses
 from silohash.features.text import BagOfWords, check_texts, no_known_word, query_text, texts_of
 from silohash.features.words import digest_of
 from silohash.types import Arrays, Modality, Rows, UserError
@@ -24,29 +25,43 @@ SPECIAL = 3
 
 PADDING = -1
 
+UNPARSED = -2
+"""Head of all places of a text without a parse."""
+
 
 @dataclass(frozen=True, eq=False)
 class WordSequences:
-    """Texts as the numbers of their words in order, ``(length,)`` int32, padded with -1.
+    """Texts as the numbers of their words in order, ``(length,)`` int32, padded with -1, or with heads ``(2, length)``.
 
     A text begins with 0 and ends with 1, and a word that is not known is 2. Known words are numbered from 3, in the order of
     their digests, so that silos agree without sharing the words, or in the order of a given vocabulary. Longer texts are
     cut.
+
+    With a file of dependency parses, a second row holds the place of each word's head, or -1 for none. It is -2 everywhere
+    for a text that the file does not have.
 
     Attributes:
         bag: Splits texts into words, and decides which words are known.
         length: Number of places, with those of start and end.
         vectors: File with the pretrained vectors of words that a training starts from; None for random ones. It is not part
             of what is stored.
+        parses: File of dependency parses, which is read when texts of an archive are transformed; None for no heads.
     """
 
     bag: BagOfWords
     length: int = 32
     vectors: Path | None = None
+    parses: Path | None = None
 
     kind: ClassVar[str] = "words"
     modality: ClassVar[Modality] = "text"
-    options: ClassVar[Mapping[str, Any]] = {"length": 32, "vocabulary": None, "min_texts": 1, "vectors": None}
+    options: ClassVar[Mapping[str, Any]] = {
+        "length": 32,
+        "vocabulary": None,
+        "min_texts": 1,
+        "vectors": None,
+        "parses": None,
+    }
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> WordSequences:
@@ -59,15 +74,13 @@ class WordSequences:
         every = dict.fromkeys(("numbers", "single_letters", "common_words"), True)
         given = {name: options[name] for name in ("vocabulary", "min_texts")}
         bag = BagOfWords.make("count", modality, column, {**BagOfWords.options, **every, "buckets": 1 << 14, **given})
-        vectors = options["vectors"]
-        if vectors is not None and not isinstance(vectors, str):
-            raise UserError(f"[features] vectors is {vectors!r}; it must be the path of a text file.")
-        return cls(bag, options["length"], None if vectors is None else Path(vectors))
+        files = {name: _path(name, options[name]) for name in ("vectors", "parses")}
+        return cls(bag, options["length"], **files)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one text, ``(length,)``."""
-        return (self.length,)
+        """The shape of one text, ``(length,)``, or ``(2, length)`` with heads."""
+        return (self.length,) if self.parses is None else (2, self.length)
 
     @cached_property
     def size(self) -> int:
@@ -83,21 +96,20 @@ class WordSequences:
         return replace(self, bag=self.bag.fitted(summed))
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.int32]:
-        """Return the numbers of the words of the rows, ``(n, length)`` int32.
+        """Return the numbers of the words of the rows, ``(n, length)`` int32, or ``(n, 2, length)`` with heads.
 
         Raises:
-            UserError: If the column does not hold texts.
+            UserError: If the column does not hold texts, or the file of parses cannot be read.
         """
         texts = texts_of(column)
-        found = np.full((len(rows), self.length), PADDING, np.int32)
+        found = self._padding(len(rows))
         for place, block in blocks(rows, BLOCK_ROWS):
             for row, text in zip(found[place], texts[block].tolist(), strict=True):
-                numbers = self._sequence(text)
-                row[: len(numbers)] = numbers
+                self._fill(row, text, self._parses)
         return found
 
     def encode_one(self, value: Value) -> npt.NDArray[np.int32]:
-        """Return one text as ``(1, length)`` int32.
+        """Return one text as ``(1, length)`` int32, or ``(1, 2, length)`` without a parse if texts have heads.
 
         Raises:
             UserError: If the query is not a text, or does not contain any known word.
@@ -105,22 +117,45 @@ class WordSequences:
         words = self.bag.query_words(value)
         if not words.known:
             raise UserError(no_known_word(query_text(value), words))
-        return self.transform(np.array([query_text(value)]), np.zeros(1, np.int64))
+        found = self._padding(1)
+        self._fill(found[0], query_text(value), None)
+        return found
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums and the settings."""
         arrays, about = self.bag.state()
-        return arrays, {"kind": self.kind, "modality": self.modality, "length": self.length, "bag": about}
+        parses = {} if self.parses is None else {"parses": str(self.parses)}
+        return arrays, {"kind": self.kind, "modality": self.modality, "length": self.length, "bag": about, **parses}
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> WordSequences:
         """Return the featurizer with a given state."""
-        return cls(BagOfWords.from_state(arrays, about["bag"]), about["length"])
+        parses = about.get("parses")
+        bag = BagOfWords.from_state(arrays, about["bag"])
+        return cls(bag, about["length"], parses=None if parses is None else Path(parses))
 
-    def _sequence(self, text: str) -> list[int]:
-        """Return the numbers of a text from its start to its end, at most ``length``."""
-        words = self.bag.rule.words(text)[: self.length - 2]
-        return [START, *(self._number(word) for word in words), END]
+    @cached_property
+    def _parses(self) -> Parses | None:
+        """The parses of the archive's texts, or None if texts have no heads."""
+        return None if self.parses is None else Parses(self.parses, self.bag.rule)
+
+    def _padding(self, count: int) -> npt.NDArray[np.int32]:
+        """Return padding for some texts."""
+        found = np.full((count, *self.shape), PADDING, np.int32)
+        if self.parses is not None:
+            found[:, 1] = UNPARSED
+        return found
+
+    def _fill(self, row: npt.NDArray[np.int32], text: str, parses: Parses | None) -> None:
+        """Write a text from its start to its end, at most ``length`` words, and the heads of its words if it has a parse."""
+        words = self.bag.rule.words(text)
+        kept = words[: self.length - 2]
+        numbers = row if self.parses is None else row[0]
+        numbers[: len(kept) + 2] = [START, *(self._number(word) for word in kept), END]
+        heads = None if parses is None else parses.heads(words)
+        if heads is not None:
+            row[1] = NO_HEAD
+            row[1, 1 : len(kept) + 1] = [head + 1 if 0 <= head < len(kept) else NO_HEAD for head in heads[: len(kept)]]
 
     def known_number(self, word: str) -> int | None:
         """Return the number of a word, or None if it is not known."""
@@ -145,3 +180,14 @@ class WordSequences:
     def _places(self) -> Mapping[str, int]:
         """The number of each word of the given vocabulary."""
         return {word: number for number, word in enumerate(self.bag.vocabulary or (), SPECIAL)}
+
+
+def _path(name: str, value: object) -> Path | None:
+    """Return the path of an option's file, or None.
+
+    Raises:
+        UserError: If the value is not a path.
+    """
+    if value is not None and not isinstance(value, str):
+        raise UserError(f"[features] {name} is {value!r}; it must be the path of a text file.")
+    return None if value is None else Path(value)

@@ -105,21 +105,27 @@ class Matching(DefaultHooks, ABC):
         return {}
 
 
-def towers_of(spec: ModelSpec, name: str) -> tuple[TowerSpec, TowerSpec]:
+def towers_of(spec: ModelSpec, name: str, *, with_heads: bool = False) -> tuple[TowerSpec, TowerSpec]:
     """Return the towers of regions and of words.
 
     Args:
         spec: Structure of the model.
         name: Name of the local method, for the message.
+        with_heads: Whether the method uses the heads of words.
 
     Raises:
-        UserError: If the archive lacks a modality, or its features are not regions and words.
+        UserError: If the archive lacks a modality, its features are not regions and words, or words have heads without use.
     """
     found = {modality: tower.kind for modality, tower in spec.towers.items()}
     if found != {"image": "regions", "text": "words"}:
         raise UserError(
             f'local.name "{name}" matches regions with words. Use an archive with regions of pictures and with texts, and '
             'set features.text = { kind = "words" }.'
+        )
+    if len(spec.towers["text"].shape) > 1 and not with_heads:
+        raise UserError(
+            f'features.text.parses has no effect on local.name "{name}" with these parameters. Remove it, or set local.name '
+            '= "gsmn" and local.graph = "sparse".'
         )
     return spec.towers["image"], spec.towers["text"]
 

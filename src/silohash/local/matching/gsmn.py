@@ -58,8 +58,8 @@ CARD = MethodCard(
         "kernels.",
         "All kernels of the text's graph have the same edges, so they are one linear map.",
         "Similarities below 0 are reduced to a tenth and scaled over the queries before the softmax, as in the code.",
-        "The sparse graph takes the grammatical relations of the archive. Texts without them have the words at most two "
-        "places apart as neighbors.",
+        "The sparse graph takes the grammatical relations of the file `features.text.parses`. Texts without them have the "
+        "words at most two places apart as neighbors.",
         "Word vectors are learned, from random or from given vectors. FedBi-GNNs adds fixed GloVe vectors.",
         "Texts of the same picture in a batch are not wrong partners of each other.",
         "A run trains one graph. The published scores are the mean of a dense and a sparse model.",
@@ -207,7 +207,7 @@ class GSMN(Matching):
         Raises:
             UserError: If the blocks do not divide the width of the common space.
         """
-        image, text = towers_of(spec, CARD.key)
+        image, text = towers_of(spec, CARD.key, with_heads=self.params.graph == "sparse")
         if image.hidden % self.params.blocks:
             raise UserError(
                 f"local.blocks is {self.params.blocks}, which does not divide model.hidden = {image.hidden}. "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from silohash import features
 from silohash.features.base import add_statistics
-from silohash.features.nodes.word_ids import END, PADDING, START, UNKNOWN, WordSequences
+from silohash.features.nodes.word_ids import END, PADDING, START, UNKNOWN, UNPARSED, WordSequences
 from silohash.types import UserError
 
 TEXTS = np.array(["A dog runs after 2 dogs.", "the dog", "A cat", ""])
@@ -81,3 +83,33 @@ def test_wrong_options_and_inputs_are_refused() -> None:
         made(length=2)
     with pytest.raises(UserError, match='kind "words" needs texts'):
         features.featuriser("text", np.zeros((2, 2), np.float32), {"kind": "words"})
+
+
+def test_parsed_texts_have_the_places_of_heads(tmp_path: Path) -> None:
+    file = tmp_path / "parses.jsonl"
+    file.write_text(
+        '{"words": ["A", "dog", "runs", "after", "2", "dogs", "."], "heads": [2, 3, 0, 6, 6, 3, 3]}\n'
+        '{"words": ["the", "dog"], "heads": [2, 0]}\n'
+    )
+    plain = fitted(length=6).transform(TEXTS, ALL)
+    words = fitted(length=6, parses=str(file))
+    found = words.transform(TEXTS, ALL)
+    assert (found.dtype, found.shape, words.shape) == (np.int32, (4, 2, 6), (2, 6))
+    np.testing.assert_array_equal(found[:, 0], plain)
+    assert found[0, 1].tolist() == [-1, 2, 3, -1, -1, -1], "the head of the last word that is kept is not"
+    assert found[1, 1].tolist() == [-1, 2, -1, -1, -1, -1]
+    assert (found[2:, 1] == UNPARSED).all()
+    restored = WordSequences.from_state(*words.state())
+    np.testing.assert_array_equal(restored.transform(TEXTS, ALL), found)
+    file.unlink()
+    query = restored.encode_one("the dog")
+    np.testing.assert_array_equal(query[0, 0], plain[1])
+    assert (query[0, 1] == UNPARSED).all(), "queries of a search have no parse"
+    assert "parses" not in fitted().state()[1]
+
+
+def test_a_missing_file_of_parses_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.jsonl is missing"):
+        fitted(parses=str(tmp_path / "none.jsonl")).transform(TEXTS, ALL)
+    with pytest.raises(UserError, match="parses is 3; it must be the path of a text file"):
+        made(parses=3)

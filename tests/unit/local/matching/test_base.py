@@ -78,6 +78,10 @@ def test_other_features_are_refused() -> None:
     assert (image.kind, text.kind) == ("regions", "words")
     with pytest.raises(UserError, match=r'local\.name "scan" matches regions with words'):
         towers_of(ModelSpec({"image": TowerSpec("mlp", (4,)), "text": text}, classes=0), "scan")
+    parsed = ModelSpec({"image": image, "text": replace(text, shape=(2, *text.shape))}, classes=0)
+    with pytest.raises(UserError, match=r'features\.text\.parses has no effect on local\.name "scan"'):
+        towers_of(parsed, "scan")
+    assert towers_of(parsed, "gsmn", with_heads=True)[1].shape == (2, *text.shape)
 
 
 def test_pooled_nodes_leave_padding_out() -> None:

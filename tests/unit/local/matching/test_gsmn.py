@@ -123,6 +123,14 @@ def test_sparse_graphs_take_the_edges_of_the_texts_or_a_window() -> None:
     torch.testing.assert_close(dense.score(images, replace(texts, edges=edges)), net.matching(*inputs))
 
 
+def test_only_sparse_graphs_take_parses() -> None:
+    spec = node_spec()
+    parsed = replace(spec, towers={**spec.towers, "text": replace(spec.towers["text"], shape=(2, 9))})
+    GSMN(GSMNParams(graph="sparse", blocks=4)).build(parsed, 16)
+    with pytest.raises(UserError, match=r"features\.text\.parses has no effect"):
+        GSMN(GSMNParams(graph="dense", blocks=4)).build(parsed, 16)
+
+
 def test_blocks_divide_the_width() -> None:
     with pytest.raises(UserError, match=r"local\.blocks is 5, which does not divide model\.hidden = 16"):
         GSMN(GSMNParams(blocks=5)).build(node_spec(), 16)
