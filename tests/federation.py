@@ -1,74 +1,20 @@
-"""A training federation whose members run as processes of this machine, with mutual TLS."""
+"""A training federation that FLARE connects, whose members run as processes of this machine, with mutual TLS."""
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from silohash.runtime.engine.flare.jobs import connected_silos, session
-from silohash.runtime.engine.flare.kits import ADMIN, SERVER, SITE_FILE, Training, write_kits
-from silohash.runtime.events import RoundRecord
-from silohash.runtime.run import Run
+from silohash.runtime.sites.kits import SERVER
+from tests.members import Members, until
 
-PATIENCE_SECONDS = 300.0
 REGISTERED = "Successfully registered client"
 
 
-def until(holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-    """Waits until a condition holds."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "the federation takes too long"
-        time.sleep(0.2)
-
-
-@dataclass
-class Federation:
-    """A federation and its processes.
-
-    Attributes:
-        root: folder of its kits, archives and logs.
-        port: port of the server.
-        names: names of the silos.
-        processes: the supervisors of the members that were started.
-    """
-
-    root: Path
-    port: int
-    names: Sequence[str]
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    @property
-    def kits(self) -> Path:
-        return self.root / "kits"
-
-    @property
-    def leader(self) -> Path:
-        return self.kits / ADMIN
-
-    def start(self, name: str, environment: Mapping[str, str] | None = None) -> None:
-        command = "server" if name == SERVER else "silo"
-        with (self.root / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "silohash.cli", command, str(self.kits / name)],
-                stdout=log, stderr=log, cwd=self.root,
-                env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
-            )  # fmt: skip
-
-    def stop(self, *names: str) -> None:
-        stopped = [self.processes.pop(name) for name in names or list(self.processes)]
-        for process in stopped:
-            process.send_signal(signal.SIGTERM)
-        for process in stopped:
-            process.wait(60)
+class Federation(Members):
+    """A federation that FLARE connects."""
 
     def restart(self, name: str, environment: Mapping[str, str] | None = None) -> None:
         """Stops a silo, starts it again, and waits until it has connected. The server lists it all the time."""
@@ -78,12 +24,6 @@ class Federation:
         self.start(name, environment)
         until(lambda: log.read_text().count(REGISTERED) > before)
 
-    def kill(self, name: str) -> None:
-        """Kills all processes of a member, as if its machine had lost power."""
-        for process in self.children(str(self.kits / name)):
-            os.kill(process, signal.SIGKILL)
-        self.processes.pop(name).wait(60)
-
     def connected(self, names: Sequence[str] | None = None) -> bool:
         """Tells whether exactly these silos are connected; by default all."""
         try:
@@ -92,35 +32,11 @@ class Federation:
         except Exception:
             return False
 
-    def children(self, *words: str) -> list[int]:
-        """Returns the ids of processes of this federation whose command lines hold some words."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                command = (entry / "cmdline").read_bytes().decode() if entry.name.isdecimal() else ""
-            except (OSError, UnicodeDecodeError):
-                continue
-            if str(self.kits) in command and all(word in command for word in words):
-                found.append(int(entry.name))
-        return found
-
-    def stored(self, name: str, run: str) -> Run:
-        """Returns the run that a silo stored."""
-        return Run.open(self.kits / name / "state" / run)
-
 
 @contextmanager
 def running(root: Path, archives: Mapping[str, Path]) -> Iterator[Federation]:
     """Starts a server and one silo per archive, waits until all are connected, and stops them afterwards."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    made = Federation(root, port, list(archives))
-    write_kits(made.kits, made.names, Training(port=port))
-    for name, archive in archives.items():
-        (made.kits / name / "local" / SITE_FILE).write_text(
-            f'silo = "{name}"\nstate = "../state"\ndevice = "cpu"\nthreads = 1\n[data]\npath = "{archive}"\n'
-        )
+    made = Federation.made(root, archives, flower=False)
     try:
         for name in (SERVER, *made.names):
             made.start(name)
@@ -128,19 +44,3 @@ def running(root: Path, archives: Mapping[str, Path]) -> Iterator[Federation]:
         yield made
     finally:
         made.stop()
-
-
-class Watch:
-    """An observer that keeps the records, and acts after a round."""
-
-    def __init__(self, act: Callable[[int], None] = lambda number: None) -> None:
-        self.records: list[RoundRecord] = []
-        self.act = act
-
-    def start(self, *, name: str, total_rounds: int, first_round: int) -> None: ...
-
-    def round(self, record: RoundRecord) -> None:
-        self.records.append(record)
-        self.act(record.round)
-
-    def finish(self) -> None: ...

@@ -31,6 +31,7 @@ EXTRAS: Mapping[str, str] = {
     "watchfiles": "service",
     "cryptography": "training",
     "dp_accounting": "privacy",
+    "flwr": "flower",
     "nvflare": "training",
     "tenseal": "encryption",
     "psycopg": "pgvector",

@@ -28,8 +28,9 @@ pytest.importorskip("nvflare")
 
 from silohash.runtime.engine.flare.engine import MISSES, NOT_IN_JOB, SILENT
 from silohash.runtime.engine.flare.jobs import set_admission, train_in_federation
-from silohash.runtime.engine.flare.kits import SERVER
-from tests.federation import Federation, Watch, running, until
+from silohash.runtime.sites.kits import SERVER
+from tests.federation import Federation, running
+from tests.members import Watch, until
 
 pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -17,7 +17,8 @@ from tests.runs import tiny, write_archive
 pytest.importorskip("nvflare")
 
 from silohash.runtime.engine.flare.jobs import train_in_federation
-from tests.federation import Watch, running
+from tests.federation import running
+from tests.members import Watch
 
 WIDTH = 8192
 PAYLOAD_BYTES = 500_000_000

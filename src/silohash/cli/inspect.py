@@ -31,6 +31,7 @@ PACKAGES = {
     "transformers": "published backbones: pip install 'silohash[backbones]'",
     "onnxscript": "saving networks with operations that torch's older ONNX exporter lacks: pip install 'silohash[onnx]'",
     "nvflare": "training with silos on other machines: pip install 'silohash[training]'",
+    "flwr": "training with silos on other machines through Flower: pip install 'silohash[flower]'",
     "tensorboard": "curves in TensorBoard: pip install 'silohash[tensorboard]'",
 }
 
@@ -233,8 +234,8 @@ def doctor(
 
 def _check_kit(kit: Path, *, as_json: bool) -> None:
     """Print what is found in a training kit, and exit with 1 if it cannot be used."""
-    require("nvflare", "Training on other machines")
-    from silohash.runtime.engine.flare.kit_check import check_kit
+    require("cryptography", "Checking a kit")
+    from silohash.runtime.sites.kit_check import check_kit
 
     found = check_kit(kit)
     if as_json:

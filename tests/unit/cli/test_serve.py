@@ -137,6 +137,20 @@ def test_kits_of_a_training_federation_and_their_commands(tmp_path: Path) -> Non
     assert (tmp_path / "museums" / "north" / "local" / "silohash.toml").exists()
 
 
+def test_kits_for_flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography")
+    done = silohash("federation", "kits", tmp_path / "museums", "--flower", "--silo", "north")
+    assert done.out.splitlines()[-1] == f"  silohash train CONFIG --on {tmp_path / 'museums' / 'leader'}"
+    refused = silohash("federation", "disable", tmp_path / "museums" / "leader", "north")
+    assert refused.code == 2
+    assert "Move startup/silos/north.pub out of the kit of the server" in refused.err
+    monkeypatch.setattr("silohash.optional.installed", lambda package: package != "flwr")
+    for command in (("silo", "north"), ("server", "server")):
+        done = silohash(command[0], tmp_path / "museums" / command[1])
+        assert done.code == 2
+        assert "pip install 'silohash[flower]'" in done.err
+
+
 @pytest.mark.parametrize("command", ["server", "silo"])
 def test_folder_that_is_not_a_kit_is_refused(tmp_path: Path, command: str) -> None:
     pytest.importorskip("nvflare")
@@ -156,7 +170,7 @@ def test_kits_need_the_extra(tmp_path: Path, command: str, monkeypatch: pytest.M
 def test_certificates_that_end_soon_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nvflare")
     started: list[Path] = []
-    monkeypatch.setattr("silohash.runtime.engine.flare.members.run_member", lambda kit, notify: started.append(kit))
+    monkeypatch.setattr("silohash.runtime.sites.members.run_member", lambda kit, notify: started.append(kit))
     monkeypatch.setattr("signal.signal", lambda *arguments: None)
     options = ("federation", "kits", tmp_path / "museums", "--silo", "north", "--days")
     assert silohash(*options, 20).code == 0
@@ -176,7 +190,7 @@ def test_a_silo_whose_file_names_its_kit_also_trains(federation, tmp_path: Path,
         yield
         seen.append("trained")
 
-    monkeypatch.setattr("silohash.runtime.engine.flare.members.member_beside", beside)
+    monkeypatch.setattr("silohash.runtime.sites.members.member_beside", beside)
     monkeypatch.setattr("silohash.service.silo.run_silo", lambda settings, **options: seen.append(settings.silo))
     file = federation.folder / "north.toml"
     assert silohash("silo", file).code == 0

@@ -9,6 +9,25 @@ from silohash.runtime.engine.port import Absence, Answer, Engine, Limits, SiloRe
 from silohash.types import UserError
 
 
+def check_quorum(absent: Sequence[str], sent: int, limits: Limits) -> None:
+    """Check that enough silos answered their tasks.
+
+    Args:
+        absent: one phrase per silo that did not, with its name and the reason.
+        sent: number of silos that were sent a task.
+        limits: how many must answer.
+
+    Raises:
+        UserError: if too few did.
+    """
+    needed, answered = min(limits.quorum, sent), sent - len(absent)
+    if answered < needed:
+        raise UserError(
+            f"{answered} of {sent} silos answered, and {needed} must: {'; '.join(absent)}. Start the run again "
+            "when they can: it continues after its last round."
+        )
+
+
 @dataclass
 class Attendance:
     """The silos of one round.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,11 @@ from silohash.runtime.sites.plan import PLAN, Plan, check_separable, read_messag
 from silohash.runtime.uplink.sealed_server import SEALED
 from silohash.runtime.worker import Worker, set_threads
 from silohash.types import Modality, Notify, UserError
+
+RUNS = "runs"
+"""Folder of the runs in the kit of whoever runs their rounds. They outlive jobs, so that a new job continues a run."""
+
+COPIED = ("config.toml", "environment.json", "rounds.jsonl", "model")
 
 SETUP_SECONDS = 3600.0
 """How long to wait until all silos have computed their features before the first round."""
@@ -87,6 +93,22 @@ def train_at_sites(
         finally:
             engine.stop()
     return run
+
+
+def copy_run(folder: Path, copy: Path) -> None:
+    """Copy what whoever started a run gets of it: the records of the rounds, and the model.
+
+    Args:
+        folder: the folder of the run.
+        copy: the folder to copy to, which may hold an earlier copy.
+    """
+    copy.mkdir(parents=True, exist_ok=True)
+    for name in COPIED:
+        source = folder / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, dirs_exist_ok=True)
+        elif source.exists():
+            shutil.copyfile(source, copy / name)
 
 
 def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify: Notify) -> Plan:

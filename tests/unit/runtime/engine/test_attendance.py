@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from silohash.exchange.message import Message
-from silohash.runtime.engine.attendance import Attendance
+from silohash.runtime.engine.attendance import Attendance, check_quorum
 from silohash.runtime.engine.in_process import InProcess
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Absence, Answer, Limits, SiloTask, TaskKind
 from silohash.runtime.rounds import RoundSettings, run_rounds
@@ -134,3 +134,15 @@ def test_silos_that_are_not_drawn_need_not_be_live() -> None:
     attendance.engine.lost = {("weigh", 1)}
     assert list(attendance.results([task])) == []
     assert attendance.absent == {1: "did not answer"}
+
+
+@pytest.mark.parametrize(("absent", "quorum"), [(0, 3), (1, 2), (2, 1), (3, 0), (0, 9)])
+def test_quorum_that_is_reached(absent: int, quorum: int) -> None:
+    check_quorum(["south was away"] * absent, 3, Limits(quorum=quorum))
+
+
+def test_quorum_that_is_not_reached() -> None:
+    with pytest.raises(
+        UserError, match=r"^1 of 3 silos answered, and 2 must: south was away; west hung\. Start the run"
+    ):
+        check_quorum(["south was away", "west hung"], 3, Limits(quorum=2))

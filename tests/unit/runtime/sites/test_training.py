@@ -16,7 +16,7 @@ from silohash.runtime.checkpoint import load_checkpoint
 from silohash.runtime.engine.in_process import InProcess
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Absence, Limits
 from silohash.runtime.run import Run
-from silohash.runtime.sites.training import train_at_sites
+from silohash.runtime.sites.training import copy_run, train_at_sites
 from silohash.types import UserError
 from tests.runs import Records, same_arrays, tiny, write_archive
 from tests.sites import NAMES, Sites, site_archives
@@ -196,3 +196,16 @@ def test_silo_that_was_away_joins_when_the_run_continues(archive: Path, tmp_path
     assert taken == [[True, True, False]] * 3 + [[True, True, True]] * 4
     stored = Run.open(tmp_path / "state" / "place-2" / "first")
     assert stored.model.digest("global") == run.model.digest("global")
+
+
+def test_copy_of_a_run_has_the_model_and_the_records_and_replaces_an_earlier_one(tmp_path: Path) -> None:
+    run, copy = tmp_path / "run", tmp_path / "copies" / "first"
+    (run / "model").mkdir(parents=True)
+    (run / "checkpoint").mkdir()
+    for name in ("config.toml", "plan.safetensors", "model/weights", "checkpoint/state"):
+        (run / name).write_text(name)
+    for text in ("one", "two"):
+        (run / "rounds.jsonl").write_text(text)
+        copy_run(run, copy)
+    found = {path.relative_to(copy).as_posix(): path.read_text() for path in copy.rglob("*") if path.is_file()}
+    assert found == {"config.toml": "config.toml", "rounds.jsonl": "two", "model/weights": "model/weights"}

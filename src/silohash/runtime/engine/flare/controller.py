@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tomllib
 from dataclasses import asdict
 from pathlib import Path
@@ -20,16 +19,11 @@ from silohash.runtime.engine.port import Limits
 from silohash.runtime.events import RoundRecord, read_rounds
 from silohash.runtime.run import Run
 from silohash.runtime.sites.settings import check_run_name
-from silohash.runtime.sites.training import train_at_sites
+from silohash.runtime.sites.training import RUNS, copy_run, train_at_sites
 from silohash.types import UserError
-
-RUNS = "runs"
-"""Folder of the runs in the folder of the server. They outlive jobs, so that a new job continues a run."""
 
 RESULT = "silohash"
 """Folder of what is fetched from a job."""
-
-FETCHED = ("config.toml", "environment.json", "rounds.jsonl", "model")
 
 ROUND = "silohash round: "
 """Beginning of the log line that holds the record of a round."""
@@ -94,13 +88,7 @@ class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
             self.system_panic(str(error), fl_ctx)
             return
         result = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / RESULT
-        result.mkdir(parents=True, exist_ok=True)
-        for name in FETCHED:
-            source = folder / name
-            if source.is_dir():
-                shutil.copytree(source, result / name, dirs_exist_ok=True)
-            elif source.exists():
-                shutil.copyfile(source, result / name)
+        copy_run(folder, result)
 
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext

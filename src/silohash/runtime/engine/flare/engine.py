@@ -16,6 +16,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from silohash.runtime.engine.attendance import check_quorum
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Absence, Answer, Limits, SiloTask
 from silohash.runtime.engine.wire import decode_answer, encode_distant_task
 from silohash.types import UserError
@@ -123,12 +124,7 @@ class FlareEngine:
                 yield answer
         finally:
             self.cancel()
-        needed, answered = min(limits.quorum, len(sent)), len(sent) - len(absent)
-        if answered < needed:
-            raise UserError(
-                f"{answered} of {len(sent)} silos answered, and {needed} must: {'; '.join(absent)}. Start the run again "
-                "when they can: it continues after its last round."
-            )
+        check_quorum(absent, len(sent), limits)
 
     def cancel(self) -> None:
         """Withdraw the tasks that are not answered. FLARE tells the sites to stop them."""

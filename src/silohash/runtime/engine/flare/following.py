@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from silohash.forms import of_json
 from silohash.runtime.engine.flare.controller import EARLIER, FAILED, NOTE, ROUND
 from silohash.runtime.engine.flare.engine import ENDED, NOT_IN_JOB, SILENT
 from silohash.runtime.events import Observer, RoundRecord
+from silohash.runtime.sites.attempts import ATTEMPTS, LostJobError
 from silohash.types import Notify, UserError
 
 POLL_SECONDS = 1.0
@@ -31,15 +32,6 @@ DETAILS = JobMetaKey.JOB_DEPLOY_DETAIL.value
 STALE_SECONDS = 45.0
 """A silo whose last sign of life is so much older than that of another one is no longer connected. Silos give one every ten
 seconds, and FLARE lists them for ten minutes after the last one."""
-
-ATTEMPTS = 3
-"""A run is given up if so many jobs in a row are lost before they finish a round. A silo that does not answer although it is
-connected is not taken in by more new jobs than this."""
-
-
-class LostJobError(UserError):
-    """FLARE ended a job, or the server died. The run can continue after its last round with a new job."""
-
 
 UNANSWERED = (FLCommunicationError, ConnectionError, NoReply, InternalError, RuntimeError)
 """What is raised when a server does not answer, because it has died or its connection is busy with a large model."""
@@ -57,7 +49,7 @@ class Followed:
         notify: called once with each line for whoever started the run.
         next_round: number of the first round that they have not received.
         noted: the lines that were passed on.
-        absences: the rounds in which each silo was absent, with the reason of the last one.
+        records: the records that were passed on.
         away: the silos that take no part in the present job, or are not waited for, according to the last round.
         heard: time of the last sign of life of each silo that is away, when this was noticed.
         invited: how many jobs in a row were ended to take in a silo, which has not taken part since.
@@ -68,7 +60,7 @@ class Followed:
     notify: Notify = lambda text: None
     next_round: int = 0
     noted: set[str] = field(default_factory=set)
-    absences: dict[str, tuple[int, str]] = field(default_factory=dict)
+    records: list[RoundRecord] = field(default_factory=list)
     away: set[str] = field(default_factory=set)
     heard: dict[str, float] = field(default_factory=dict)
     invited: dict[str, int] = field(default_factory=dict)
@@ -92,10 +84,9 @@ class Followed:
         if record.round < self.next_round:
             return
         self.next_round = record.round + 1
-        absent = {silo.silo: silo.rejected for silo in record.silos if silo.rejected is not None}
-        for name, reason in absent.items():
-            self.absences[name] = (self.absences.get(name, (0, ""))[0] + 1, reason)
+        self.records.append(record)
         if not earlier:
+            absent = {silo.silo: silo.rejected for silo in record.silos if silo.rejected is not None}
             self.away = {name for name, reason in absent.items() if reason.startswith((NOT_IN_JOB, SILENT))}
             for silo in record.silos:
                 if silo.rejected is None:
@@ -121,12 +112,6 @@ class Followed:
                 self.invited[name] = self.invited.get(name, 0) + 1
                 back.append(name)
         return back
-
-    def missed(self) -> Iterator[str]:
-        """Yield a sentence per silo that was absent from a round."""
-        for name, (rounds, reason) in sorted(self.absences.items()):
-            why = self.refusals.get(name, reason).removesuffix(".")
-            yield f"The run is partial: {name} was absent from {rounds} of {self.next_round} rounds ({why})."
 
 
 def heartbeats(opened: Session) -> dict[str, float]:

@@ -19,19 +19,19 @@ from silohash.config.load import ResolvedConfig
 from silohash.files import explaining_disk_errors, write_json
 from silohash.runtime.engine.flare.controller import RESULT
 from silohash.runtime.engine.flare.following import (
-    ATTEMPTS,
     FINISHED,
     LOST,
     POLL_SECONDS,
     Followed,
-    LostJobError,
     connected_silos,
     follow,
     status_of,
 )
-from silohash.runtime.engine.flare.kits import ADMIN, CONTROLLER, EXECUTOR, LEADER
+from silohash.runtime.engine.flare.kits import ADMIN, CONTROLLER, EXECUTOR
 from silohash.runtime.engine.port import Limits
 from silohash.runtime.events import Observer
+from silohash.runtime.sites.attempts import LostJobError, missed, train_in_jobs, wait_for
+from silohash.runtime.sites.kits import LEADER
 from silohash.types import Notify, UserError
 
 LOG = "log.txt"
@@ -43,9 +43,6 @@ START_SECONDS = 600.0
 
 END_SECONDS = 60.0
 """How long to wait until an aborted job has ended, before a new one continues the run."""
-
-PATIENCE = 0.2
-"""Share of the time to wait for silos after which a run continues without those that it does not need."""
 
 
 def write_job(folder: Path, run: str, resolved: ResolvedConfig, silos: Sequence[str], limits: Limits) -> None:
@@ -89,11 +86,11 @@ def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
         UserError: if the folder is not a kit, or the server cannot be reached.
     """
     if not (kit / "startup").is_dir():
-        raise UserError(f"{kit} is not the kit that starts runs. Give its folder, such as museums/{ADMIN}.")
+        raise UserError(f"{kit} is not the kit that starts runs. Give its folder, such as museums/{LEADER}.")
     with _logged(kit / LOG) as log:
         try:
             with redirect_stdout(log):
-                opened = new_secure_session(LEADER, str(kit), timeout=seconds)
+                opened = new_secure_session(ADMIN, str(kit), timeout=seconds)
         except (FLCommunicationError, NoConnection, AssertionError, OSError) as error:
             raise UserError(
                 f"The server of {kit} cannot be reached ({error}). Start it: silohash server KIT"
@@ -168,32 +165,36 @@ def train_in_federation(
         chosen = list(silos) or connected_silos(opened)
     if not chosen:
         raise UserError("No silo is connected to the server. Start the silos: silohash silo KIT")
-    followed, fruitless = Followed(observers, notify), 0
+    followed = Followed(observers, notify)
     needed = limits.start or len(chosen)
     total = resolved.config.federated.rounds
+
+    def job() -> None:
+        """Train the run in a new job."""
+        with tempfile.TemporaryDirectory() as beside:
+            write_job(Path(beside) / "job", folder.name, resolved, chosen, limits)
+            _train_once(kit, Path(beside), folder, followed)
+
+    def wait() -> None:
+        """Wait until enough silos are connected."""
+        wait_for(lambda: _connected_now(kit), chosen, limits.quorum if followed.next_round else needed)
+
     for observer in observers:
         observer.start(name=resolved.config.federated.name, total_rounds=total, first_round=0)
     try:
-        while True:
-            before = followed.next_round
-            try:
-                with tempfile.TemporaryDirectory() as beside:
-                    write_job(Path(beside) / "job", folder.name, resolved, chosen, limits)
-                    _train_once(kit, Path(beside), folder, followed)
-                for line in followed.missed():
-                    notify(line)
-                return
-            except LOST as error:
-                fruitless = 0 if followed.next_round > before else fruitless + 1
-                if fruitless == ATTEMPTS:
-                    raise UserError(
-                        f"{ATTEMPTS} jobs in a row ended without a round ({error}). The logs in the kits have the reason."
-                    ) from error
-                notify(f"The job has ended after {followed.next_round} rounds ({error}). A new one continues the run.")
-                wait_for(kit, chosen, limits.quorum if followed.next_round else needed)
+        train_in_jobs(job, lost=LOST, rounds=lambda: followed.next_round, wait=wait, notify=notify)
+        for line in missed(followed.records, followed.refusals):
+            notify(line)
     finally:
         for observer in observers:
             observer.finish()
+
+
+def _connected_now(kit: Path) -> list[str]:
+    """Return the names of the connected silos; none if the server cannot be reached."""
+    with suppress(UserError, *LOST), session(kit) as opened:
+        return connected_silos(opened)
+    return []
 
 
 def _train_once(kit: Path, beside: Path, folder: Path, followed: Followed) -> None:
@@ -216,35 +217,4 @@ def _wait_for_end(opened: Session, job: str) -> None:
     """Wait until a job has ended, for a limited time."""
     until = time.monotonic() + END_SECONDS
     while time.monotonic() < until and not status_of(opened, job).startswith(FINISHED):
-        time.sleep(POLL_SECONDS)
-
-
-def wait_for(kit: Path, silos: Sequence[str], needed: int, seconds: float = 300.0) -> None:
-    """Wait until the server can be reached and the silos are connected to it.
-
-    If enough of them are, the others are waited for at most a fifth of the time.
-
-    Args:
-        kit: the kit of whoever starts runs.
-        silos: names of the silos.
-        needed: number of silos without which the run cannot continue.
-        seconds: how long to wait.
-
-    Raises:
-        UserError: if fewer silos than needed connect in time.
-    """
-    began = time.monotonic()
-    missing: Sequence[str] = silos
-    while True:
-        with suppress(UserError, *LOST), session(kit) as opened:
-            connected = connected_silos(opened)
-            missing = [name for name in silos if name not in connected]
-        waited, enough = time.monotonic() - began, len(silos) - len(missing) >= needed
-        if not missing or (enough and waited > seconds * PATIENCE):
-            return
-        if waited > seconds:
-            raise UserError(
-                f"{', '.join(missing)} did not connect to the server within {seconds:g} seconds. Start them, then start "
-                "the run again: it continues after its last round."
-            )
         time.sleep(POLL_SECONDS)

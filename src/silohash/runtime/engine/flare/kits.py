@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,53 +15,21 @@ from nvflare.lighter.prov_utils import prepare_builders
 from nvflare.lighter.provision import prepare_project
 from nvflare.lighter.provisioner import Provisioner
 
-from silohash.exchange.encryption import KEY, SiloKey
-from silohash.files import folder_beside, write_json, write_text
-from silohash.optional import installed
+from silohash.files import folder_beside, write_json
+from silohash.runtime.sites.kits import LEADER, SERVER, Training, new_silo_key, write_site
 from silohash.types import UserError
 
 CONTROLLER = "silohash.runtime.engine.flare.controller.RoundsController"
 EXECUTOR = "silohash.runtime.engine.flare.executor.TrainerExecutor"
 
-LEADER = "leader@silohash.org"
+ADMIN = "leader@silohash.org"
 """Name under which runs are started. FLARE asks for the form of an address."""
 
-SERVER, ADMIN = "server", "leader"
 ORGANIZATION = "silohash"
 ALLOWED = "class_allow_list"
 
-SITE_FILE = "silohash.toml"
-"""The silo's own file, in the folder ``local`` of its kit, which no job can change."""
 
-SITE_TEMPLATE = """\
-# The silo {name} in training.
-silo = "{name}"
-state = "../state"        # folder for what the silo stores between rounds
-device = "auto"           # device that it trains on
-downloads = false         # whether a run may download published networks
-key = "silos.key"         # key that all silos share, and that the server must not have, for encrypted sums
-
-[data]                    # the silo's own archive
-path = "../data"          # a folder with metadata.csv, .jsonl or .parquet
-"""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Where silos find the training server.
-
-    Attributes:
-        host: name or address of the server, which its certificate holds.
-        port: port of the server.
-        valid_days: days for which the certificates are valid.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8002
-    valid_days: int = 730
-
-
-def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
+def write_flare_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
     """Write one kit per silo, one for the server and one for whoever starts runs, into a new folder.
 
     The kits of silos hold a common key for encrypted sums, if the packages for them are installed.
@@ -83,15 +50,13 @@ def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
         except ValueError as error:
             raise UserError(f"The kits cannot be made: {error}. Choose other names.") from error
         made = next(Path(beside).glob("*/prod_00"))
-        for name, kept in {training.host: SERVER, LEADER: ADMIN, **{silo: silo for silo in silos}}.items():
+        for name, kept in {training.host: SERVER, ADMIN: LEADER, **{silo: silo for silo in silos}}.items():
             shutil.move(made / name, new / kept)
         _restrict(new / SERVER, [CONTROLLER, EXECUTOR])
-        key = SiloKey.new() if installed("tenseal") else None
+        key = new_silo_key()
         for silo in silos:
             _restrict(new / silo, [EXECUTOR])
-            write_text(new / silo / "local" / SITE_FILE, SITE_TEMPLATE.format(name=silo))
-            if key is not None:
-                key.save(new / silo / "local" / KEY)
+            write_site(new / silo, silo, key)
 
 
 def _project(silos: Sequence[str], training: Training) -> dict[str, Any]:
@@ -108,7 +73,7 @@ def _project(silos: Sequence[str], training: Training) -> dict[str, Any]:
         "participants": [
             {"name": training.host, "type": "server", "org": ORGANIZATION, "fed_learn_port": training.port},
             *({"name": silo, "type": "client", "org": ORGANIZATION} for silo in silos),
-            {"name": LEADER, "type": "admin", "org": ORGANIZATION, "role": "lead"},
+            {"name": ADMIN, "type": "admin", "org": ORGANIZATION, "role": "lead"},
         ],
         "builders": [{"path": f"nvflare.lighter.impl.{path}", "args": args} for path, args in builders],
     }

@@ -1,52 +1,47 @@
-"""Start the server or a silo of a federation from its kit, and start it again when it dies."""
+"""The process of a kit that FLARE connects."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from silohash.files import explaining_disk_errors, write_json
-from silohash.runtime.engine.flare.kits import ORGANIZATION, SITE_FILE
+from silohash.files import write_json
+from silohash.runtime.engine.flare.kits import ORGANIZATION
+from silohash.runtime.sites.kits import CLIENT_FILE, LOCAL, SERVER_FILE, SITE_FILE, STARTUP
+from silohash.runtime.sites.members import Member
 from silohash.runtime.sites.settings import read_site_settings
-from silohash.types import Notify, UserError
+from silohash.types import UserError
 
-SERVER_FILE, CLIENT_FILE = "fed_server.json", "fed_client.json"
-ERRORS = "errors.txt"
-POLL_SECONDS = 0.5
-RESTART_SECONDS = 3.0
-STOP_SECONDS = 20.0
+LOG = "log.txt"
+"""File in the folder of the kit to which FLARE writes its log."""
 
 
-def member_command(kit: Path) -> list[str]:
-    """Return the command line of the process of a kit.
+def flare_member(kit: Path) -> Member:
+    """Return the process of a kit. A server then stores its jobs in the folder of its kit.
 
     Raises:
         UserError: if the folder is not the kit of a server or of a silo.
     """
-    startup = kit / "startup"
+    startup = kit / STARTUP
     if (startup / SERVER_FILE).exists():
+        place_storage(kit)
         module, file, settings = "server.server_train", SERVER_FILE, []
     elif (startup / CLIENT_FILE).exists():
-        name = read_site_settings(kit / "local" / SITE_FILE).silo
+        name = read_site_settings(kit / LOCAL / SITE_FILE).silo
         module, file, settings = "client.client_train", CLIENT_FILE, [f"uid={name}"]
     else:
-        raise UserError(f"{kit} is not the kit of a server or of a silo. Make kits with: silohash federation init")
-    return [
+        raise UserError(f"{kit} is not the kit of a server or of a silo. Make kits with: silohash federation kits")
+    command = [
         sys.executable, "-u", "-m", f"nvflare.private.fed.app.{module}", "-m", str(kit.resolve()), "-s", file,
         "--set", "secure_train=true", f"org={ORGANIZATION}", "config_folder=config", *settings,
     ]  # fmt: skip
+    return Member(command, logs=(LOG,))
 
 
 def place_storage(kit: Path) -> None:
     """Let a server store its jobs in the folder of its kit, wherever that is now. FLARE asks for absolute paths."""
-    path = kit / "local" / "resources.json"
+    path = kit / LOCAL / "resources.json"
     resources = json.loads(path.read_text(encoding="utf-8"))
     storage = kit.resolve() / "storage"
     for component in resources["components"]:
@@ -54,80 +49,3 @@ def place_storage(kit: Path) -> None:
             component["args"]["uri_root"] = str(storage / "jobs")
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(storage / "snapshots")
     write_json(path, resources)
-
-
-def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None) -> None:
-    """Run the process of a kit, and start it again whenever it ends, until Ctrl-C or the event.
-
-    The terminal only shows when it starts and ends. FLARE writes its log to ``log.txt`` in the folder of the kit. What the
-    process and its children write to standard error is appended to ``errors.txt``.
-
-    Args:
-        kit: the folder of the kit.
-        notify: called with a line when the process starts and whenever it has ended.
-        stopped: set to stop; by default only Ctrl-C does.
-
-    Raises:
-        UserError: if the folder is not the kit of a server or of a silo.
-    """
-    stopped, command = stopped or threading.Event(), member_command(kit)
-    if (kit / "startup" / SERVER_FILE).exists():
-        place_storage(kit)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
-    logs = f"{kit / 'log.txt'} and {kit / ERRORS}"
-    notify(f"{kit.name} runs. Its logs are {logs}.")
-    while not stopped.is_set():
-        with explaining_disk_errors(kit):
-            errors = (kit / ERRORS).open("ab")
-        with errors:
-            process = subprocess.Popen(
-                command, cwd=kit, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=errors
-            )
-        try:
-            while process.poll() is None and not stopped.wait(POLL_SECONDS):
-                pass
-        except KeyboardInterrupt:
-            stopped.set()
-        _end(process)
-        if not stopped.is_set():
-            notify(
-                f"The process ended with exit status {process.returncode}. It is started again. {logs} have the reason."
-            )
-            stopped.wait(RESTART_SECONDS)
-
-
-@contextmanager
-def member_beside(kit: Path, silo: str, notify: Notify) -> Iterator[None]:
-    """Run the process of a silo's kit beside the block.
-
-    Args:
-        kit: the folder of the kit.
-        silo: name of the silo.
-        notify: as for `run_member`.
-
-    Raises:
-        UserError: if the folder is not the kit of the silo.
-    """
-    settings = kit / "local" / SITE_FILE
-    if not settings.exists() or read_site_settings(settings).silo != silo:
-        raise UserError(f'{kit} is not the training kit of the silo "{silo}". Set training to the folder of its kit.')
-    stopped = threading.Event()
-    thread = threading.Thread(target=run_member, args=(kit, notify, stopped), name="training")
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and everything that it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-            process.wait(STOP_SECONDS)
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from silohash.runtime.events import RoundRecord, SiloRecord
+from silohash.runtime.sites.attempts import ATTEMPTS, LostJobError, missed
 from silohash.types import UserError
 from tests.runs import Records
 
@@ -21,9 +22,7 @@ from silohash.runtime.engine.flare import following
 from silohash.runtime.engine.flare.controller import EARLIER, FAILED, NOTE, ROUND
 from silohash.runtime.engine.flare.engine import NOT_IN_JOB, SILENT
 from silohash.runtime.engine.flare.following import (
-    ATTEMPTS,
     Followed,
-    LostJobError,
     connected_silos,
     follow,
     heartbeats,
@@ -90,7 +89,9 @@ def test_rounds_that_nobody_had_read_when_their_job_ended_are_passed_on_by_the_n
     followed.read(line(0, north=None, south=NOT_IN_JOB))
     follow(Session(*steps, connected=("north", "south")), "id", followed)
     assert [record.round for record in seen.records] == [0, 1, 2]
-    assert followed.absences == {"south": (2, NOT_IN_JOB)}
+    assert list(missed(followed.records, {})) == [
+        f"The run is partial: south was absent from 2 of 3 rounds ({NOT_IN_JOB})."
+    ]
 
 
 def test_lines_for_whoever_started_the_run_are_passed_on_once() -> None:
@@ -164,7 +165,7 @@ def test_silo_that_is_late_once_stays_in_the_job() -> None:
     followed = Followed([])
     follow(Session(("RUNNING", late), ("FINISHED:COMPLETED", ""), connected=("north", "south")), "id", followed)
     assert followed.away == set()
-    assert followed.absences == {"south": (1, "did not answer within 5 seconds")}
+    assert [silo.rejected for silo in followed.records[0].silos] == [None, "did not answer within 5 seconds"]
 
 
 def test_silo_that_refuses_the_job_does_not_end_it_and_its_reason_is_told() -> None:
@@ -172,7 +173,7 @@ def test_silo_that_refuses_the_job_does_not_end_it_and_its_reason_is_told() -> N
     steps = [("RUNNING", line(0, north=None, south=NOT_IN_JOB)), ("FINISHED:COMPLETED", line(1, south=NOT_IN_JOB))]
     followed = Followed([])
     follow(Session(*steps, connected=("north", "south"), details=details), "id", followed)
-    assert list(followed.missed()) == [
+    assert list(missed(followed.records, followed.refusals)) == [
         "The run is partial: south was absent from 2 of 2 rounds (it refuses the job: Not authorized: submit_job)."
     ]
     assert refusals_of({}) == {}

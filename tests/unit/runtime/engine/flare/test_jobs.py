@@ -14,6 +14,8 @@ import pytest
 from silohash.config.load import load_resolved
 from silohash.runtime.engine.port import Limits
 from silohash.runtime.events import RoundRecord, SiloRecord
+from silohash.runtime.sites import attempts
+from silohash.runtime.sites.attempts import ATTEMPTS, LostJobError
 from silohash.types import UserError
 from tests.runs import Records, tiny
 
@@ -23,8 +25,8 @@ from nvflare.apis.fl_exception import FLCommunicationError
 
 from silohash.runtime.engine.flare import jobs
 from silohash.runtime.engine.flare.controller import ROUND, RoundsController
-from silohash.runtime.engine.flare.following import ATTEMPTS, Followed, LostJobError
-from silohash.runtime.engine.flare.jobs import session, set_admission, train_in_federation, wait_for, write_job
+from silohash.runtime.engine.flare.following import Followed
+from silohash.runtime.engine.flare.jobs import session, set_admission, train_in_federation, write_job
 
 
 def record(number: int) -> RoundRecord:
@@ -39,6 +41,7 @@ def line(number: int) -> str:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(attempts, "POLL_SECONDS", 0.0)
 
 
 def test_a_job_holds_settings_only_and_all_arguments_of_the_controller(tmp_path: Path) -> None:
@@ -95,21 +98,6 @@ def test_run_without_progress_is_given_up(tmp_path: Path, lost: list[list[int]])
     with pytest.raises(UserError, match=r"3 jobs in a row ended without a round \(gone\)"):
         train_in_federation(tmp_path, resolved, tmp_path / "a", ["north"], limits=Limits(), observers=[seen])
     assert seen.finished
-
-
-def test_silos_that_do_not_come_back_are_named(tmp_path: Path, lost: list[list[int]]) -> None:
-    wait_for(tmp_path, ["north"], 1)
-    with pytest.raises(UserError, match=r"^south did not connect to the server within 0 seconds"):
-        wait_for(tmp_path, ["north", "south"], 2, 0.0)
-
-
-def test_silos_that_are_not_needed_are_not_waited_for_until_the_end(
-    tmp_path: Path, lost: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    times = iter(range(100))
-    monkeypatch.setattr(jobs.time, "monotonic", lambda: float(next(times)))
-    wait_for(tmp_path, ["north", "south"], 1, 30.0)
-    assert next(times) == 8
 
 
 def test_job_that_is_given_up_has_ended_before_the_next_one_begins(

@@ -1,40 +1,37 @@
-"""Processes of a federation's members: their command lines, and that they are started again."""
+"""The processes that FLARE's kits start."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
+from silohash.runtime.sites.kits import Training
 from silohash.types import UserError
 
 pytest.importorskip("nvflare")
 
-from silohash.runtime.engine.flare import members
-from silohash.runtime.engine.flare.kits import Training, write_kits
-from silohash.runtime.engine.flare.members import member_beside, member_command, place_storage, run_member
+from silohash.runtime.engine.flare.kits import write_flare_kits
+from silohash.runtime.engine.flare.members import flare_member, place_storage
 
 
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("members") / "kits"
-    write_kits(folder, ["north"], Training())
+    write_flare_kits(folder, ["north"], Training())
     return folder
 
 
 def test_command_of_each_kit(kits: Path) -> None:
-    server, silo = member_command(kits / "server"), member_command(kits / "north")
+    server, silo = flare_member(kits / "server").command, flare_member(kits / "north").command
     assert server[:4] == [sys.executable, "-u", "-m", "nvflare.private.fed.app.server.server_train"]
     assert silo[3] == "nvflare.private.fed.app.client.client_train"
     assert "uid=north" in silo
     assert "secure_train=true" in server
     with pytest.raises(UserError, match="is not the kit of a server or of a silo"):
-        member_command(kits / "leader")
+        flare_member(kits / "leader")
 
 
 def test_server_stores_jobs_in_its_own_folder(kits: Path) -> None:
@@ -44,51 +41,3 @@ def test_server_stores_jobs_in_its_own_folder(kits: Path) -> None:
     assert snapshots == str((kits / "server").resolve() / "storage" / "snapshots")
     jobs = next(one for one in json.loads(text)["components"] if one["id"] == "job_manager")
     assert jobs["args"]["uri_root"] == str((kits / "server").resolve() / "storage" / "jobs")
-
-
-def test_process_that_dies_is_started_again(
-    kits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    log, said = tmp_path / "log", []
-    code = f"import sys; open({str(log)!r}, 'a').write('x'); print('out'); print('err', file=sys.stderr); sys.exit(7)"
-    monkeypatch.setattr(members, "member_command", lambda kit: [sys.executable, "-c", code])
-    monkeypatch.setattr(members, "RESTART_SECONDS", 0.0)
-    stopped = threading.Event()
-
-    def notify(text: str) -> None:
-        said.append(text)
-        if len(said) == 4:
-            stopped.set()
-
-    run_member(kits / "north", notify, stopped)
-    assert log.read_text() == "xxx"
-    logs = f"{kits / 'north' / 'log.txt'} and {kits / 'north' / 'errors.txt'}"
-    assert said == [
-        f"north runs. Its logs are {logs}.",
-        *[f"The process ended with exit status 7. It is started again. {logs} have the reason."] * 3,
-    ]
-    assert capfd.readouterr() == ("", "")
-    assert (kits / "north" / "errors.txt").read_text() == "err\n" * 3
-
-
-def test_process_beside_a_block_ends_with_it(kits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    monkeypatch.setattr(members, "member_command", lambda kit: [sys.executable, "-c", code])
-    said: list[str] = []
-    with member_beside(kits / "north", "north", said.append):
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            time.sleep(0.05)
-        process = int((tmp_path / "pid").read_text())
-        os.kill(process, 0)
-    with pytest.raises(ProcessLookupError):
-        os.kill(process, 0)
-    assert len(said) == 1
-
-
-@pytest.mark.parametrize(("kit", "silo"), [("north", "south"), ("server", "north"), ("none", "north")])
-def test_kit_of_another_member_is_not_started(kits: Path, kit: str, silo: str) -> None:
-    with (
-        pytest.raises(UserError, match=f'is not the training kit of the silo "{silo}"'),
-        member_beside(kits / kit, silo, print),
-    ):
-        pass

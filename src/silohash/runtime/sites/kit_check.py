@@ -12,13 +12,14 @@ from pathlib import Path
 from cryptography.x509 import load_pem_x509_certificate
 
 from silohash.forms import reading
-from silohash.runtime.engine.flare.kits import SITE_FILE
-from silohash.runtime.engine.flare.members import CLIENT_FILE, SERVER_FILE
 from silohash.runtime.run import archive_of_data
+from silohash.runtime.sites.kits import ADMIN_FILE, CLIENT_FILE, FLOWER_FILE, LOCAL, SERVER_FILE, SITE_FILE, STARTUP
 from silohash.runtime.sites.settings import read_site_settings
 from silohash.types import UserError
 
-ADMIN_FILE = "fed_admin.json"
+CERTIFICATE = "server.crt"
+"""The server's certificate, which no other member has."""
+
 WARNING_DAYS = 30
 CONNECT_SECONDS = 5.0
 
@@ -48,20 +49,20 @@ def check_kit(kit: Path, now: datetime | None = None) -> list[Finding]:
     Raises:
         UserError: if the folder is not a kit.
     """
-    startup = kit / "startup"
-    if not any((startup / name).exists() for name in (SERVER_FILE, CLIENT_FILE, ADMIN_FILE)):
+    startup, site = kit / STARTUP, kit / LOCAL / SITE_FILE
+    if not any((startup / name).exists() for name in (SERVER_FILE, CLIENT_FILE, ADMIN_FILE, FLOWER_FILE)):
         raise UserError(f"{kit} is not the kit of a member. Make kits with: silohash federation kits")
     found = list(certificates(kit, now))
-    if not (startup / SERVER_FILE).exists():
+    if not (startup / CERTIFICATE).exists():
         found.append(_server(startup))
-    if (startup / CLIENT_FILE).exists():
-        found.append(_data(kit / "local" / SITE_FILE))
+    if site.exists():
+        found.append(_data(site))
     return found
 
 
 def certificates(kit: Path, now: datetime | None = None) -> Iterator[Finding]:
     """Yield whether the certificates of a kit are valid, and for how long. The arguments are those of `check_kit`."""
-    startup, now = kit / "startup", now or datetime.now(UTC)
+    startup, now = kit / STARTUP, now or datetime.now(UTC)
     for path in sorted([*startup.glob("*.crt"), *startup.glob("*.pem")]):
         with reading(path, remedy="Make new kits."):
             certificate = load_pem_x509_certificate(path.read_bytes())
@@ -90,9 +91,11 @@ def _server(startup: Path) -> Finding:
 
 def _address(startup: Path) -> tuple[str, int]:
     """Return the host and the port of the server that a kit connects to."""
-    path = startup / (CLIENT_FILE if (startup / CLIENT_FILE).exists() else ADMIN_FILE)
+    path = next(startup / name for name in (FLOWER_FILE, CLIENT_FILE, ADMIN_FILE) if (startup / name).exists())
     with reading(path, remedy="Make new kits."):
         about = json.loads(path.read_text(encoding="utf-8"))
+        if path.name == FLOWER_FILE:
+            return str(about["host"]), int(about["port"])
         if path.name == ADMIN_FILE:
             return str(about["admin"]["host"]), int(about["admin"]["port"])
         host, _, port = about["servers"][0]["service"]["target"].rpartition(":")

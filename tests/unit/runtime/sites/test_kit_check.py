@@ -11,10 +11,13 @@ import pytest
 from silohash.types import UserError
 from tests.runs import write_archive
 
-pytest.importorskip("nvflare")
+pytest.importorskip("cryptography")
 
-from silohash.runtime.engine.flare.kit_check import check_kit
-from silohash.runtime.engine.flare.kits import ADMIN, SERVER, SITE_FILE, Training, write_kits
+from silohash.runtime.sites.kit_check import check_kit
+from silohash.runtime.sites.kits import LEADER, SERVER, SITE_FILE, Training, write_kits
+
+CERTIFICATES = {True: {"rootCA.pem"}, False: {"client.crt", "rootCA.pem"}}
+"""Those of a silo that Flower connects, and of one that FLARE does."""
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +26,19 @@ def listening():
         yield server
 
 
+@pytest.fixture(scope="module", params=[True, False], ids=["flower", "flare"])
+def flower(request: pytest.FixtureRequest) -> bool:
+    """Whether Flower connects the members."""
+    if not request.param:
+        pytest.importorskip("nvflare")
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def kits(tmp_path_factory: pytest.TempPathFactory, listening: socket.socket) -> Path:
+def kits(tmp_path_factory: pytest.TempPathFactory, listening: socket.socket, flower: bool) -> Path:
     folder = tmp_path_factory.mktemp("checked")
-    write_kits(folder / "kits", ["north"], Training(port=listening.getsockname()[1], valid_days=90))
+    training = Training(port=listening.getsockname()[1], valid_days=90)
+    write_kits(folder / "kits", ["north"], training, flower=flower)
     archive = write_archive(folder / "data", count=30)
     (folder / "kits/north/local" / SITE_FILE).write_text(f'silo = "north"\n[data]\npath = "{archive}"\n')
     return folder / "kits"
@@ -36,12 +48,12 @@ def bad(kit: Path, **options: object) -> dict[str, str]:
     return {finding.subject: finding.text for finding in check_kit(kit, **options) if not finding.good}
 
 
-def test_good_kits(kits: Path) -> None:
+def test_good_kits(kits: Path, flower: bool) -> None:
     found = {finding.subject: finding.text for finding in check_kit(kits / "north")}
-    assert set(found) == {"client.crt", "rootCA.pem", "server", "data"}
+    assert set(found) == {*CERTIFICATES[flower], "server", "data"}
     assert found["data"] == "25 training items"
     assert found["server"].startswith("127.0.0.1:")
-    assert [bad(kits / name) for name in ("north", SERVER, ADMIN)] == [{}, {}, {}]
+    assert [bad(kits / name) for name in ("north", SERVER, LEADER)] == [{}, {}, {}]
 
 
 def test_certificates_and_the_clock(kits: Path) -> None:
@@ -51,14 +63,14 @@ def test_certificates_and_the_clock(kits: Path) -> None:
     assert "the clock of this machine is before that" in bad(kits / SERVER, now=early)["server.crt"]
 
 
-def test_server_that_is_not_there(tmp_path: Path) -> None:
+def test_server_that_is_not_there(tmp_path: Path, flower: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    write_kits(tmp_path / "kits", ["north"], Training(port=port))
+    write_kits(tmp_path / "kits", ["north"], Training(port=port), flower=flower)
     found = bad(tmp_path / "kits" / "north")
     assert set(found) == {"server", "data"}
     assert f"127.0.0.1:{port} cannot be reached" in found["server"]
-    assert set(bad(tmp_path / "kits" / ADMIN)) == {"server"}
+    assert set(bad(tmp_path / "kits" / LEADER)) == {"server"}
 
 
 def test_folder_that_is_not_a_kit(tmp_path: Path) -> None:

@@ -1,0 +1,103 @@
+"""Kits of the members of a federation: what they have in common, whichever engine connects the members."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from silohash.exchange.encryption import KEY, SiloKey
+from silohash.files import write_text
+from silohash.optional import installed
+
+SERVER, LEADER = "server", "leader"
+"""Folders of the kits of the server and of whoever starts runs, beside one folder per silo."""
+
+STARTUP, LOCAL = "startup", "local"
+"""Folders of a kit: what the member needs to connect, and what it sets itself."""
+
+SERVER_FILE, CLIENT_FILE, ADMIN_FILE = "fed_server.json", "fed_client.json", "fed_admin.json"
+"""Files in ``startup`` of the kits that FLARE connects: those of the server, of a silo, and of whoever starts runs."""
+
+FLOWER_FILE = "flower.json"
+"""File in ``startup`` of the kits that Flower connects."""
+
+SITE_FILE = "silohash.toml"
+"""The silo's own file, in the folder ``local`` of its kit, which no run can change."""
+
+SITE_TEMPLATE = """\
+# The silo {name} in training.
+silo = "{name}"
+state = "../state"        # folder for what the silo stores between rounds
+device = "auto"           # device that it trains on
+downloads = false         # whether a run may download published networks
+key = "silos.key"         # key that all silos share, and that the server must not have, for encrypted sums
+
+[data]                    # the silo's own archive
+path = "../data"          # a folder with metadata.csv, .jsonl or .parquet
+"""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Where silos find the training server.
+
+    Attributes:
+        host: name or address of the server, which its certificate holds.
+        port: port of the server.
+        valid_days: days for which the certificates are valid.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8002
+    valid_days: int = 730
+
+
+def write_kits(folder: Path, silos: Sequence[str], training: Training, *, flower: bool) -> None:
+    """Write one kit per silo, one for the server and one for whoever starts runs, into a new folder.
+
+    Args:
+        folder: the new folder.
+        silos: names of the silos.
+        training: where silos find the server.
+        flower: whether Flower connects the members, in place of FLARE.
+
+    Raises:
+        UserError: if the engine does not accept a name.
+    """
+    if flower:
+        from silohash.runtime.engine.flower.kits import write_flower_kits
+
+        write_flower_kits(folder, silos, training)
+        return
+    from silohash.runtime.engine.flare.kits import write_flare_kits
+
+    write_flare_kits(folder, silos, training)
+
+
+def uses_flower(kit: Path) -> bool:
+    """Return whether a kit is one that Flower connects."""
+    return (kit / STARTUP / FLOWER_FILE).exists()
+
+
+def engine_package(kit: Path) -> str:
+    """Return the package of the engine that connects a kit, by the name under which it is imported."""
+    return "flwr" if uses_flower(kit) else "nvflare"
+
+
+def new_silo_key() -> SiloKey | None:
+    """Return a new key for encrypted sums, or None if the packages for them are not installed."""
+    return SiloKey.new() if installed("tenseal") else None
+
+
+def write_site(kit: Path, name: str, key: SiloKey | None) -> None:
+    """Write what a silo sets itself into its kit.
+
+    Args:
+        kit: the folder of the kit.
+        name: name of the silo.
+        key: the key that all silos share, or None for none.
+    """
+    write_text(kit / LOCAL / SITE_FILE, SITE_TEMPLATE.format(name=name))
+    if key is not None:
+        key.save(kit / LOCAL / KEY)

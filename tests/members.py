@@ -1,0 +1,121 @@
+"""The members of a training federation as processes of this machine, whichever engine connects them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from silohash.runtime.events import RoundRecord
+from silohash.runtime.run import Run
+from silohash.runtime.sites.kits import LEADER, LOCAL, SERVER, SITE_FILE, Training, write_kits
+
+PATIENCE_SECONDS = 300.0
+
+
+def until(holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    """Waits until a condition holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "the federation takes too long"
+        time.sleep(0.2)
+
+
+@dataclass
+class Members:
+    """A federation and its processes.
+
+    Attributes:
+        root: folder of its kits, archives and logs.
+        port: port of the server.
+        names: names of the silos.
+        processes: the supervisors of the members that were started.
+    """
+
+    root: Path
+    port: int
+    names: Sequence[str]
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @classmethod
+    def made(cls, root: Path, archives: Mapping[str, Path], *, flower: bool) -> Self:
+        """Writes the kits of a server at a free port and of one silo per archive."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        made = cls(root, port, list(archives))
+        write_kits(made.kits, made.names, Training(port=port), flower=flower)
+        for name, archive in archives.items():
+            (made.kits / name / LOCAL / SITE_FILE).write_text(
+                f'silo = "{name}"\nstate = "../state"\ndevice = "cpu"\nthreads = 1\n[data]\npath = "{archive}"\n'
+            )
+        return made
+
+    @property
+    def kits(self) -> Path:
+        return self.root / "kits"
+
+    @property
+    def leader(self) -> Path:
+        return self.kits / LEADER
+
+    def start(self, name: str, environment: Mapping[str, str] | None = None) -> None:
+        command = "server" if name == SERVER else "silo"
+        with (self.root / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "silohash.cli", command, str(self.kits / name)],
+                stdout=log, stderr=log, cwd=self.root,
+                env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+            )  # fmt: skip
+
+    def stop(self, *names: str) -> None:
+        stopped = [self.processes.pop(name) for name in names or list(self.processes)]
+        for process in stopped:
+            process.send_signal(signal.SIGTERM)
+        for process in stopped:
+            process.wait(60)
+
+    def kill(self, name: str) -> None:
+        """Kills all processes of a member, as if its machine had lost power."""
+        for process in self.children(str(self.kits / name)):
+            os.kill(process, signal.SIGKILL)
+        self.processes.pop(name).wait(60)
+
+    def children(self, *words: str) -> list[int]:
+        """Returns the ids of processes of this federation whose command lines hold some words."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                command = (entry / "cmdline").read_bytes().decode() if entry.name.isdecimal() else ""
+            except (OSError, UnicodeDecodeError):
+                continue
+            if str(self.kits) in command and all(word in command for word in words):
+                found.append(int(entry.name))
+        return found
+
+    def stored(self, name: str, run: str) -> Run:
+        """Returns the run that a silo stored."""
+        return Run.open(self.kits / name / "state" / run)
+
+
+class Watch:
+    """An observer that keeps the records, and acts after a round."""
+
+    def __init__(self, act: Callable[[int], None] = lambda number: None) -> None:
+        self.records: list[RoundRecord] = []
+        self.act = act
+
+    def start(self, *, name: str, total_rounds: int, first_round: int) -> None: ...
+
+    def round(self, record: RoundRecord) -> None:
+        self.records.append(record)
+        self.act(record.round)
+
+    def finish(self) -> None: ...

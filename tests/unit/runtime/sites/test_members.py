@@ -1,0 +1,86 @@
+"""Processes of a federation's members: which engine's they are, and that they are started again."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from silohash.runtime.sites import members
+from silohash.runtime.sites.kits import Training
+from silohash.runtime.sites.members import Member, member_beside, member_of, run_member
+from silohash.types import UserError
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("cryptography")
+    from silohash.runtime.engine.flower.kits import write_flower_kits
+
+    folder = tmp_path_factory.mktemp("members") / "kits"
+    write_flower_kits(folder, ["north"], Training())
+    return folder
+
+
+def test_kit_tells_its_engine(kits: Path, tmp_path: Path) -> None:
+    assert member_of(kits / "north").command[3] == "silohash.runtime.engine.flower.site"
+    pytest.importorskip("nvflare")
+    from silohash.runtime.engine.flare.kits import write_flare_kits
+
+    write_flare_kits(tmp_path / "kits", ["north"], Training())
+    assert member_of(tmp_path / "kits" / "north").command[3] == "nvflare.private.fed.app.client.client_train"
+
+
+def test_process_that_dies_is_started_again(
+    kits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log, said = tmp_path / "log", []
+    code = (
+        f"import os, sys; open({str(log)!r}, 'a').write('x'); print('out'); print(os.environ['A'], file=sys.stderr); "
+        "sys.exit(7)"
+    )
+    monkeypatch.setattr(members, "member_of", lambda kit: Member([sys.executable, "-c", code], {"A": "1"}, ["log.txt"]))
+    monkeypatch.setattr(members, "RESTART_SECONDS", 0.0)
+    stopped = threading.Event()
+
+    def notify(text: str) -> None:
+        said.append(text)
+        if len(said) == 4:
+            stopped.set()
+
+    run_member(kits / "north", notify, stopped)
+    assert log.read_text() == "xxx"
+    logs = f"{kits / 'north' / 'log.txt'} and {kits / 'north' / 'errors.txt'}"
+    assert said == [
+        f"north runs. Its log is in {logs}.",
+        *[f"The process ended with exit status 7. It is started again. The reason is in {logs}."] * 3,
+    ]
+    assert capfd.readouterr() == ("", "")
+    assert (kits / "north" / "errors.txt").read_text() == "1\n" * 3
+
+
+def test_process_beside_a_block_ends_with_it(kits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    monkeypatch.setattr(members, "member_of", lambda kit: Member([sys.executable, "-c", code]))
+    said: list[str] = []
+    with member_beside(kits / "north", "north", said.append):
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.05)
+        process = int((tmp_path / "pid").read_text())
+        os.kill(process, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(("kit", "silo"), [("north", "south"), ("server", "north"), ("none", "north")])
+def test_kit_of_another_member_is_not_started(kits: Path, kit: str, silo: str) -> None:
+    with (
+        pytest.raises(UserError, match=f'is not the training kit of the silo "{silo}"'),
+        member_beside(kits / kit, silo, print),
+    ):
+        pass
