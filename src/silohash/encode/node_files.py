@@ -6,13 +6,16 @@ many items there are. Items of the same picture share its nodes, which are store
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.files import read_npy
+from silohash.index.base import Keys
+from silohash.index.store import Store
 from silohash.types import Arrays, Modality, Rows, UserError
 
 PLACES = "places"
@@ -97,18 +100,31 @@ class NodeFiles:
         return {name: np.asarray(file[places]) for name, file in self._files.items()}, position
 
 
-def forget_nodes(folder: Path, keys: Sequence[int]) -> None:
-    """Overwrite the nodes of removed items with zeros, unless other items share them.
+@contextmanager
+def forgetting(store: Store, ids: Sequence[str]) -> Iterator[None]:
+    """Overwrite the nodes that items have now with zeros, after the block has removed or replaced these items.
+
+    Nodes that other items share are kept. Nothing happens for an index without nodes.
 
     Args:
-        folder: The folder that a `NodeWriter` wrote. Nothing happens if it does not exist.
-        keys: Keys of the removed items.
+        store: Index of a silo's items.
+        ids: Ids of the items. Those that the index does not have are left out.
     """
+    folder = nodes_folder(store.path.parent, store.manifest.modality)
     if not folder.exists():
+        yield
         return
+    keys = store.keys_of(ids)
+    yield
+    _forget(folder, keys[keys >= 0])
+
+
+def _forget(folder: Path, keys: Keys) -> None:
+    """Overwrite the nodes under keys, unless other items share them. Items that were added later have no nodes."""
     places = np.lib.format.open_memmap(folder / f"{PLACES}.npy", "r+")
-    gone = np.setdiff1d(places[list(keys)], REMOVED)
-    places[list(keys)] = REMOVED
+    keys = keys[keys < len(places)]
+    gone = np.setdiff1d(places[keys], REMOVED)
+    places[keys] = REMOVED
     gone = np.setdiff1d(gone, places)
     for path in _files_of_nodes(folder):
         file = np.lib.format.open_memmap(path, "r+")

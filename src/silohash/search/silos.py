@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pydantic import BaseModel
 
-from silohash.encode.node_files import forget_nodes, nodes_folder
+from silohash.encode.node_files import forgetting
 from silohash.files import PART, read_json
 from silohash.index.engines import read_index_config
 from silohash.index.listing import LISTING, Listing, read_listing
@@ -280,11 +280,10 @@ def _remove_from(files: Mapping[str, Mapping[Modality, Path]], ids: Sequence[str
         for silo, opened in stores.items():
             found: set[str] = set()
             for store in opened:
-                keys = store.keys_of(ids)
-                gone = store.remove(ids)
+                with forgetting(store, ids):
+                    gone = store.remove(ids)
                 if gone:
                     store.compact()
-                    forget_nodes(nodes_folder(store.path.parent, store.manifest.modality), keys[keys >= 0].tolist())
                 found.update(gone)
             if found:
                 removed[silo] = [name for name in dict.fromkeys(ids) if name in found]

@@ -19,6 +19,7 @@ import numpy as np
 from silohash.data.archive import Archive, ArchiveCard, as_texts, multi_hot
 from silohash.data.pictures.reading import PictureFiles
 from silohash.encode.encoder import Encoder
+from silohash.encode.node_files import forgetting
 from silohash.index.base import IndexManifest
 from silohash.index.codes import Codes
 from silohash.index.store import Store
@@ -262,7 +263,8 @@ class Indexer:
             with_code = set() if part is None else set(part[0].ids.tolist())
             _remove_from(store, [item.id for item in items if item.id not in with_code])
             if part is not None:
-                store.add_codes(*part)
+                with forgetting(store, part[0].ids.tolist()):
+                    store.add_codes(*part)
         self.ledger.write(Entry(each.id, each.stamp, "indexed", replaced=each.replaced) for each in entries)
 
     def _entry(self, item: FolderItem) -> Entry:
@@ -346,4 +348,5 @@ def _remove_from(store: Store, ids: Sequence[str]) -> None:
     if len(ids):
         present = store.keys_of(ids) >= 0
         if present.any():
-            store.remove([name for name, there in zip(ids, present.tolist(), strict=True) if there])
+            with forgetting(store, ids):
+                store.remove([name for name, there in zip(ids, present.tolist(), strict=True) if there])

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.encode.node_files import NodeWriter, nodes_folder
 from silohash.index.store import Store
 from silohash.runtime.run import Run
 from silohash.service.items import indexer as module
@@ -79,6 +80,18 @@ def test_what_changes_or_goes_is_replaced_and_removed(indexer: Indexer, folder: 
     assert update(indexer, second, complete=False) == Change(), "an incomplete look removes nothing"
     assert update(indexer, second) == Change(removed=1)
     assert (indexer.has("a"), indexer.ledger.entry("a")) == ((), None)
+
+
+def test_words_of_items_that_are_replaced_or_removed_are_overwritten(indexer: Indexer, folder: Path) -> None:
+    update(indexer, item(folder, "a"), item(folder, "b"), item(folder, "c"))
+    with Store.open(indexer.index / "text.sqlite") as store:
+        of_a, of_b, of_c = store.keys_of(["a", "b", "c"]).tolist()
+    writer = NodeWriter(nodes_folder(indexer.index, "text"), np.arange(3))
+    writer.add({"values": np.ones((3, 2, 4), np.float16)})
+    writer.close()
+    update(indexer, item(folder, "a", "blue", stamp="2"), item(folder, "c"))
+    values = np.load(nodes_folder(indexer.index, "text") / "values.npy")
+    assert [bool(values[key].any()) for key in (of_a, of_b, of_c)] == [False, False, True]
 
 
 def test_damaged_items_are_skipped_until_they_change(indexer: Indexer, folder: Path) -> None:
