@@ -13,7 +13,7 @@ from torch import Tensor
 from silohash.data.archive import Archive
 from silohash.data.regions import Regions
 from silohash.encode.encoder import Encoder
-from silohash.encode.node_files import NodeFiles, NodeWriter, nodes_folder
+from silohash.encode.node_files import REMOVED, NodeFiles, NodeWriter, nodes_folder
 from silohash.encode.torch_towers import TorchTowers
 from silohash.features.base import Value
 from silohash.features.vectors import vectors
@@ -58,22 +58,28 @@ def query_nodes(encoder: Encoder, value: Value, modality: Modality) -> Arrays | 
     return arrays_of(nodes_of(network, values, modality))
 
 
-def write_nodes(folder: Path, encoder: Encoder, archive: Archive, rows: Rows, modality: Modality) -> None:
+def write_nodes(
+    folder: Path, encoder: Encoder, archive: Archive, rows: Rows, modality: Modality, keys: Rows | None = None
+) -> None:
     """Write the words or regions of indexed items beside their index. Nothing is written if the model does not score pairs.
 
     Args:
         folder: Folder of a silo's index.
         encoder: Encoder of the items.
         archive: Archive of the items.
-        rows: ``(n,)`` archive rows, in the order of their keys in the index.
+        rows: ``(n,)`` archive rows.
         modality: Modality of the index.
+        keys: ``(n,)`` key of each row in the index. None if the rows have the keys 0 to n - 1.
     """
     network = network_of(encoder)
     if network is None:
         return
     column = archive.values(modality)
     groups = column.picture[rows] if isinstance(column, Regions) else np.arange(len(rows))
-    _, first, places = np.unique(groups, return_index=True, return_inverse=True)
+    _, first, found = np.unique(groups, return_index=True, return_inverse=True)
+    keys = np.arange(len(rows)) if keys is None else keys
+    places = np.full(int(keys.max(initial=-1)) + 1, REMOVED)
+    places[keys] = found
     writer = NodeWriter(nodes_folder(folder, modality), places)
     for block in _blocks(rows[first]):
         values = torch.from_numpy(np.array(vectors(archive, encoder.featurisers[modality], block)))

@@ -22,6 +22,8 @@ PLACES = "places"
 """Name of the file with the place of each item's nodes, by the item's key in the index, ``(N,)`` int64."""
 
 REMOVED = -1
+"""Place of an item that has no nodes, because it was removed or added later."""
+
 INDEX_AGAIN = "Index the silo again."
 
 
@@ -35,7 +37,7 @@ class NodeWriter:
 
     Args:
         folder: Folder of the files. It is made.
-        places: ``(N,)`` place of each item's nodes, by the item's key.
+        places: ``(N,)`` place of each item's nodes, by the item's key; `REMOVED` for none.
     """
 
     def __init__(self, folder: Path, places: Rows) -> None:
@@ -111,7 +113,7 @@ def forgetting(store: Store, ids: Sequence[str]) -> Iterator[None]:
         ids: Ids of the items. Those that the index does not have are left out.
     """
     folder = nodes_folder(store.path.parent, store.manifest.modality)
-    if not folder.exists():
+    if not (folder / f"{PLACES}.npy").exists():
         yield
         return
     keys = store.keys_of(ids)

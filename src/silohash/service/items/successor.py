@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from silohash.data.archive import Archive
 from silohash.data.catalogue import open_archive
+from silohash.encode.node_files import nodes_folder
 from silohash.files import explaining_disk_errors, read_json
 from silohash.index.base import Keys
 from silohash.index.listing import is_indexed, note_indexed
@@ -130,6 +131,7 @@ class Successor:
         place, modalities = indexer.index, indexer.modalities
         surplus = _ids(place) - _ids(self.old.index_folder / self.silo)
         indexer.remove(sorted(surplus))  # removed from the old index since they were encoded
+        self._write_nodes(indexer)
         indexer.close()
         for name in (SOURCE, NOTE):
             if (self.old.index_folder / self.silo / name).exists():
@@ -178,6 +180,20 @@ class Successor:
             for modality in encodable:
                 indexer.add_rows(archive, batch[held[modality][start : start + BATCH_ROWS]], modality, fields[modality])
             self._done = start + len(batch)
+
+    def _write_nodes(self, indexer: Indexer) -> None:
+        """Write the words and regions of the archive's items beside the new index, if the new model scores pairs."""
+        if not self.new.model.record.spec.scores_pairs:
+            return
+        from silohash.encode.matcher import write_nodes
+
+        archive = self._open_archive()
+        rows = _rows_of(archive, _ids(indexer.index))
+        for modality in indexer.modalities:
+            shutil.rmtree(nodes_folder(indexer.index, modality), ignore_errors=True)  # begun before an interruption
+            with Store.open(indexer.index / f"{modality}.sqlite") as store:
+                keys = store.keys_of(archive.ids[rows].tolist())
+            write_nodes(indexer.index, indexer.encoder, archive, rows[keys >= 0], modality, keys[keys >= 0])
 
     def _fields_of(self, encodable: Mapping[Modality, Rows]) -> dict[Modality, frozenset[str]]:
         """Return the fields to store per modality. Previews are stored once, in the first index that has items."""

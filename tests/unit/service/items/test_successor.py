@@ -7,17 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from silohash.api.runs import open_run
+from silohash.config.load import load_resolved
+from silohash.encode.node_files import NodeFiles, nodes_folder
 from silohash.index.listing import is_indexed, read_listing
 from silohash.index.store import Store
+from silohash.runtime import experiment
 from silohash.runtime.run import Run
 from silohash.service.items import successor as module
 from silohash.service.items.opening import open_indexer
 from silohash.service.items.scan import FolderItem
 from silohash.service.items.successor import BUILDING, Successor
-from silohash.types import UserError
+from silohash.types import MODALITIES, Modality, UserError
+from tests.regions import matching_config, write_region_set
 from tests.served import write_pictures
 
 FIELDS = ("caption", "labels", "preview")
@@ -143,3 +148,44 @@ def test_an_archive_that_is_gone_is_named_and_may_be_elsewhere(
     indexer = moved.build(GO_ON)
     assert len(contents(indexer.index, "image")) == 22
     indexer.close()
+
+
+def test_words_and_regions_are_stored_for_a_model_that_scores_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SILOHASH_DATA", str(write_region_set(tmp_path / "data", pictures=24)))
+    first, second = (
+        experiment.train(
+            load_resolved(matching_config(federated={"rounds": 1, "local_epochs": 1}, train={"learning_rate": rate})),
+            tmp_path / f"{rate}",
+        )
+        for rate in (0.01, 0.02)
+    )
+    with open_run(first.folder) as opened:
+        opened.index()
+    successor = Successor(first, second, "silo-1", folder=tmp_path / "items", fields=FIELDS)
+    building = second.folder / BUILDING / "silo-1"
+    nodes_folder(building, "text").mkdir(parents=True)  # an earlier attempt was interrupted here
+    indexer = successor.build(GO_ON)
+    indexer.add([FolderItem("added", text="A dog and a cat.", stamp="1")])
+    successor.finish(indexer).close()
+    built = tmp_path / "built"
+    shutil.copytree(successor.index, built)
+    with open_run(second.folder) as opened:
+        opened.index()
+    for modality in MODALITIES:
+        with Store.open(successor.index / f"{modality}.sqlite") as store:
+            ids = store.item_ids(np.arange(len(store)))
+        found, expected = (of_items(folder, modality, ids) for folder in (built, successor.index))
+        assert len(expected) == len(ids)
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(UserError, match="nodes of some items are missing"):
+        of_items(built, "text", ["added"])
+
+
+def of_items(folder: Path, modality: Modality, ids: list[str]) -> npt.NDArray[np.generic]:
+    """Return the nodes of items of an index."""
+    with Store.open(folder / f"{modality}.sqlite") as store:
+        keys = store.keys_of(ids).tolist()
+    arrays, position = NodeFiles(nodes_folder(folder, modality)).read(keys)
+    return arrays["values"][position]
