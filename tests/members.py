@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -58,6 +59,27 @@ class Members:
             )
         return made
 
+    @classmethod
+    @contextmanager
+    def running(cls, root: Path, archives: Mapping[str, Path], *, flower: bool = False) -> Iterator[Self]:
+        """Starts a server and one silo per archive, waits until all are connected, and stops them afterwards."""
+        made = cls.made(root, archives, flower=flower)
+        try:
+            for name in (SERVER, *made.names):
+                made.start(name)
+            until(made.connected)
+            yield made
+        finally:
+            made.stop()
+
+    def listed(self) -> list[str]:
+        """Returns the names of the silos that the server lists as connected, in order; none if it does not answer."""
+        raise NotImplementedError
+
+    def connected(self, names: Sequence[str] | None = None) -> bool:
+        """Tells whether exactly these silos are connected; by default all."""
+        return self.listed() == sorted(self.names if names is None else names)
+
     @property
     def kits(self) -> Path:
         return self.root / "kits"
@@ -103,6 +125,16 @@ class Members:
     def stored(self, name: str, run: str) -> Run:
         """Returns the run that a silo stored."""
         return Run.open(self.kits / name / "state" / run)
+
+    def check_equal(self, folder: Path, watch: Watch, one: Run) -> None:
+        """Checks that a run equals that of one machine, bit for bit: its rounds, and the models of the silos."""
+        for mine, other in zip(watch.records, one.rounds(), strict=True):
+            assert (mine.loss, mine.terms, mine.validation) == (other.loss, other.terms, other.validation)
+        for name in self.names:
+            own, deployed = self.stored(name, folder.name), one.model.deployed_by(name)
+            assert own.model.digest(deployed) == one.model.digest(deployed)
+        if not one.config.federated.personalized:
+            assert Run.open(folder).model.digest("global") == one.model.digest("global")
 
 
 class Watch:

@@ -139,8 +139,13 @@ def _writer_is_gone(process: int, writer: str | None, *, alone: bool) -> bool:
     return False
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file atomically: it either exists with its whole content, or is not changed.
+
+    Args:
+        path: The file.
+        content: Its whole content.
+        private: Whether nobody but its owner may read it, not even while it is written.
 
     Raises:
         UserError: If the disk is full or the file may not be written.
@@ -149,7 +154,8 @@ def write_bytes(path: Path, content: bytes) -> None:
     with explaining_disk_errors(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with beside.open("wb") as stream:
+            mode = 0o600 if private else 0o666
+            with open(beside, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -262,10 +268,11 @@ def note_written(folder: Path, written: Iterable[Path]) -> None:
     write_json(note, names)
 
 
-def write_arrays(path: Path, arrays: Arrays, about: Mapping[str, Any] | None = None) -> None:
-    """Write named arrays and a JSON value that describes them to one safetensors file, atomically."""
+def write_arrays(path: Path, arrays: Arrays, about: Mapping[str, Any] | None = None, *, private: bool = False) -> None:
+    """Write named arrays and a JSON value that describes them to one safetensors file. See `write_bytes`."""
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    write_bytes(path, _save_safetensors(contiguous, metadata={"about": json.dumps(about or {}, sort_keys=True)}))
+    content = _save_safetensors(contiguous, metadata={"about": json.dumps(about or {}, sort_keys=True)})
+    write_bytes(path, content, private=private)
 
 
 def read_arrays(path: Path, *, remedy: str = TRAIN_AGAIN, missing: str = INTERRUPTED) -> tuple[Arrays, dict[str, Any]]:

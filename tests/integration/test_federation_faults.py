@@ -29,7 +29,7 @@ pytest.importorskip("nvflare")
 from silohash.runtime.engine.flare.engine import MISSES, NOT_IN_JOB, SILENT
 from silohash.runtime.engine.flare.jobs import set_admission, train_in_federation
 from silohash.runtime.sites.kits import SERVER
-from tests.federation import Federation, running
+from tests.federation import Federation
 from tests.members import Watch, until
 
 pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -42,7 +42,7 @@ MOST = Limits(DEADLINE_SECONDS, 2)
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     root = tmp_path_factory.mktemp("faults")
     pooled = write_archive(root / "pooled", count=90, text="words")
-    with running(root, dict(zip(NAMES, site_archives(pooled, root / "data"), strict=True))) as made:
+    with Federation.running(root, dict(zip(NAMES, site_archives(pooled, root / "data"), strict=True))) as made:
         yield made
 
 

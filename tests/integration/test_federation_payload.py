@@ -17,7 +17,7 @@ from tests.runs import tiny, write_archive
 pytest.importorskip("nvflare")
 
 from silohash.runtime.engine.flare.jobs import train_in_federation
-from tests.federation import running
+from tests.federation import Federation
 from tests.members import Watch
 
 WIDTH = 8192
@@ -40,7 +40,7 @@ def test_large_models_arrive_whole(tmp_path: Path) -> None:
         )
     )  # fmt: skip
     watch = Watch()
-    with running(tmp_path, {"place-0": archive}) as federation:
+    with Federation.running(tmp_path, {"place-0": archive}) as federation:
         limits = Limits(SETUP_SECONDS, 1)
         train_in_federation(
             federation.leader, config, tmp_path / "large", ["place-0"], limits=limits, observers=[watch]

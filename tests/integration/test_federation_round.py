@@ -15,7 +15,7 @@ from tests.runs import silohash, write_archive, write_config
 
 pytest.importorskip("nvflare")
 
-from tests.federation import running
+from tests.federation import Federation
 
 
 @pytest.mark.whole_run
@@ -27,7 +27,7 @@ def test_personal_model_equals_that_of_one_machine_and_stays_at_its_silo(tmp_pat
         federated={"name": "fedproto", "rounds": 2, "local_epochs": 1, "min_count": 1},
     )  # fmt: skip
     folder = tmp_path / "out" / "first"
-    with running(tmp_path, {"place-0": pooled}) as federation:
+    with Federation.running(tmp_path, {"place-0": pooled}) as federation:
         done = silohash("train", config, "--on", federation.leader, "--out", folder, "--quorum", 1)
         assert done.code == 0, done.err
     assert done.out == f"Run: {folder}\n"

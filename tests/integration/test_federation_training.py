@@ -33,7 +33,7 @@ from silohash.runtime.engine.flare.jobs import (
     write_job,
 )
 from silohash.runtime.engine.flare.kits import EXECUTOR
-from tests.federation import Federation, running
+from tests.federation import Federation
 from tests.members import Watch
 
 pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(1500)
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     root = tmp_path_factory.mktemp("federation")
     pooled = write_archive(root / "pooled", count=90, text="words")
-    with running(root, dict(zip(NAMES, site_archives(pooled, root / "data"), strict=True))) as made:
+    with Federation.running(root, dict(zip(NAMES, site_archives(pooled, root / "data"), strict=True))) as made:
         yield made
 
 
@@ -98,17 +98,11 @@ def test_result_equals_that_of_one_machine(federation: Federation, tmp_path: Pat
     watch = Watch()
     folder = tmp_path / f"equal-{method}"
     train_in_federation(federation.leader, config, folder, NAMES, limits=WHOLE, observers=[watch])
-    one, apart = experiment.train(config, tmp_path / "one"), Run.open(folder)
-    for mine, other in zip(watch.records, one.rounds(), strict=True):
-        assert (mine.loss, mine.terms, mine.validation) == (other.loss, other.terms, other.validation)
+    apart = Run.open(folder)
     assert [record.round for record in apart.rounds()] == [0, 1]
     assert apart.trained_elsewhere
     assert apart.model.names == ("global",)
-    for name in NAMES:
-        own, deployed = federation.stored(name, folder.name), one.model.deployed_by(name)
-        assert own.model.digest(deployed) == one.model.digest(deployed)
-    if not config.federated.personalized:
-        assert apart.model.digest("global") == one.model.digest("global")
+    federation.check_equal(folder, watch, experiment.train(config, tmp_path / "one"))
 
 
 def test_trainer_that_is_killed_misses_a_round_and_is_back_in_the_next(federation: Federation, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,26 +46,19 @@ class Flower(Members):
     def connection(self) -> Connection:
         return Connection.of(self.leader)
 
-    def connected(self, names: Sequence[str] | None = None) -> bool:
-        """Tells whether exactly these silos are connected; by default all."""
+    def listed(self) -> list[str]:
         try:
-            return connected_silos(self.connection) == sorted(self.names if names is None else names)
+            return connected_silos(self.connection)
         except UserError:
-            return False
+            return []
 
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flower]:
     root = tmp_path_factory.mktemp("flower")
     pooled = write_archive(root / "pooled", count=90, text="words")
-    made = Flower.made(root, dict(zip(NAMES, site_archives(pooled, root / "data"), strict=True)), flower=True)
-    try:
-        for name in (SERVER, *made.names):
-            made.start(name)
-        until(made.connected)
+    with Flower.running(root, dict(zip(NAMES, site_archives(pooled, root / "data"), strict=True)), flower=True) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -86,14 +79,7 @@ def test_result_equals_that_of_one_machine(federation: Flower, tmp_path: Path, m
     config, watch = load_resolved(tables(federation, method)), Watch()
     folder = tmp_path / f"equal-{method}"
     train_in_federation(federation.leader, config, folder, NAMES, limits=WHOLE, observers=[watch])
-    one, apart = experiment.train(config, tmp_path / "one"), Run.open(folder)
-    for mine, other in zip(watch.records, one.rounds(), strict=True):
-        assert (mine.loss, mine.terms, mine.validation) == (other.loss, other.terms, other.validation)
-    for name in NAMES:
-        own, deployed = federation.stored(name, folder.name), one.model.deployed_by(name)
-        assert own.model.digest(deployed) == one.model.digest(deployed)
-    if not config.federated.personalized:
-        assert apart.model.digest("global") == one.model.digest("global")
+    federation.check_equal(folder, watch, experiment.train(config, tmp_path / "one"))
 
 
 def test_commands(federation: Flower, tmp_path: Path) -> None:

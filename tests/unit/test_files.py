@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -41,6 +42,26 @@ def test_text_is_written_and_replaced(tmp_path: Path) -> None:
     files.write_text(path, "kleiner\n")
     assert path.read_text(encoding="utf-8") == "kleiner\n"
     assert names(path.parent) == ["words.txt"]
+
+
+def test_private_file_is_never_readable_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mode is that of an open file, before it gets its name, and afterwards."""
+    modes: list[int] = []
+    sync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    before = os.umask(0o022)
+    try:
+        for path, private in ((tmp_path / "secret", True), (tmp_path / "open", False)):
+            files.write_bytes(path, b"x", private=private)
+            modes.append(stat.S_IMODE(path.stat().st_mode))
+    finally:
+        os.umask(before)
+    assert modes == [0o600, 0o600, 0o644, 0o644]
 
 
 def test_full_disk_keeps_the_old_file_and_leaves_nothing_beside(tmp_path: Path, full_disk: None) -> None:

@@ -196,8 +196,8 @@ class SiloKey:
     def save(self, path: Path) -> None:
         """Write the key to a file that only its owner can read."""
         contents = {**self.contexts, "seal": self.seal}
-        write_arrays(path, {name: np.frombuffer(content, np.uint8) for name, content in contents.items()})
-        path.chmod(0o600)
+        arrays = {name: np.frombuffer(content, np.uint8) for name, content in contents.items()}
+        write_arrays(path, arrays, private=True)
 
     @classmethod
     def load(cls, path: Path) -> SiloKey:

@@ -208,15 +208,14 @@ def _certificates(folder: Path, server: ServerSettings) -> dict[str, str]:
     if server.certificate is None or server.certificate_key is None:
         return {}
     _copy(server.certificate, folder / CERTIFICATE)
-    _copy(server.certificate_key, folder / CERTIFICATE_KEY)
-    (folder / CERTIFICATE_KEY).chmod(0o600)
+    _copy(server.certificate_key, folder / CERTIFICATE_KEY, private=True)
     return {"certificate": f"../{NATS}/{CERTIFICATE}", "certificate_key": f"../{NATS}/{CERTIFICATE_KEY}"}
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, *, private: bool = False) -> None:
     with reading(source, missing="Check the path."):
         content = source.read_bytes()
-    write_bytes(target, content)
+    write_bytes(target, content, private=private)
 
 
 def _write_toml(path: Path, title: str, tables: dict[str, Any]) -> None:

@@ -148,14 +148,14 @@ def write_flower_kits(folder: Path, silos: Sequence[str], training: Training) ->
             write_json(startup / FLOWER_FILE, {"host": training.host, "port": training.port})
             write_bytes(startup / AUTHORITY, authority)
         for member in (SERVER, LEADER):
-            _write_private(new / member / STARTUP / SECRET, secret)
+            write_bytes(new / member / STARTUP / SECRET, secret, private=True)
         write_bytes(new / SERVER / STARTUP / CERTIFICATE, certificate)
-        _write_private(new / SERVER / STARTUP / CERTIFICATE_KEY, key)
+        write_bytes(new / SERVER / STARTUP / CERTIFICATE_KEY, key, private=True)
         for silo in silos:
             own = ec.generate_private_key(ec.SECP384R1())
             private = own.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
             public = own.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-            _write_private(new / silo / STARTUP / SILO_KEY, private)
+            write_bytes(new / silo / STARTUP / SILO_KEY, private, private=True)
             write_bytes(new / SERVER / STARTUP / SILOS / f"{silo}.pub", public)
             write_site(new / silo, silo, silo_key)
 
@@ -169,11 +169,6 @@ def _check_names(silos: Sequence[str]) -> None:
             )
     if repeated := [name for name in silos if silos.count(name) > 1]:
         raise UserError(f'The kits cannot be made: the name "{repeated[0]}" is given twice. Choose other names.')
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    write_bytes(path, content)
-    path.chmod(0o600)
 
 
 def _certificates(training: Training) -> tuple[bytes, bytes, bytes]:
