@@ -370,6 +370,16 @@ def check_replaceable(path: Path, *marks: bytes) -> None:
         raise UserError(f"{path} already exists and was not written by silohash. Choose another file with --out.")
 
 
+def check_new_folder(folder: Path) -> None:
+    """Check that a folder can be made without replacing anything, because what it gets cannot be made again.
+
+    Raises:
+        UserError: If there is a file of its name, or a folder that is not empty.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} exists already. Choose a new folder, so that no key is lost.")
+
+
 def check_own_folder(folder: Path, *marks: str) -> None:
     """Check that files may be written to a folder: it is missing or empty, or an earlier call of silohash wrote to it.
 

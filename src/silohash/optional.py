@@ -40,6 +40,10 @@ EXTRAS: Mapping[str, str] = {
 """The extra of silohash that installs each optional package, by the name under which the package is imported."""
 
 
+OWN_ENVIRONMENT = frozenset({"flwr"})
+"""Packages whose versions of other packages exclude those of silohash's other extras."""
+
+
 def installed(package: str) -> bool:
     """Return whether a package can be imported. It is not imported."""
     return importlib.util.find_spec(package) is not None
@@ -66,7 +70,8 @@ def sentence(package: str, task: str) -> str:
         >>> sentence("torch", "Training")
         "Training needs torch, which is not installed: pip install 'silohash[train]'"
     """
-    return f"{task} needs {package}, which is not installed: pip install 'silohash[{EXTRAS[package]}]'"
+    place = ", in an environment of its own" if package in OWN_ENVIRONMENT else ""
+    return f"{task} needs {package}, which is not installed: pip install 'silohash[{EXTRAS[package]}]'{place}"
 
 
 def missing_package(error: ImportError) -> str | None:

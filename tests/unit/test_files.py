@@ -570,6 +570,16 @@ def test_a_file_is_replaced_only_if_it_has_a_mark(tmp_path: Path) -> None:
             files.check_replaceable(path, b"other", b"id,code")
 
 
+def test_new_folder_replaces_nothing(tmp_path: Path) -> None:
+    for new in (tmp_path / "missing", tmp_path / "empty"):
+        files.check_new_folder(new)
+        (tmp_path / "empty").mkdir(exist_ok=True)
+    (tmp_path / "file").write_text("x")
+    for there in (tmp_path, tmp_path / "file"):
+        with pytest.raises(UserError, match=r"exists already\. Choose a new folder"):
+            files.check_new_folder(there)
+
+
 def test_a_folder_is_written_to_if_it_is_empty_or_has_a_mark(tmp_path: Path) -> None:
     files.check_own_folder(tmp_path / "missing", "export.json")
     files.check_own_folder(tmp_path, "export.json")

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from silohash.config.toml import to_toml
-from silohash.files import folder_beside, write_bytes, write_text
+from silohash.files import check_new_folder, folder_beside, write_bytes, write_text
 from silohash.forms import fault, of_value, reading
 from silohash.index.listing import note_indexed, read_listing
 from silohash.registry import suggestion
@@ -113,7 +113,7 @@ def write_federation(
     server = server or ServerSettings()
     server.check()
     _ = run.model  # is trained
-    _check_new(folder)
+    check_new_folder(folder)
     federation = folder.resolve().name if name is None else name
     _check_federation(federation)
     with run.writing():
@@ -126,11 +126,6 @@ def write_federation(
             if folder.exists():
                 folder.rmdir()
     return members
-
-
-def _check_new(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists already. Choose a new folder, so that no key is lost.")
 
 
 def _check_federation(name: str) -> None:

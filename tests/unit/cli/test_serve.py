@@ -134,7 +134,13 @@ def test_kits_of_a_training_federation_and_their_commands(tmp_path: Path) -> Non
         f"  silohash train CONFIG --on {tmp_path / 'museums' / 'leader'}",
     ]
     assert "Each folder in it holds a secret key" in done.err
-    assert (tmp_path / "museums" / "north" / "local" / "silohash.toml").exists()
+    site = tmp_path / "museums" / "north" / "local" / "silohash.toml"
+    site.write_text("mine")
+    for engine in ((), ("--flower",)):
+        again = silohash("federation", "kits", tmp_path / "museums", "--silo", "north", *engine)
+        assert again.code == 2
+        assert "museums exists already. Choose a new folder, so that no key is lost." in again.err
+        assert site.read_text() == "mine"
 
 
 def test_kits_for_flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +154,7 @@ def test_kits_for_flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for command in (("silo", "north"), ("server", "server")):
         done = silohash(command[0], tmp_path / "museums" / command[1])
         assert done.code == 2
-        assert "pip install 'silohash[flower]'" in done.err
+        assert "pip install 'silohash[flower]', in an environment of its own" in done.err
 
 
 @pytest.mark.parametrize("command", ["server", "silo"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from silohash.exchange.encryption import KEY, SiloKey
-from silohash.files import write_text
+from silohash.files import check_new_folder, write_text
 from silohash.optional import installed
 
 SERVER, LEADER = "server", "leader"
@@ -63,8 +63,9 @@ def write_kits(folder: Path, silos: Sequence[str], training: Training, *, flower
         flower: whether Flower connects the members, in place of FLARE.
 
     Raises:
-        UserError: if the engine does not accept a name.
+        UserError: if the folder is not empty, or the engine does not accept a name.
     """
+    check_new_folder(folder)
     if flower:
         from silohash.runtime.engine.flower.kits import write_flower_kits
 
