@@ -27,7 +27,7 @@ from silohash.types import Modality, UserError
 KNOWN_SECONDS = 30.0
 """Time for which a statement of a silo is relied on."""
 
-UNKNOWN = (
+ACCEPTANCE_UNKNOWN = (
     "It compared codes only, because the hub does not know whether its policy accepts the words and regions of queries."
 )
 
@@ -140,9 +140,15 @@ class Acceptance:
         self._statements: dict[str, _Statement] = {}
 
     def note(self, status: SiloStatus) -> None:
-        """Remember a silo's summary. A silo without one does not accept anything until it is asked again."""
+        """Remember a silo's summary. A silo without one is asked again when it has answered a query, or after a while."""
         models = frozenset({status.model_digest, *status.models} if status.accepts_content else ())
         self._statements[status.name] = _Statement(self._clock(), bool(status.model_digest), models)
+
+    def answered(self, silo: str) -> None:
+        """Note that a silo answered a query, so that it is asked for a summary again if it did not give one before."""
+        statement = self._statements.get(silo)
+        if statement is not None and not statement.known:
+            del self._statements[silo]
 
     def unknown(self, silos: Sequence[str]) -> list[str]:
         """Return the silos whose summaries are missing or too old."""
@@ -157,7 +163,7 @@ class Acceptance:
         """
         statement = self._statement(silo)
         if statement is None or not statement.known:
-            return UNKNOWN
+            return ACCEPTANCE_UNKNOWN
         return "" if model_digest in statement.models else CONTENT_REFUSED
 
     def _statement(self, silo: str) -> _Statement | None:

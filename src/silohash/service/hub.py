@@ -293,6 +293,7 @@ class HubBackend:
         for silo, content in replies.answers.items():
             try:
                 answers.append(decode_hits(content, queries[silo], silo))
+                self._acceptance.answered(silo)
             except WireError as error:
                 log_event("ignored an answer that cannot be used", level=WARNING, silo=silo, reason=str(error))
                 answers.append(silent(silo, Reason(str(error), "invalid")))

@@ -7,7 +7,7 @@ import pytest
 from silohash.search.hits import Hits
 from silohash.search.node import CONTENT_REFUSED
 from silohash.search.released import SiloStatus
-from silohash.service.backend import KNOWN_SECONDS, UNKNOWN, Acceptance, NotFound, check_silos, without_item
+from silohash.service.backend import ACCEPTANCE_UNKNOWN, KNOWN_SECONDS, Acceptance, NotFound, check_silos, without_item
 from silohash.types import UserError
 
 
@@ -61,7 +61,7 @@ def test_only_silos_that_accept_are_sent_more_than_codes(acceptance: Acceptance)
     acceptance.note(SiloStatus(name="east", reachable=False))
     assert [acceptance.refusal("north", digest) for digest in ("new", "old", "other")] == ["", "", CONTENT_REFUSED]
     assert acceptance.refusal("south", "new") == CONTENT_REFUSED
-    assert acceptance.refusal("east", "new") == acceptance.refusal("west", "new") == UNKNOWN
+    assert acceptance.refusal("east", "new") == acceptance.refusal("west", "new") == ACCEPTANCE_UNKNOWN
     assert acceptance.unknown(["north", "south", "east", "west"]) == ["west"]
 
 
@@ -70,7 +70,17 @@ def test_a_statement_is_relied_on_for_a_while(acceptance: Acceptance, clock: lis
     clock[0] += KNOWN_SECONDS
     assert acceptance.refusal("north", "new") == ""
     clock[0] += 0.1
-    assert acceptance.refusal("north", "new") == UNKNOWN
+    assert acceptance.refusal("north", "new") == ACCEPTANCE_UNKNOWN
     assert acceptance.unknown(["north"]) == ["north"]
     acceptance.note(stated("north", accepts=False))
     assert acceptance.refusal("north", "new") == CONTENT_REFUSED
+
+
+def test_a_silo_without_a_statement_is_asked_again_when_it_answers(acceptance: Acceptance) -> None:
+    acceptance.note(SiloStatus(name="east", reachable=False))
+    acceptance.note(stated("north"))
+    assert acceptance.unknown(["east", "north"]) == []
+    acceptance.answered("east")
+    acceptance.answered("north")
+    acceptance.answered("west")
+    assert acceptance.unknown(["east", "north"]) == ["east"]

@@ -24,7 +24,7 @@ from silohash.search.node import CONTENT_REFUSED, SiloNode
 from silohash.search.policy import Policy
 from silohash.search.silos import open_nodes
 from silohash.service.audit import AuditLog, verify_log
-from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
+from silohash.service.backend import ACCEPTANCE_UNKNOWN, Code, NotFound, SearchOptions, SearchRequest, Unavailable
 from silohash.service.hub import HubBackend
 from silohash.service.local import LocalBackend
 from silohash.service.models import open_silo_node
@@ -409,6 +409,19 @@ def test_without_a_silo_that_accepts_words_codes_are_compared(asked: Callable[..
         [request] = silos.searches(silo)
         assert request["target"] == "item"
         assert "content" not in request
+
+
+def test_a_silo_whose_summary_came_too_late_scores_in_the_next_search(asked: Callable[..., Asked]) -> None:
+    silos = asked(True, True, True)
+    answers = silos.bus.responders["silo-2"]
+
+    def without_summary(content: bytes, most_bytes: int) -> bytes:
+        return b"" if json.loads(content)["kind"] == "status" else answers(content, most_bytes)
+
+    silos.bus.responders["silo-2"] = without_summary
+    assert search(silos.hub, text=TEXT).limited_silos == {"silo-2": ACCEPTANCE_UNKNOWN}
+    silos.bus.responders["silo-2"] = answers
+    assert search(silos.hub, text=TEXT).order == "score"
 
 
 def test_a_silo_that_has_changed_its_mind_says_so(asked: Callable[..., Asked]) -> None:
