@@ -126,6 +126,8 @@ def resume(run: Run, *, observers: Sequence[Observer] = (), notify: Notify = lam
             process writes to the run.
     """
     run.check()
+    if run.is_trained and not has_checkpoint(run.checkpoint):  # as studies leave it
+        return run
     with run.writing():
         prepared, featurisers = prepare_run(run.archive, run.partition, run.resolved)
         _train(run, prepared, featurisers, observers, notify)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silohash.encode.saved import SavedModel
+from silohash.encode.trained import MODEL_RECORD
 from silohash.files import explaining_disk_errors, read_toml, write_json, write_text
 from silohash.locks import LOCK, locked_run
 from silohash.types import UserError
@@ -316,6 +317,11 @@ class Run:
         from silohash.runtime.events import read_rounds
 
         return read_rounds(self.rounds_path)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the run has done all of its rounds and has its model."""
+        return len(self.rounds()) >= self.config.federated.rounds and (self.model_folder / MODEL_RECORD).exists()
 
 
 def _changed_archive(run: Run, archive: Archive, changed: Sequence[str]) -> str:

@@ -72,9 +72,7 @@ def state_of(job: Job) -> State:
     if not run.config_path.exists():
         return "new"
     if not job.figures:
-        rounds = job.config.federated.rounds
-        done = len(run.rounds()) >= rounds and (run.model_folder / "model.json").exists()
-        return "finished" if done else "started"
+        return "finished" if run.is_trained else "started"
     try:
         read_results(run.results_path)
         read_per_query(run.per_query_path)
@@ -93,7 +91,7 @@ def damage(job: Job) -> str:
         started = run.config
         read_partition(run.folder / "partition.json")
         run.rounds()
-        if has_checkpoint(run.checkpoint):
+        if has_checkpoint(run.checkpoint) and not run.is_trained:
             load_checkpoint(run.checkpoint, started.digest(), started.located_digest())
     except UserError as error:
         return str(error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Mapping
@@ -70,6 +71,8 @@ def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool) -> int:
 def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -> None:
     """Train a run, or resume it if it was started before. Its peak memory is noted where the system measures it.
 
+    A finished run does not keep its checkpoint, which is much larger than its model.
+
     Args:
         folder: the run's folder.
         config: the run's config; ignored if the run was started before.
@@ -101,6 +104,7 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
             from silohash.report.finish import finish_run
 
             finish_run(run)
+            shutil.rmtree(run.checkpoint, ignore_errors=True)
         if is_measured and (peak := peak_bytes()) is not None:
             write_peak(run.memory_path, peak)
 

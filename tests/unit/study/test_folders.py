@@ -89,6 +89,7 @@ def test_damaged_run_is_set_aside_with_a_word(job: Job, name: str) -> None:
     path.write_bytes(b"{" + content[: len(content) // 2])
     if name == "rounds.jsonl":
         path.write_bytes(b"{damaged\n" + content)
+    (job.folder / "model" / "model.json").unlink()
     todo, said = look(job)
     assert todo
     assert len(said) == 1
@@ -96,6 +97,11 @@ def test_damaged_run_is_set_aside_with_a_word(job: Job, name: str) -> None:
     assert path.name in said[0]
     assert not job.folder.exists()
     assert (job.folder.parent / "run.aside-1" / name).exists()
+
+
+def test_a_trained_run_does_not_need_its_checkpoint(job: Job) -> None:
+    (job.folder / "checkpoint" / "server.safetensors").unlink()
+    assert look(job) == (False, [])
 
 
 def test_checkpoint_without_a_config_is_not_gone_on_with(job: Job) -> None:

@@ -18,6 +18,7 @@ from silohash.memory import read_peak
 from silohash.runtime.run import Run
 from silohash.study import worker
 from silohash.types import UserError
+from tests.runs import tiny, write_archive
 from tests.studies import held_by_another_thread
 
 
@@ -104,6 +105,22 @@ def test_peak_memory_of_a_run_is_kept(
     monkeypatch.setattr("silohash.memory.peak_bytes", lambda: 7)
     worker.train_or_resume(tmp_path, {}, figures=False)
     assert read_peak(Run(tmp_path).memory_path) == kept
+
+
+def test_a_finished_run_keeps_its_model_and_figures_without_a_checkpoint(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "archive", count=60)
+    run = Run(tmp_path / "run")
+    worker.train_or_resume(run.folder, tiny(archive, federated={"rounds": 1, "local_epochs": 1}), figures=False)
+    assert run.checkpoint.exists(), "a trial's model and checkpoint are deleted when it has a score"
+    worker.train_or_resume(run.folder, {}, figures=True)
+    assert not run.checkpoint.exists()
+    model = (run.model_folder / "model.json").stat().st_mtime_ns
+    rounds, figures = run.rounds_path.read_bytes(), run.results_path.read_bytes()
+    run.results_path.unlink()
+    worker.train_or_resume(run.folder, {}, figures=True)
+    assert run.results_path.read_bytes() == figures
+    assert run.rounds_path.read_bytes() == rounds
+    assert (run.model_folder / "model.json").stat().st_mtime_ns == model, "it is evaluated again, not trained again"
 
 
 def test_optimizers_are_loaded_before_the_training_and_draw_nothing(
