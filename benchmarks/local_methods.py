@@ -3,8 +3,8 @@
     python benchmarks/local_methods.py [--items N] [METHOD...]
 
 A single silo trains for 8 rounds of 4 epochs with the settings of ``recipes/dlffh.toml`` and one thread, a method without
-gradient steps for one round. The seconds are wall time of the training alone. Each method runs in its own process, whose
-peak memory includes the archive and the libraries. MITH is left out, because its inputs are the tokens of a network.
+gradient steps for one round. The seconds are processor time of the training alone. Each method runs in its own process,
+whose peak memory includes the archive and the libraries. MITH is left out, because its inputs are the tokens of a network.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def measured(method: str, items: int) -> dict[str, float]:
-    """Return the seconds of training, the peak memory in GiB, and by how much training raised it."""
+    """Return the processor seconds of training, the peak memory in GiB, and by how much training raised it."""
     torch.set_num_threads(1)
     tables = {**CONFIG, "local": {**CONFIG["local"], "name": method}}
     if method in IMAGE:
@@ -91,9 +91,9 @@ def measured(method: str, items: int) -> dict[str, float]:
     info = FederationInfo(silos=1, classes=prepared.spec.classes, bits=64, total_rounds=rounds)
     state = RunState(round=0, server=resolved.federated.init_server(worker.model, info))
     settings = RoundSettings(rounds=rounds, silos=[name for name, _, _ in prepared.silos], validate=False)
-    before, started = peak_gibibytes(), time.perf_counter()
+    before, started = peak_gibibytes(), time.process_time()
     run_rounds(state, federated=resolved.federated, engine=InProcess(worker), settings=settings)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     return {"seconds": seconds, "gibibytes": peak_gibibytes(), "added": peak_gibibytes() - before}
 
 
