@@ -98,7 +98,7 @@ class _Hits(TypedDict):
 
 class _Item(TypedDict):
     id: Text
-    modalities: tuple[Modality, ...]
+    modalities: Annotated[tuple[Modality, ...], Field(min_length=1)]
     payload: _Payload
 
 

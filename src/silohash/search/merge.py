@@ -167,8 +167,9 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
 
 
 def _joined_scores(parts: Sequence[Hits]) -> tuple[float, ...] | None:
-    """Return the scores of all hits, or None if there are none."""
-    known = [part.scores for part in parts if part.scores is not None]
+    """Return the scores of all hits, or None if there are none. A silo without hits may have scored or not."""
+    with_hits = [part for part in parts if len(part)] or parts
+    known = [part.scores for part in with_hits if part.scores is not None]
     return tuple(chain.from_iterable(known)) if known else None
 
 

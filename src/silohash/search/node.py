@@ -174,7 +174,12 @@ class SiloNode:
         Raises:
             UserError: if the list of approved items cannot be read.
         """
-        return self._approvals is None or name in self._approvals.ids()
+        approved = self.approved_ids()
+        return approved is None or name in approved
+
+    def approved_ids(self) -> frozenset[str] | None:
+        """Return the ids of the items that may be released; None for all. The exceptions are those of `approves`."""
+        return None if self._approvals is None else self._approvals.ids()
 
     def close(self) -> None:
         """Close the silo's index files."""
@@ -330,9 +335,9 @@ class SiloNode:
 
     def _approved(self, ids: Sequence[str]) -> Sequence[int]:
         """Return the places of the ids whose items the policy allows releasing, in order. The exceptions are `approves`'."""
-        if self._approvals is None or not ids:
+        approved = self.approved_ids() if ids else None
+        if approved is None:
             return range(len(ids))
-        approved = self._approvals.ids()
         return [place for place, name in enumerate(ids) if name in approved]
 
     def _stored(self, sides: Mapping[Modality, Side], items: NearItems) -> tuple[list[str], list[dict[str, Any]]]:

@@ -19,6 +19,9 @@ from silohash.types import MODALITIES, Modality, UserError
 MOST_EXAMPLES = 8
 """Number of example items in a summary."""
 
+MOST_SUMMARY_LABELS = 1_000
+"""Number of labels in a summary, which would otherwise exceed the limit of an answer if an archive has free keywords."""
+
 
 class NotFound(UserError):  # noqa: N818  a name as in HTTP
     """A silo or an item that a request names does not exist."""
@@ -75,7 +78,7 @@ class SiloStatus:
         reason: why the silo cannot be searched, or only in part; empty if it can.
         reachable: whether the silo answers.
         fields: the fields of an item that the silo releases.
-        labels: maps the labels of the silo's items to the number of items; empty if labels are not released.
+        labels: maps the most frequent labels of the silo's items to the number of items; empty if they are not released.
         examples: a few items of the silo, spread over its index.
         models: digests of all models with which the silo can be searched. There are two while it changes to a new model.
         accepts_content: whether the silo's policy lets hubs send it the words or regions of queries.
@@ -181,7 +184,7 @@ def silo_status(node: SiloNode) -> SiloStatus:
             reason=" ".join(dict.fromkeys(reasons)),
             reachable=bool(sides),
             fields=node.policy.fields,
-            labels=first.labels() if first is not None and "labels" in node.policy.fields else {},
+            labels={} if first is None else _labels(node, first),
             examples=() if first is None else _examples(node, first),
             models=(digest, *node.other_models),
             accepts_content=node.policy.accept_query_content,
@@ -211,6 +214,17 @@ def _sides(node: SiloNode) -> dict[Modality, Side]:
 def _examples(node: SiloNode, side: Side) -> tuple[Item, ...]:
     """Return some items of a silo, as far as its policy approves them."""
     return tuple(item_of(node, name) for name in _example_ids(side) if node.approves(name))
+
+
+def _labels(node: SiloNode, side: Side) -> dict[str, int]:
+    """Return the labels of the items that a silo releases, in their order; the most frequent ones if there are too many."""
+    if "labels" not in node.policy.fields:
+        return {}
+    labels = side.labels(node.approved_ids())
+    if len(labels) <= MOST_SUMMARY_LABELS:
+        return labels
+    frequent = {*sorted(labels, key=lambda label: -labels[label])[:MOST_SUMMARY_LABELS]}
+    return {label: count for label, count in labels.items() if label in frequent}
 
 
 def _example_ids(side: Side) -> list[str]:

@@ -75,6 +75,7 @@ class Side:
         self._known = np.zeros(len(self._keys), bool)
         self._all_known = self._read_digests() if former is None or changed is None else self._take_digests(former)
         self._label_keys: dict[str, Keys] | None = None
+        self._label_counts: tuple[frozenset[str] | None, dict[str, int]] | None = None
         self._rows: KeptRows | None = None
         if prepared:
             self.keep_rows(former)
@@ -172,9 +173,25 @@ class Side:
         """Return the keys of the items with a label. The labels of all items are read once."""
         return self._keys_by_label().get(label, np.empty(0, np.int64))
 
-    def labels(self) -> dict[str, int]:
-        """Return the number of items with each label, in the order of the labels. The labels are read once."""
-        return {label: len(keys) for label, keys in sorted(self._keys_by_label().items())}
+    def labels(self, approved: frozenset[str] | None = None) -> dict[str, int]:
+        """Return the number of items with each label, in the order of the labels.
+
+        They are counted once, and again when other items are approved.
+
+        Args:
+            approved: ids of the items to count; None for all.
+        """
+        if self._label_counts is None or self._label_counts[0] != approved:
+            among = None
+            if approved is not None:
+                known = self.store.keys_of(list(approved))
+                among = np.sort(known[known >= 0])
+            counts = {
+                label: len(keys) if among is None else int(positions(among, keys)[1].sum())
+                for label, keys in sorted(self._keys_by_label().items())
+            }
+            self._label_counts = approved, {label: count for label, count in counts.items() if count}
+        return self._label_counts[1]
 
     def _keys_by_label(self) -> dict[str, Keys]:
         with self._lock:

@@ -147,7 +147,12 @@ class Adoption:
     def reload(self, read: Callable[[], HubConfig]) -> None:
         """Read the file of the hub again, and look for the next run that it names. Other changes need a restart."""
         try:
-            config = read()
+            config, awaited = read(), self._config.next_run
+            if self._backend.following is not None and config.next_run != awaited:
+                raise UserError(
+                    f"next_run was changed while the hub waits for the model of {awaited}. Start the hub again to use "
+                    "another run."
+                )
             if config.next_run is not None and self._backend.following is None:
                 following = Run.open(config.next_run)
                 if not (config.next_run / ADOPTED).exists():

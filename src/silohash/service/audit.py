@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from glob import escape
 from io import FileIO
 from itertools import chain
 from pathlib import Path
@@ -291,12 +292,14 @@ def _append_whole(file: FileIO, content: bytes, size: int) -> None:
 
 def _closed_files(path: Path) -> list[Path]:
     """Return the closed files of a log, in the order of their numbers."""
-    return sorted(path.parent.glob(f"{path.stem}.[0-9][0-9][0-9][0-9][0-9][0-9]{path.suffix}"))
+    return sorted(path.parent.glob(f"{escape(path.stem)}.[0-9][0-9][0-9][0-9][0-9][0-9]{path.suffix}"))
 
 
 def _next_name(path: Path) -> Path:
-    """Return the name under which the current file of a log is closed."""
-    return path.with_name(f"{path.stem}.{len(_closed_files(path)) + 1:06d}{path.suffix}")
+    """Return the name under which the current file of a log is closed: a higher number than that of any closed file."""
+    closed = _closed_files(path)
+    last = int(closed[-1].stem.rpartition(".")[2]) if closed else 0
+    return path.with_name(f"{path.stem}.{last + 1:06d}{path.suffix}")
 
 
 def _tail_of_log(path: Path) -> Tail:

@@ -283,3 +283,9 @@ def test_a_summary_states_whether_words_and_regions_are_accepted():
     earlier = json.loads(encode_answer("north", SiloStatus(name="north", accepts_content=True)))
     del earlier["accepts_content"]
     assert not decode_status(json.dumps(earlier).encode(), "north").accepts_content
+
+
+def test_an_item_without_a_side_leaves_the_silo_out():
+    released = json.loads(encode_answer("north", ReleasedItem("a", ("image",), {}))) | {"modalities": []}
+    with pytest.raises(WireError, match="modalities"):
+        decode_item(json.dumps(released).encode(), ItemRequest("a"), "north")

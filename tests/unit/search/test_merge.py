@@ -312,3 +312,11 @@ def test_scores_of_different_models_are_not_compared():
 def test_a_silo_without_hits_does_not_take_the_scores_from_the_others():
     merged = merge([scored("north", [0.9, 0.8]), part("east", [])], k=3, key=b"key")
     assert merged.scores == (0.9, 0.8)
+
+
+def test_a_silo_that_scored_without_a_hit_does_not_take_the_hits_of_the_others():
+    parts = [scored("north", []), part("east", [1, 4], {4: 2})]
+    for given in (parts, parts[::-1]):
+        merged = merge(given, k=3, key=b"key")
+        assert (merged.order, merged.ids, merged.distances) == ("distance", ("east-0", "east-1"), (1, 4))
+        assert merged.ties_at_cut == 2

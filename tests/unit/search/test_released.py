@@ -90,6 +90,24 @@ def test_the_summary_of_a_silo(stores: dict[str, Store]) -> None:
     assert "It is damaged." in lost.reason
 
 
+def test_a_summary_has_the_most_frequent_labels(stores: dict[str, Store], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.search.released.MOST_SUMMARY_LABELS", 2)
+    payloads = [json.dumps({"labels": labels}) for labels in (["c", "d"], ["d"], ["c"])]
+    stores["image"].add(["x", "y", "z"], pack(SIGNS), payloads)
+    assert silo_status(SiloNode("north", stores)).labels == {"c": 2, "d": 2}
+
+
+def test_a_summary_names_labels_of_approved_items_only(stores: dict[str, Store], tmp_path: Path) -> None:
+    approved = tmp_path / "approved.txt"
+    stores["image"].add(["x", "y"], pack(SIGNS[:2]), [json.dumps({"labels": ["a", "secret"]}), json.dumps({})])
+    node = SiloNode("north", stores, Policy(approve=approved))
+    assert silo_status(node).labels == {}
+    approved.write_text("b\nnone\nnothing\n")
+    assert silo_status(node).labels == {"b": 1}
+    approved.write_text("a\nx\n")
+    assert silo_status(node).labels == {"a": 2, "secret": 1}
+
+
 def test_examples_are_spread_over_the_index(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "text.sqlite", IndexManifest("m", BITS, "text"))
     names = [str(number) for number in range(10 * MOST_EXAMPLES)]

@@ -109,6 +109,28 @@ def test_a_change_outlives_the_process(tmp_path: Path) -> None:
     assert (backend.current.name, backend.following) == (tmp_path.name, None)  # type: ignore[attr-defined]
 
 
+def test_another_run_is_not_taken_for_the_one_that_the_hub_waits_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings, other = config(tmp_path), tmp_path / "other"
+    _, new, backend = backends(4)
+    made: Any = lambda run: Made(run.folder.name)  # noqa: E731
+    adoption = Adoption(backend, settings, made)
+    for changed in (other, None):
+        adoption.reload(lambda changed=changed: settings.model_copy(update={"next_run": changed}))  # type: ignore[misc]
+        assert "Start the hub again to use another run." in str(vars(caplog.records[-1])["fields"])
+
+    async def one_look() -> None:
+        task = asyncio.create_task(adoption.keep_looking())
+        while backend.following is not None:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(asyncio.wait_for(one_look(), 60))
+    assert backend.current is new
+    assert ((tmp_path / "next" / ADOPTED).exists(), other.exists()) == (True, False)
+
+
 def test_a_new_run_is_found_in_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     settings = config(tmp_path)

@@ -140,6 +140,22 @@ def test_full_files_are_kept_and_the_chain_goes_on(path):
         verify_log(path)
 
 
+@pytest.mark.parametrize("silo", ["north", "north [1]"])
+def test_a_closed_file_is_never_replaced_even_if_earlier_ones_were_moved_away(tmp_path, silo):
+    path = tmp_path / f"{silo}.jsonl"
+    filled(path, 10, most_bytes=300)
+    first, *others = sorted(each for each in tmp_path.iterdir() if each != path)
+    kept = {each.name: each.read_bytes() for each in others}
+    assert len(kept) >= 2
+    first.unlink()
+    with closing(AuditLog(path, most_bytes=300)) as log:
+        for _ in range(10):
+            log.append({"request": "search"})
+    assert {name: (tmp_path / name).read_bytes() for name in kept} == kept
+    last = path.read_bytes().splitlines()[-1]
+    assert json.loads(last)["number"] == 20
+
+
 def test_a_line_that_was_cut_is_removed_and_named(path):
     filled(path, 2)
     with path.open("ab") as file:

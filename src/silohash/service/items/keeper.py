@@ -16,6 +16,7 @@ from logging import ERROR, WARNING, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from silohash.files import explaining_disk_errors
 from silohash.optional import require
 from silohash.service.items.indexer import Change, Indexer
 from silohash.service.items.ledger import Entry
@@ -46,6 +47,9 @@ TAKEOVER_SECONDS = 2.0
 
 BACKGROUND_PRIORITY = 10
 """Niceness of the thread that encodes items of the folder. Queries come first."""
+
+NOT_MOUNTED = f"it does not have the subfolder {PUT}. If the folder is the right one, create the subfolder"
+"""Why a folder is not read that may be the empty one of a disk that is not mounted."""
 
 MOST_LOGGED = 20
 """Number of problems that are logged one by one at a time."""
@@ -115,7 +119,8 @@ class Keeper:
         Raises:
             UserError: if the index cannot be opened or the API cannot be served.
         """
-        self._make_folder()
+        with explaining_disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
         self._begin()
         self._thread.start()
         return self
@@ -145,9 +150,10 @@ class Keeper:
             The state of the item, after it is on the disk and, unless it has a problem, can be found.
 
         Raises:
-            UserError: if the item cannot be written.
+            UserError: if the item cannot be written, or the items folder is not the one of the index.
         """
         with self._changing:
+            self._check_mounted()
             written = self._scanner.records.write(record, picture, suffix)
             for writer in self._writers():
                 writer.add([self._scanner.of_record(written)])
@@ -159,9 +165,10 @@ class Keeper:
         The files of the user stay: an item of theirs, or of the first indexing, is hidden.
 
         Raises:
-            UserError: if the index cannot be written.
+            UserError: if the index cannot be written, or the items folder is not the one of the index.
         """
         with self._changing:
+            self._check_mounted()
             writer, records = self._writer(), self._scanner.records
             if self.state(name) is None:
                 return False
@@ -300,24 +307,29 @@ class Keeper:
             raise UserError("Another process keeps the index of this silo. Send the request to that process.")
         return self._indexer
 
-    def _make_folder(self) -> None:
-        """Create the items folder. Its subfolder, which only an empty folder gets, shows later that it is the same."""
-        if not self.folder.exists() or not any(self.folder.iterdir()):
-            (self.folder / PUT).mkdir(parents=True, exist_ok=True)
-
     def _is_mounted(self, writer: Indexer) -> bool:
         """Return whether the folder may be read: it has the subfolder, or no item of it is indexed yet.
 
-        An empty folder, as of a disk that is not mounted, would otherwise remove all items.
+        An empty folder, as of a disk that is not mounted, would otherwise remove all items. The subfolder is created before
+        the first item, and shows later that the folder is the same.
         """
         mark = self.folder / PUT
         if not mark.is_dir() and self.folder.is_dir() and not writer.ledger.counts():
-            mark.mkdir()
+            with explaining_disk_errors(mark):
+                mark.mkdir(exist_ok=True)
         if mark.is_dir():
             return True
-        reason = f"it does not have the subfolder {PUT}. If the folder is the right one, create the subfolder"
-        self._log_problems({str(self.folder): reason})
+        self._log_problems({str(self.folder): NOT_MOUNTED})
         return False
+
+    def _check_mounted(self) -> None:
+        """Check that items can be written to the folder.
+
+        Raises:
+            UserError: if another process keeps the index, or the folder is not the one of the index.
+        """
+        if not self._is_mounted(self._writer()):
+            raise UserError(f"The items folder {self.folder} cannot be used: {NOT_MOUNTED}.")
 
     def _is_current(self, item: FolderItem) -> bool:
         """Return whether an item of a scan is still what the folder holds. Programs may have changed it meanwhile."""

@@ -13,6 +13,7 @@ import logging
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
 from typing import Annotated
 from urllib.parse import quote, urlsplit
 
@@ -281,7 +282,12 @@ def local_path(target: str) -> str:
 def address_of(request: Request) -> str:
     """Return the address that a request comes from. Of an IPv6 address it is the first half, which identifies a network."""
     host = "" if request.client is None else request.client.host
-    return ":".join(host.split(":")[:4]) if host.count(":") > 1 else host
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    is_network = isinstance(address, IPv6Address) and address.ipv4_mapped is None
+    return ":".join(address.exploded.split(":")[:4]) if is_network else host
 
 
 def _not_signed_in(request: Request) -> HTTPException:

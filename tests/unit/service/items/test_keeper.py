@@ -104,9 +104,14 @@ def test_an_empty_folder_of_a_missing_disk_removes_nothing(
         keeper.put(Record(id="a", text="red square"))
     folder.rename(folder.with_name("elsewhere"))
     with keeper_of(run, folder, "disk") as keeper:
-        (folder / "put").rmdir()
-        keeper.update()
-        assert keeper.state("a") is not None
+        for _ in range(2):
+            keeper.update()
+            assert keeper.state("a") is not None
+            with pytest.raises(UserError, match=r"does not have the subfolder put\. If .* create the subfolder"):
+                keeper.put(Record(id="b", text="red"))
+            with pytest.raises(UserError, match="does not have the subfolder put"):
+                keeper.delete("a")
+            assert not any(folder.iterdir())
     assert any("does not have the subfolder put" in str(vars(record).get("fields")) for record in caplog.records)
 
 

@@ -274,8 +274,11 @@ class Asked:
 
 def test_addresses_and_origins() -> None:
     assert address_of(Asked("10.0.0.1")) == "10.0.0.1"
-    assert address_of(Asked("2001:db8:1:2:3:4:5:6")) == "2001:db8:1:2"
-    assert address_of(Asked(None)) == ""
+    assert address_of(Asked("::ffff:10.0.0.1")) != address_of(Asked("::ffff:10.0.0.2"))
+    assert address_of(Asked("2001:db8:1:2:3:4:5:6")) == address_of(Asked("2001:db8:1:2::7"))
+    assert address_of(Asked("2001:db8::a:2:3:4")) == address_of(Asked("2001:db8::b:6:7:8"))
+    assert address_of(Asked("2001:db8:0:1::")) != address_of(Asked("2001:db8::"))
+    assert (address_of(Asked(None)), address_of(Asked("testclient"))) == ("", "testclient")
     assert is_same_origin(Asked("x", origin="https://a:1", host="a:1"))
     assert is_same_origin(Asked("x", sec_fetch_site="same-origin", host="a"))
     assert not is_same_origin(Asked("x", origin="https://a:1", host="a"))
