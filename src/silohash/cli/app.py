@@ -43,7 +43,7 @@ app = typer.Typer(
     name="silohash",
     cls=Commands,
     help="Train hash codes across silos that cannot pool their data, and search all silos with one query.\n\n"
-    "Training simulates the silos on this machine, or reaches silos on other machines, and so do searches.",
+    "Both work with silos that are simulated on this machine, and with silos on other machines.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -56,7 +56,7 @@ def audit(
 
     The attacks use the updates of the last round, which a run keeps with exchange.keep_updates = true, the counts and class
     statistics that silos send, and the codes of items. They are simple, so a small figure does not prove that nothing can
-    be learned. Differential privacy does (docs/how-to/privacy.md).
+    be learned. Differential privacy limits what any attack can learn (docs/how-to/privacy.md).
     """
     from silohash.runtime.audit.leaks import Audit, protection
     from silohash.runtime.run import runs

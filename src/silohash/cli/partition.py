@@ -1,4 +1,4 @@
-"""The command ``partition``: how a config splits its archive between silos."""
+"""The command ``partition``: how a config divides its archive among silos."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def partition(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Show how a config splits its archive between silos.
+    """Show how a config divides its archive among silos.
 
     If the archive has labels, the command also shows how much the silos differ in them.
     """

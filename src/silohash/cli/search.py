@@ -48,7 +48,8 @@ Find = Annotated[
 Engines = Annotated[
     str | None,
     typer.Option(
-        metavar="flat|faiss", help="Search in memory, wherever the indexes were moved. Both give the same hits."
+        metavar="flat|faiss",
+        help="Search in memory with this engine, even if the indexes were moved. Both give the same hits.",
     ),
 ]
 Offset = Annotated[int, typer.Option(metavar="N", min=0, help="Number of nearest items to skip, for further pages.")]

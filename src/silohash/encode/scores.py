@@ -1,4 +1,4 @@
-"""The scores of a run's images with its texts, for local methods that score pairs and have no codes.
+"""The scores of a run's images with its texts, for local methods that score pairs.
 
 An item is encoded once by each model, whatever it is compared with.
 """

@@ -225,15 +225,14 @@ class FederatedMethod:
         codes_comparable: Whether codes of different silos may be ranked together.
         class_head: Whether towers need a classifier on their outputs.
         encode_extras: Names of the extras that encoding needs.
-        pooled: Whether the data of all silos are pooled (no federation; the upper bound).
+        pooled: Whether the data of all silos are pooled (no federation; a reference).
         averages: Whether silos continue training from the average of their parameters. If not, robust rules and
             server-side optimizers have no effect and are rejected.
         adds: Overridden hooks that leave parameters, weights and phases as in FedAvg, each with the parameter values
             for which this holds. With these values the method can be composed with others.
         closed_form: Which local methods without gradient steps can be trained: none, those that each silo fits to its own
             pairs, or those that are solved from sums over silos.
-        trains_scores: Whether the method can train local methods that score pairs and have no codes
-            (`silohash.local.base.scores_pairs`).
+        trains_scores: Whether the method can train local methods that score pairs (`silohash.local.base.scores_pairs`).
         means: Sums and records that silos send, of which the server uses the mean only. Impossible values are rejected,
             and robust rules protect them. A method that sends other sums or records cannot have a robust rule.
         unprotected: Why no robust rule can protect what the method sends, as a sentence with the remedy; empty if one can.

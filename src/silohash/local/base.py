@@ -264,7 +264,7 @@ def has_record_terms(method: LocalMethod) -> bool:
 
 
 def scores_pairs(method: LocalMethod) -> bool:
-    """Return whether the method's models score an image against a text with a number, and have no codes.
+    """Return whether the method's models score an image against a text with a number, and are measured by the scores.
 
     They do not, unless the method has the attribute ``scores_pairs``. Its models are then a
     `silohash.models.matching_net.MatchingNet`, and `terms` reads ``outputs.pair_score``.

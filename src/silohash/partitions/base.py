@@ -188,7 +188,10 @@ def read_partition(path: Path) -> Partition:
 
 def kinds() -> dict[str, str]:
     """Return every kind of partition with a summary of one line."""
-    return {**{name: kind.summary for name, kind in KINDS.items()}, NESTED: "growing subsets that contain each other"}
+    return {
+        **{name: kind.summary for name, kind in KINDS.items()},
+        NESTED: "growing subsets, each of which contains the smaller ones",
+    }
 
 
 def partition(archive: Archive, kind: str, silos: int | None, seed: int, **params: object) -> Partition:

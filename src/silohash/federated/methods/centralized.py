@@ -1,4 +1,4 @@
-"""The upper bound that a federation tries to reach: one model trained on the pooled data of all silos.
+"""The reference that a federation tries to reach: one model trained on the pooled data of all silos.
 
 Rounds and epochs are those of the federation. A round takes as many optimizer steps as all silos together, or, with
 ``parts``, as many as one of them.
@@ -25,7 +25,7 @@ CARD = MethodCard(
     venue="baseline",
     year=2026,
     link="",
-    summary="Train one model on the pooled data of all silos, as the upper bound for federated methods.",
+    summary="Train one model on the pooled data of all silos, as a reference for federated methods.",
     supervised=False,
     sends=("all data",),
     differs_from_paper=(),

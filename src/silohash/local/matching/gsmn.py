@@ -49,7 +49,7 @@ CARD = MethodCard(
     venue="CVPR",
     year=2020,
     link="https://arxiv.org/abs/2004.00277",
-    summary="Match words with regions, and then their neighbors in two graphs, as in FedBi-GNNs. Scores, no codes.",
+    summary="Match words with regions, and then their neighbors in two graphs, as in FedBi-GNNs. Scores pairs.",
     supervised=False,
     differs_from_paper=(
         "Cosines travel between nodes, as the equations say. In the authors' code, each node receives its own cosines in "

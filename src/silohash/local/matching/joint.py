@@ -40,7 +40,7 @@ CARD = MethodCard(
     venue="CVPR",
     year=2020,
     link="https://doi.org/10.1109/CVPR42600.2020.01095",
-    summary="Let regions and words attend to each other in one Transformer layer per pair. Our form. Scores, no codes.",
+    summary="Let regions and words attend to each other in one Transformer layer per pair. Our form. Scores pairs.",
     supervised=False,
     differs_from_paper=(
         "This is our own form of the idea. The paper leaves out the weight of the second cosine and the size of the layers.",

@@ -48,7 +48,7 @@ CARD = MethodCard(
     venue="IJCAI",
     year=2019,
     link="https://arxiv.org/abs/1907.09748",
-    summary="Add the place of a region to its vector, and match words and regions as in SCAN. Scores, no codes.",
+    summary="Add the place of a region to its vector, and match words and regions as in SCAN. Scores pairs.",
     supervised=False,
     differs_from_paper=(
         "Both softmaxes of the weights of cells are those of the authors' code.",

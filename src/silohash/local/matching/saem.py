@@ -45,7 +45,7 @@ CARD = MethodCard(
     venue="ACM Multimedia",
     year=2019,
     link="https://doi.org/10.1145/3343031.3350940",
-    summary="One vector per image from a Transformer over regions, and one per text from convolutions. Scores, no codes.",
+    summary="One vector per image from a Transformer over regions, and one per text from convolutions. Scores pairs.",
     supervised=False,
     differs_from_paper=(
         "Word vectors are learned. The paper takes those of a pretrained BERT.",

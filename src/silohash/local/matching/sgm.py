@@ -51,7 +51,7 @@ CARD = MethodCard(
     venue="WACV",
     year=2020,
     link="https://arxiv.org/abs/1910.05134",
-    summary="Match words with objects, and texts with relations of near objects. Scores, and codes for candidates.",
+    summary="Match words with objects, and texts with relations of near objects. Scores pairs.",
     supervised=False,
     differs_from_paper=(
         "The relations of a picture join each region with the regions nearest to it, and their predicate is the relative "

@@ -39,7 +39,7 @@ CARD = MethodCard(
     venue="British Machine Vision Conference",
     year=2018,
     link="https://arxiv.org/abs/1707.05612",
-    summary="Compare one vector per image with one per text, and learn from the hardest wrong partner. Scores, no codes.",
+    summary="Compare one vector per image with one per text, and learn from the hardest wrong partner. Scores pairs.",
     supervised=False,
     differs_from_paper=(
         "The vector of an image is the mean of its given regions. The paper fine-tunes a convolutional network.",
