@@ -31,6 +31,7 @@ silo = "{name}"
 state = "../state"        # folder for what the silo stores between rounds
 device = "auto"           # device that it trains on
 downloads = false         # whether a run may download published networks
+files = false             # whether a run may name files of this machine for features, such as a vocabulary
 key = "silos.key"         # key that all silos share, and that the server must not have, for encrypted sums
 
 [data]                    # the silo's own archive

@@ -7,6 +7,7 @@ Paths in the file are relative to its folder::
     device = "auto"                 # device that it trains on, in place of the run's
     threads = 4                     # number of threads; by default one per core
     downloads = false               # whether a run may download published networks
+    files = false                   # whether a run may name files of this machine for features, such as a vocabulary
     key = "silos.key"               # key that all silos share, and that the server must not have, for encrypted sums
 
     [data]                          # the silo's own archive, with the keys of the same table of a run's config
@@ -39,6 +40,7 @@ class SiteSettings(BaseModel):
     device: str = "auto"
     threads: int | None = Field(default=None, ge=1)
     downloads: bool = False
+    files: bool = False
     key: Path = Path(KEY)
     data: DataConfig
 

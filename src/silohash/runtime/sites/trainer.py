@@ -19,6 +19,7 @@ from silohash.config.load import ResolvedConfig, load_resolved
 from silohash.exchange.encryption import SiloKey
 from silohash.exchange.message import Message
 from silohash.features.device import choose_device
+from silohash.features.network import NETWORK_FILES
 from silohash.files import write_bytes
 from silohash.runtime.engine.port import SiloResult, SiloTask
 from silohash.runtime.engine.processes import serve
@@ -32,6 +33,9 @@ from silohash.runtime.worker import Worker, set_threads
 from silohash.types import UserError
 
 ANNOUNCED = "announced.safetensors"
+
+FILES = (*NETWORK_FILES, "vocabulary", "vectors", "parses")
+"""Options of features that hold the path of a file. A model can also be the name of a published one."""
 
 
 @dataclass
@@ -121,8 +125,8 @@ class Announced:
         """Read a task of the kind ``describe``.
 
         Raises:
-            UserError: if the config is not valid here, asks for a download that the silo does not permit, or the task is
-                that of another silo.
+            UserError: if the config is not valid here, asks for a download or a file that the silo does not permit, or the
+                task is that of another silo.
         """
         silos = [str(name) for name in json.loads(task.broadcast.notes["silos"])]
         if silos[task.silo : task.silo + 1] != [settings.silo]:
@@ -131,6 +135,11 @@ class Announced:
         if not settings.downloads and (place := _download(tables)):
             raise UserError(
                 f"The run asks for a download ({place}), which this silo does not permit. Set downloads = true in its file."
+            )
+        if not settings.files and (place := _file(tables)):
+            raise UserError(
+                f"The run asks for a file of this silo ({place}), which the silo does not permit. Set files = true in its "
+                "file if the run may read any file here, or remove the key from the config of the run."
             )
         tables["data"] = json.loads(settings.data.model_dump_json(exclude_defaults=True))
         machine = {"device": settings.device, "threads": settings.threads, "workers": 1}
@@ -147,6 +156,16 @@ def _download(tables: Mapping[str, Any], place: str = "") -> str:
             return f"{place}{name}"
         if isinstance(value, Mapping) and (found := _download(value, f"{place}{name}.")):
             return found
+    return ""
+
+
+def _file(tables: Mapping[str, Any]) -> str:
+    """Return which key of a config names a file for features, whose content could be sent to the server; empty if none."""
+    for modality, table in tables.get("features", {}).items():
+        for name in FILES:
+            value = table.get(name)
+            if isinstance(value, str) and value and (name != "model" or Path(value).expanduser().exists()):
+                return f"features.{modality}.{name}"
     return ""
 
 

@@ -6,12 +6,15 @@ import json
 import os
 import signal
 import sys
+import tomllib
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from silohash.config.load import load_resolved
+from silohash.config.toml import to_toml
 from silohash.exchange.message import Message
 from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.engine.processes import ProcessEndedError, ProcessPool
@@ -25,7 +28,7 @@ from tests.sites import NAMES, site_archives
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    archive = site_archives(write_archive(tmp_path / "pooled", count=90), tmp_path / "sites")[0]
+    archive = site_archives(write_archive(tmp_path / "pooled", count=90, text="words"), tmp_path / "sites")[0]
     path = tmp_path / "site.toml"
     path.write_text(f'silo = "place-0"\ndevice = "cpu"\nthreads = 1\n[data]\npath = "{archive}"\n')
     return path
@@ -55,6 +58,28 @@ def test_downloads_need_the_permission_of_the_silo(file: Path) -> None:
         Announced.of(describe(asked), read_site_settings(file))
     permitted = read_site_settings(file).model_copy(update={"downloads": True})
     assert Announced.of(describe(asked), permitted).silos == list(NAMES)
+
+
+@pytest.mark.parametrize("option", ["vocabulary", "vectors", "parses", "weights", "model"])
+def test_files_of_the_machine_need_the_permission_of_the_silo(file: Path, option: str) -> None:
+    secret = file.parent / "secrets.txt"
+    secret.write_text("names\nof\npatients\n")
+    asked = describe(config())
+    tables = tomllib.loads(asked.broadcast.notes["config"])
+    tables["features"] = {"text": {"kind": "tfidf", option: str(secret)}}
+    notes = {**asked.broadcast.notes, "config": to_toml(tables)}
+    asked = replace(asked, broadcast=replace(asked.broadcast, notes=notes))
+    settings = read_site_settings(file)
+    with pytest.raises(UserError, match=rf"asks for a file of this silo \(features\.text\.{option}\)"):
+        Site(settings).do("first", asked)
+    if option == "vocabulary":
+        described = Site(settings.model_copy(update={"files": True})).do("first", asked)
+        assert "patients" in described.update.notes["features/text"]
+
+
+def test_words_and_names_of_networks_in_a_config_are_not_files(file: Path) -> None:
+    for text in ({"kind": "tfidf", "vocabulary": ["red"]}, {"kind": "huggingface", "model": "a/b"}):
+        assert Announced.of(describe(config(features={"text": text})), read_site_settings(file)).silos == list(NAMES)
 
 
 def test_task_of_another_silo_is_refused(file: Path) -> None:
