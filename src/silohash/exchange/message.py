@@ -13,6 +13,9 @@ from safetensors.numpy import save
 from silohash.types import Arrays, ReadArrays, UserError
 
 SCHEMA_VERSION = 1
+FAULTS = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError)
+"""What reading a damaged message raises."""
+
 SECTIONS = ("params", "extras", "sums", "records", "state", "compressed", "encrypted")
 
 
@@ -94,16 +97,16 @@ class Message:
                 section, _, rest = name.partition("/")
                 sections[section][rest] = _array(about)
             return Message(
-                kind=header["kind"],
-                sender=header["sender"],
-                round=header["round"],
-                weights=header["weights"],
-                counts=header["counts"],
+                kind=str(header["kind"]),
+                sender=str(header["sender"]),
+                round=int(header["round"]),
+                weights={name: float(value) for name, value in header["weights"].items()},
+                counts={name: int(value) for name, value in header["counts"].items()},
                 scalars={name: float(value) for name, value in header["scalars"].items()},
-                notes=header["notes"],
+                notes={name: str(value) for name, value in header["notes"].items()},
                 **sections,
             )
-        except (SafetensorError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        except (SafetensorError, *FAULTS) as error:
             raise UserError(f"A message of {len(content):,} bytes is truncated or damaged ({error}).") from error
 
 

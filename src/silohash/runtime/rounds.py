@@ -35,6 +35,9 @@ from silohash.types import Arrays, UserError, ValidationBy
 HELD_BYTES = 1 << 27
 """Memory for the updates of a round. If they exceed it, they are added up as they arrive, or written to a temporary file."""
 
+HIGHEST = 1.0 + 1e-6
+"""Highest score of a silo, with its rounding error."""
+
 
 @dataclass(frozen=True)
 class RoundSettings:
@@ -367,7 +370,13 @@ def validation_scores(
     """
     attendance = Attendance(engine, settings.limits)
     tasks = Tasks("validate", attendance.invited(range(len(settings.silos))), state, federated)
-    return [result.update for result in attendance.results(tasks)]
+    return [result.update for result in attendance.results(tasks) if _is_possible(result.update)]
+
+
+def _is_possible(score: Message) -> bool:
+    """Return whether a silo's scores are between 0 and 1. Any other would decide alone which round is the best."""
+    queries = score.counts["queries"]
+    return queries == 0 or (queries > 0 and all(0.0 <= value <= HIGHEST for value in score.scalars.values()))
 
 
 def mean_score(scores: Sequence[Message]) -> float | None:

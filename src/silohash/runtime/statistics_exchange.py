@@ -72,6 +72,7 @@ class StatisticsExchange:
                 yield replace(result, update=last.update, kept=last.kept, seconds=result.seconds + last.seconds)
             else:
                 yield result
+        next(finished, None)  # the engine checks the quorum after the last answer
 
     def _finished(self, held: Sequence[SiloResult]) -> Iterator[Answer]:
         """Merge the statistics, and return an iterator over the final answers of the silos that wait for them."""

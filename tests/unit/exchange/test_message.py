@@ -101,8 +101,27 @@ def test_newer_schema_is_named_before_anything_else_is_read(monkeypatch: pytest.
         with_header(round=None, weights=None, schema="one"),
         save({"elsewhere/x": np.ones(1)}, metadata={"silohash": "{}"}),
         save({"params/x": np.ones(1)}),
+        with_header(weights={"image": "heavy"}),
+        with_header(weights=["image"]),
+        with_header(counts={"items": None}),
+        with_header(counts={"items": float("inf")}),
+        with_header(round="third"),
+        save({"params/x": np.ones(1)}, metadata={"silohash": "[" * 100_000}),
     ],
-    ids=["nothing", "short", "no safetensors", "no schema number", "unknown section", "no header"],
+    ids=[
+        "nothing",
+        "short",
+        "no safetensors",
+        "no schema number",
+        "unknown section",
+        "no header",
+        "weight",
+        "weights",
+        "count",
+        "infinite count",
+        "round",
+        "nested",
+    ],
 )
 def test_damaged_content_is_refused(content: bytes) -> None:
     with pytest.raises(UserError, match=f"message of {len(content):,} bytes is truncated or damaged"):

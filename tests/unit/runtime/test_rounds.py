@@ -199,6 +199,30 @@ def test_validation_picks_the_round_not_the_last() -> None:
     assert not same_arrays(state.server.params, states[1].server.params)
 
 
+@pytest.mark.parametrize(("score", "queries"), [(math.nan, 5), (math.inf, 5), (2.0, 5), (-0.5, 5), (0.9, -100)])
+def test_an_impossible_score_of_a_silo_does_not_choose_the_round(score: float, queries: int) -> None:
+    inputs, listener = prepared(federated={"rounds": 2}), Records()
+    worker = Worker(inputs, torch.device("cpu"))
+
+    class Scoring(InProcess):
+        def send(self, tasks, limits=WAIT_FOR_ALL):
+            for task in tasks:
+                result = worker.do(task)
+                if task.kind == "validate":
+                    lying = task.silo == 0 and task.broadcast.round == 1
+                    told, number = (score, queries) if lying else (0.2 * task.broadcast.round, 5)
+                    update = replace(result.update, scalars={"score": told}, counts={"queries": number})
+                    result = replace(result, update=update)
+                yield result
+
+    state = run_rounds(
+        first_state(inputs, worker), federated=inputs.resolved.federated, engine=Scoring(worker),
+        settings=RoundSettings(rounds=2, silos=["a", "b", "c"]), observers=[listener],
+    )  # fmt: skip
+    assert [record.validation for record in listener.records] == pytest.approx([0.2, 0.4])
+    assert (state.best_round, state.best_score) == (1, pytest.approx(0.4))
+
+
 @pytest.mark.parametrize("final", [False, True])
 def test_a_final_state_is_deployed_whatever_its_score(monkeypatch: pytest.MonkeyPatch, final: bool) -> None:
     scores = iter([0.9, 0.2, 0.3])

@@ -48,9 +48,9 @@ class Attendance:
         Raises:
             UserError: if fewer silos than the quorum are live.
         """
-        live = self.engine.live(silos)
-        reasons = self.engine.status()
-        self.absent.update({silo: reasons[silo] for silo in silos if silo not in live})
+        reasons = self.engine.status()  # asked once, because a silo can connect at any time
+        live = [silo for silo in silos if silo not in reasons]
+        self.absent.update({silo: reasons[silo] for silo in silos if silo in reasons})
         needed = min(self.limits.quorum, len(silos))
         if len(live) < needed:
             raise UserError(

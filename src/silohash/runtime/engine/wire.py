@@ -92,8 +92,8 @@ def decode_result(message: Message) -> SiloResult:
         kept=message.state,
         loss=float(about["loss"]),
         terms={name: float(value) for name, value in about["terms"].items()},
-        seconds=about["seconds"],
-        warnings=tuple(about["warnings"]),
+        seconds=float(about["seconds"]),
+        warnings=tuple(str(warning) for warning in about["warnings"]),
     )
 
 
@@ -114,7 +114,7 @@ def decode_answer(task: SiloTask, name: str, content: bytes) -> Answer:
             return Absence(task.silo, f"reports: {message.notes['failure']}")
         result = decode_result(message)
         answered = (result.silo, message.round, message.sender)
-    except (UserError, ValueError, KeyError, TypeError, AttributeError):
+    except (UserError, ValueError, KeyError, TypeError, AttributeError, RuntimeError):
         return Absence(task.silo, "sent a damaged message")
     if answered != (task.silo, task.broadcast.round, name):
         return Absence(task.silo, f"answered another task (silo {result.silo}, round {message.round})")

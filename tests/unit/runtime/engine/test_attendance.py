@@ -51,13 +51,26 @@ class Losing(InProcess):
             yield Absence(task.silo, "did not answer") if lost else self.worker.do(task)
 
 
+class Counting(Losing):
+    """An engine that checks the quorum after the last answer, as those of several machines do."""
+
+    def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
+        absent: list[str] = []
+        sent = 0
+        for answer in super().send(tasks, limits):
+            sent += 1
+            absent += [f"silo {answer.silo} {answer.reason}"] if isinstance(answer, Absence) else []
+            yield answer
+        check_quorum(absent, sent, limits)
+
+
 def trained(
     lost: set[tuple[TaskKind, int]] = frozenset(), away: set[int] = frozenset(), *, method: Mapping[str, Any] = FEDAVG,
-    held_bytes: int = 1 << 27, quorum: int = 1, validation: int = 5,
+    held_bytes: int = 1 << 27, quorum: int = 1, validation: int = 5, connection: type[Losing] = Losing,
 ):  # fmt: skip
     inputs, listener = prepared((30, 20, 10), federated={**method, "rounds": 1}, validation=validation), Records()
     worker = Worker(inputs, torch.device("cpu"))
-    engine = Losing(worker, lost, away)
+    engine = connection(worker, lost, away)
     settings = RoundSettings(
         rounds=1, silos=[name for name, _, _ in inputs.silos], validate=bool(validation), held_bytes=held_bytes,
         limits=Limits(quorum=quorum),
@@ -93,6 +106,32 @@ def test_silo_that_is_lost_between_statistics_and_update_is_left_out() -> None:
     assert [silo.rejected for silo in record.silos] == [None, "did not answer", None]
     everyone, _, _ = trained(method=FEDCAFE)
     assert not same_arrays(state.server.params, everyone.server.params)
+
+
+def test_quorum_holds_between_statistics_and_update_too() -> None:
+    error, engine = trained({("finish", 1), ("finish", 2)}, method=FEDCAFE, quorum=2, connection=Counting)
+    assert "1 of 3 silos answered, and 2 must: silo 1 did not answer; silo 2 did not answer" in str(error)
+    assert engine.cancelled == 1
+
+
+class Arriving(Losing):
+    """An engine to which a silo connects while a round begins."""
+
+    def status(self) -> Mapping[int, str]:
+        found = super().status()
+        self.away = set()
+        return found
+
+    def live(self, silos: Sequence[int]) -> list[int]:
+        away = self.status()
+        return [silo for silo in silos if silo not in away]
+
+
+def test_silo_that_connects_while_a_round_begins_takes_part_in_the_next() -> None:
+    attendance = Attendance(Arriving(None, set(), {1}), WAIT_FOR_ALL)
+    assert attendance.invited([0, 1, 2]) == [0, 2]
+    assert attendance.absent == {1: "is not connected"}
+    assert attendance.invited([0, 1, 2]) == [0, 1, 2]
 
 
 def test_validation_counts_the_silos_that_answer() -> None:

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from silohash.exchange.message import Message
-from silohash.runtime.engine.port import SiloResult, SiloTask
-from silohash.runtime.engine.wire import decode_result, decode_task, encode_distant_task, encode_result, encode_task
+from silohash.runtime.engine.port import Absence, SiloResult, SiloTask
+from silohash.runtime.engine.wire import (
+    decode_answer,
+    decode_result,
+    decode_task,
+    encode_distant_task,
+    encode_result,
+    encode_task,
+)
 from silohash.types import UserError
 from tests.runs import same_arrays
 
@@ -52,3 +59,21 @@ def test_failures_of_a_worker() -> None:
         decode_result(Message("failure", "worker", -1, notes={"failure": "no such device"}))
     with pytest.raises(RuntimeError, match=r"A worker process failed:\nTraceback"):
         decode_result(Message("failure", "worker", -1, notes={"crash": "Traceback"}))
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"crash": "Traceback"},
+        {"result": "{}"},
+        {"result": "[" * 100_000},
+        {"result": '{"silo": 1, "loss": "0", "seconds": "long", "warnings": [], "terms": {}}'},
+        {"result": '{"silo": 1, "loss": "0", "seconds": 1, "warnings": 7, "terms": {}}'},
+        {"result": '{"silo": 1, "loss": "0", "seconds": 1, "warnings": [], "terms": []}'},
+    ],
+    ids=["crash", "nothing", "nested", "seconds", "warnings", "terms"],
+)
+def test_silo_on_another_machine_cannot_end_the_run_of_the_others(notes: dict[str, str]) -> None:
+    task = SiloTask("train", 1, Message("broadcast", "server", 4))
+    content = Message("update", "north", 4, counts={"items": 3}, notes=notes).encode()
+    assert decode_answer(task, "north", content) == Absence(1, "sent a damaged message")

@@ -101,7 +101,7 @@ class FlareEngine:
         """Return which silos do not take part in the job, or do not answer."""
         members = {client.name for client in self._clients()}
         reasons = {silo: NOT_IN_JOB for silo, name in enumerate(self.names) if name not in members}
-        quiet = {silo: f"{SILENT} {missed} times" for silo, missed in self.missed.items() if missed >= MISSES}
+        quiet = {silo: f"{SILENT} {missed} times" for silo, missed in dict(self.missed).items() if missed >= MISSES}
         return quiet | reasons
 
     def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
