@@ -60,7 +60,7 @@ def resolved(federation: Federation, method: str = "fedavg", rounds: int = 2):
 FEDERATED: dict[str, dict[str, object]] = {
     "fedavg": {},
     "fedcafe": {"memory": "class_mean", "min_count": 1},
-    "moon": {},
+    "moon": {"fraction": 0.67},
     "fedhap": {"min_count": 1},
     "feduch": {},
     "fedridge": {"reveal_items": True},

@@ -18,6 +18,7 @@ from silohash.files import (
     write_json,
 )
 from silohash.forms import reading
+from silohash.runtime.privacy.budget import KEY
 from silohash.types import Arrays, UserError
 
 FORMAT_VERSION = 1
@@ -191,7 +192,8 @@ def _write_silos(path: Path, silos: Mapping[int, Arrays]) -> str:
 
 
 def _write(path: Path, arrays: Arrays) -> str:
-    write_arrays(path, arrays)
+    """Write a file that only its owner can read if it holds a secret of differential privacy, and return its digest."""
+    write_arrays(path, arrays, private=any(name.endswith(f"/{KEY}") for name in arrays))
     return digest_arrays(arrays)
 
 

@@ -92,6 +92,14 @@ def test_rules_for_single_updates_exclude_the_unit_silo() -> None:
     assert "train.clip_norm = 1 has no effect" in refusal(train={"clip_norm": 1.0})
 
 
+@pytest.mark.parametrize("kind", ["half", "int8", "top_k"])
+def test_noise_that_silos_share_is_not_compressed(kind: str) -> None:
+    exchange = {"compression": {"kind": kind}}
+    assert f'"{kind}" changes each part by itself' in refusal("silo", exchange=exchange)
+    resolved("record", exchange=exchange)
+    resolved("silo", exchange={"compression": {"kind": "hash_layers"}})
+
+
 def test_without_privacy_nothing_is_refused_and_the_digest_is_that_of_earlier_runs() -> None:
     plain = load_resolved({**DATA, "local": {"name": "dcmh"}})
     assert plain.config.exchange.privacy is None

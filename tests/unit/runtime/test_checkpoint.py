@@ -15,6 +15,7 @@ from silohash import files
 from silohash.federated.base import ServerState
 from silohash.runtime import checkpoint
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
+from silohash.runtime.privacy.budget import KEY
 from silohash.types import UserError
 from tests.runs import same_arrays
 
@@ -240,3 +241,16 @@ def test_the_best_round_has_the_highest_score_or_is_final(
         assert after.best_score == score
     else:
         assert after == state
+
+
+def test_secrets_of_silos_and_server_are_read_by_their_owner_only(tmp_path: Path) -> None:
+    secret = {KEY: np.zeros(32, np.uint8)}
+    plain = state()
+    private = replace(plain, server=replace(plain.server, private=secret), silos={0: secret})
+    modes = {}
+    for name, given in (("plain", plain), ("private", private)):
+        save_checkpoint(tmp_path / name, given, DIGEST)
+        files_of = (tmp_path / name / "server.safetensors", tmp_path / name / "silos.safetensors")
+        modes[name] = [path.stat().st_mode & 0o077 for path in files_of]
+    assert modes["private"] == [0, 0]
+    assert all(modes["plain"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from silohash.config.load import ResolvedConfig
 from silohash.config.sections import PrivacyConfig, RunConfig
 from silohash.federated.base import FederatedMethod, ServerState, SiloContext
 from silohash.federated.private_updates import noise_share, private_change, private_statistics, public_weights
-from silohash.files import digest_arrays
+from silohash.files import digest_arrays, read_arrays, write_arrays
 from silohash.models.parameters import buffers_of, fixed_buffers
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted
@@ -39,6 +40,28 @@ def new_key(seed: int | None, *, silo: int = -1) -> np.ndarray:
     if seed is None:
         return np.frombuffer(seeds.secret(), np.uint8)
     return np.frombuffer(hashlib.blake2b(f"{seed}/privacy/{silo}".encode(), digest_size=32).digest(), np.uint8)
+
+
+def stored_key(path: Path, purpose: str) -> np.ndarray:
+    """Return the secret in a file that only its owner can read, which is made when it is first needed.
+
+    A silo that trains a round again after a failure must add the same noise, or the server sees two noisy versions where the
+    accountant counts one. The same noise on other data or under another config would cancel out, so those get a new secret.
+
+    Args:
+        path: The file.
+        purpose: Digest of all that must not have another's secret.
+
+    Returns:
+        ``(32,)`` uint8.
+    """
+    if path.exists():
+        arrays, about = read_arrays(path)
+        if about == {"purpose": purpose} and KEY in arrays:
+            return arrays[KEY]
+    key = new_key(None)
+    write_arrays(path, {KEY: key}, {"purpose": purpose}, private=True)
+    return key
 
 
 @dataclass(frozen=True)

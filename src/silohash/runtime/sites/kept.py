@@ -40,7 +40,7 @@ class KeptArrays:
         return read_arrays(self._path(*self._place(reference)))[0]
 
     def store(self, arrays: ReadArrays, *, round: int, finishing: bool) -> Arrays:  # noqa: A002  the field's word
-        """Write arrays, and return the reference to them.
+        """Write arrays, and return the reference to them. Nobody but the owner of the file may read it.
 
         Args:
             arrays: the arrays. If there are none, nothing is written, and the reference is empty.
@@ -59,7 +59,7 @@ class KeptArrays:
             )
         place = (round, int(finishing))
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_arrays(self._path(*place), {name: arrays[name] for name in arrays})
+        write_arrays(self._path(*place), {name: arrays[name] for name in arrays}, private=True)
         return {REFERENCE: np.array(place, np.int64)}
 
     def remove_all_but(self, *references: ReadArrays) -> None:

@@ -20,19 +20,21 @@ from silohash.exchange.encryption import SiloKey
 from silohash.exchange.message import Message
 from silohash.features.device import choose_device
 from silohash.features.network import NETWORK_FILES
-from silohash.files import write_bytes
+from silohash.files import digest_arrays, write_bytes
 from silohash.runtime.engine.port import SiloResult, SiloTask
 from silohash.runtime.engine.processes import serve
 from silohash.runtime.engine.wire import decode_task, encode_result
+from silohash.runtime.privacy.budget import KEY
+from silohash.runtime.privacy.training import stored_key
 from silohash.runtime.run import archive_of
 from silohash.runtime.sites.kept import KeptArrays
 from silohash.runtime.sites.own_run import store_own_run
 from silohash.runtime.sites.plan import PLAN, Plan, check_separable, described, read_message
 from silohash.runtime.sites.settings import SiteSettings, check_run_name, read_site_settings
 from silohash.runtime.worker import Worker, set_threads
-from silohash.types import UserError
+from silohash.types import Arrays, UserError
 
-ANNOUNCED = "announced.safetensors"
+ANNOUNCED, NOISE = "announced.safetensors", "noise.safetensors"
 
 FILES = (*NETWORK_FILES, "vocabulary", "vectors", "parses")
 """Options of features that hold the path of a file. A model can also be the name of a published one."""
@@ -45,10 +47,12 @@ class Site:
     Attributes:
         settings: the settings of the silo.
         workers: the worker of each run that this process has trained, by the name of the run. Only the last is kept.
+        secrets: the secret of that run's noise, among the arrays that the silo keeps; empty if it has none.
     """
 
     settings: SiteSettings
     workers: dict[str, Worker] = field(default_factory=dict)
+    secrets: Arrays = field(default_factory=dict)
 
     def do(self, run: str, task: SiloTask) -> SiloResult:
         """Carry out a task of a run.
@@ -74,7 +78,7 @@ class Site:
         kept = KeptArrays(folder / "kept")
         if task.kind == "train":
             kept.remove_all_but(task.kept, task.best)
-        result = self.workers[run].do(replace(task, kept=kept.load(task.kept)))
+        result = self.workers[run].do(replace(task, kept={**kept.load(task.kept), **self.secrets}))
         if task.kind == "deploy":
             self._store_model(run, self.workers[run].received(task), result.update)
             return _plain(task, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round))
@@ -104,6 +108,11 @@ class Site:
         if prepared.config.exchange.encryption is not None:
             prepared = replace(prepared, key=SiloKey.load(self.settings.key))
         self.workers.clear()
+        self.secrets = {}
+        privacy = prepared.config.exchange.privacy
+        if privacy is not None and not privacy.repeatable:
+            purpose = f"{prepared.config.digest()}/{digest_arrays(prepared.arrays)}"
+            self.secrets = {KEY: stored_key(folder / NOISE, purpose)}
         set_threads(prepared.config.train)
         self.workers[run] = Worker(prepared, choose_device(prepared.config.train.device))
 

@@ -17,7 +17,7 @@ from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
 from silohash.federated.base import ServerState
 from silohash.files import write_bytes, write_json, write_text
-from silohash.runtime.checkpoint import RunState, has_checkpoint
+from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint
 from silohash.runtime.engine.attendance import Attendance
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Engine, Limits, SiloTask
 from silohash.runtime.events import Observer
@@ -71,11 +71,14 @@ def train_at_sites(
         The trained run. Its folder holds no items and no partition.
 
     Raises:
-        UserError: if the config does not fit the silos, or too few silos answer.
+        UserError: if the config does not fit the silos or the checkpoint of the run, or too few silos answer.
     """
     check_separable(resolved)
     run = Run(folder, resolved)
     with run.writing(LOCK_SECONDS):
+        if has_checkpoint(run.checkpoint):
+            # Before anything of that run is replaced, at the server or at the silos.
+            load_checkpoint(run.checkpoint, resolved.config.digest(), resolved.config.located_digest())
         write_json(folder / ENVIRONMENT, environment(resolved.config))
         write_text(run.config_path, resolved.config.to_toml())
         engine.start(silos)

@@ -73,6 +73,11 @@ class SealedSilo:
         """
         if task.kind == "merge":
             return self._merge(task)
+        if task.kind == "weigh":
+            raise UserError(
+                "The server asked for the weights of a silo, and this run encrypts them. Install the same version of "
+                "silohash everywhere."
+            )
         server = self._server(task.broadcast)
         result = carry_out(self._received(task, server))
         return self._encrypted(result, server) if task.kind in ("train", "finish") else result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.privacy.budget import KEY, sampling
-from silohash.runtime.privacy.training import PrivateRound, check_private_model, new_key
+from silohash.runtime.privacy.training import PrivateRound, check_private_model, new_key, stored_key
 from silohash.runtime.worker import Worker
 from silohash.types import UserError
 from tests.runs import Records, first_state, prepared, run_loop, same_arrays
@@ -187,3 +188,14 @@ def test_a_missing_accountant_is_named_before_the_run(monkeypatch: pytest.Monkey
     made = inputs()
     with pytest.raises(UserError, match=r"exchange\.privacy needs dp_accounting, .* 'silohash\[privacy\]'"):
         check_private_model(made.resolved, made.spec)
+
+
+def test_secret_of_a_purpose_stays_and_is_read_by_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "noise.safetensors"
+    first = stored_key(path, "data 1")
+    assert (first.shape, first.dtype) == ((32,), np.uint8)
+    assert path.stat().st_mode & 0o077 == 0
+    assert np.array_equal(stored_key(path, "data 1"), first)
+    other = stored_key(path, "data 2")
+    assert not np.array_equal(other, first)
+    assert not np.array_equal(stored_key(path, "data 1"), first)

@@ -23,6 +23,11 @@ def test_a_reference_stands_for_the_arrays_of_its_round(tmp_path: Path) -> None:
     assert sum(array.nbytes for array in references[2].values()) == 16
 
 
+def test_nobody_else_reads_what_a_silo_keeps(tmp_path: Path) -> None:
+    KeptArrays(tmp_path).store({"own/w": np.zeros(3, np.float32)}, round=0, finishing=False)
+    assert [path.stat().st_mode & 0o077 for path in tmp_path.iterdir()] == [0]
+
+
 def test_nothing_is_stored_for_no_arrays(tmp_path: Path) -> None:
     kept = KeptArrays(tmp_path / "kept")
     assert kept.store({}, round=4, finishing=False) == {}

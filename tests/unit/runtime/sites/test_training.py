@@ -17,7 +17,7 @@ from silohash.runtime.engine.in_process import InProcess
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Absence, Limits
 from silohash.runtime.run import Run
 from silohash.runtime.sites.training import copy_run, train_at_sites
-from silohash.types import UserError
+from silohash.types import Arrays, UserError
 from tests.runs import Records, same_arrays, tiny, write_archive
 from tests.sites import NAMES, Sites, site_archives
 
@@ -26,7 +26,7 @@ FEDERATED: dict[str, dict[str, Any]] = {
     "fedcafe": {"memory": "class_mean", "min_count": 1},
     "fedhap": {"min_count": 1},
     "feduch": {},
-    "moon": {},
+    "moon": {"fraction": 0.67},
     "fednova": {},
     "fedridge": {"reveal_items": True},
     "fedala": {"layers": 2},
@@ -209,3 +209,65 @@ def test_copy_of_a_run_has_the_model_and_the_records_and_replaces_an_earlier_one
         copy_run(run, copy)
     found = {path.relative_to(copy).as_posix(): path.read_text() for path in copy.rglob("*") if path.is_file()}
     assert found == {"config.toml": "config.toml", "rounds.jsonl": "two", "model/weights": "model/weights"}
+
+
+class Dying(InProcess):
+    """An engine whose server dies when it has received the updates of a round."""
+
+    def __init__(self, sites: Sites) -> None:
+        super().__init__(sites)
+        self.received: list[Arrays] = []
+
+    def send(self, tasks, limits=WAIT_FOR_ALL):
+        for task in tasks:
+            result = self.worker.do(task)
+            if task.kind == "train":
+                self.received.append(dict(result.update.params))
+            yield result
+        if self.received:
+            raise UserError("The server has died.")
+
+
+@pytest.mark.whole_run
+def test_noise_of_a_first_round_that_is_trained_again_is_the_same_for_the_same_items(
+    archive: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("dp_accounting")
+    resolved = load_resolved(
+        tiny(
+            archive, partition={"kind": "column", "column": "place"}, local={"name": "csq"},
+            federated={"name": "fedavg", "rounds": 2, "local_epochs": 1}, evaluate={"validation": 0.0},
+            features={"image": {"standardize": False, "equal_lengths": True}}, exchange={"privacy": {"unit": "record"}},
+        )
+    )  # fmt: skip
+    archives = site_archives(archive, tmp_path / "sites")
+    sites = Sites(archives, tmp_path / "state")
+    received = []
+    for attempt in range(3):
+        if attempt == 2:
+            images = np.load(archives[0] / "image.npy")
+            np.save(archives[0] / "image.npy", images[::-1])
+        engine = Dying(sites)
+        with pytest.raises(UserError, match="The server has died"):
+            train_at_sites(resolved, tmp_path / "apart", engine, NAMES)
+        received.append(engine.received)
+        sites.restart()
+    first, again, changed = received
+    assert len(first) == 3
+    assert all(same_arrays(one, other) for one, other in zip(first, again, strict=True))
+    assert [same_arrays(one, other) for one, other in zip(first, changed, strict=True)] == [False, True, True]
+    modes = [path.stat().st_mode & 0o077 for path in (tmp_path / "state").rglob("noise.safetensors")]
+    assert modes == [0, 0, 0]
+
+
+@pytest.mark.whole_run
+def test_run_of_the_same_name_with_another_config_leaves_the_earlier_one_as_it_is(
+    archive: Path, tmp_path: Path
+) -> None:
+    sites, folder = Sites(site_archives(archive, tmp_path / "sites"), tmp_path / "state"), tmp_path / "apart"
+    train_at_sites(load_resolved({**tables(archive, "fedavg"), "seed": 1}), folder, InProcess(sites), NAMES)
+    stored = [path for root in (folder, tmp_path / "state") for path in root.rglob("*") if path.is_file()]
+    before = {path: path.read_bytes() for path in stored}
+    with pytest.raises(UserError, match="belongs to another config"):
+        train_at_sites(load_resolved({**tables(archive, "fedavg"), "seed": 2}), folder, InProcess(sites), NAMES)
+    assert {path: path.read_bytes() for path in stored} == before

@@ -146,6 +146,8 @@ def test_silos_do_not_send_what_the_server_could_read(key: SiloKey) -> None:
     later = Message(kind="broadcast", sender="server", round=1, encrypted=state_of(server))
     with pytest.raises(UserError, match="The server sent a task for silos that do not encrypt"):
         worker.do(SiloTask("train", 0, later))
+    with pytest.raises(UserError, match="asked for the weights of a silo"):
+        worker.do(SiloTask("weigh", 0, given.resolved.federated.broadcast(server, 0, round=0)))
     keyless = Worker(replace(given, key=None), torch.device("cpu"))
     with pytest.raises(UserError, match="needs the key that all silos share, and this silo has none"):
         keyless.do(SiloTask("validate", 0, replace(later, encrypted={SEALED: np.zeros(40, np.uint8)})))
