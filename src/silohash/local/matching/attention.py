@@ -46,8 +46,12 @@ SHORTEST = 1e-8
 SMALLEST_SQUARE = 1e-12
 """Squared lengths of contexts are at least this number."""
 
-CHUNK = 2_000_000
-"""Largest number of affinities that are computed at a time, which fit into the cache of a processor."""
+CHUNK = 500_000
+"""Largest number of affinities that are computed at a time without gradients. Together with the results of each step,
+they fit into the cache of a processor."""
+
+TRAINING_CHUNK = 2_000_000
+"""The same while gradients are recorded. All results are kept then and leave the cache, so larger parts are faster."""
 
 
 class Fragments(NamedTuple):
@@ -183,7 +187,8 @@ def chunked(score: Callable[[slice, slice], Tensor], texts: Fragments, images: F
         images: The regions of all images.
     """
     affinities_per_pair = texts.lengths.shape[1:].numel() * images.mask.shape[1]
-    side = max(1, math.isqrt(CHUNK // max(1, affinities_per_pair)))
+    chunk = TRAINING_CHUNK if torch.is_grad_enabled() else CHUNK
+    side = max(1, math.isqrt(chunk // max(1, affinities_per_pair)))
     some_texts, some_images = (
         [slice(start, start + side) for start in range(0, len(items.mask), side)] for items in (texts, images)
     )

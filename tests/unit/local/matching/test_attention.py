@@ -124,7 +124,8 @@ def test_one_image_one_text_and_one_word_have_a_score(direction: Direction) -> N
     assert found.item() == pytest.approx((images[0] * texts[0]).sum().item())
 
 
-def test_chunks_give_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "gradients"), [("CHUNK", False), ("TRAINING_CHUNK", True)])
+def test_chunks_give_the_same_scores(name: str, gradients: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     images, texts = drawn(IMAGES, 0), drawn(TEXTS, 1)
     expected = scores(images, texts)
     for chunk, sides in ((4 * max(TEXTS) * max(IMAGES), {(2, 2), (1, 2)}), (1, {(1, 1)})):
@@ -135,10 +136,11 @@ def test_chunks_give_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
             seen.add((part.shape[0], part.shape[1]))
             return part
 
-        monkeypatch.setattr(attention, "CHUNK", chunk)
-        assert torch.equal(chunked(score, fragments(*texts), fragments(*images)), expected.T)
-        assert seen == sides
-        assert torch.allclose(scores(images, texts), expected, atol=1e-12)
+        monkeypatch.setattr(attention, name, chunk)
+        with torch.set_grad_enabled(gradients):
+            assert torch.equal(chunked(score, fragments(*texts), fragments(*images)), expected.T)
+            assert seen == sides
+            assert torch.allclose(scores(images, texts), expected, atol=1e-12)
 
 
 def test_an_item_without_words_or_regions_has_a_finite_score_and_gradient() -> None:
