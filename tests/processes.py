@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from silohash.service.client import Client
+from silohash.service.clients.search import Client
 from silohash.types import UserError
 from tests.nats import Federation, free_port
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from silohash.index.codes import Codes
     from silohash.partitions.base import Partition
     from silohash.search.hits import Hit, Hits
-    from silohash.service.client import Client, connect
+    from silohash.service.clients.search import Client, connect
     from silohash.types import MethodCard, UserError
 
 __version__ = "0.1.0"
@@ -49,7 +49,7 @@ __all__ = [
 
 _DEFINED_IN = {
     "Archive": "silohash.data.archive:Archive",
-    "Client": "silohash.service.client:Client",
+    "Client": "silohash.service.clients.search:Client",
     "Codes": "silohash.index.codes:Codes",
     "Hit": "silohash.search.hits:Hit",
     "Hits": "silohash.search.hits:Hits",
@@ -59,7 +59,7 @@ _DEFINED_IN = {
     "Score": "silohash.api.codes:Score",
     "TrainedRun": "silohash.api.runs:TrainedRun",
     "UserError": "silohash.types:UserError",
-    "connect": "silohash.service.client:connect",
+    "connect": "silohash.service.clients.search:connect",
     "evaluate_codes": "silohash.api.codes:evaluate_codes",
     "list_methods": "silohash.api.methods:list_methods",
     "load_archive": "silohash.api.data:load_archive",

@@ -25,8 +25,8 @@ from silohash.runtime.run import Run
 from silohash.search.answers import decode_hits
 from silohash.search.hits import Hits, Query
 from silohash.search.wire import encode_request
-from silohash.service.client import Client
-from silohash.service.items.client import Items
+from silohash.service.clients.items import Items
+from silohash.service.clients.search import Client
 from silohash.service.nats_bus import NatsBus
 from silohash.types import UserError
 from tests.nats import Federation, free_port, needs_nats

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from logging import WARNING
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -41,7 +42,7 @@ from silohash.service.backend import (
 )
 from silohash.service.logs import log_event
 from silohash.service.request_record import request_id
-from silohash.types import Modality, UserError
+from silohash.types import Modality, Target, UserError
 
 if TYPE_CHECKING:
     from silohash.encode.encoder import Encoder
@@ -124,14 +125,10 @@ class HubBackend:
         value: Value | None = request.text if request.picture is None else request.picture
         assert value is not None  # noqa: S101  the request checks it
         modality: Modality = "text" if request.picture is None else "image"
+        encode = partial(self._encode, value, modality, silos, request.target)
         if self._encodes_at_once(modality):
-            return await self._ask_all(self._encode(value, modality, silos), request)
-        loop = asyncio.get_running_loop()
-        encoded = await loop.run_in_executor(self._encoding, self._encode, value, modality, silos)
-        if self._run.model.record.spec.scores_pairs and request.target != modality:
-            content = self._run.model.featurisers[modality].encode_one(value)
-            encoded = replace(encoded, content=content, scored="image" if modality == "text" else "text")
-        return await self._ask_all(encoded, request)
+            return await self._ask_all(encode(), request)
+        return await self._ask_all(await asyncio.get_running_loop().run_in_executor(self._encoding, encode), request)
 
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
         """Return the items nearest to an item, without the item. See `Backend.similar`."""
@@ -194,10 +191,14 @@ class HubBackend:
         """Return whether encoding is faster than switching to another thread, which is the case for a bag of words."""
         return isinstance(self._run.model.featurisers.get(modality), BagOfWords)
 
-    def _encode(self, value: Value, modality: Modality, silos: Sequence[str]) -> _Encoded:
-        """Return the codes of a query, and its words that do not occur in any training text."""
+    def _encode(self, value: Value, modality: Modality, silos: Sequence[str], target: Target) -> _Encoded:
+        """Return the codes of a query, its words that no training text held and, if silos score items, its content."""
         unknown = query_words(self._run.model.featurisers.get(modality), value, self._captions)
-        return replace(self._codes(value, modality, silos), unknown_words=unknown)
+        encoded = replace(self._codes(value, modality, silos), unknown_words=unknown)
+        if not self._run.model.record.spec.scores_pairs or target == modality:
+            return encoded
+        content = self._run.model.featurisers[modality].encode_one(value)
+        return replace(encoded, content=content, scored="image" if modality == "text" else "text")
 
     def _codes(self, value: Value, modality: Modality, silos: Sequence[str]) -> _Encoded:
         """Return the code of a query for each silo. The query is encoded once per model."""

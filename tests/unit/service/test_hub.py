@@ -400,6 +400,22 @@ def test_words_leave_the_hub_only_for_silos_whose_policies_accept_them(asked: Ca
     assert of_scored == list(zip(scored.silos, scored.ids, strict=True))[: len(of_scored)]
 
 
+def test_the_words_of_a_query_are_encoded_beside_the_event_loop(
+    asked: Callable[..., Asked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silos = asked(True, True, True)
+    kind, threads = type(silos.hub._run.model.featurisers["text"]), []
+    encode = kind.encode_one
+
+    def noted(self: Any, value: Any) -> Any:
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return encode(self, value)
+
+    monkeypatch.setattr(kind, "encode_one", noted)
+    search(silos.hub, text=TEXT)
+    assert set(threads) == {"encode"}
+
+
 def test_without_a_silo_that_accepts_words_codes_are_compared(asked: Callable[..., Asked]) -> None:
     silos = asked(False, False, False)
     found = search(silos.hub, text=TEXT, k=40)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from silohash.service.items.client import Items
+from silohash.service.clients.items import Items
 from silohash.service.items.keeper import ItemState
 from silohash.service.items.records import Record
 from silohash.service.web.items import items_app, serving

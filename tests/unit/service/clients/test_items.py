@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.service.items.client import Items
+from silohash.service.clients.items import Items
 from silohash.types import UserError
 from tests.nats import free_port
 

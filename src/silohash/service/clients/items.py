@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import secrets
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
+from urllib.request import Request
 
+from silohash.service.clients.calls import TIMEOUT_SECONDS, answer_to, authorization, checked_address
 from silohash.types import UserError
-
-TIMEOUT_SECONDS = 60.0
-MOST_ANSWER_BYTES = 64_000_000
 
 
 class Items:
@@ -40,11 +38,8 @@ class Items:
         Raises:
             UserError: if the address is not valid.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.netloc:
-            raise UserError(f'"{url}" is not the address of an items API. Use one such as http://127.0.0.1:8766.')
-        self.url = url.rstrip("/")
-        self._token, self._timeout = token, timeout_seconds
+        self.url = checked_address(url, "an items API", "http://127.0.0.1:8766")
+        self._headers, self._timeout = authorization(token), timeout_seconds
 
     def __repr__(self) -> str:
         return f'Items("{self.url}")'
@@ -109,17 +104,15 @@ class Items:
 
     def _call(self, method: str, path: str, body: bytes | None = None, kind: str = "") -> dict[str, Any]:
         """Return the JSON document of one call; empty if the answer has none."""
-        headers = {"authorization": f"Bearer {self._token}", **({"content-type": kind} if kind else {})}
-        request = urllib.request.Request(self.url + path, body, headers, method=method)  # noqa: S310  checked
-        try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as answer:  # noqa: S310  as above
-                content = answer.read(MOST_ANSWER_BYTES)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise UserError(self._message(error.read(MOST_ANSWER_BYTES), error.code)) from error
-        except OSError as error:
-            reason = getattr(error, "reason", None) or error
-            raise UserError(f"{self.url} cannot be reached ({reason}). Check that the silo is running.") from error
+        headers = {**self._headers, **({"content-type": kind} if kind else {})}
+        status, content = answer_to(
+            Request(self.url + path, body, headers, method=method),  # noqa: S310  the scheme is checked
+            timeout_seconds=self._timeout,
+            server=self.url,
+            remedy="Check that the silo is running.",
+        )
+        if status >= HTTPStatus.BAD_REQUEST:
+            raise UserError(self._message(content, status))
         return dict(json.loads(content)) if content else {}
 
     def _message(self, content: bytes, status: int) -> str:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import secrets
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
+from urllib.request import Request
 
 from silohash.search.hits import Hits
+from silohash.service.clients.calls import TIMEOUT_SECONDS, answer_to, authorization, checked_address
 from silohash.types import UserError
 
 API = "/api/v1"
-TIMEOUT_SECONDS = 60.0
-MOST_ANSWER_BYTES = 64_000_000
 
 
 def connect(url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> Client:
@@ -44,11 +43,8 @@ class Client:
 
     def __init__(self, url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         """Keep the address of a service. See `connect`."""
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.netloc:
-            raise UserError(f'"{url}" is not the address of a service. Use one such as http://127.0.0.1:8765.')
-        self.url = url.rstrip("/")
-        self._headers = {"accept": "application/json", **({"authorization": f"Bearer {token}"} if token else {})}
+        self.url = checked_address(url, "a service", "http://127.0.0.1:8765")
+        self._headers = {"accept": "application/json", **(authorization(token) if token else {})}
         self._timeout = timeout_seconds
 
     def __repr__(self) -> str:
@@ -116,16 +112,15 @@ class Client:
         given = {name: _written(value) for name, value in query.items() if value is not None}
         address = f"{self.url}{API}{path}?{urlencode(given, doseq=True)}"
         body, headers = (None, self._headers) if picture is None else self._with_picture(picture)
-        request = urllib.request.Request(address, body, headers)  # noqa: S310  the scheme is checked
-        try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as answer:  # noqa: S310  as above
-                return self._document(answer.read(MOST_ANSWER_BYTES))
-        except urllib.error.HTTPError as error:
-            with error:
-                raise UserError(self._reason(error.read(MOST_ANSWER_BYTES), error.code)) from error
-        except OSError as error:
-            reason = getattr(error, "reason", None) or error
-            raise UserError(f"{self.url} cannot be reached ({reason}). Check that the service is running.") from error
+        status, content = answer_to(
+            Request(address, body, headers),  # noqa: S310  the scheme is checked
+            timeout_seconds=self._timeout,
+            server=self.url,
+            remedy="Check that the service is running.",
+        )
+        if status >= HTTPStatus.BAD_REQUEST:
+            raise UserError(self._reason(content, status))
+        return self._document(content)
 
     def _with_picture(self, content: bytes) -> tuple[bytes, dict[str, str]]:
         """Return the body of a request with a picture file, and its headers."""

@@ -11,7 +11,7 @@ import pytest
 
 import silohash
 from silohash.service.backend import SearchOptions
-from silohash.service.client import Client, _hits
+from silohash.service.clients.search import Client, _hits
 from silohash.service.web.app import create_app
 from silohash.service.web.documents import ResultsDocument
 from silohash.types import UserError

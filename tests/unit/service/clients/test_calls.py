@@ -1,0 +1,83 @@
+"""Addresses, tokens and answers of the Python clients, against sockets on this machine."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.request import Request
+
+import pytest
+
+from silohash.service.clients.calls import answer_to, authorization, checked_address
+from silohash.types import UserError
+
+
+@contextmanager
+def answering(content: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Answer one request with some bytes. Yield the address, and the list that receives the request."""
+    received: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                received.append(connection.recv(10_000))
+                connection.sendall(content)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", received
+        thread.join()
+
+
+def ask(url: str, token: str = "") -> tuple[int, bytes]:
+    request = Request(url, headers=authorization(token))  # noqa: S310  a socket of the test
+    return answer_to(request, timeout_seconds=60, server=url, remedy="Start it.")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["127.0.0.1:1", "ftp://a", "http://", "http://:80", "http://a:b", "http://a:0", "http://a:70000", "http://[::1"],
+)
+def test_an_address_that_is_not_one_is_named(url: str) -> None:
+    with pytest.raises(UserError) as error:
+        checked_address(url, "a service", "http://b")
+    assert str(error.value) == f'"{url}" is not the address of a service. Use one such as http://b.'
+
+
+@pytest.mark.parametrize("url", ["http://a", "https://a:1/b", "http://[::1]:8765/"])
+def test_an_address_loses_the_slash_at_its_end(url: str) -> None:
+    assert checked_address(url, "a service", "http://b") == url.rstrip("/")
+
+
+def test_a_token_may_end_with_a_line_break() -> None:
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") as (url, received):
+        assert ask(url, "secret\n") == (200, b"ok")
+    assert b"\r\nAuthorization: Bearer secret\r\n" in received[0]
+
+
+def test_an_error_has_its_status_and_content() -> None:
+    with answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone") as (url, _):
+        assert ask(url) == (404, b"none")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"SSH-2.0-x\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort",
+        b"HTTP/1.1 500 x\r\nContent-Length: 9\r\n\r\n",
+    ],
+)
+def test_another_server_or_a_broken_answer_is_named(content: bytes) -> None:
+    with answering(content) as (url, _), pytest.raises(UserError, match="did not answer like a server of silohash"):
+        ask(url)
+
+
+def test_a_server_that_does_not_run_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(UserError, match=r"cannot be reached \(.*\)\. Start it\."):
+        ask(url)
