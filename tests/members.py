@@ -133,7 +133,7 @@ class Members:
         for name in self.names:
             own, deployed = self.stored(name, folder.name), one.model.deployed_by(name)
             assert own.model.digest(deployed) == one.model.digest(deployed)
-        if not one.config.federated.personalized:
+        if not one.model.personalized:
             assert Run.open(folder).model.digest("global") == one.model.digest("global")
 
 
