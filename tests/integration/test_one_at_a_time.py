@@ -130,8 +130,9 @@ def test_a_run_is_searched_while_another_process_writes_to_it(copy: Run) -> None
 def test_what_a_killed_command_left_is_removed_by_the_next(
     copy: Run, name: str, killed: tuple[str, ...], then: tuple[str, ...]
 ) -> None:
-    if name == "checkpoint":  # a finished run writes no checkpoint
+    if name == "checkpoint":  # a trained run writes no checkpoint
         (copy.checkpoint / "state.json").unlink()
+        copy.rounds_path.unlink()
     killed_at(name, *killed, copy.folder)
     assert unfinished(copy.folder)
     done = silohash(*then, copy.folder)
