@@ -36,7 +36,7 @@ CROSS_MODAL = (
     *CLOSED_FORM, "dcmh", "ssah", "mesdch", "shdch", "dscmr", "dchmt", "dsph", "dcgh", "triplet", "centerap", "dlffh",
 )  # fmt: skip
 IMAGE = ("dpsh", "dch", "hashnet", "greedyhash", "csq")
-ITEMS = 10_000
+ITEMS, MOST_ITEMS = 10_000, 11_000
 MOST_SECONDS = 300
 CONFIG: dict[str, Any] = {
     "data": {"name": "coco18"},
@@ -54,9 +54,13 @@ def main() -> None:
     """Measure the methods on the command line, by default all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", metavar="METHOD", default=[*CROSS_MODAL, *IMAGE], help="local methods")
-    parser.add_argument("--items", type=int, default=ITEMS, help="number of items to train on; at most 11,000")
+    parser.add_argument("--items", type=int, default=ITEMS, help=f"number of items to train on; at most {MOST_ITEMS:,}")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if unknown := [name for name in options.methods if name not in (*CROSS_MODAL, *IMAGE)]:
+        parser.error(f'There is no method "{unknown[0]}" here. Choose from: {", ".join((*CROSS_MODAL, *IMAGE))}.')
+    if not 1 <= options.items <= MOST_ITEMS:
+        parser.error(f"--items must be between 1 and {MOST_ITEMS:,}.")
     if options.one:
         print(json.dumps(measured(options.methods[0], options.items)))
         return
