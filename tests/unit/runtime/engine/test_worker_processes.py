@@ -79,12 +79,18 @@ def test_inputs_are_written_before_the_run_and_removed_after_it(worker_processes
 @pytest.mark.whole_run
 def test_cancelled_tasks_are_not_begun(worker_processes, tmp_path: Path) -> None:
     noting = ECHO.replace(
-        "    time.sleep", f"    open({str(tmp_path)!r} + f'/{{task.silo}}', 'w').close()\n    time.sleep"
+        "    time.sleep",
+        f"    folder = {str(tmp_path)!r}\n"
+        "    open(f'{folder}/{task.silo}', 'w').close()\n"
+        "    while task.silo == 1 and not os.path.exists(f'{folder}/cancelled'):\n"
+        "        time.sleep(0.01)\n"
+        "    time.sleep",
     )
-    pool = worker_processes(noting, 1)
+    pool = worker_processes(f"import os\n{noting}", 1)
     answers = pool.send(tasks(3))
     assert next(answers).silo == 0
     pool.cancel()
+    (tmp_path / "cancelled").touch()  # task 1 may have begun; it ends only now, so task 2 cannot have begun
     assert list(answers) == []
     assert [answer.silo for answer in pool.send(tasks(1))] == [0]
     assert not (tmp_path / "2").exists()
