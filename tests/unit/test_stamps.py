@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from silohash.files import digest_bytes
 from silohash.stamps import (
     FILES,
     PICTURES,
+    SETTLED_NANOSECONDS,
     file_digests,
     forget,
     read_table,
@@ -73,12 +75,20 @@ def test_a_copy_has_the_same_digests_although_its_times_differ(tmp_path: Path, r
     assert len(read) == 2
 
 
-def test_a_file_that_was_just_written_is_not_remembered(tmp_path: Path, read: list[str]) -> None:
+def test_a_file_that_was_just_written_is_not_remembered(
+    tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It may change again within the resolution of its time."""
-    write(tmp_path / "data" / "a", b"a", time.time_ns())
+    now = [OLD + SETTLED_NANOSECONDS]
+    monkeypatch.setattr("silohash.stamps.time", SimpleNamespace(time_ns=lambda: now[0]))
+    write(tmp_path / "data" / "a", b"a")
     for _ in range(2):
         file_digests(tmp_path / "data", ["a"])
     assert read == ["a", "a"]
+    now[0] += 1
+    for _ in range(2):
+        file_digests(tmp_path / "data", ["a"])
+    assert read == ["a", "a", "a"]
 
 
 def test_a_file_whose_writer_knows_its_digest_is_not_read_until_it_changes(tmp_path: Path, read: list[str]) -> None:

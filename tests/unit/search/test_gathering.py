@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,11 +77,17 @@ def test_other_nodes_work_while_a_quick_one_is_queried():
     assert [len(hits) for hits in answers] == [1, 1, 1]
 
 
-def test_late_nodes_are_named():
-    wait = threading.Event()
+def test_late_nodes_are_named(monkeypatch):
+    wait, now = threading.Event(), [100.0]
+    monkeypatch.setattr("silohash.search.gathering.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def answer(_):
+        now[0] += 1.0  # the deadline passes while this node answers
+        return hits_of("a", 1)
+
     try:
         slow = Scripted("slow", lambda _: wait.wait(60))
-        answers = gather([slow, Scripted("a", lambda _: hits_of("a", 1), quick=True)], queries("slow", "a"), 1.0)
+        answers = gather([slow, Scripted("a", answer, quick=True)], queries("slow", "a"), 1.0)
     finally:
         wait.set()
     assert answers[0].missing_silos == {"slow": "It did not answer within 1 seconds."}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -54,8 +55,15 @@ def test_node_that_raises_is_missing_and_the_others_answer(node, query):
     assert hits.missing_silos == {"south": "It failed: OSError: disk gone"}
 
 
-def test_late_node_is_missing(node, query):
-    wait = threading.Event()
+def test_late_node_is_missing(node, query, monkeypatch):
+    wait, now, answer = threading.Event(), [100.0], node.answer
+    monkeypatch.setattr("silohash.search.gathering.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def answer_until_the_deadline(asked):
+        now[0] += 1.0
+        return answer(asked)
+
+    monkeypatch.setattr(node, "answer", answer_until_the_deadline)
     try:
         hits = ask([node, Scripted("slow", lambda _: wait.wait(60))], query, deadline_seconds=1.0)
     finally:

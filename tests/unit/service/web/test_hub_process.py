@@ -52,7 +52,8 @@ def answer_of(config: HubConfig, stop: signal.Signals) -> tuple[int, str]:
 
 @needs_nats
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_a_hub_serves_until_a_signal_and_ends_cleanly(folder, tmp_path, stop):
+def test_a_hub_serves_until_a_signal_and_ends_cleanly(folder, tmp_path, monkeypatch, stop):
+    monkeypatch.setattr(hub_process, "FIRST_CONNECTION_SECONDS", 60.0)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with Federation(tmp_path, "silo-1", run=folder) as federation:
         status, text = answer_of(federation.hub, stop)
