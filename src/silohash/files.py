@@ -292,7 +292,10 @@ def read_arrays(path: Path, *, remedy: str = TRAIN_AGAIN, missing: str = INTERRU
 
 @contextmanager
 def folder_beside(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder that replaces ``path`` if the block succeeds, and is removed if it fails."""
+    """Yield a temporary folder that replaces ``path`` if the block succeeds, and is removed if it fails.
+
+    Ctrl-C at any moment leaves the former folder or the new one, and nothing beside it.
+    """
     beside = _beside(path)
     aside = beside.with_suffix(".old")
     with explaining_disk_errors(path):
@@ -301,14 +304,12 @@ def folder_beside(path: Path) -> Iterator[Path]:
             yield beside
             if path.exists():
                 path.replace(aside)
-            try:
-                beside.replace(path)
-            except BaseException:
-                if aside.exists():
-                    aside.replace(path)
-                raise
+            beside.replace(path)
             _remove(aside)
         finally:
+            if not os.path.lexists(path) and aside.exists():
+                aside.replace(path)
+            _remove(aside)
             _remove(beside)
 
 

@@ -232,6 +232,56 @@ def test_interrupted_folder_leaves_the_old_one(tmp_path: Path) -> None:
     assert names(tmp_path) == ["model"]
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "left"), [(Path, "replace", ["old"]), (shutil, "rmtree", ["new"]), (files, "_remove", ["new"])]
+)
+def test_folder_is_whole_although_it_is_interrupted_while_it_is_put_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, left: list[str]
+) -> None:
+    """Ctrl-C falls at the end of the first renaming, or at the beginning of the first removal."""
+    path, function, calls = tmp_path / "model", getattr(owner, name), []
+    path.mkdir()
+    (path / "old").write_text("old")
+
+    def interrupted(*given: object, **options: object) -> object:
+        calls.append(given)
+        if len(calls) > 1:
+            return function(*given, **options)
+        if name == "replace":
+            function(*given, **options)
+        raise KeyboardInterrupt
+
+    def replaced() -> None:
+        with files.folder_beside(path) as beside:
+            (beside / "new").write_text("new")
+            monkeypatch.setattr(owner, name, interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        replaced()
+    assert names(path) == left
+    assert names(tmp_path) == ["model"]
+
+
+def test_folder_that_is_in_place_stays_although_its_renaming_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, rename = tmp_path / "model", Path.replace
+    path.mkdir()
+    (path / "old").write_text("old")
+
+    def replace(self: Path, target: Path) -> Path:
+        found = rename(self, target)
+        if (found / "new").exists():
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(KeyboardInterrupt), files.folder_beside(path) as beside:
+        (beside / "new").write_text("new")
+    assert names(path) == ["new"]
+    assert names(tmp_path) == ["model"]
+
+
 def test_folder_that_cannot_be_put_in_place_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model"
     path.mkdir()
