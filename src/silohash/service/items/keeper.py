@@ -232,7 +232,7 @@ class Keeper:
             if successor is None or following is None:
                 return
             old, self._indexer = self._indexer, following
-            self._following = self._successor = None
+            self._successor = self._following = None  # in this order, or its builder could begin again
             if old is not None:
                 old.close()
             successor.remove_old()
@@ -262,7 +262,7 @@ class Keeper:
     def _build(self, successor: Successor) -> None:
         """Build the index of a new model, again and again until it succeeds."""
         _lower_priority()
-        while not self._stopped.is_set() and self._following is None:
+        while not self._stopped.is_set() and self._following is None and self._successor is successor:
             with _logged():
                 self._build_once(successor)
             if self._following is None:

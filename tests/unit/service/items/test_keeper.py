@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -216,3 +217,27 @@ def test_items_go_to_the_index_of_a_new_model_too(
         keeper.follow(following)  # type: ignore[arg-type]
         until(lambda: keeper._following is not None)
         assert [each.index for each in keeper._writers()] == [run.index_folder / "changing", tmp_path / "next"]
+
+
+def test_an_index_that_has_replaced_the_old_one_is_not_opened_again(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("silohash.service.items.keeper.RETRY_SECONDS", 0.05)
+    following, dropped = Following(run, folder, "quick", tmp_path / "next"), threading.Event()
+    finish = following.finish
+
+    def slowly(indexer: Indexer) -> Indexer:
+        made = finish(indexer)
+        monkeypatch.setattr(indexer, "close", lambda: dropped.wait(LONGEST_SECONDS))  # the thread goes on only then
+        return made
+
+    monkeypatch.setattr(following, "finish", slowly)
+    with keeper_of(run, folder, "quick") as keeper:
+        keeper.follow(following)  # type: ignore[arg-type]
+        until(lambda: keeper._following is not None)
+        keeper.drop_old()
+        dropped.set()
+        assert keeper._builder is not None
+        keeper._builder.join(LONGEST_SECONDS)
+        assert not keeper._builder.is_alive()
+        assert [each.index for each in keeper._writers()] == [tmp_path / "next"]
