@@ -102,7 +102,7 @@ def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: boo
     """Serve an application until the process is interrupted."""
     import uvicorn
 
-    from silohash.service.web.server import Server
+    from silohash.service.web.server import Server, ignoring_signals
 
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listening.getsockname()[1]}"
@@ -115,8 +115,9 @@ def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: boo
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
     )
-    Server(config).run(sockets=[listening])
-    print_status("Stopped.")
+    with ignoring_signals():
+        Server(config).run(sockets=[listening])
+        print_status("Stopped.")
 
 
 def silo(

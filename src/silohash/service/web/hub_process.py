@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -18,7 +17,7 @@ from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
 from silohash.service.nats_bus import NatsBus
 from silohash.service.web.auth import app_for
-from silohash.service.web.server import Server
+from silohash.service.web.server import Server, ignoring_signals
 
 if TYPE_CHECKING:
     import socket
@@ -86,7 +85,7 @@ async def _serve(
     if read_again is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, adoption.reload, read_again)
     adopting = asyncio.create_task(adoption.keep_looking())
-    with _ignoring_signals():
+    with ignoring_signals():
         try:
             await Server(options).serve(sockets=[listening])
         finally:
@@ -94,14 +93,3 @@ async def _serve(
             await bus.link.stop()
             backend.close()
     log_event("hub stopped", federation=config.federation)
-
-
-@contextmanager
-def _ignoring_signals() -> Iterator[None]:
-    """Ignore SIGINT and SIGTERM, except while the web server handles them, so that the process ends in good order."""
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

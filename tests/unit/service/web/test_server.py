@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import threading
@@ -11,7 +12,7 @@ import urllib.request
 import uvicorn
 from fastapi import FastAPI
 
-from silohash.service.web.server import Server
+from silohash.service.web.server import Server, ignoring_signals
 
 
 def test_requests_are_answered_although_the_signal_comes_again() -> None:
@@ -39,3 +40,12 @@ def test_requests_are_answered_although_the_signal_comes_again() -> None:
     assert answers == [b'"answered"']
     assert not server.force_exit
     assert not serving.is_alive()
+
+
+def test_signals_are_ignored_while_a_process_ends() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    with ignoring_signals():
+        for number in numbers:
+            os.kill(os.getpid(), number)
+    assert [signal.getsignal(number) for number in numbers] == before
