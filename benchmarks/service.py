@@ -34,7 +34,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.nats import SERVER, Federation, free_port  # isort: skip
+from tests.nats import SERVER, Federation  # isort: skip
+from tests.ports import free_port  # isort: skip
 
 from silohash.api.runs import train
 from silohash.index.base import IndexManifest

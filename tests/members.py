@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Self
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.run import Run
 from silohash.runtime.sites.kits import LEADER, LOCAL, SERVER, SITE_FILE, Training, write_kits
+from tests.ports import free_port
 
 PATIENCE_SECONDS = 300.0
 
@@ -48,11 +48,8 @@ class Members:
     @classmethod
     def made(cls, root: Path, archives: Mapping[str, Path], *, flower: bool) -> Self:
         """Writes the kits of a server at a free port and of one silo per archive."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        made = cls(root, port, list(archives))
-        write_kits(made.kits, made.names, Training(port=port), flower=flower)
+        made = cls(root, free_port(), list(archives))
+        write_kits(made.kits, made.names, Training(port=made.port), flower=flower)
         for name, archive in archives.items():
             (made.kits / name / LOCAL / SITE_FILE).write_text(
                 f'silo = "{name}"\nstate = "../state"\ndevice = "cpu"\nthreads = 1\n[data]\npath = "{archive}"\n'
@@ -102,13 +99,13 @@ class Members:
         for process in stopped:
             process.send_signal(signal.SIGTERM)
         for process in stopped:
-            process.wait(60)
+            process.wait(PATIENCE_SECONDS)
 
     def kill(self, name: str) -> None:
         """Kills all processes of a member, as if its machine had lost power."""
         for process in self.children(str(self.kits / name)):
             os.kill(process, signal.SIGKILL)
-        self.processes.pop(name).wait(60)
+        self.processes.pop(name).wait(PATIENCE_SECONDS)
 
     def children(self, *words: str) -> list[int]:
         """Returns the ids of processes of this federation whose command lines hold some words."""

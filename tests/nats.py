@@ -8,8 +8,6 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import suppress
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,26 +16,13 @@ import trustme
 from silohash.config.toml import to_toml
 from silohash.service.config import HubConfig, SiloConfig, read_hub_config, read_silo_config
 from silohash.service.nats_server import new_key, server_config
+from tests.ports import free_port
 
 SERVER = shutil.which("nats-server", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 needs_nats = pytest.mark.skipif(
     SERVER is None, reason="nats-server is not installed (Debian: apt-get install nats-server)"
 )
 STARTED_SECONDS = 60
-
-PORTS = range(20_000, 32_000)
-"""Ports that no system gives to a program that asks for any port. So nothing takes one before its server starts."""
-_numbers = count(997 * os.getpid())
-"""Test processes begin at different places in `PORTS`."""
-
-
-def free_port() -> int:
-    """Returns a port on which nothing listens, and which this process has not returned before."""
-    for _ in PORTS:
-        port = PORTS[next(_numbers) % len(PORTS)]
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no port is free")
 
 
 class Federation:

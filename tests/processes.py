@@ -14,7 +14,8 @@ from pathlib import Path
 
 from silohash.service.clients.search import Client
 from silohash.types import UserError
-from tests.nats import Federation, free_port
+from tests.nats import Federation
+from tests.ports import free_port
 
 STARTED_SECONDS = 60.0
 

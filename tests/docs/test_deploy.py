@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_two_silos import BLOCK, fetched, started
-from tests.nats import free_port, needs_nats
+from tests.nats import needs_nats
+from tests.ports import free_port
 from tests.runs import silohash, write_archive
 from tests.sites import site_archives
 

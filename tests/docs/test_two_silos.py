@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.backbones import clip
-from tests.nats import SERVER, free_port, needs_nats
+from tests.nats import SERVER, needs_nats
+from tests.ports import free_port
 from tests.runs import silohash
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -29,7 +29,8 @@ from silohash.service.clients.items import Items
 from silohash.service.clients.search import Client
 from silohash.service.nats_bus import NatsBus
 from silohash.types import UserError
-from tests.nats import Federation, free_port, needs_nats
+from tests.nats import Federation, needs_nats
+from tests.ports import free_port
 from tests.served import drawn, png, served_run
 
 pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(300)]

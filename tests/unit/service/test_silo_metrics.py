@@ -20,7 +20,7 @@ from silohash.service.config import MetricsSettings
 from silohash.service.silo import responder
 from silohash.service.silo_metrics import SiloMetrics, refusal_of, serving_metrics
 from silohash.types import UserError
-from tests.nats import free_port
+from tests.ports import free_port
 from tests.silos import made_up_codes, made_up_node, query_of
 
 WORDS = made_up_codes(20, 16, 1)

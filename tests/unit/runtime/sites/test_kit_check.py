@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from silohash.types import UserError
+from tests.ports import free_port
 from tests.runs import write_archive
 
 pytest.importorskip("cryptography")
@@ -64,8 +65,7 @@ def test_certificates_and_the_clock(kits: Path) -> None:
 
 
 def test_server_that_is_not_there(tmp_path: Path, flower: bool) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     write_kits(tmp_path / "kits", ["north"], Training(port=port), flower=flower)
     found = bad(tmp_path / "kits" / "north")
     assert set(found) == {"server", "data"}

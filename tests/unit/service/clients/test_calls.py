@@ -12,6 +12,7 @@ import pytest
 
 from silohash.service.clients.calls import answer_to, authorization, checked_address
 from silohash.types import UserError
+from tests.ports import free_port
 
 
 @contextmanager
@@ -77,7 +78,5 @@ def test_another_server_or_a_broken_answer_is_named(content: bytes) -> None:
 
 
 def test_a_server_that_does_not_run_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(UserError, match=r"cannot be reached \(.*\)\. Start it\."):
-        ask(url)
+        ask(f"http://127.0.0.1:{free_port()}")

@@ -6,7 +6,7 @@ import pytest
 
 from silohash.service.clients.items import Items
 from silohash.types import UserError
-from tests.nats import free_port
+from tests.ports import free_port
 
 
 def test_addresses_and_files_are_checked(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from silohash.service.clients.search import Client, _hits
 from silohash.service.web.app import create_app
 from silohash.service.web.documents import ResultsDocument
 from silohash.types import UserError
+from tests.ports import free_port
 from tests.served import MadeUpBackend, drawn, png, running
 
 
@@ -78,10 +78,8 @@ def test_errors_are_explained(url: str, tmp_path: Path) -> None:
         silohash.connect("127.0.0.1:8765")
     with pytest.raises(UserError, match="did not answer like a search service"):
         silohash.connect(f"{url}/static/page.css?")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     with pytest.raises(UserError, match="cannot be reached"):
-        silohash.connect(f"http://127.0.0.1:{port}")
+        silohash.connect(f"http://127.0.0.1:{free_port()}")
 
 
 def test_ranks_and_missing_silos_come_back() -> None:

@@ -14,7 +14,7 @@ from silohash.service.items.records import Record
 from silohash.service.web.items import items_app, serving
 from silohash.service.web.uploads import Limits
 from silohash.types import UserError
-from tests.nats import free_port
+from tests.ports import free_port
 from tests.served import drawn, png
 
 TOKEN = "t" * 32
