@@ -6,6 +6,8 @@ The engines on servers run against real servers, which the tests start.
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -205,6 +207,48 @@ def test_mistakes_are_refused(make: Make) -> None:
     assert unpack(pack(np.ones((1, 64))), 64).sum() == 64
     with pytest.raises(UserError):
         make(7)
+
+
+def test_a_search_that_waits_for_a_lock_is_ended_by_the_server(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    from silohash.index import pgvector
+
+    index = pgvector.PgvectorIndex(postgres_url, "locked", 64, create=True)
+    query = pack(np.ones((1, 64)))
+    index.add(np.array([7]), query)
+    monkeypatch.setattr(pgvector, "SEARCH_SECONDS", 0.2)
+    monkeypatch.setattr(pgvector, "GRACE_SECONDS", 600.0)
+    with psycopg.connect(postgres_url) as other:
+        other.execute("LOCK TABLE locked IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(UserError, match="canceling statement due to statement timeout"):
+            index.search(query, 1)
+    [connection] = index._idle
+    assert index.search(query, 1).keys.tolist() == [[7]]
+    assert index._idle == [connection], "the same connection is used again"
+    index.close()
+
+
+def test_a_connection_whose_server_process_hangs_is_replaced(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg")
+    from silohash.index import pgvector
+
+    index = pgvector.PgvectorIndex(postgres_url, "stopped", 64, create=True)
+    query = pack(np.ones((1, 64)))
+    index.add(np.array([7]), query)
+    monkeypatch.setattr(pgvector, "CONNECT_SECONDS", 2)
+    [hanging] = index._idle
+    process = hanging.info.backend_pid
+    os.kill(process, signal.SIGSTOP)
+    try:
+        assert index.search(query, 1).keys.tolist() == [[7]]
+    finally:
+        os.kill(process, signal.SIGCONT)
+    assert hanging.closed
+    index.close()
 
 
 @pytest.mark.whole_run

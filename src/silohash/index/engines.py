@@ -13,9 +13,12 @@ written to another file, logged, or shown in a message.
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import unquote, urlsplit
@@ -33,6 +36,9 @@ ALL_ENGINES = (*IN_MEMORY, *SERVERS)
 CONFIG = "index.toml"
 PACKAGES = {"pgvector": "psycopg", "milvus": "pymilvus"}
 HIDDEN = "***"
+
+_END: ContextVar[float] = ContextVar("end of the time limit", default=math.inf)
+"""Value of the monotonic clock after which nobody waits for a search any more."""
 
 
 class IndexConfig(BaseModel):
@@ -138,6 +144,32 @@ def write_index_config(folder: Path, config: IndexConfig) -> None:
 
     values = config.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     write_text(folder / CONFIG, tomlkit.dumps({"engine": config.engine, **values}))
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Limit the time that the searches on servers in a block take together, in place of any limit around it.
+
+    Args:
+        seconds: time from now; None for no limit.
+    """
+    token = _END.set(math.inf if seconds is None else time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _END.reset(token)
+
+
+def seconds_left(most: float) -> float:
+    """Return the time that a search on a server may take: at most ``most`` seconds.
+
+    Raises:
+        UserError: if the limit around it has passed, see `time_limit`.
+    """
+    left = min(most, _END.get() - time.monotonic())
+    if left <= 0:
+        raise UserError("The time limit of the search has passed. Search again, or allow more time.")
+    return left
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from silohash.index.base import (
     merged_answers,
 )
 from silohash.index.codes import Words, byte_count, from_bytes, to_bytes, word_type
-from silohash.index.engines import explaining_server_errors
+from silohash.index.engines import explaining_server_errors, seconds_left, time_limit
 from silohash.types import UserError
 
 MOST_ROWS = 16_384
@@ -50,6 +50,12 @@ FRESH_SECONDS = 10.0
 """For so long after a change, each search waits until the server has applied it. Later searches need not wait."""
 
 CONNECT_SECONDS = 5.0
+
+SEARCH_SECONDS = 30.0
+"""Longest time that a search waits for the server. It is less if less is left of the time limit of its request."""
+
+CHANGE_SECONDS = 600.0
+"""Longest time of any other request, such as adding a part of the codes."""
 
 ERRORS = (MilvusException, grpc.RpcError)
 
@@ -84,14 +90,14 @@ class MilvusIndex:
         self._known: Keys | None = None
         with self._explained():
             self._client = _client(url)
-            if not self._client.has_collection(collection):
+            if not self._client.has_collection(collection, timeout=CONNECT_SECONDS):
                 if not create:
                     self._client.close()
                     raise UserError(
                         f'The Milvus server does not hold the collection "{collection}". Run silohash index move again.'
                     )
                 self._create()
-            self._client.load_collection(collection)
+            self._client.load_collection(collection, timeout=CHANGE_SECONDS)
 
     def __len__(self) -> int:
         return self._count((0, HIGHEST_KEY)) if self._known is None else len(self._known)
@@ -113,7 +119,8 @@ class MilvusIndex:
             for start in range(0, len(given), ADDED_ROWS):
                 part = slice(start, start + ADDED_ROWS)
                 rows = zip(given[part].tolist(), packed[part], strict=True)
-                self._client.upsert(self._name, [{"key": key, "code": code.tobytes()} for key, code in rows])
+                data = [{"key": key, "code": code.tobytes()} for key, code in rows]
+                self._client.upsert(self._name, data, timeout=CHANGE_SECONDS)
         self._changed = time.monotonic()
 
     def remove(self, keys: Keys) -> int:
@@ -123,7 +130,7 @@ class MilvusIndex:
             for start in range(0, len(given), ADDED_ROWS):
                 there, _ = self._rows(None, ["key"], f"key in {given[start : start + ADDED_ROWS].tolist()}")
                 if len(there):
-                    self._client.delete(self._name, filter=f"key in {there.tolist()}")
+                    self._client.delete(self._name, filter=f"key in {there.tolist()}", timeout=CHANGE_SECONDS)
                     removed += len(there)
         self._changed = time.monotonic()
         return removed
@@ -137,7 +144,7 @@ class MilvusIndex:
         queries = self._queries(words)
         if not queries:
             return merged_answers([], k)
-        with self._explained():
+        with self._explained(), time_limit(seconds_left(SEARCH_SECONDS)):
             chosen = self._chosen(allowed)
             found = self._first(queries, k) if chosen is None else [None] * len(queries)
             rest = [query for query, hits in zip(queries, found, strict=True) if hits is None]
@@ -151,7 +158,7 @@ class MilvusIndex:
     def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
         """Return all items within a distance of each query. See `FlatIndex.search_radius`."""
         check_radius(radius_bits)
-        with self._explained():
+        with self._explained(), time_limit(seconds_left(SEARCH_SECONDS)):
             chosen = self._chosen(allowed)
             found = [self._within(query, radius_bits, chosen) for query in self._queries(words)]
         return [Neighbors(keys[None], distances[None], np.zeros(1, np.int64)) for keys, distances in found]
@@ -171,7 +178,7 @@ class MilvusIndex:
     def finish(self) -> None:
         """Let the server write what was added, and build its index."""
         with self._explained():
-            self._client.flush(self._name)
+            self._client.flush(self._name, timeout=CHANGE_SECONDS)
 
     def close(self) -> None:
         """Close the connection."""
@@ -187,7 +194,9 @@ class MilvusIndex:
         index = MilvusClient.prepare_index_params()
         kind = {"index_type": "BIN_FLAT"} if self.exact else {"index_type": "BIN_IVF_FLAT", "params": {"nlist": LISTS}}
         index.add_index("code", metric_type="HAMMING", **kind)
-        self._client.create_collection(self._name, schema=schema, index_params=index, consistency_level="Bounded")
+        self._client.create_collection(
+            self._name, schema=schema, index_params=index, consistency_level="Bounded", timeout=CHANGE_SECONDS
+        )
 
     @property
     def _consistency(self) -> str:
@@ -267,6 +276,7 @@ class MilvusIndex:
             filter=condition,
             search_params={"metric_type": "HAMMING", "params": settings},
             consistency_level=self._consistency,
+            timeout=seconds_left(SEARCH_SECONDS),
         )
         return [
             [(int(hit["id"] if "id" in hit else hit["key"]), int(hit["distance"])) for hit in hits] for hits in answer
@@ -276,7 +286,11 @@ class MilvusIndex:
         condition = "" if part == (0, HIGHEST_KEY) else _condition(part)
         with self._explained():
             [row] = self._client.query(
-                self._name, filter=condition, output_fields=["count(*)"], consistency_level=self._consistency
+                self._name,
+                filter=condition,
+                output_fields=["count(*)"],
+                consistency_level=self._consistency,
+                timeout=seconds_left(CHANGE_SECONDS),
             )
         return int(row["count(*)"])
 
@@ -307,6 +321,7 @@ class MilvusIndex:
             output_fields=fields,
             limit=MOST_ROWS,
             consistency_level=self._consistency,
+            timeout=CHANGE_SECONDS,
         )
         ordered = sorted(rows, key=lambda row: int(row["key"]))
         keys = np.array([row["key"] for row in ordered], np.int64)
@@ -322,7 +337,7 @@ def drop_collection(url: str, collection: str) -> None:
     with explaining_server_errors("Milvus", url, *ERRORS):
         client = _client(url)
         try:
-            client.drop_collection(collection)
+            client.drop_collection(collection, timeout=CHANGE_SECONDS)
         finally:
             client.close()
 

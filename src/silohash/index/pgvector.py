@@ -3,13 +3,18 @@
 A table holds one row per item, its key and its code as ``bit(n)``, and ``<~>`` is the Hamming distance. Without an
 approximate index, the server compares a query with every code, and the results equal those of `FlatIndex`. Codes are padded
 with zeros to whole bytes, which does not change distances.
+
+A thread that waits for the server is freed after a time limit. The server ends the statement itself
+(``statement_timeout``). If it does not even do that, because it hangs or its machine is off, the connection is closed here.
 """
 
 from __future__ import annotations
 
+import math
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, LiteralString
 
 import numpy as np
@@ -29,7 +34,7 @@ from silohash.index.base import (
     merged_answers,
 )
 from silohash.index.codes import CodeBytes, Words, byte_count, from_bytes, to_bytes, word_type
-from silohash.index.engines import explaining_server_errors
+from silohash.index.engines import explaining_server_errors, seconds_left
 from silohash.types import UserError
 
 ROWS = 1 << 16
@@ -37,6 +42,20 @@ EXTRA_ROWS = 256
 """Number of items that are requested beyond k, so that most queries see all ties at the cut in one scan."""
 
 CONNECT_SECONDS = 5
+"""Longest time to connect, and to find out whether an earlier connection still works."""
+
+SEARCH_SECONDS = 30.0
+"""Longest time that a search waits for the server. It is less if less is left of the time limit of its request."""
+
+CHANGE_SECONDS = 600.0
+"""Longest time that a part of the codes is added or removed, or that all are read."""
+
+GRACE_SECONDS = 1.0
+"""Time that the server has to end a statement itself, before the connection is closed."""
+
+LOST_SECONDS = 30
+"""Time without a sign from the machine of the server after which a connection counts as lost."""
+
 SEARCH_LIST_MOST = 1000
 """The largest ``hnsw.ef_search`` of pgvector."""
 
@@ -70,7 +89,7 @@ class PgvectorIndex:
         self._closed = False
         self._known: Keys | None = None
         self._lock = threading.Lock()
-        with self._connected() as connection:
+        with self._connected(SEARCH_SECONDS) as connection:
             if create:
                 self._create(connection)
             self._check_table(connection)
@@ -78,7 +97,7 @@ class PgvectorIndex:
     def __len__(self) -> int:
         if self._known is not None:
             return len(self._known)
-        with self._connected() as connection:
+        with self._connected(SEARCH_SECONDS) as connection:
             return _number(connection.execute(self._sql("SELECT count(*) FROM {}")))
 
     @property
@@ -95,7 +114,7 @@ class PgvectorIndex:
         self._known = None
         if not len(given):
             return
-        with self._connected() as connection, connection.transaction():
+        with self._connected(CHANGE_SECONDS) as connection, connection.transaction():
             connection.execute(self._sql("CREATE TEMP TABLE added (LIKE {}) ON COMMIT DROP"))
             with connection.cursor().copy("COPY added FROM STDIN (FORMAT BINARY)") as copy:
                 copy.write(HEADER)
@@ -109,7 +128,7 @@ class PgvectorIndex:
     def remove(self, keys: Keys) -> int:
         """Remove keys, and return how many of them existed."""
         given, self._known = distinct(np.asarray(keys, np.int64)), None
-        with self._connected() as connection:
+        with self._connected(CHANGE_SECONDS) as connection:
             return connection.execute(self._sql("DELETE FROM {} WHERE key = ANY(%s)"), [given.tolist()]).rowcount
 
     def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
@@ -120,7 +139,7 @@ class PgvectorIndex:
         check_k(k)
         queries = self._queries(words)
         chosen = self._chosen(allowed)
-        with self._connected() as connection:
+        with self._connected(seconds_left(SEARCH_SECONDS)) as connection:
             return merged_answers([self._nearest(connection, query, k, chosen) for query in queries], k)
 
     def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
@@ -130,7 +149,7 @@ class PgvectorIndex:
         where, values = _filter(chosen, "code <~> {q} <= %(radius)s")
         query = self._sql("SELECT key, (code <~> {q})::int FROM {} {where} ORDER BY 2, 1", where)
         answers = []
-        with self._connected() as connection:
+        with self._connected(seconds_left(SEARCH_SECONDS)) as connection:
             for code in self._queries(words):
                 rows = connection.execute(query, {**values, "code": code, "radius": radius_bits}).fetchall()
                 keys, distances = _columns(rows)
@@ -140,7 +159,7 @@ class PgvectorIndex:
     def stored(self) -> Iterator[tuple[Keys, Words]]:
         """Yield the stored keys in ascending order with their codes."""
         row = _row_type(byte_count(self.bits))
-        with self._connected() as connection, connection.cursor() as cursor:
+        with self._connected(CHANGE_SECONDS) as connection, connection.cursor() as cursor:
             query = self._sql("COPY (SELECT key, code FROM {} ORDER BY key) TO STDOUT (FORMAT BINARY)")
             with cursor.copy(query) as copy:
                 waiting, start = bytearray(), len(HEADER)
@@ -159,7 +178,7 @@ class PgvectorIndex:
 
     def finish(self) -> None:
         """Build the approximate index if there is one, and update the server's statistics, after many codes were added."""
-        with self._connected() as connection:
+        with self._connected(None) as connection:
             if not self.exact:
                 index = sql.Identifier(f"{self._name}_hnsw")
                 connection.execute(
@@ -171,11 +190,8 @@ class PgvectorIndex:
 
     def close(self) -> None:
         """Close the connections. A connection in use is closed after its use."""
-        with self._lock:
-            self._closed, idle = True, self._idle
-            self._idle = []
-        for connection in idle:
-            connection.close()
+        self._closed = True
+        self._close_idle()
 
     def _create(self, connection: psycopg.Connection[Any]) -> None:
         if connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is None:
@@ -203,12 +219,17 @@ class PgvectorIndex:
         return 8 * byte_count(self.bits)
 
     @contextmanager
-    def _connected(self) -> Iterator[psycopg.Connection[Any]]:
-        """Yield a connection that no other thread uses, in which each statement is a transaction of its own."""
+    def _connected(self, seconds: float | None) -> Iterator[psycopg.Connection[Any]]:
+        """Yield a connection that no other thread uses, in which each statement is a transaction of its own.
+
+        Args:
+            seconds: time limit of the block; None for no limit.
+        """
         with explaining_server_errors("pgvector", self._url, psycopg.Error):
-            connection = self._taken()
+            connection = self._taken(seconds)
             try:
-                yield connection
+                with _freed_after(connection, seconds):
+                    yield connection
             finally:
                 with self._lock:
                     keep = not self._closed and not connection.broken and not connection.closed
@@ -217,15 +238,28 @@ class PgvectorIndex:
                 if not keep:
                     connection.close()
 
-    def _taken(self) -> psycopg.Connection[Any]:
-        """Return an idle connection that still works, or a new one."""
+    def _taken(self, seconds: float | None) -> psycopg.Connection[Any]:
+        """Return an idle connection that still works, or a new one. Its statements have a time limit."""
         while True:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
-                return psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_SECONDS)
-            if _works(connection):
+                return _opened(self._url, seconds)
+            try:
+                _limit(connection, seconds)
+            except (
+                psycopg.Error
+            ):  # the server may have been restarted since, and the other connections are lost as well
+                connection.close()
+                self._close_idle()
+            else:
                 return connection
+
+    def _close_idle(self) -> None:
+        """Close the connections that are not in use."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
             connection.close()
 
     def _sql(self, text: LiteralString, where: LiteralString = "") -> sql.Composed:
@@ -295,18 +329,79 @@ def drop_table(url: str, table: str) -> None:
     """
     with (
         explaining_server_errors("pgvector", url, psycopg.Error),
-        psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as connection,
+        _opened(url, CHANGE_SECONDS) as connection,
+        _freed_after(connection, CHANGE_SECONDS),
     ):
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(table)))
 
 
-def _works(connection: psycopg.Connection[Any]) -> bool:
-    """Return whether a connection still answers. The server may have been restarted since its last use."""
+def _opened(url: str, seconds: float | None) -> psycopg.Connection[Any]:
+    """Return a new connection whose statements have a time limit. See `_limit`.
+
+    It counts as lost if the machine of the server gives no sign for about `LOST_SECONDS`.
+    """
+    connection = psycopg.connect(
+        url,
+        autocommit=True,
+        connect_timeout=CONNECT_SECONDS,
+        keepalives_idle=LOST_SECONDS // 3,
+        keepalives_interval=LOST_SECONDS // 3,
+        keepalives_count=2,
+        tcp_user_timeout=1000 * LOST_SECONDS,
+    )
     try:
-        connection.execute("SELECT 1")
-    except psycopg.Error:
-        return False
-    return True
+        _limit(connection, seconds)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _limit(connection: psycopg.Connection[Any], seconds: float | None) -> None:
+    """Let the server end each further statement after a time; None for no limit.
+
+    Raises:
+        psycopg.Error: if the connection does not work.
+    """
+    milliseconds = 0 if seconds is None else math.ceil(1000 * seconds)
+    with _freed_after(connection, CONNECT_SECONDS if seconds is None else min(CONNECT_SECONDS, seconds)):
+        connection.execute("SELECT set_config('statement_timeout', %s, false)", [str(milliseconds)])
+
+
+@contextmanager
+def _freed_after(connection: psycopg.Connection[Any], seconds: float | None) -> Iterator[None]:
+    """Close the connection under the thread of a block if the block takes too long, because the server does not answer.
+
+    Args:
+        connection: the connection that the block uses.
+        seconds: time limit, beyond which the server has `GRACE_SECONDS`; None for no limit.
+
+    Raises:
+        psycopg.OperationalError: if the block took too long.
+    """
+    if seconds is None:
+        yield
+        return
+    late = threading.Event()
+    with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as line:  # a copy, closed here only
+
+        def free() -> None:
+            """End the connection, so that whoever waits for its data gets an error."""
+            late.set()
+            with suppress(OSError):  # it has ended
+                line.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(seconds + GRACE_SECONDS, free)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except psycopg.Error as error:
+            if late.is_set():
+                raise psycopg.OperationalError(f"it did not answer within {seconds:.3g} seconds") from error
+            raise
+        finally:
+            timer.cancel()
 
 
 def _row_type(code_bytes: int) -> np.dtype[Any]:

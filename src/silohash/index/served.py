@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from silohash.files import read_json, write_json
 from silohash.index.base import Index, Keys, positions
 from silohash.index.codes import Words, to_bytes
-from silohash.index.engines import EngineName, IndexConfig
+from silohash.index.engines import EngineName, IndexConfig, time_limit
 from silohash.locks import locked
 from silohash.types import UserError
 
@@ -128,6 +128,9 @@ def drop_copy(config: IndexConfig, collection: str) -> None:
 def open_copy(store: Store, config: IndexConfig) -> ServerIndex:
     """Return the index of a store on a server, after bringing it up to date with the store.
 
+    This takes as long as it needs, also if the search that comes first has a time limit. It would otherwise begin again with
+    each search.
+
     Raises:
         UserError: if the index was not moved to the server, or the server cannot be used.
     """
@@ -140,7 +143,7 @@ def open_copy(store: Store, config: IndexConfig) -> ServerIndex:
     index = connect(config, copy.collection, store.manifest.bits)
     try:
         if copy.version != store.version():
-            with locked(store.path.parent, wait_seconds=WAIT_SECONDS):
+            with time_limit(None), locked(store.path.parent, wait_seconds=WAIT_SECONDS):
                 _follow(store, config, index, read_copy(store.path, config) or copy)
         index.remember(_live_keys(store))
     except BaseException:

@@ -1,7 +1,8 @@
 """The bus between a hub and the silos: one request per silo, and the answers that arrive before a deadline.
 
-A bus carries bytes (see `silohash.search.wire`) and knows neither queries nor codes. `LocalBus` connects silos of this
-process. Silos of other machines are connected by `silohash.service.nats_bus`.
+A bus carries bytes (see `silohash.search.wire`) and knows neither queries nor codes. To each request it adds the time for
+which the hub still waits, so that a silo does not work for nobody. `LocalBus` connects silos of this process. Silos of other
+machines are connected by `silohash.service.nats_bus`.
 """
 
 from __future__ import annotations
@@ -13,17 +14,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from silohash.index.engines import time_limit
 from silohash.search.answers import MOST_ANSWER_BYTES, Answer, ReleasedItem, encode_answer, encode_refusal
 from silohash.search.hits import Query, Reason
 from silohash.search.node import SiloNode
 from silohash.search.released import item_code, released_item, silo_status
-from silohash.search.wire import CodeRequest, ItemRequest, Request, decode_request
+from silohash.search.wire import CodeRequest, ItemRequest, Request, decode_request, with_time_left
 from silohash.types import UserError
 
 UNKNOWN = Reason("It is not part of the federation.", "unknown")
 
-Responder: TypeAlias = Callable[[bytes, int], bytes]
-"""Function that returns the answer to a request, given the request and the limit on the answer's number of bytes."""
+Responder: TypeAlias = Callable[[bytes, int, float], bytes]
+"""Function that returns the answer to a request.
+
+It is given the request, the limit on the answer's number of bytes, and the value of the monotonic clock at which the request
+arrived.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +65,10 @@ class Bus(Protocol):
         ...
 
 
+class TimeOver(UserError):  # noqa: N818  a refusal, not a failure
+    """The sender of a request does not wait for its answer any more."""
+
+
 @dataclass(frozen=True)
 class Response:
     """Hold the answer of a silo as bytes, and what it was made from, for the silo's log.
@@ -86,27 +96,46 @@ def respond(
     content: bytes,
     most_bytes: int = MOST_ANSWER_BYTES,
     choose: Callable[[Request], SiloNode] | None = None,
+    *,
+    arrived: float | None = None,
 ) -> Response:
     """Return the answer of a silo to a request.
 
-    No error leaves this function. An unexpected one is logged, and the hub gets a refusal without its details.
+    A request whose sender does not wait any more is refused without work. Searches on servers end when the sender stops
+    waiting. No error leaves this function. An unexpected one is logged, and the hub gets a refusal without its details.
 
     Args:
         node: the silo.
         content: the request.
         most_bytes: limit on the number of bytes of the answer.
         choose: returns the node that answers a request, if the silo has one per model; None if ``node`` answers all.
+        arrived: value of the monotonic clock at which the request arrived; None for now.
     """
     request: Request | None = None
     try:
         request = decode_request(content)
-        answer = _answer(node if choose is None else choose(request), request)
+        with time_limit(_seconds_left(request, arrived)):
+            answer = _answer(node if choose is None else choose(request), request)
         return Response(encode_answer(node.name, answer, most_bytes=most_bytes), request, answer)
     except UserError as error:
         return Response(encode_refusal(node.name, error), request, error=error)
     except Exception as error:  # a request that makes one silo fail must not end its process
         _log.exception("The silo %s failed to answer", node.name)
         return Response(encode_refusal(node.name, error), request, error=error)
+
+
+def _seconds_left(request: Request, arrived: float | None) -> float | None:
+    """Return the time for which the sender of a request still waits; None if it is not known.
+
+    Raises:
+        TimeOver: if it does not wait any more.
+    """
+    if request.seconds_left is None:
+        return None
+    waited = 0.0 if arrived is None else time.monotonic() - arrived
+    if waited >= request.seconds_left:
+        raise TimeOver("Its time limit had passed before the silo could begin with it.")
+    return request.seconds_left - waited
 
 
 def _answer(node: SiloNode, request: Request) -> Answer:
@@ -138,14 +167,17 @@ class LocalBus:
 
         def responder(node: SiloNode) -> Responder:
             """Return the function that answers for a node."""
-            return lambda content, most_bytes: respond(node, content, most_bytes).content
+            return lambda content, most_bytes, arrived: respond(node, content, most_bytes, arrived=arrived).content
 
         return cls({node.name: responder(node) for node in nodes})
 
     async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float) -> Replies:
         """Send one request per silo, and wait for the answers. See `Bus.ask`."""
+        start = time.monotonic()
         tasks = {
-            silo: asyncio.create_task(asyncio.to_thread(_timed, self.responders[silo], content))
+            silo: asyncio.create_task(
+                asyncio.to_thread(_timed, self.responders[silo], with_time_left(content, deadline_seconds), start)
+            )
             for silo, content in requests.items()
             if silo in self.responders
         }
@@ -165,7 +197,7 @@ class LocalBus:
         return Replies(answers, reasons, seconds)
 
 
-def _timed(responder: Responder, content: bytes) -> tuple[bytes, float]:
+def _timed(responder: Responder, content: bytes, arrived: float) -> tuple[bytes, float]:
     """Return the answer to a request, and the seconds that it took."""
     start = time.perf_counter()
-    return responder(content, MOST_ANSWER_BYTES), time.perf_counter() - start
+    return responder(content, MOST_ANSWER_BYTES, arrived), time.perf_counter() - start

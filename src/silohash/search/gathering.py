@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from silohash.index.engines import time_limit
 from silohash.search.hits import Hits, Node, Query, Reason, silent
 from silohash.types import UserError, sides_of
 
@@ -23,7 +24,8 @@ Replies: TypeAlias = "queue.SimpleQueue[tuple[str, Hits]]"
 def gather(nodes: Sequence[Node], queries: Mapping[str, Query], deadline_seconds: float) -> list[Hits]:
     """Query nodes at the same time, and return their answers.
 
-    A node that is not quick is queried in a daemon thread. It delays neither the hub nor its exit if it never returns.
+    A node that is not quick is queried in a daemon thread. It delays neither the hub nor its exit if it never returns. Its
+    search on a server that does not answer ends soon after the deadline.
 
     Args:
         nodes: the nodes, with unique names. Those whose attribute ``quick`` is True are queried by the calling thread.
@@ -38,7 +40,7 @@ def gather(nodes: Sequence[Node], queries: Mapping[str, Query], deadline_seconds
     queried = [node for node in nodes if node.name in queries]
     quick = [node for node in queried if getattr(node, "quick", False)]
     slow = [node for node in queried if node not in quick]
-    _start(slow, queries, replies)
+    _start(slow, queries, replies, deadline_seconds)
     answers = {node.name: _answer(node, queries[node.name]) for node in quick if time.monotonic() < end}
     answers |= _arrived(replies, len(slow), end)
     reasons = {node.name: NOT_QUERIED for node in nodes}
@@ -46,10 +48,10 @@ def gather(nodes: Sequence[Node], queries: Mapping[str, Query], deadline_seconds
     return [answers.get(node.name, silent(node.name, reasons[node.name])) for node in nodes]
 
 
-def _start(nodes: Sequence[Node], queries: Mapping[str, Query], replies: Replies) -> None:
+def _start(nodes: Sequence[Node], queries: Mapping[str, Query], replies: Replies, deadline_seconds: float) -> None:
     """Query each node in a daemon thread."""
     for node in nodes:
-        arguments = (node, queries[node.name], replies)
+        arguments = (node, queries[node.name], replies, deadline_seconds)
         threading.Thread(target=_reply, args=arguments, name=f"ask {node.name}", daemon=True).start()
 
 
@@ -65,9 +67,10 @@ def _arrived(replies: Replies, count: int, end: float) -> dict[str, Hits]:
     return answers
 
 
-def _reply(node: Node, query: Query, replies: Replies) -> None:
-    """Put the answer of a node into the queue that the hub waits for."""
-    replies.put((node.name, _answer(node, query)))
+def _reply(node: Node, query: Query, replies: Replies, deadline_seconds: float) -> None:
+    """Put the answer of a node into the queue that the hub waits for. Its search on a server ends at the deadline."""
+    with time_limit(deadline_seconds):
+        replies.put((node.name, _answer(node, query)))
 
 
 def _answer(node: Node, query: Query) -> Hits:

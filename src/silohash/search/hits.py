@@ -47,6 +47,8 @@ class Query:
         tie_key: key of the order among items at the same distance. It is set by `ask`.
         asker: name of the account or program that asks, for the limits and the audit logs of silos; empty if unknown.
         request_id: id of the request in the logs of the hub, for the logs of silos; empty if there is none.
+        seconds_left: time for which the sender of the query waited when it was sent; None if it was not sent, or by a hub
+            that does not tell.
     """
 
     words: npt.NDArray[np.unsignedinteger]
@@ -64,6 +66,7 @@ class Query:
     tie_key: bytes = b""
     asker: str = ""
     request_id: str = ""
+    seconds_left: float | None = None
 
     def __post_init__(self) -> None:
         """Check the code and the numbers.

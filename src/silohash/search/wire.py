@@ -28,6 +28,9 @@ VERSION = 2
 MOST_REQUEST_BYTES = 1 << 20
 """Most bytes of a request. A longer one is neither sent nor read."""
 
+TIME_BYTES = 64
+"""Bytes of a request that are kept for the time that its sender waits, see `with_time_left`."""
+
 MOST_CONTENT_BYTES = 1 << 19
 """Most bytes of the words or regions of a query."""
 
@@ -41,6 +44,7 @@ Text: TypeAlias = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=MOST_ITEMS)]
 Bits: TypeAlias = Annotated[int, Field(ge=BITS_LOWEST, le=BITS_HIGHEST)]
 RequestId: TypeAlias = Annotated[str, Field(max_length=64)]
+Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Digest: TypeAlias = Annotated[str, Field(max_length=128)]
 Hexadecimal: TypeAlias = Annotated[str, Field(max_length=BITS_HIGHEST // 4, pattern="^([0-9a-f]{2})*$")]
 Version: TypeAlias = Literal[2]
@@ -54,19 +58,20 @@ class WireError(UserError):
 
 @dataclass(frozen=True)
 class ItemRequest:
-    """Request what a silo releases of one item, by the id of the item. ``asker`` and ``request_id`` are as in `Query`."""
+    """Request what a silo releases of one item, by the id of the item. The other values are as in `Query`."""
 
     id: str
     asker: str = ""
     request_id: str = ""
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True)
 class CodeRequest:
     """Request the code of one item, by the id of the item. None stands for the code of its picture if it has one.
 
-    ``asker`` and ``request_id`` are as in `Query`. ``model_digest`` is the digest of the model whose code is requested, for
-    silos that answer with two models; empty for any.
+    ``model_digest`` is the digest of the model whose code is requested, for silos that answer with two models; empty for
+    any. The other values are as in `Query`.
     """
 
     id: str
@@ -74,13 +79,15 @@ class CodeRequest:
     asker: str = ""
     request_id: str = ""
     model_digest: str = ""
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True)
 class StatusRequest:
-    """Request the summary of a silo. ``request_id`` is as in `Query`."""
+    """Request the summary of a silo. The values are as in `Query`."""
 
     request_id: str = ""
+    seconds_left: float | None = None
 
 
 Request: TypeAlias = Query | ItemRequest | CodeRequest | StatusRequest
@@ -108,6 +115,7 @@ class _Search(TypedDict):
     content: NotRequired[_Content]
     asker: NotRequired[Text]
     request_id: NotRequired[RequestId]
+    seconds_left: NotRequired[Seconds]
 
 
 class _Item(TypedDict):
@@ -116,6 +124,7 @@ class _Item(TypedDict):
     id: Text
     asker: NotRequired[Text]
     request_id: NotRequired[RequestId]
+    seconds_left: NotRequired[Seconds]
 
 
 class _Code(TypedDict):
@@ -125,6 +134,7 @@ class _Code(TypedDict):
     modality: Modality | None
     asker: NotRequired[Text]
     request_id: NotRequired[RequestId]
+    seconds_left: NotRequired[Seconds]
     model: NotRequired[Digest]
 
 
@@ -132,6 +142,7 @@ class _Status(TypedDict):
     version: Version
     kind: Literal["status"]
     request_id: NotRequired[RequestId]
+    seconds_left: NotRequired[Seconds]
 
 
 class _AnyVersion(TypedDict):
@@ -144,15 +155,31 @@ _ANY_VERSION: TypeAdapter[_AnyVersion] = TypeAdapter(_AnyVersion)
 
 
 def encode_request(request: Request) -> bytes:
-    """Return a request as bytes.
+    """Return a request as bytes, without ``seconds_left``, which is added whenever it is sent (`with_time_left`).
 
     Raises:
-        WireError: if it has more than `MOST_REQUEST_BYTES` bytes, or text that cannot be written as UTF-8.
+        WireError: if it has too many bytes (`MOST_REQUEST_BYTES`), or text that cannot be written as UTF-8.
     """
-    content = as_json(_document(request), "The request")
-    if len(content) > MOST_REQUEST_BYTES:
-        raise WireError(f"The request has {len(content):,} bytes, and the limit is {MOST_REQUEST_BYTES:,}. Shorten it.")
+    content, limit = as_json(_document(request), "The request"), MOST_REQUEST_BYTES - TIME_BYTES
+    if len(content) > limit:
+        raise WireError(f"The request has {len(content):,} bytes, and the limit is {limit:,}. Shorten it.")
     return content
+
+
+def with_time_left(content: bytes, seconds: float) -> bytes:
+    """Return a request with the time for which its sender will wait, so that a silo does not work for nobody.
+
+    Silos of earlier versions ignore it. Bytes that are not a JSON object are returned unchanged.
+
+    Args:
+        content: the result of `encode_request`.
+        seconds: the time from now.
+
+    Example:
+        >>> with_time_left(b'{"version":2,"kind":"status"}', 2.5)
+        b'{"seconds_left":2.500,"version":2,"kind":"status"}'
+    """
+    return b'{"seconds_left":%.3f,' % seconds + content[1:] if content.startswith(b"{") else content
 
 
 def decode_request(content: bytes) -> Request:
@@ -163,12 +190,14 @@ def decode_request(content: bytes) -> Request:
     """
     document = checked(content, _REQUEST, MOST_REQUEST_BYTES, "The request")
     asker, request_id = document.get("asker", ""), document.get("request_id", "")
+    seconds_left = document.get("seconds_left")
     if document["kind"] == "item":
-        return ItemRequest(document["id"], asker, request_id)
+        return ItemRequest(document["id"], asker, request_id, seconds_left)
     if document["kind"] == "code":
-        return CodeRequest(document["id"], document["modality"], asker, request_id, document.get("model", ""))
+        model = document.get("model", "")
+        return CodeRequest(document["id"], document["modality"], asker, request_id, model, seconds_left)
     if document["kind"] == "status":
-        return StatusRequest(request_id)
+        return StatusRequest(request_id, seconds_left)
     return Query(
         words=words_of(document["code"], document["bits"], "The request"),
         bits=document["bits"],
@@ -183,6 +212,7 @@ def decode_request(content: bytes) -> Request:
         content=_content_of(document),
         asker=asker,
         request_id=request_id,
+        seconds_left=seconds_left,
     )
 
 

@@ -3,15 +3,19 @@
 A hub publishes each request on the silo's subject and names the subject of the answer. The server delivers a request to one
 of the processes that answer for the silo (a queue group), and informs the hub at once if there is none. After a lost
 connection, the hub repeats unanswered requests until their deadline, and gives the silos time to reconnect.
+
+Each request says for how long the hub still waits. A silo does not begin with one that has waited longer for its turn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from logging import WARNING
@@ -26,6 +30,7 @@ from silohash.forms import reading
 from silohash.search.answers import MOST_ANSWER_BYTES
 from silohash.search.bus import Replies, Responder, late
 from silohash.search.hits import Reason
+from silohash.search.wire import with_time_left
 from silohash.service.config import BusSettings
 from silohash.service.logs import log_event
 from silohash.service.nats_server import Subjects, secret_key, token
@@ -50,6 +55,14 @@ MOST_WAITING_REQUESTS = 1_000
 
 MOST_WAITING_BYTES = 256 << 20
 NO_RESPONDERS = "503"
+
+
+@dataclass
+class ArrivedMessage(Msg):
+    """A message, with the value of the monotonic clock at which it was read. It may then wait for its turn."""
+
+    arrived: float = field(default_factory=time.monotonic)
+
 
 Opened: TypeAlias = Callable[[Client], Awaitable[None]]
 
@@ -295,7 +308,7 @@ class NatsBus:
                 return dict.fromkeys(requests)
             for silo, content in requests.items():
                 answer = self._subjects.answer(silo, self._hub, number)
-                await client.publish(self._subjects.requests(silo), content, reply=answer)
+                await client.publish(self._subjects.requests(silo), with_time_left(content, _left(end)), reply=answer)
             await asyncio.wait(futures.values(), timeout=_left(end))
         except (NatsError, OSError):
             return dict.fromkeys(requests)
@@ -351,15 +364,16 @@ class SiloLink(Link):
     async def _subscribe(self, client: Client) -> None:
         async def answer(message: Msg) -> None:
             """Answer one request."""
-            limit = min(client.max_payload, MOST_ANSWER_BYTES)
+            arrived = message.arrived if isinstance(message, ArrivedMessage) else time.monotonic()
+            arguments = (message.data, min(client.max_payload, MOST_ANSWER_BYTES), arrived)
             if self._executor is None:
-                content = self._responder(message.data, limit)
+                content = self._responder(*arguments)
             else:
-                loop = asyncio.get_running_loop()
-                content = await loop.run_in_executor(self._executor, self._responder, message.data, limit)
+                content = await asyncio.get_running_loop().run_in_executor(self._executor, self._responder, *arguments)
             if message.reply:
                 await client.publish(message.reply, content)
 
+        client.msg_class = ArrivedMessage
         await client.subscribe(self._subject, queue=QUEUE, cb=answer, pending_msgs_limit=MOST_WAITING_REQUESTS)
 
 

@@ -205,10 +205,10 @@ def responder(
         choose: returns the node that answers a request, if the silo has one per model.
     """
 
-    def answer(content: bytes, most_bytes: int) -> bytes:
+    def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:
         """Answer one request."""
         start = time.perf_counter()
-        response = _audited(node, respond(node, content, most_bytes, choose), log)
+        response = _audited(node, respond(node, content, most_bytes, choose, arrived=arrived), log)
         seconds = time.perf_counter() - start
         _log(node.name, response, seconds)
         if metrics is not None:

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, start_http_server
 
 from silohash.search.answers import ReleasedItem
-from silohash.search.bus import Response
+from silohash.search.bus import Response, TimeOver
 from silohash.search.hits import Hits, Query, kind_of
 from silohash.search.limits import LimitReached
 from silohash.search.released import NotFound, SiloStatus
@@ -22,12 +22,12 @@ from silohash.service.config import MetricsSettings
 from silohash.service.metrics import BUCKETS
 from silohash.types import UserError
 
-Refusal: TypeAlias = Literal["unreadable", "not_found", "limited", "audit_log", "refused", "failed"]
+Refusal: TypeAlias = Literal["unreadable", "not_found", "limited", "late", "audit_log", "refused", "failed"]
 """Kinds of reasons for which a silo refuses a request.
 
 ``unreadable``: the request cannot be read. ``not_found``: the silo does not have the item. ``limited``: the asker has
-reached a limit. ``audit_log``: the audit log cannot be written. ``refused``: the policy forbids it, or the index cannot be
-used for it. ``failed``: an unexpected error.
+reached a limit. ``late``: the hub did not wait any more when the turn of the request came. ``audit_log``: the audit log
+cannot be written. ``refused``: the policy forbids it, or the index cannot be used for it. ``failed``: an unexpected error.
 """
 
 KINDS: Mapping[type, str] = {Query: "search", ItemRequest: "item", CodeRequest: "code", StatusRequest: "status"}
@@ -90,6 +90,7 @@ def _refusal_of(error: Exception) -> Refusal:
     kinds: Mapping[type[Exception], Refusal] = {
         NotFound: "not_found",
         LimitReached: "limited",
+        TimeOver: "late",
         AuditError: "audit_log",
         UserError: "refused",
     }

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from silohash.index import engines
 from silohash.index.engines import (
     CONFIG,
     IndexConfig,
     explaining_server_errors,
     read_index_config,
+    seconds_left,
+    time_limit,
     without_secrets,
     write_index_config,
 )
@@ -96,3 +100,22 @@ def test_messages_do_not_hold_secrets(url: str, secrets: tuple[str, ...]) -> Non
         assert caught.value.__cause__ is None
         assert caught.value.__suppress_context__
     assert without_secrets("nothing", "postgresql://db/x") == "nothing"
+
+
+def test_a_time_limit_replaces_the_one_around_it_and_ends_with_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [50.0]
+    monkeypatch.setattr(engines, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    assert seconds_left(1e9) == 1e9
+    with time_limit(1_000):
+        now[0] += 400
+        assert seconds_left(1e9) == 600
+        assert seconds_left(3.0) == 3.0
+        with time_limit(None):
+            assert seconds_left(1e9) == 1e9
+        with time_limit(5):
+            assert seconds_left(1e9) == 5
+            now[0] += 5
+            with pytest.raises(UserError, match="time limit of the search has passed"):
+                seconds_left(1.0)
+        assert seconds_left(1e9) == 595
+    assert seconds_left(1e9) == 1e9

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
+from silohash.index.engines import time_limit
 from silohash.types import UserError
 
 pytest.importorskip("pymilvus")
+
+import grpc
+from pymilvus import DataType
+from pymilvus.grpc_gen import common_pb2, milvus_pb2, schema_pb2
+from pymilvus.grpc_gen.milvus_pb2_grpc import MilvusServiceServicer, add_MilvusServiceServicer_to_server
 
 from silohash.index import milvus
 from silohash.index.milvus import HIGHEST_KEY, MilvusIndex, connection_of, drop_collection
@@ -36,6 +46,75 @@ def test_a_server_that_does_not_answer_is_named_without_its_password(monkeypatch
         with pytest.raises(UserError, match="Milvus server of the index could not be used") as caught:
             use()
         assert "s3cret" not in str(caught.value)
+
+
+class Silent(MilvusServiceServicer):
+    """A server that holds a collection, and whose searches and changes are never answered."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
+    def Connect(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return milvus_pb2.ConnectResponse()
+
+    def DescribeCollection(self, request: Any, context: Any) -> Any:  # noqa: N802
+        fields = [
+            schema_pb2.FieldSchema(fieldID=100, name="key", is_primary_key=True, data_type=DataType.INT64),
+            schema_pb2.FieldSchema(
+                fieldID=101,
+                name="code",
+                data_type=DataType.BINARY_VECTOR,
+                type_params=[common_pb2.KeyValuePair(key="dim", value="64")],
+            ),
+        ]
+        schema = schema_pb2.CollectionSchema(name=request.collection_name, fields=fields)
+        return milvus_pb2.DescribeCollectionResponse(schema=schema)
+
+    def LoadCollection(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return common_pb2.Status()
+
+    def GetLoadingProgress(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return milvus_pb2.GetLoadingProgressResponse(progress=100)
+
+    def hang(self, request: Any, context: Any) -> Any:
+        self.released.wait(60)
+
+    Search = Query = Upsert = Delete = Flush = hang
+
+
+@pytest.fixture
+def silent_url() -> Iterator[str]:
+    servicer = Silent()
+    server = grpc.server(ThreadPoolExecutor(20))
+    add_MilvusServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"http://127.0.0.1:{port}"
+    servicer.released.set()
+    server.stop(None).wait(60)
+
+
+def test_a_server_that_hangs_frees_the_thread(silent_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = MilvusIndex(silent_url, "x", 64)
+    monkeypatch.setattr(milvus, "SEARCH_SECONDS", 0.2)
+    monkeypatch.setattr(milvus, "CHANGE_SECONDS", 0.2)
+    words, key = np.zeros((1, 1), np.uint64), np.zeros(1, np.int64)
+    for use in (
+        lambda: index.search(words, 3),
+        lambda: index.search_radius(words, 3),
+        lambda: index.add(key, words),
+        lambda: index.remove(key),
+        lambda: len(index),
+        index.finish,
+    ):
+        with pytest.raises(UserError, match="Milvus server of the index could not be used"):
+            use()
+    monkeypatch.setattr(milvus, "SEARCH_SECONDS", 1e6)
+    with time_limit(0.2), pytest.raises(UserError, match="Milvus server of the index could not be used"):
+        index.search(words, 3)
+    with time_limit(0), pytest.raises(UserError, match="time limit of the search has passed"):
+        index.search(words, 3)
+    index.close()
 
 
 class Counted(MilvusIndex):

@@ -3,15 +3,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 
 import pytest
 
+from silohash.index.engines import seconds_left
 from silohash.search.answers import decode_code, decode_hits, decode_item, decode_status
-from silohash.search.bus import UNKNOWN, LocalBus, late, respond
+from silohash.search.bus import UNKNOWN, LocalBus, TimeOver, late, respond
 from silohash.search.hits import Hits, kind_of
 from silohash.search.policy import Policy
 from silohash.search.released import NotFound
-from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest, WireError, encode_request
+from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest, WireError, encode_request, with_time_left
 from tests.silos import made_up_codes, made_up_node, query_of
 
 BITS = 16
@@ -81,7 +83,7 @@ def test_an_unexpected_error_is_logged_and_its_details_stay_at_the_silo(north, m
 def test_the_local_bus_asks_all_silos_at_the_same_time():
     meeting = threading.Barrier(3, timeout=60)
 
-    def responder(content, most_bytes):
+    def responder(content, most_bytes, arrived):
         meeting.wait()
         return content.upper()
 
@@ -101,15 +103,15 @@ def test_silos_that_do_not_answer_are_named_with_the_reason(monkeypatch):
 
     monkeypatch.setattr(asyncio, "wait", wait)
 
-    def slow(content, most_bytes):
+    def slow(content, most_bytes, arrived):
         release.wait(60)
         return content
 
-    def fail(content, most_bytes):
+    def fail(content, most_bytes, arrived):
         raise ValueError("broken")
 
     async def ask():
-        bus = LocalBus({"slow": slow, "broken": fail, "quick": lambda content, most_bytes: content})
+        bus = LocalBus({"slow": slow, "broken": fail, "quick": lambda content, *_: content})
         replies = await bus.ask(dict.fromkeys(("slow", "broken", "quick", "other"), b"x"), 1)
         release.set()
         return replies
@@ -124,6 +126,40 @@ def test_silos_that_do_not_answer_are_named_with_the_reason(monkeypatch):
     }
     assert replies.reasons == {"slow": late(1), "broken": "It failed: ValueError: broken", "other": UNKNOWN}
     assert late(0.05) == "It did not answer within 0.05 seconds."
+
+
+def test_a_request_whose_sender_does_not_wait_any_more_is_refused_without_work(north, monkeypatch):
+    untimed = encode_request(query_of(WORDS, BITS, k=5))
+    content = with_time_left(untimed, 60)
+    assert respond(north, content).error is None
+    assert respond(north, content, arrived=time.monotonic() - 59).error is None
+    assert respond(north, encode_request(ItemRequest("7")), arrived=time.monotonic() - 1e6).error is None, "no limit"
+    monkeypatch.setattr(north, "answer", lambda query: pytest.fail("the silo searched"))
+    for late_one in (
+        respond(north, content, arrived=time.monotonic() - 60),
+        respond(north, with_time_left(untimed, 0)),
+    ):
+        assert isinstance(late_one.error, TimeOver)
+        assert late_one.request is not None, "the audit log has the request"
+        assert "had passed before" in decode_hits(late_one.content, late_one.request, "north").missing_silos["north"]
+
+
+def test_searches_on_servers_have_the_time_that_is_left(north, monkeypatch):
+    left = []
+
+    def answer(query):
+        left.append(seconds_left(1e9))
+        return Hits(model_digests=frozenset({"m"}))
+
+    monkeypatch.setattr(north, "answer", answer)
+    content = encode_request(query_of(WORDS, BITS, k=5))
+    respond(north, with_time_left(content, 1000), arrived=time.monotonic() - 400)
+    respond(north, content)
+    asyncio.run(LocalBus.of(north).ask({"north": content}, 500))
+    assert 500 < left[0] <= 600
+    assert left[1] == 1e9, "a hub that does not tell how long it waits"
+    assert 400 < left[2] <= 500
+    assert seconds_left(7.0) == 7.0
 
 
 def test_asking_nobody_returns_nothing():

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from silohash.index.engines import seconds_left
 from silohash.search.gathering import NOT_QUERIED, gather
 from silohash.search.hits import Hits, Query, kind_of
 from silohash.types import UserError
@@ -115,3 +116,18 @@ def test_errors_of_a_node_are_its_reason(quick):
     ]
     kinds = [kind_of(next(iter(hits.missing_silos.values()))) for hits in answers]
     assert kinds == ["refused", "failed", "invalid", "invalid"]
+
+
+def test_searches_on_servers_end_at_the_deadline():
+    left = {}
+
+    def act(name):
+        def answer(_):
+            left[name] = seconds_left(1e9)
+            return hits_of(name)
+
+        return answer
+
+    gather([Scripted(name, act(name), quick=name == "b") for name in "ab"], queries(*"ab"), 600.0)
+    assert 300 < left["a"] <= 600
+    assert left["b"] == 1e9, "a quick node does not use a server"

@@ -11,6 +11,7 @@ from silohash.search.wire import (
     MOST_CHARACTERS,
     MOST_CONTENT_BYTES,
     MOST_REQUEST_BYTES,
+    TIME_BYTES,
     CodeRequest,
     ItemRequest,
     StatusRequest,
@@ -18,6 +19,7 @@ from silohash.search.wire import (
     decode_request,
     encode_request,
     hexadecimal,
+    with_time_left,
     words_of,
 )
 
@@ -157,12 +159,38 @@ def test_requests_have_a_limit():
     long = json.dumps({**document(), "more": "x" * MOST_REQUEST_BYTES}).encode()
     with pytest.raises(WireError, match=f"The request has {len(long):,} bytes, and the limit is 1,048,576"):
         decode_request(long)
-    with pytest.raises(WireError, match=r"the limit is 1,048,576\. Shorten it"):
+    with pytest.raises(WireError, match=r"the limit is 1,048,512\. Shorten it"):
         encode_request(query(label="x" * MOST_REQUEST_BYTES))
     exact = json.dumps(document()).encode().ljust(MOST_REQUEST_BYTES)
     assert decode_request(exact).k == 7
     with pytest.raises(WireError):
         decode_request(exact + b" ")
+
+
+def test_the_longest_request_can_be_sent_with_its_time():
+    spare = MOST_REQUEST_BYTES - TIME_BYTES - len(encode_request(ItemRequest("")))
+    content = encode_request(ItemRequest("x" * spare))
+    assert len(content) == MOST_REQUEST_BYTES - TIME_BYTES
+    assert len(with_time_left(content, 1e12 + 0.5)) <= MOST_REQUEST_BYTES
+    with pytest.raises(WireError, match="Shorten it"):
+        encode_request(ItemRequest("x" * (spare + 1)))
+
+
+@pytest.mark.parametrize("request_", [ItemRequest("a"), CodeRequest("a"), StatusRequest(), query()])
+def test_the_time_that_the_sender_waits_is_optional_and_leaves_the_rest_as_it_is(request_):
+    content = encode_request(request_)
+    assert decode_request(content).seconds_left is None
+    sent = with_time_left(content, 2.5)
+    assert json.loads(sent) == json.loads(content) | {"seconds_left": 2.5}
+    assert decode_request(sent).seconds_left == 2.5
+    assert encode_request(decode_request(sent)) == content
+    assert decode_request(with_time_left(content, 0)).seconds_left == 0
+
+
+@pytest.mark.parametrize("seconds", [-1, "1", None, True, float("nan"), float("inf")])
+def test_a_time_that_is_not_a_number_of_seconds_is_refused(seconds):
+    with pytest.raises(WireError, match="does not have the expected form"):
+        decode_request(json.dumps(document(seconds_left=seconds)).encode())
 
 
 def test_text_that_is_not_unicode_is_refused_on_both_sides():

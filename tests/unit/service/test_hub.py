@@ -122,8 +122,8 @@ def test_items_and_the_state_are_those_of_the_backend_in_one_process(hub: HubBac
 
 def test_the_silos_that_have_the_model_are_known(folder: Path, bus: LocalBus) -> None:
     def with_models(*models: str) -> Any:
-        def answer(content: bytes, most_bytes: int) -> bytes:
-            document = json.loads(bus.responders["silo-1"](content, most_bytes))
+        def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:
+            document = json.loads(bus.responders["silo-1"](content, most_bytes, arrived))
             return json.dumps(document | {"model": "other", "models": ["other", *models]}).encode()
 
         return answer
@@ -158,16 +158,18 @@ def test_a_query_without_a_known_word_offers_captions_of_the_silos(hub: HubBacke
 
 
 def test_silos_that_do_not_answer_well_are_left_out_with_the_reason(folder: Path, bus: LocalBus) -> None:
-    def in_anothers_name(content: bytes, most_bytes: int) -> bytes:
-        return bus.responders["silo-2"](content, most_bytes)
+    def in_anothers_name(content: bytes, most_bytes: int, arrived: float) -> bytes:
+        return bus.responders["silo-2"](content, most_bytes, arrived)
 
-    def unordered(content: bytes, most_bytes: int) -> bytes:
-        answer = json.loads(bus.responders["silo-1"](content, most_bytes))
+    def unordered(content: bytes, most_bytes: int, arrived: float) -> bytes:
+        answer = json.loads(bus.responders["silo-1"](content, most_bytes, arrived))
         return json.dumps(answer | {"distances": answer["distances"][::-1]}).encode()
 
-    def more_than_requested(content: bytes, most_bytes: int) -> bytes:
+    def more_than_requested(content: bytes, most_bytes: int, arrived: float) -> bytes:
         request = json.loads(content)
-        return bus.responders["silo-1"](json.dumps(request | {"k": request.get("k", 0) + 1}).encode(), most_bytes)
+        return bus.responders["silo-1"](
+            json.dumps(request | {"k": request.get("k", 0) + 1}).encode(), most_bytes, arrived
+        )
 
     for answering, reason, k in (
         (lambda *_: b"garbage", "Its answer does not have the expected form", 50),
@@ -200,9 +202,9 @@ def test_silos_that_do_not_answer_well_are_left_out_with_the_reason(folder: Path
 def test_a_silo_that_answers_too_late_is_left_out_with_the_reason(folder: Path, bus: LocalBus) -> None:
     released = threading.Event()
 
-    def slow(content: bytes, most_bytes: int) -> bytes:
+    def slow(content: bytes, most_bytes: int, arrived: float) -> bytes:
         released.wait(60)
-        return bus.responders["silo-1"](content, most_bytes)
+        return bus.responders["silo-1"](content, most_bytes, arrived)
 
     hub = HubBackend(Run.open(folder), ["silo-1"], LocalBus({"silo-1": slow}), deadline_seconds=0.1)
 
@@ -328,9 +330,9 @@ class Asked:
         self.hub = HubBackend(run, accept, LocalBus({silo: self._noting(silo) for silo in accept}), deadline_seconds=60)
 
     def _noting(self, silo: str) -> Any:
-        def answer(content: bytes, most_bytes: int) -> bytes:
+        def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:
             self.requests[silo].append(json.loads(content))
-            return self.bus.responders[silo](content, most_bytes)
+            return self.bus.responders[silo](content, most_bytes, arrived)
 
         return answer
 
@@ -431,8 +433,8 @@ def test_a_silo_whose_summary_came_too_late_scores_in_the_next_search(asked: Cal
     silos = asked(True, True, True)
     answers = silos.bus.responders["silo-2"]
 
-    def without_summary(content: bytes, most_bytes: int) -> bytes:
-        return b"" if json.loads(content)["kind"] == "status" else answers(content, most_bytes)
+    def without_summary(content: bytes, most_bytes: int, arrived: float) -> bytes:
+        return b"" if json.loads(content)["kind"] == "status" else answers(content, most_bytes, arrived)
 
     silos.bus.responders["silo-2"] = without_summary
     assert search(silos.hub, text=TEXT).limited_silos == {"silo-2": ACCEPTANCE_UNKNOWN}
@@ -455,13 +457,13 @@ def test_a_silo_that_has_changed_its_mind_says_so(asked: Callable[..., Asked]) -
 def test_words_that_were_changed_on_the_way_are_refused_by_name(asked: Callable[..., Asked]) -> None:
     silos = asked(True, True, True)
 
-    def shortened(content: bytes, most_bytes: int) -> bytes:
+    def shortened(content: bytes, most_bytes: int, arrived: float) -> bytes:
         request = json.loads(content)
         if "content" in request:
             request["content"] = {"type": "int32", "shape": [1, 1], "values": "AAAAAA=="}
-        return silos.bus.responders["silo-1"](json.dumps(request).encode(), most_bytes)
+        return silos.bus.responders["silo-1"](json.dumps(request).encode(), most_bytes, arrived)
 
-    silos.bus = LocalBus({**silos.bus.responders, "silo-3": lambda content, most: b"x"})
+    silos.bus = LocalBus({**silos.bus.responders, "silo-3": lambda content, *_: b"x"})
     hub = silos.hub
     hub._bus = LocalBus({**silos.bus.responders, "silo-1": shortened})
     found = search(hub, text=TEXT)

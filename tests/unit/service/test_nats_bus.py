@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import threading
 import time
@@ -91,7 +92,7 @@ def patient(monkeypatch):
 
 
 def echo(name):
-    return lambda content, most_bytes: f"{name}: ".encode() + content
+    return lambda content, *_: f"{name}: ".encode() + content
 
 
 def test_silos_answer_and_those_that_are_absent_are_named_at_once(federation):
@@ -114,7 +115,7 @@ def test_silos_answer_and_those_that_are_absent_are_named_at_once(federation):
 def test_a_late_silo_is_named_and_its_late_answer_is_dropped(federation):
     released = threading.Event()
 
-    def slow(content, most_bytes):
+    def slow(content, most_bytes, arrived):
         if content == b"slow":
             released.wait(60)
         return content
@@ -130,6 +131,31 @@ def test_a_late_silo_is_named_and_its_late_answer_is_dropped(federation):
     assert second.answers == {"north": b"quick"}
 
 
+def test_a_silo_is_told_how_long_the_hub_waits_and_when_a_request_arrived(federation):
+    """The silo is busy with the first request when the second arrives, and begins with the second when it is released."""
+    began, released, seen = threading.Event(), threading.Event(), []
+
+    def slow(content, most_bytes, arrived):
+        seen.append((json.loads(content)["seconds_left"], time.monotonic() - arrived))
+        began.set()
+        released.wait(60)
+        return content
+
+    async def ask():
+        async with hub_of(federation) as bus, silo_of(federation, "north", slow):
+            first = asyncio.create_task(bus.ask({"north": b'{"kind":"status"}'}, 60))
+            assert await asyncio.to_thread(began.wait, 60)
+            second = asyncio.create_task(bus.ask({"north": b'{"kind":"status"}'}, 50))
+            await asyncio.sleep(0.5)
+            released.set()
+            await asyncio.gather(first, second)
+
+    asyncio.run(ask())
+    assert 30 < seen[0][0] <= 60
+    assert 30 < seen[1][0] <= 50
+    assert seen[1][1] > 0.2, "it waited for its turn"
+
+
 def test_many_requests_at_the_same_time_get_their_own_answers(federation):
     async def ask():
         async with hub_of(federation) as bus, silo_of(federation, "north", echo("n"), threads=2):
@@ -143,7 +169,7 @@ def test_processes_of_a_silo_share_its_requests(federation):
     seen = []
 
     def note(worker):
-        return lambda content, most_bytes: seen.append(worker) or content
+        return lambda content, *_: seen.append(worker) or content
 
     async def ask():
         async with hub_of(federation) as bus, silo_of(federation, "north", note(1)):
@@ -165,7 +191,7 @@ def test_the_limit_on_answers_is_that_of_the_server(federation):
 
     async def ask():
         async with hub_of(federation) as bus:
-            responder = lambda content, most_bytes: limits.append(most_bytes) or bytes(1 << 20)  # noqa: E731
+            responder = lambda content, most_bytes, _: limits.append(most_bytes) or bytes(1 << 20)  # noqa: E731
             async with silo_of(federation, "north", responder):
                 return await bus.ask({"north": b"x"}, 60)
 
@@ -178,7 +204,7 @@ def test_the_server_refuses_a_silo_that_answers_in_the_name_of_another(federatio
 
     received, published = threading.Event(), threading.Event()
 
-    def slow(content, most_bytes):
+    def slow(content, most_bytes, arrived):
         received.set()
         published.wait(60)
         return b"genuine"
@@ -344,7 +370,7 @@ def test_a_request_whose_answer_was_lost_with_the_connection_is_sent_again(tmp_p
 
     received, lost = threading.Event(), threading.Event()
 
-    def slow(content, most_bytes):
+    def slow(content, most_bytes, arrived):
         seen.append(content)
         received.set()
         lost.wait(60)
@@ -384,7 +410,7 @@ def test_a_silo_can_start_before_the_server(tmp_path):
 def test_a_silo_that_stops_answers_what_has_arrived(federation):
     received = threading.Event()
 
-    def slow(content, most_bytes):
+    def slow(content, most_bytes, arrived):
         received.set()
         time.sleep(0.2)  # the silo begins to stop meanwhile
         return content

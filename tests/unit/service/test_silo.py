@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -99,9 +100,9 @@ def test_answers_and_refusals_are_logged_without_the_query(tmp_path, caplog):
     answer = responder(node)
     query = query_of(WORDS, 16, k=4, request_id="7f")
     with caplog.at_level(logging.DEBUG, "silohash.service"):
-        assert len(decode_hits(answer(encode_request(query), 1 << 20), query, "north")) == 4
-        answer(encode_request(ItemRequest("none")), 1 << 20)
-        answer(b"garbage", 1 << 20)
+        assert len(decode_hits(answer(encode_request(query), 1 << 20, time.monotonic()), query, "north")) == 4
+        answer(encode_request(ItemRequest("none")), 1 << 20, time.monotonic())
+        answer(b"garbage", 1 << 20, time.monotonic())
     found, missing, unread = [(record.levelno, record.getMessage(), record.fields) for record in caplog.records]
     assert found[:2] == (logging.DEBUG, "answered")
     assert (found[2]["request"], found[2]["items"], found[2]["silo"]) == ("Query", 4, "north")
@@ -144,8 +145,8 @@ def test_every_answer_is_in_the_audit_log(tmp_path):
     node = made_up_node(tmp_path, "north", WORDS, 16)
     log = AuditLog(tmp_path / "audit" / "north.jsonl")
     answer, query = responder(node, log), query_of(WORDS, 16, k=4, asker="ann")
-    hits = decode_hits(answer(encode_request(query), 1 << 20), query, "north")
-    answer(b"garbage", 1 << 20)
+    hits = decode_hits(answer(encode_request(query), 1 << 20, time.monotonic()), query, "north")
+    answer(b"garbage", 1 << 20, time.monotonic())
     lines = [json.loads(line) for line in log.path.read_text().splitlines()]
     assert [(line["request"], line["asker"]) for line in lines] == [("search", "ann"), ("unreadable", "")]
     assert lines[0]["released"] == list(hits.ids)
@@ -162,6 +163,6 @@ def test_nothing_is_released_that_cannot_be_logged(tmp_path, monkeypatch):
 
     monkeypatch.setattr(log, "append", full)
     query = query_of(WORDS, 16, k=4)
-    hits = decode_hits(responder(node, log)(encode_request(query), 1 << 20), query, "north")
+    hits = decode_hits(responder(node, log)(encode_request(query), 1 << 20, time.monotonic()), query, "north")
     assert hits.missing_silos == {"north": "It cannot write its audit log, so it does not release anything."}
     log.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from contextlib import closing
 from pathlib import Path
 from urllib.request import urlopen
@@ -10,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from silohash.search.bus import Response, respond
+from silohash.search.bus import Response, TimeOver, respond
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
 from silohash.search.released import silo_status
@@ -45,8 +46,8 @@ def test_answers_are_counted_and_served(node: SiloNode, tmp_path: Path) -> None:
         for request in (query_of(WORDS, 16, k=4, asker="ann"), ItemRequest("3", "ann"), CodeRequest("3", None, "ann"),
                         query_of(WORDS, 16, asker="ann"), ItemRequest("3", "ann"), ItemRequest("none", "bob"),
                         StatusRequest()):  # fmt: skip
-            sent += len(answer(encode_request(request), 1 << 20))
-        sent += len(answer(b"garbage", 1 << 20))
+            sent += len(answer(encode_request(request), 1 << 20, time.monotonic()))
+        sent += len(answer(b"garbage", 1 << 20, time.monotonic()))
         with urlopen(f"http://{settings.listen}/metrics", timeout=60) as opened:
             text = opened.read().decode()
         assert "ann" not in text
@@ -67,6 +68,7 @@ def test_kinds_of_refusals(node: SiloNode) -> None:
     assert refusal_of(respond(node, encode_request(StatusRequest()))) is None
     for error, kind in (
         (AuditError("full"), "audit_log"),
+        (TimeOver("late"), "late"),
         (UserError("closed"), "refused"),
         (ValueError("broken"), "failed"),
     ):
