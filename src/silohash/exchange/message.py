@@ -38,6 +38,8 @@ class Message:
         counts: Integers.
         scalars: Real numbers.
         notes: Short strings.
+        silo: Index of the silo that sent the message, which the server sets from the connection; -1 elsewhere. It is not
+            encoded, so that no silo can name another one.
     """
 
     kind: str
@@ -54,6 +56,7 @@ class Message:
     counts: Mapping[str, int] = field(default_factory=dict)
     scalars: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+    silo: int = -1
 
     def arrays(self) -> Arrays:
         """Return all arrays by ``section/name``."""
@@ -104,6 +107,7 @@ class Message:
                 counts={name: int(value) for name, value in header["counts"].items()},
                 scalars={name: float(value) for name, value in header["scalars"].items()},
                 notes={name: str(value) for name, value in header["notes"].items()},
+                silo=-1,
                 **sections,
             )
         except (SafetensorError, *FAULTS) as error:

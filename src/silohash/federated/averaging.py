@@ -15,6 +15,9 @@ from silohash.types import Arrays, ReadArrays
 Average: TypeAlias = Callable[[Arrays, Sequence[Message]], Arrays]
 """A function of the current parameters and the silos' updates that returns the new parameters."""
 
+LARGEST_WEIGHT = 1e15
+"""Largest weight of a silo. In float32, the parameters of other silos do not vanish beside it."""
+
 BLOCK_VALUES = 1 << 17
 """Number of values of a parameter that are added at a time, so that their products stay in the cache."""
 

@@ -234,7 +234,8 @@ class FederatedMethod:
             pairs, or those that are solved from sums over silos.
         trains_scores: Whether the method can train local methods that score pairs (`silohash.local.base.scores_pairs`).
         means: Sums and records that silos send, of which the server uses the mean only. Impossible values are rejected,
-            and robust rules protect them. A method that sends other sums or records cannot have a robust rule.
+            and robust rules protect them. A method that sends other sums or records describes them in `template`, and
+            cannot have a robust rule.
         unprotected: Why no robust rule can protect what the method sends, as a sentence with the remedy; empty if one can.
         aggregation: How updates are averaged; may be replaced by a robust rule (`silohash.federated.robust`).
         server_optimizer: Server-side optimizer applied to the averaged update. If None, the average is used as it is.
@@ -410,6 +411,20 @@ class FederatedMethod:
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Hook 11, server: return the next state. Parameters for which no silo had data stay unchanged."""
         return replace(server, params={**server.params, **self.aggregation.average(server.params, updates)})
+
+    def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
+        """Return a message with the sums and records that silos send beside `means`, with their shapes and types.
+
+        The server rejects a message in which one of them is missing or differs, and a message with any other. A silo may
+        leave out all names with the same beginning, such as ``text/``, if it has no items for them. By default there are
+        none.
+
+        Args:
+            server: State of the server before the round.
+            kind: ``statistics`` for what `silo_statistics` returns, ``update`` for what `silo_update` returns.
+            round: Index of the round, from 0.
+        """
+        return Message(kind=kind, sender="server", round=round)
 
     def is_final(self, server: ServerState) -> bool:
         """Return whether this state is deployed even if an earlier round has a higher validation score.

@@ -325,6 +325,13 @@ class Compose(FederatedMethod):
             private={**shared, **prefixed({label: state.private for label, state in states.items()})},
         )
 
+    def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
+        """Return the sums and records of all members."""
+        members = self.members.items()
+        sent = {label: m.template(server_of(server, label), kind=kind, round=round) for label, m in members}
+        sums, records = (prefixed({n: getattr(one, part) for n, one in sent.items()}) for part in ("sums", "records"))
+        return replace(super().template(server, kind=kind, round=round), sums=sums, records=records)
+
     def is_final(self, server: ServerState) -> bool:
         """Return whether this state is final for the member that decides how the server averages."""
         label = self.deciders.get("aggregate")

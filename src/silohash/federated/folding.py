@@ -6,7 +6,6 @@ divides each weight by the total before it adds, so the result is the same as th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,7 +14,7 @@ import numpy as np
 
 from silohash.exchange.message import Message
 from silohash.exchange.stored import Spool
-from silohash.federated.averaging import WeightedMean
+from silohash.federated.averaging import LARGEST_WEIGHT, WeightedMean
 from silohash.federated.statistics import add_sums
 from silohash.models.towers import group_of
 from silohash.types import Arrays, ReadArrays
@@ -69,7 +68,7 @@ class Folded:
         self.number = 0
 
     def expect(self, weights: Iterable[Mapping[str, float]]) -> None:
-        """Set the total weights before the first update that has a weight.
+        """Set the total weights before the first update that has a weight. Weights that no update can have are left out.
 
         Args:
             weights: Weight of each parameter group, per silo, in the order of the updates.
@@ -77,11 +76,12 @@ class Folded:
         given: dict[str, list[float]] = {}
         for announced in weights:
             for group, weight in announced.items():
+                if not 0 <= weight <= LARGEST_WEIGHT:
+                    continue
                 given.setdefault(group, []).append(weight)
         totals = {group: sum(weights) for group, weights in given.items()}
         self.mean.totals = {
-            name: total if 0 < (total := totals.get(group_of(name), 0.0)) < math.inf else 1.0
-            for name in self.mean.values
+            name: total if (total := totals.get(group_of(name), 0.0)) > 0 else 1.0 for name in self.mean.values
         }
 
     def add(self, update: Message) -> None:

@@ -1,35 +1,47 @@
-"""Check the updates of silos, so that broken ones are rejected before they are aggregated."""
+"""Check the updates of silos, so that broken ones are rejected before they are aggregated.
+
+A silo may send anything. What a method expects is known from the server's state, the means that the method declares, and its
+template, so a message is compared with these and never with other messages: no silo can decide what is right.
+"""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from silohash.exchange.message import SECTIONS, Message
-from silohash.federated.base import ServerState
-from silohash.federated.shared_means import SharedMean, objection
+from silohash.federated.averaging import LARGEST_WEIGHT
+from silohash.federated.base import FederatedMethod, ServerState
+from silohash.federated.server_values import with_template
+from silohash.federated.shared_means import NOT_OF_METHOD, declared_values, objection
+from silohash.models.towers import group_of
 from silohash.types import ReadArrays
 
+STATISTICS = "statistics"
+"""Kind of the message that a silo sends before its update, if the method exchanges statistics."""
 
-def refusal(update: Message, kept: ReadArrays, server: ServerState, means: Sequence[SharedMean] = ()) -> str | None:
+LARGEST_COUNT = 1 << 53
+"""Largest number of items, which all types of numbers hold exactly."""
+
+
+def refusal(update: Message, kept: ReadArrays, server: ServerState, federated: FederatedMethod) -> str | None:
     """Return why an update is rejected, or None if it can be used.
 
-    All numbers must be finite, every parameter must be one of the global model and have its shape, no weight may be
-    negative, and all means must be possible.
+    All numbers must be finite, every parameter must be one of the global model and have its shape and type, no weight may be
+    negative, all means must be possible, and all other values must be those of the method's template.
 
     Args:
         update: Message of a silo.
         kept: Arrays that the silo stores for its next round.
         server: State of the server.
-        means: Means that the federated method declares.
+        federated: Federated method.
     """
     return (
         _not_finite(update)
         or _misfit(update, server)
+        or _miscounted(update, server)
         or infinite_array("its stored ", kept)
-        or objection(update, means, server.extras)
+        or objection(update, federated.means, server.extras)
+        or _unlike_template(update, server, federated)
     )
 
 
@@ -58,12 +70,72 @@ def _is_finite(array: np.ndarray) -> bool:
 
 
 def _misfit(update: Message, server: ServerState) -> str | None:
-    """Return which parameter or weight does not fit the global model, or None."""
+    """Return which parameter does not fit the global model, or None."""
     for name, array in update.params.items():
         if name not in server.params:
             return f"{name} is not a parameter of the global model"
-        if array.shape != server.params[name].shape:
-            return f"{name} has shape {array.shape}, but {server.params[name].shape} in the global model"
-    if any(not math.isfinite(weight) or weight < 0 for weight in update.weights.values()):
-        return f"its weights are {dict(update.weights)}"
+        wanted = server.params[name]
+        if array.shape != wanted.shape:
+            return f"{name} has shape {array.shape}, but {wanted.shape} in the global model"
+        if array.dtype != wanted.dtype:
+            return f"{name} has type {array.dtype}, but {wanted.dtype} in the global model"
     return None
+
+
+def _miscounted(update: Message, server: ServerState) -> str | None:
+    """Return which count or weight is impossible, or None."""
+    for name, count in update.counts.items():
+        if not 0 <= count <= LARGEST_COUNT:
+            return f"its count of {name} is not between 0 and 2^53"
+    if any(not 0 <= weight <= LARGEST_WEIGHT for weight in update.weights.values()):
+        return f"its weights are {dict(update.weights)}"
+    there, sent = _trained_groups(server.params), _trained_groups(update.params)
+    for group, weight in update.weights.items():
+        if weight > 0 and group in there - sent:
+            return f"it has a weight for the parameters of {group}, and does not send them"
+    return None
+
+
+def _trained_groups(params: ReadArrays) -> set[str]:
+    """Return the groups of the floating-point parameters."""
+    return {group_of(name) for name, array in params.items() if np.issubdtype(array.dtype, np.floating)}
+
+
+def _unlike_template(update: Message, server: ServerState, federated: FederatedMethod) -> str | None:
+    """Return which value beside parameters and means is missing or unexpected; None if there is none."""
+    kind = STATISTICS if update.kind == STATISTICS else "update"
+    template = federated.template(server, kind=kind, round=update.round)
+    if kind == "update":
+        template = with_template(template, federated, server)
+    elif not update.sums and not update.encrypted:
+        return "its statistics are empty"
+    declared, needed = declared_values(update, federated.means), update.counts.get("items", 0) > 0
+    sums = {name: array for name, array in update.sums.items() if name not in declared.sums}
+    records = {name: array for name, array in update.records.items() if name not in declared.records}
+    return _difference(sums, template.sums, needed=needed) or _difference(records, template.records, needed=needed)
+
+
+def _difference(given: ReadArrays, wanted: ReadArrays, *, needed: bool) -> str | None:
+    """Return which value is missing or differs from the template, or is not in it; None if there is none.
+
+    Args:
+        given: Values of the silo.
+        wanted: Values of the template.
+        needed: Whether at least one value must be there.
+    """
+    for name, array in given.items():
+        if name not in wanted:
+            return NOT_OF_METHOD.format(name)
+        if (array.shape, array.dtype) != (wanted[name].shape, wanted[name].dtype):
+            expected = f"{wanted[name].dtype} {wanted[name].shape}"
+            return f"{name} is {array.dtype} {array.shape} instead of {expected}"
+    parts = {_beginning(name) for name in given}
+    for name in wanted:
+        if name not in given and (_beginning(name) in parts or (needed and not given)):
+            return f"{name} is missing"
+    return None
+
+
+def _beginning(name: str) -> str:
+    """Return a name without its last part."""
+    return name.rpartition("/")[0]

@@ -13,6 +13,7 @@ from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, ServerState, SiloContext, entries_under
 from silohash.federated.statistics import sum_statistics
 from silohash.models.towers import Adapted
+from silohash.types import Arrays, ReadArrays
 
 PREFIX = "solved"
 """Prefix of the names of the sums in an update."""
@@ -21,13 +22,25 @@ PREFIX = "solved"
 def with_sums(update: Message, federated: FederatedMethod, context: SiloContext) -> Message:
     """Return a silo's update with the sums that the local method asks for; unchanged if it asks for none.
 
-    Silos that share no parameters keep the values that they started with, and do not send sums.
+    Silos that do not share the values keep those that they started with, and do not send sums.
     """
-    if federated.solver is None or not federated.shares_parameters:
+    if federated.solver is None or not _empty_sums(federated, context.payload.params):
         return update
     model = Adapted(context.model, federated, context.payload.extras)
     sums = {f"{PREFIX}/{name}": array for name, array in federated.solver.silo_sums(model, context.data).items()}
     return replace(update, sums={**update.sums, **sums})
+
+
+def with_template(message: Message, federated: FederatedMethod, server: ServerState) -> Message:
+    """Return the template of an update (`FederatedMethod.template`) with the sums that the local method asks for."""
+    return replace(message, sums={**message.sums, **_empty_sums(federated, server.params)})
+
+
+def _empty_sums(federated: FederatedMethod, params: ReadArrays) -> Arrays:
+    """Return the sums of a silo without items that the local method asks for; nothing if it asks for none."""
+    if federated.solver is None or not federated.shares_parameters:
+        return {}
+    return {f"{PREFIX}/{name}": array for name, array in federated.solver.empty_sums(params).items()}
 
 
 def with_solution(server: ServerState, updates: Sequence[Message], federated: FederatedMethod) -> ServerState:

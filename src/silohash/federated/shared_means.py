@@ -18,13 +18,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.exchange.message import Message
 from silohash.types import Arrays, ReadArrays, UserError
+
+NOT_OF_METHOD = "{} is not a value of the method"
+"""Why a value that the method does not know is rejected."""
 
 TOLERANCE = 1e-3
 """Relative rounding error that sums in float32 may have."""
@@ -44,6 +47,8 @@ class SharedMean:
         high: Upper limit of the means.
         unit: Whether means are at most of length 1, so that a median row is scaled to length 1.
         most: Upper limit on a silo's counts, beside its number of items; 1 if all silos count alike.
+        per_group: Whether silos send it per parameter group of the update that has a weight, such as ``effective/image``,
+            with that weight as the count.
         quorum: Whether 2f + 1 silos must have a row, so that it can be used under a robust rule. If not, one is enough.
         section: Section of the message.
     """
@@ -56,6 +61,7 @@ class SharedMean:
     high: float = math.inf
     unit: bool = False
     most: float = math.inf
+    per_group: bool = False
     quorum: bool = False
     section: Literal["sums", "records"] = "sums"
 
@@ -100,6 +106,34 @@ def objection(message: Message, means: Sequence[SharedMean], extras: Arrays) -> 
             found = _misfit(mean, message, name, count_name, extras) or _impossible(mean, message, name, count_name)
             if found is not None:
                 return found
+        found = _missing(mean, message, extras) or (_missing_group(mean, message) if mean.per_group else None)
+        if found is not None:
+            return found
+    return None
+
+
+def _missing(mean: SharedMean, message: Message, extras: Arrays) -> str | None:
+    """Return which sums are missing whose counts are there, or None."""
+    pairs, given = mean.pairs(message), mean.values(message)
+    for name in given:
+        if (name == mean.counts or name.startswith(f"{mean.counts}/")) and name not in pairs.values():
+            return f"{name} comes without {mean.sums + name.removeprefix(mean.counts)}"
+    if mean.counts in pairs.values() and mean.like:
+        endings = [name.removeprefix(mean.like) for name in extras if name.startswith(f"{mean.like}/")]
+        return next((f"{mean.sums + end} is missing" for end in endings if mean.sums + end not in pairs), None)
+    return None
+
+
+def _missing_group(mean: SharedMean, message: Message) -> str | None:
+    """Return which parameter group has no sums, or another count than its weight; None if there is none."""
+    given = mean.values(message)
+    for group, weight in message.weights.items():
+        name, count = f"{mean.sums}/{group}", f"{mean.counts}/{group}"
+        lacking = [part for part in (name, count) if part not in given]
+        if lacking and (weight > 0 or name in given):
+            return f"{lacking[0]} is missing"
+        if name in given and not math.isclose(float(given[count]), weight, rel_tol=TOLERANCE):
+            return f"{count} is {float(given[count]):g}, but the weight is {weight:g}"
     return None
 
 
@@ -107,7 +141,7 @@ def _misfit(mean: SharedMean, message: Message, name: str, count_name: str, extr
     """Return why sums do not have the right name or shape, or their counts are missing."""
     values, like = mean.values(message), mean.like + name.removeprefix(mean.sums)
     if mean.like and like not in extras:
-        return f"{name} is not a value of the method"
+        return NOT_OF_METHOD.format(name)
     if count_name not in values:
         return f"{name} comes without {count_name}"
     shape = extras[like].shape if mean.like else ()
@@ -115,7 +149,20 @@ def _misfit(mean: SharedMean, message: Message, name: str, count_name: str, extr
     for part, wanted in expected.items():
         if values[part].shape != wanted:
             return f"{part} has shape {values[part].shape} instead of {wanted}"
+        if (kind := _wrong_type(mean, values[part].dtype, part == count_name)) is not None:
+            return f"{part} has type {values[part].dtype} instead of {kind}"
     return None
+
+
+def _wrong_type(mean: SharedMean, given: np.dtype[Any], counts: bool) -> str | None:
+    """Return the type that sums or counts must have, or None if they have it.
+
+    Records are used as they are, one silo at a time: their counts tell which rows there are.
+    """
+    wanted = ["float32", "float64"]
+    if mean.section == "records":
+        wanted = ["bool"] if counts else ["float32"]
+    return None if str(given) in wanted else " or ".join(wanted)
 
 
 def _impossible(mean: SharedMean, message: Message, name: str, count_name: str) -> str | None:
@@ -239,7 +286,7 @@ def _without_undeclared(updates: Sequence[Message], means: Sequence[SharedMean],
     Raises:
         UserError: If more than ``faulty`` silos send such values, so that the method itself needs them.
     """
-    declared = [_declared(update, means) for update in updates]
+    declared = [declared_values(update, means) for update in updates]
     extra = [
         name
         for update, kept in zip(updates, declared, strict=True)
@@ -253,7 +300,7 @@ def _without_undeclared(updates: Sequence[Message], means: Sequence[SharedMean],
     return declared
 
 
-def _declared(message: Message, means: Sequence[SharedMean]) -> Message:
+def declared_values(message: Message, means: Sequence[SharedMean]) -> Message:
     """Return a message with only those sums and records that the means declare."""
     found: dict[str, Arrays] = {"sums": {}, "records": {}}
     for mean in means:

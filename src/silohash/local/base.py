@@ -208,6 +208,14 @@ class ServerSolved(Protocol):
         """
         ...
 
+    def empty_sums(self, params: ReadArrays) -> Arrays:
+        """Return the sums of a silo without items; nothing if the server does not hold the buffers, and needs no sums.
+
+        Args:
+            params: Parameters and buffers of the global model that silos share.
+        """
+        ...
+
     def solve(self, params: ReadArrays, sums: ReadArrays) -> Arrays:
         """Return the new values on the server, by name of the buffer; nothing if the server does not hold the buffers.
 

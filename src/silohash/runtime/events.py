@@ -154,10 +154,10 @@ def record_of(
 def _term_means(receipts: Sequence[Receipt]) -> dict[str, float]:
     """Return the means over silos of the loss and of each term, weighted by items.
 
-    Values that are not finite are left out.
+    Values that are not finite, and those of rejected updates, are left out.
     """
     terms: dict[str, list[tuple[float, int]]] = {}
-    for receipt in receipts:
+    for receipt in (receipt for receipt in receipts if receipt.rejected is None):
         for name, value in {**receipt.terms, "loss": receipt.loss}.items():
             if math.isfinite(value):
                 terms.setdefault(name, []).append((value, receipt.items))

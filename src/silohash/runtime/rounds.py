@@ -296,13 +296,16 @@ def received(
 
 
 def _inspected(result: SiloResult, tasks: Tasks, codec: Codec | None) -> tuple[Message, str | None]:
-    """Return a silo's update without compression, and why it is rejected, or None if it can be used."""
-    update = result.update
+    """Return a silo's update without compression, and why it is rejected, or None if it can be used.
+
+    The update has the number of the silo that sent it.
+    """
+    update = replace(result.update, silo=result.silo)
     try:
         update = restored(update, tasks.reference(result.silo) if update.compressed else {}, codec)
     except DamagedUpdateError as error:
         return update, str(error)
-    refused = refusal(update, result.kept, tasks.state.server, tasks.federated.means)
+    refused = refusal(update, result.kept, tasks.state.server, tasks.federated)
     return update, refused or unreadable(update, tasks.federated)
 
 

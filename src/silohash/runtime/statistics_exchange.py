@@ -94,7 +94,7 @@ class StatisticsExchange:
     def _refusal(self, result: SiloResult) -> str | None:
         """Return why a silo's statistics are rejected. Its trained model is checked when it arrives in the update."""
         federated = self.tasks.federated
-        refused = refusal(result.update, lasting(result.kept), self.tasks.state.server, federated.means)
+        refused = refusal(result.update, lasting(result.kept), self.tasks.state.server, federated)
         return refused or unreadable(result.update, federated)
 
     def _merge(self, messages: Sequence[Message], given: int) -> None:

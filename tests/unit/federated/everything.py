@@ -11,6 +11,7 @@ import torch
 
 from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.federated.shared_means import SharedMean
 from silohash.local.base import outputs_of
 from silohash.models.parameters import install, params_of
 from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
@@ -34,6 +35,7 @@ class Everything(FederatedMethod):
     personalized: ClassVar[bool] = True
     codes_comparable: ClassVar[bool] = False
     encode_extras: ClassVar[tuple[str, ...]] = ("memory",)
+    means: ClassVar[tuple[SharedMean, ...]] = (SharedMean("total", "count", like="memory"),)
 
     def shared_parameters(self, model: torch.nn.Module) -> list[str]:
         note("shared_parameters")
@@ -86,6 +88,12 @@ class Everything(FederatedMethod):
         codes = outputs_of(context.model, context.data)["image"]
         note("silo_statistics", context.silo, critic=float(context.auxiliary["critic"].weight.detach().abs().sum()))
         return {"total": codes.sum(0).numpy(), "count": np.asarray(float(len(codes)), np.float32)}
+
+    def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002
+        message = super().template(server, kind=kind, round=round)
+        if kind == "statistics":
+            return message
+        return replace(message, sums={"n": np.asarray(1.0)}, records={"loss": np.asarray(0.0)})
 
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
         note("merge_statistics", sums=sums)

@@ -36,7 +36,7 @@ from tests.runs import (
     write_archive,
 )
 from tests.unit.federated.compositions import CAFE, GLYPHS, HAP, PROC, error_of, whole
-from tests.unit.federated.everything import CALLS, SEEN
+from tests.unit.federated.everything import CALLS, SEEN, Everything
 
 
 def composed(*methods: dict[str, Any], sizes=(30, 20, 10), single: bool = False, **federated: Any):
@@ -213,6 +213,18 @@ def test_a_method_that_fills_every_hook_can_be_a_member(other: dict[str, Any], m
     assert all(np.isfinite(SEEN["loss"]))
     assert "everything/pull" in records[-1].terms
     assert entries_under(other["name"], records[-1].terms)
+
+
+def test_the_template_is_that_of_all_members() -> None:
+    method = Compose(ComposeParams(methods=[{"name": "fedprox"}, {"name": "fedridge", "solve": "first"}]))
+    method.members["fedprox"] = Everything(None)
+    ridge = {"classes": np.asarray(3), "last_round": np.asarray(1)}
+    params = {"image.hash.weight": np.zeros((8, 16), np.float32), "image.hash.bias": np.zeros(8, np.float32)}
+    server = ServerState(params=params, private={f"fedridge/{name}": array for name, array in ridge.items()})
+    found = method.template(server, kind="update", round=0)
+    assert set(found.records) == {"fedprox/loss"}
+    assert {"fedprox/n", "fedridge/image/count", "fedridge/image/vector_products"} < set(found.sums)
+    assert set(method.template(server, kind="update", round=1).sums) == {"fedprox/n"}
 
 
 def test_outputs_are_adapted_in_order() -> None:

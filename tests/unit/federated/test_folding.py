@@ -90,7 +90,10 @@ def test_other_weights_than_announced_change_the_mean_by_rounding_only(left_out:
         np.testing.assert_allclose(one[name], all_of_them[name], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("expected", [{}, {"image": 0.0, "text": float("nan")}, {"image": -1.0, "text": float("inf")}])
+@pytest.mark.parametrize(
+    "expected",
+    [{}, {"image": 0.0, "text": float("nan")}, {"image": -1.0, "text": float("inf")}, {"image": 1e300, "text": 1e16}],
+)
 def test_useless_announcements_do_no_harm(expected: dict[str, float]) -> None:
     updates = drawn(12)
     one, all_of_them = weighted_average(CURRENT, [folded(updates, expected)]), weighted_average(CURRENT, updates)

@@ -29,6 +29,12 @@ class Mean(DCMH):
         assert data.image is not None
         return {"total": data.image.sum(0).numpy().astype(np.float64), "items": np.asarray(float(len(data)))}
 
+    def empty_sums(self, params: ReadArrays) -> Arrays:
+        """Return zeros if the server holds the mean."""
+        if "mean" not in params:
+            return {}
+        return {"total": np.zeros(len(params["mean"])), "items": np.asarray(0.0)}
+
     def solve(self, params: ReadArrays, sums: ReadArrays) -> Arrays:
         """Return the mean."""
         return {"mean": sums["total"] / sums["items"]}
@@ -36,7 +42,7 @@ class Mean(DCMH):
 
 def context_of(data: SiloData, method: DCMH):
     model = HashNet(model_spec(), 8)
-    task = SiloTask("train", 0, Message("broadcast", "server", 0))
+    task = SiloTask("train", 0, Message("broadcast", "server", 0, params={"mean": np.zeros(16)}))
     return make_context(task, loop_config(), model=model, local=method, data=data)
 
 

@@ -58,6 +58,43 @@ def test_values_of_other_names_and_without_counts_are_named() -> None:
     alone = replace(other, sums={"sum": zeros})
     assert objection(alone, MEANS, TABLE) == "sum comes without count"
     assert objection(replace(other, sums={}), MEANS, TABLE) is None
+    counted = replace(other, sums={"count": np.zeros(2)})
+    assert objection(counted, MEANS, TABLE) == "count comes without sum"
+
+
+def test_values_of_other_types_are_named() -> None:
+    sums = {"sum": np.zeros((2, 3), np.int64), "count": np.zeros(2)}
+    given = replace(message(0, 0), sums=sums)
+    assert objection(given, MEANS, TABLE) == "sum has type int64 instead of float32 or float64"
+    mean = (replace(MEANS[0], section="records"),)
+    rows, mask = np.zeros((2, 3), np.float32), np.zeros(2, np.bool_)
+    for records, expected in (
+        ({"sum": rows, "count": mask}, None),
+        ({"sum": rows.astype(np.float64), "count": mask}, "sum has type float64 instead of float32"),
+        ({"sum": rows, "count": mask.astype(np.int64)}, "count has type int64 instead of bool"),
+    ):
+        assert objection(replace(given, sums={}, records=records), mean, TABLE) == expected
+
+
+def test_all_parts_of_a_mean_with_one_count_are_needed() -> None:
+    parts = (SharedMean("judge", "judges", like="judge"),)
+    extras = {"judge/a": np.zeros(2), "judge/b": np.zeros(3)}
+    sums = {"judge/a": np.zeros(2), "judge/b": np.zeros(3), "judges": np.asarray(1.0)}
+    whole = Message(kind="update", sender="a", round=0, sums=sums)
+    assert objection(whole, parts, extras) is None
+    less = replace(whole, sums={name: array for name, array in sums.items() if name != "judge/b"})
+    assert objection(less, parts, extras) == "judge/b is missing"
+
+
+def test_sums_per_parameter_group_go_with_its_weight() -> None:
+    mean = (SharedMean("steps", "weight", per_group=True),)
+    sums = {"steps/image": np.asarray(12.0), "weight/image": np.asarray(4.0)}
+    whole = Message(kind="update", sender="a", round=0, sums=sums, weights={"image": 4.0, "text": 0.0})
+    assert objection(whole, mean, {}) is None
+    assert objection(replace(whole, weights={"image": 4.0, "text": 1.0}), mean, {}) == "steps/text is missing"
+    common = replace(whole, sums={"steps/image": sums["steps/image"], "weight": sums["weight/image"]})
+    assert objection(common, mean, {}) == "weight/image is missing"
+    assert objection(replace(whole, weights={"image": 5.0}), mean, {}) == "weight/image is 4, but the weight is 5"
 
 
 def test_unit_rows_and_scalars_have_limits_of_their_own() -> None:

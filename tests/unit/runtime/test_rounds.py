@@ -103,6 +103,81 @@ def test_a_silo_whose_update_cannot_be_used_is_named_and_left_out(spoil, reason:
     assert not same_arrays(state.server.params, run_loop(inputs).server.params)
 
 
+def sections(**changed):
+    """Return a function that replaces sections of an update, each computed from what was there."""
+    return lambda result: replace(
+        result, update=replace(result.update, **{n: change(getattr(result.update, n)) for n, change in changed.items()})
+    )
+
+
+def without(*names: str):
+    return lambda values: {name: value for name, value in values.items() if name not in names}
+
+
+def typed(name: str, dtype: type):
+    return lambda values: {**values, name: values[name].astype(dtype)}
+
+
+def spoilt(name: str):
+    return lambda values: {**values, name: values[name] * np.nan}
+
+
+def added(name: str, value: object):
+    return lambda values: {**values, name: np.asarray(value)}
+
+
+nothing = sections(records=without("memory", "mask"), sums=lambda sums: {}, params=lambda params: {})
+SUM, COUNT = "prototype_sum/image", "prototype_count/image"
+HOSTILE = [
+    ("plfedcmh", {}, nothing, "it has a weight for the parameters of"),
+    ("plfedcmh", {}, sections(records=added("silo", 0)), "silo is not a value of the method"),
+    ("plfedcmh", {}, sections(sums=without(COUNT)), f"{SUM} comes without prototype_count"),
+    ("plfedcmh", {}, sections(sums=without(SUM)), f"{COUNT} comes without {SUM}"),
+    ("plfedcmh", {}, sections(sums=spoilt(SUM)), f"sums/{SUM} holds NaN"),
+    ("plfedcmh", {}, sections(sums=typed(SUM, np.int64)), f"{SUM} has type int64"),
+    ("plfedcmh", {}, sections(params=typed("image.hash.weight", np.int32)), "image.hash.weight has type int32"),
+    ("fedcafe", {}, nothing, "it has a weight for the parameters of"),
+    ("fedcafe", {}, sections(records=without("mask")), "memory comes without mask"),
+    ("fedcafe", {}, sections(records=without("memory")), "mask comes without memory"),
+    ("fedcafe", {}, sections(records=typed("mask", np.int64)), "mask has type int64 instead of bool"),
+    ("fedcafe", {}, sections(records=typed("memory", np.float64)), "memory has type float64 instead of float32"),
+    ("fedcafe", {}, sections(records=spoilt("memory")), "records/memory holds NaN"),
+    ("fedcafe", {}, sections(records=added("silo", 0)), "silo is not a value of the method"),
+    ("ptfuch", {}, sections(records=without("prototypes")), "mask comes without prototypes"),
+    ("fednova", {}, sections(sums=lambda sums: {}), "effective/image is missing"),
+    ("fednova", {}, sections(counts=lambda counts: {"items": 10**400}), "its count of items is not between"),
+    ("fedridge", {"reveal_items": True}, sections(sums=lambda sums: {}), "image/count is missing"),
+    ("fedridge", {"reveal_items": True}, sections(sums=without("text/count")), "text/count is missing"),
+    ("fedridge", {"reveal_items": True}, sections(sums=added("text/count", [1.0])), "text/count is float64 (1,)"),
+    ("fedcca", {"reveal_items": True}, sections(sums=added("rotation", np.eye(16))), "rotation is not a value"),
+    ("fedcmr", {}, sections(sums=without("loss")), "silos comes without loss"),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "spoil", "reason"), HOSTILE, ids=[f"{h[0]}: {h[3][:30]}" for h in HOSTILE]
+)
+def test_what_a_silo_says_about_itself_never_ends_a_run(method: str, params: dict, spoil, reason: str) -> None:
+    federated = {"name": method, "rounds": 1, **params}
+    inputs, listener = prepared((12, 10, 8), federated=federated), Records()
+    state = spoiled(inputs, {0}, spoil, listener)
+    first, *others = [silo.rejected for silo in listener.records[0].silos]
+    assert first is not None
+    assert first.startswith(reason)
+    assert others == [None, None]
+    assert all(np.isfinite(array).all() for array in state.server.params.values())
+
+
+def test_the_server_knows_a_silo_by_its_connection() -> None:
+    inputs = prepared((12, 10, 8), federated={"name": "plfedcmh", "rounds": 1})
+    state = spoiled(inputs, {2}, lambda result: replace(result, update=replace(result.update, silo=0, sender="silo-0")))
+    honest = run_loop(inputs)
+    assert same_arrays(state.server.private, honest.server.private)
+    assert not same_arrays(
+        *({n: honest.server.private[f"bank/{silo}/{n}"] for n in honest.server.params} for silo in (0, 2))
+    )
+
+
 def test_a_round_in_which_no_silo_can_be_used_ends_the_run_with_advice() -> None:
     saved = []
     inputs = prepared((10, 10), federated={"rounds": 1})
@@ -122,8 +197,8 @@ def test_good_updates_are_not_refused() -> None:
     server = first_state(inputs, worker).server
 
     result = worker.do(SiloTask("train", 0, inputs.resolved.federated.broadcast(server, 0, round=0)))
-    assert refusal(result.update, result.kept, server) is None
-    assert refusal(result.update, {"count": np.array([3])}, server) is None
+    assert refusal(result.update, result.kept, server, inputs.resolved.federated) is None
+    assert refusal(result.update, {"count": np.array([3])}, server, inputs.resolved.federated) is None
 
 
 @pytest.mark.parametrize(("fraction", "count"), [(1.0, 10), (0.5, 5), (0.25, 3), (0.24, 2), (0.01, 1), (0.95, 10)])

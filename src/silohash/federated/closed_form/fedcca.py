@@ -110,7 +110,8 @@ class FedCCA(FederatedMethod):
         server = super().init_server(model, info)
         for modality in MODALITIES:
             check_tower(server.params, modality, needed=2, method=CARD.key)
-        return replace(server, private={"seed": np.asarray(info.seed), "start": np.asarray(False)})
+        private = {"seed": np.asarray(info.seed), "start": np.asarray(False), "rounds": np.asarray(info.total_rounds)}
+        return replace(server, private=private)
 
     def stage(self, number: int, total: int) -> Stage:
         """Return what a round does.
@@ -143,16 +144,28 @@ class FedCCA(FederatedMethod):
             kind="update", sender=context.data.name, round=context.round, sums=sums, counts={"items": len(context.data)}
         )
 
+    def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
+        """Return the sums of a silo without pairs that the round needs."""
+        stage = self.stage(round, int(server.private["rounds"]))
+        sums: Arrays = {}
+        if kind == "update" and stage == "solve":
+            sums = pair_moments(*(np.zeros((0, input_width(server.params, m))) for m in MODALITIES)).to_sums(PAIRS)
+        elif kind == "update" and stage == "rotate":
+            bits = len(server.params["image.hash.bias"])
+            sums = {ROTATION: np.zeros((bits, bits))}
+        return replace(super().template(server, kind=kind, round=round), sums=sums)
+
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Average the parameters, or compute the start or its rotation from the totals of the sums."""
-        total = sum_statistics(updates)
-        private = {**server.private, "start": np.asarray(bool(total))}
-        if not total:
+        stage, total = self.stage(updates[0].round, int(server.private["rounds"])), sum_statistics(updates)
+        private = {**server.private, "start": np.asarray(stage != "train")}
+        if stage == "train":
             return replace(super().aggregate(server, updates), private=private)
+        changed: Arrays = {}
         if ROTATION in total:
             turn = rotation(total[ROTATION])
             changed = {name: array for m in MODALITIES for name, array in rotated(server.params, m, turn).items()}
-        else:
+        elif f"{PAIRS}/count" in total:
             changed = self._start(server, SecondMoments.from_sums(total, PAIRS))
         return replace(server, params={**server.params, **changed}, private=private)
 

@@ -76,7 +76,7 @@ class FedNova(FederatedMethod):
         "paper": {},
         "authors_code": {"effective_steps": "count"},
     }
-    means: ClassVar[tuple[SharedMean, ...]] = (SharedMean("effective", "weight", low=0.0),)
+    means: ClassVar[tuple[SharedMean, ...]] = (SharedMean("effective", "weight", low=0.0, per_group=True),)
     trains_scores: ClassVar[bool] = True
 
     def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:

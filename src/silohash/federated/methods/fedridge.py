@@ -128,24 +128,44 @@ class FedRidge(FederatedMethod):
             "class_code_seed": np.asarray(info.seed),
             "last_round": np.asarray(info.total_rounds - 1),
             "exclusive": np.asarray(info.exclusive),
+            "classes": np.asarray(info.classes),
         }
         return replace(server, private=private)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the parameters. A round in which the regression is solved has no training phase."""
         phases = super().begin_round(context)
-        return [] if self._solves(context) else phases
+        return [] if self._solves(context.round, context.total_rounds) else phases
 
-    def _solves(self, context: SiloContext) -> bool:
-        """Return whether the regression is solved in this round."""
-        if context.total_rounds == 1:
+    def _solves(self, number: int, total: int) -> bool:
+        """Return whether the regression is solved in a round.
+
+        Args:
+            number: Index of the round, from 0.
+            total: Number of rounds.
+        """
+        if total == 1:
             return True
-        first = context.round == 0 and self.params.solve != "last"
-        return first or (context.round == context.total_rounds - 1 and self.params.solve != "first")
+        first = number == 0 and self.params.solve != "last"
+        return first or (number == total - 1 and self.params.solve != "first")
+
+    def _solved_by(self, server: ServerState, number: int) -> bool:
+        """Return whether the server solves the regression in a round."""
+        return self._solves(number, int(server.private["last_round"]) + 1)
+
+    def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
+        """Return the sums of a silo without items if the regression is solved in the round."""
+        message, classes = super().template(server, kind=kind, round=round), int(server.private["classes"])
+        sums: Arrays = {}
+        if kind == "update" and self._solved_by(server, round):
+            for modality in (m for m in MODALITIES if f"{m}.hash.weight" in server.params):
+                width = sum(blocks_of(server.params, modality, classes))
+                sums |= second_moments(np.zeros((0, width)), np.zeros((0, classes))).to_sums(modality)
+        return replace(message, sums=sums)
 
     def silo_update(self, context: SiloContext) -> Message:
         """Send the sums if the regression is solved in this round, and the parameters otherwise."""
-        if not self._solves(context):
+        if not self._solves(context.round, context.total_rounds):
             return super().silo_update(context)
         assert context.data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         labels = to_array(context.data.labels)
@@ -161,7 +181,7 @@ class FedRidge(FederatedMethod):
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Average the parameters, or solve the regression if the silos sent sums."""
-        if not updates[0].sums:
+        if not self._solved_by(server, updates[0].round):
             return super().aggregate(server, updates)
         total = sum_statistics(updates)
         held = {m: SecondMoments.from_sums(total, m) for m in MODALITIES if f"{m}/count" in total}

@@ -17,6 +17,7 @@ S            `sum_statistics`                    their total
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ from silohash.exchange.message import Message
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, entries_under
 from silohash.federated.statistics import check_revealing_sums, sum_statistics
 from silohash.local.base import MethodParams
-from silohash.local.closed_form.base import FromSums, Solution, views_of
+from silohash.local.closed_form.base import FromSums, Solution, no_views, views_of
 from silohash.models.parameters import install, params_of
 from silohash.types import Arrays, MethodCard, Phase
 
@@ -45,8 +46,8 @@ CARD = MethodCard(
     differs_from_paper=(),
 )
 
-SOLUTION = "solution"
-"""Prefix of the arrays of the local method that stay on the server."""
+CLASSES, SOLUTION = "classes", "solution"
+"""Name of the number of classes, and prefix of the arrays of the local method, which stay on the server."""
 
 
 class FedSumsParams(MethodParams):
@@ -87,7 +88,8 @@ class FedSums(FederatedMethod):
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Return the state before the first exchange."""
-        return _state(self.method.begin(params_of(model)), self.method.exchanges(info.bits))
+        start = _state(self.method.begin(params_of(model)), self.method.exchanges(info.bits))
+        return replace(start, private={**start.private, CLASSES: np.asarray(info.classes)})
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
         """Send what the next sums are computed with, or the finished parameters."""
@@ -118,7 +120,16 @@ class FedSums(FederatedMethod):
             return server
         solution = Solution(server.params, server.extras, entries_under(SOLUTION, server.private))
         solved = self.method.solve(solution, sum_statistics(updates), updates[0].round)
-        return _state(solved, int(server.private["remaining"]) - 1)
+        after = _state(solved, int(server.private["remaining"]) - 1)
+        return replace(after, private={**after.private, CLASSES: server.private[CLASSES]})
+
+    def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
+        """Return the sums of a silo without pairs."""
+        message = super().template(server, kind=kind, round=round)
+        if self.is_final(server) or kind != "update":
+            return message
+        views = no_views(server.params, int(server.private[CLASSES]))
+        return replace(message, sums=self.method.sums(views, server.extras, round))
 
     def is_final(self, server: ServerState) -> bool:
         """Return whether the model is finished."""

@@ -245,9 +245,8 @@ class PLFedCMH(FederatedMethod):
         return authors_scales(prototypes.shape[1], int(mask.sum()), batch=step, items=items)
 
     def silo_update(self, context: SiloContext) -> Message:
-        """Send the model with the silo's index, and class sums."""
-        update = super().silo_update(context)
-        return replace(update, records={"silo": np.asarray(context.silo)}, sums=prototype_sums(context, self.params))
+        """Send the model, and class sums."""
+        return replace(super().silo_update(context), sums=prototype_sums(context, self.params))
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Update the hypernetworks from the silos' updates, and store the silos' models in the bank."""
@@ -261,7 +260,7 @@ class PLFedCMH(FederatedMethod):
         """Return which silos have trained each tower so far, ``(silos,)`` bool each."""
         trained = {name: flags.copy() for name, flags in server.private.items() if name.startswith(f"{TRAINED}/")}
         for name, flags in trained.items():
-            flags[[int(u.records["silo"]) for u in updates if u.weights.get(name.removeprefix(f"{TRAINED}/"))]] = True
+            flags[[update.silo for update in updates if update.weights.get(name.removeprefix(f"{TRAINED}/"))]] = True
         return trained
 
     def _learnt(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
@@ -274,9 +273,8 @@ class PLFedCMH(FederatedMethod):
                 if turn:
                     private |= self._moved(server, group, turn)
         for update in updates:
-            silo = int(update.records["silo"])
             private |= {
-                f"{BANK}/{silo}/{name}": array
+                f"{BANK}/{update.silo}/{name}": array
                 for name, array in update.params.items()
                 if update.weights.get(group_of(name))
             }
@@ -284,7 +282,7 @@ class PLFedCMH(FederatedMethod):
 
     def _moved(self, server: ServerState, group: str, updates: Sequence[Message]) -> Arrays:
         """Return the parameters of one hypernetwork after a step towards the updates of the silos that it mixes for."""
-        silos = [int(update.records["silo"]) for update in updates]
+        silos = [update.silo for update in updates]
         mixer = self._mixer(server, group, silos[0])
         gains = [self._gain(server, group, mixer, update) for update in updates]
         names, parameters = zip(*mixer.named_parameters(), strict=True)
@@ -301,8 +299,9 @@ class PLFedCMH(FederatedMethod):
 
         Its gradient moves the mixture towards that change.
         """
-        mixture = self._mixture(server, group, mixer, int(update.records["silo"]))
-        moved = [(torch.from_numpy(update.params[n]) - mixed).detach() * mixed for n, mixed in mixture.items()]
+        mixture = self._mixture(server, group, mixer, update.silo)
+        sent = {name: torch.from_numpy(update.params[name]) for name in mixture if name in update.params}
+        moved = [(values - mixture[name]).detach() * mixture[name] for name, values in sent.items()]
         return torch.stack([part.sum() for part in moved]).sum()
 
     def _mixture(self, server: ServerState, group: str, mixer: Mixer, silo: int) -> dict[str, Tensor]:

@@ -82,6 +82,21 @@ def views_of(model: nn.Module, data: SiloData) -> Views:
     )
 
 
+def no_views(params: ReadArrays, classes: int) -> Views:
+    """Return the views of a silo without pairs.
+
+    Args:
+        params: Parameters of a `HashNet`.
+        classes: Number of classes.
+    """
+    widths = {m: params[f"{m}.hash.weight"].shape[1] for m in MODALITIES if f"{m}.hash.weight" in params}
+    return Views(
+        vectors={modality: np.zeros((0, width)) for modality, width in widths.items()},
+        held=dict.fromkeys(widths, np.zeros(0, np.bool_)),
+        labels=np.zeros((0, classes)),
+    )
+
+
 def linear_spec(spec: ModelSpec) -> ModelSpec:
     """Return the structure of a model whose hash layers are applied to the inputs.
 

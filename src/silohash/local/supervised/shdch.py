@@ -155,6 +155,11 @@ def level_sums(codes: Sequence[tuple[Values, Values, Values]], pairs: Values) ->
     )
 
 
+def _named(sums: LevelSums) -> Arrays:
+    """Return sums as arrays, by name."""
+    return {name: np.asarray(value) for name, value in vars(sums).items()}
+
+
 def objective(
     codes: Sequence[tuple[Values, Values, Values]], coarse: Codes, fine: Codes, hierarchy: Values, weights: Weights
 ) -> float:
@@ -358,8 +363,15 @@ class SHDCH:
             codes.append((to_array(values).astype(np.float64)[rows], coarse[rows], fine[rows]))
         bits = class_codes_of(model)[1].shape[1]
         none = (np.zeros((0, bits)), np.zeros((0, classes[0])), np.zeros((0, classes[1])))
-        sums = level_sums([*codes, none], coarse.T @ fine)
-        return {name: np.asarray(value) for name, value in vars(sums).items()}
+        return _named(level_sums([*codes, none], coarse.T @ fine))
+
+    def empty_sums(self, params: ReadArrays) -> Arrays:
+        """Return the sums over no items."""
+        if FINE not in params:
+            return {}
+        (coarse, bits), fine = params[COARSE].shape, len(params[FINE])
+        none = (np.zeros((0, bits)), np.zeros((0, coarse)), np.zeros((0, fine)))
+        return _named(level_sums([none], np.zeros((coarse, fine))))
 
     def solve(self, params: ReadArrays, sums: ReadArrays) -> Arrays:
         """Return the class codes after coordinate descent on the sums over all silos."""

@@ -123,7 +123,7 @@ class SealedSilo:
         """
         update = result.update
         message = Message(kind=update.kind, sender=update.sender, round=update.round, counts=update.counts)
-        reason = refusal(update, result.kept, server, self.federated.means)
+        reason = refusal(update, result.kept, server, self.federated)
         if reason is not None:
             return replace(result, update=replace(message, notes={REFUSED: reason}))
         floats = {name: array for name, array in update.params.items() if np.issubdtype(array.dtype, np.floating)}

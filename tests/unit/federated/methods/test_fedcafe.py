@@ -308,7 +308,7 @@ def test_class_means_of_outputs_are_not_scaled() -> None:
 def test_unit_rows_are_limited_and_means_are_not(memory: str) -> None:
     for scale, accepted in {"unit": False, "mean": True}.items():
         method = FedCAFE(FedCAFEParams(memory=memory, memory_rows=scale))
-        values = {"memory": np.full((CLASSES, BITS), 3.0), "mask": np.ones(CLASSES, np.bool_)}
+        values = {"memory": np.full((CLASSES, BITS), 3.0, np.float32), "mask": np.ones(CLASSES, np.bool_)}
         if memory == "class_mean":
             message = Message("update", "s", 0, sums={"sum": values["memory"], "count": np.ones(CLASSES)})
         else:

@@ -83,7 +83,7 @@ def test_towers_compute_the_regression_on_inputs_and_features(modality: str) -> 
 def test_a_tower_whose_units_are_all_needed_has_no_features_in_the_regression() -> None:
     spec = ModelSpec({"image": TowerSpec("mlp", (WIDTH,), hidden=2 * CLASSES)}, classes=CLASSES)
     method, net = FedRidge(FedRidgeParams(penalty=0.3)), HashNet(spec, BITS)
-    server = method.init_server(net, INFO)
+    server = method.init_server(net, replace(INFO, total_rounds=1))
     assert blocks_of(server.params, "image", CLASSES) == (WIDTH, 0)
     context = replace(context_of(server, count=40), model=net, total_rounds=1)
     install(net, method.aggregate(server, [method.silo_update(context)]).params)
@@ -189,7 +189,7 @@ def test_the_codes_are_those_of_the_seed_of_the_run() -> None:
     method = FedRidge(FedRidgeParams())
     server = method.init_server(HashNet(model_spec(), BITS), replace(INFO, seed=5, total_rounds=4, exclusive=False))
     private = {name: int(array) for name, array in server.private.items()}
-    assert private == {"class_code_seed": 5, "last_round": 3, "exclusive": 0}
+    assert private == {"class_code_seed": 5, "last_round": 3, "exclusive": 0, "classes": CLASSES}
     first, other = (run_loop(prepared((20,), seed=seed, federated=GIVEN), validate=False).server for seed in (0, 5))
     assert (int(first.private["class_code_seed"]), int(other.private["class_code_seed"])) == (0, 5)
 

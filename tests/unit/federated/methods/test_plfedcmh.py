@@ -40,7 +40,7 @@ class TestMixing:
                 server.private[f"bank/{silo}/{name}"] = (array + drift).astype(array.dtype)
         target = {n: server.private[f"bank/2/{n}"] for n in server.params}
         update = Message(kind="update", sender="0", round=0, params=target, weights={"image": 1.0, "text": 1.0},
-                         records={"silo": np.asarray(0)})  # fmt: skip
+                         silo=0)  # fmt: skip
 
         def distance(state: ServerState) -> float:
             mixture = method.broadcast(replace(state, private={**state.private, **bank}), 0, round=0).params
@@ -62,10 +62,9 @@ class TestMixing:
         moved = {name: (array + 1).astype(array.dtype) for name, array in server.params.items()}
         trained = {0: {"image": 5.0, "text": 5.0}, 1: {"image": 5.0, "text": 0.0}}  # 1 has no texts, 2 takes no part
         updates = [
-            Message(kind="update", sender=str(silo), round=0, params=moved, weights=weights,
-                    records={"silo": np.asarray(silo)})
+            Message(kind="update", sender=str(silo), round=0, params=moved, weights=weights, silo=silo)
             for silo, weights in trained.items()
-        ]  # fmt: skip
+        ]
         after = method.aggregate(server, updates)
         assert after.private["trained/image"].tolist() == [True, True, False]
         assert after.private["trained/text"].tolist() == [True, False, False]
@@ -112,7 +111,7 @@ class TestHypernetworks:
     def update(self, server: ServerState, silo: int, **weights: float) -> Message:
         params = {n: a + draw(*a.shape, seed=10 + silo).float().numpy() for n, a in server.params.items()}
         given = {"image": 1.0, "text": 1.0, **weights}
-        return Message("update", str(silo), 0, params=params, weights=given, records={"silo": np.asarray(silo)})
+        return Message("update", str(silo), 0, params=params, weights=given, silo=silo)
 
     @staticmethod
     def networks(state: ServerState, group: str, silo: int | None = None) -> dict[str, np.ndarray]:
@@ -305,12 +304,10 @@ def test_the_mixture_is_the_sum_of_all_silos_layers_by_their_shares() -> None:
     assert server.private["trained/image"].shape == (4,)
 
 
-def test_the_update_names_the_silo() -> None:
+def test_a_silo_sends_class_sums_and_does_not_say_who_it_is() -> None:
     method = PLFedCMH(PLFedCMHParams(min_count=1))
-    context = context_of(fresh_server(method))
-    context.silo = 3
-    update = method.silo_update(context)
-    assert int(update.records["silo"]) == 3
+    update = method.silo_update(context_of(fresh_server(method)))
+    assert (update.records, update.silo) == ({}, -1)
     assert set(update.sums) == {f"prototype_{kind}/{m}" for kind in ("sum", "count") for m in ("image", "text")}
 
 

@@ -20,6 +20,7 @@ from silohash.local.closed_form.base import (
     code_length,
     hash_layer,
     linear_spec,
+    no_views,
     scale_sums,
     scaled,
     scales,
@@ -126,6 +127,11 @@ def test_views_are_the_inputs_with_zeros_for_what_is_missing() -> None:
     empty = views_of(model, data.take(torch.arange(0)))
     assert (len(empty), empty.vectors["image"].shape) == (0, (0, 16))
     assert views_of(model, replace(data, labels=None)).labels.shape == (6, 0)
+    none = no_views(params_of(model), empty.labels.shape[1])
+    assert none.labels.shape == empty.labels.shape
+    for modality, values in empty.vectors.items():
+        assert (none.vectors[modality].shape, none.held[modality].shape) == (values.shape, (0,))
+    assert set(none.vectors) == set(empty.vectors)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 100])

@@ -151,6 +151,12 @@ def test_sums_of_silos_are_those_of_the_pooled_items_and_leave_out_what_is_missi
     assert np.allclose(pooled["gram"], gram, atol=1e-4)
     assert pooled["rows"] == rows
     assert pooled["pairs"].sum() == 29
+    empty = method.empty_sums(params_of(model))
+    assert {name: (array.shape, array.dtype) for name, array in empty.items()} == {
+        name: (array.shape, array.dtype) for name, array in pooled.items()
+    }
+    assert not any(array.any() for array in empty.values())
+    assert method.empty_sums({}) == {}
 
 
 @pytest.mark.parametrize("preset", ["recommended", "paper"])
