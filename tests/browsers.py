@@ -1,4 +1,4 @@
-"""What tests in a real browser share: how Chromium is started, and a check of contrast."""
+"""What tests in a real browser share: how Chromium is started, how long it is waited for, and a check of contrast."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+PATIENCE_MILLISECONDS = 120_000
+"""Limit on every wait. An idle machine needs a small part of it."""
 
 CONTRAST = """
 () => {
@@ -55,6 +58,22 @@ def started_browser() -> Iterator[Any]:
     if not CHROMIUM.exists():
         pytest.skip(f"{CHROMIUM} is not there; install it with: apt-get install -y chromium")
     with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS, timeout=PATIENCE_MILLISECONDS)
         yield started
         started.close()
+
+
+def new_page(browser: Any, **options: Any) -> Any:
+    """Return a page in a context of its own, as `options` describe it."""
+    page = browser.new_page(**options)
+    page.set_default_timeout(PATIENCE_MILLISECONDS)
+    return page
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait until an expression is true. The page's own policy keeps it from being evaluated inside the page."""
+    for _ in range(PATIENCE_MILLISECONDS // 50):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(f"never true: {condition}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from silohash.report.page import write_report
-from tests.browsers import CONTRAST, started_browser
+from tests.browsers import CONTRAST, PATIENCE_MILLISECONDS, new_page, started_browser
 from tests.reports import made_up_report, made_up_run
 
 
@@ -24,7 +24,7 @@ def report(tmp_path_factory) -> str:
 
 
 def opened(browser, report, **options):
-    page = browser.new_page(**options)
+    page = new_page(browser, **options)
     requested = []
     page.on("request", lambda request: requested.append(request.url))
     faults = []
@@ -45,6 +45,7 @@ def test_page_requests_nothing_and_has_no_faults(browser, report):
 
 def test_page_reads_the_same_without_scripts(browser, report):
     context = browser.new_context(java_script_enabled=False)
+    context.set_default_timeout(PATIENCE_MILLISECONDS)
     page = context.new_page()
     page.goto(report)
     assert page.locator("h2", has_text="Example searches").is_visible()

@@ -11,7 +11,7 @@ import pytest
 
 from silohash.service.web.app import create_app
 from silohash.service.web.view.form import PAGE_HITS
-from tests.browsers import CONTRAST, started_browser
+from tests.browsers import CONTRAST, PATIENCE_MILLISECONDS, started_browser, until
 from tests.served import MadeUpBackend, drawn, png, running
 
 PHONE = {"width": 360, "height": 740}
@@ -49,6 +49,7 @@ def opened(browser: Any, served: tuple[MadeUpBackend, str]) -> Iterator[Callable
 
     def opening(path: str = "/", **options: Any) -> Any:
         context = browser.new_context(viewport=options.pop("viewport", {"width": 1200, "height": 800}), **options)
+        context.set_default_timeout(PATIENCE_MILLISECONDS)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: faults.append(message.text))
@@ -65,15 +66,6 @@ def opened(browser: Any, served: tuple[MadeUpBackend, str]) -> Iterator[Callable
     assert faults == []
 
 
-def until(page: Any, condition: str) -> None:
-    """Wait until an expression is true. The page's own policy keeps it from being evaluated inside the page."""
-    for _ in range(1_200):
-        if page.evaluate(condition):
-            return
-        page.wait_for_timeout(50)
-    pytest.fail(f"never true: {condition}")
-
-
 def captions(page: Any) -> list[str]:
     return list(page.locator("#results .card .title").all_text_contents())
 
@@ -87,10 +79,11 @@ def test_results_follow_the_words_and_have_an_address(
 ) -> None:
     page = opened()
     assert page.locator("a.suggestion").all_text_contents() == ["red", "shape", "red shape"]
+    until(page, "document.activeElement.id === 'q'")
     page.keyboard.type("red")
+    page.wait_for_url("**/?q=red")
     page.wait_for_selector("#results .summary")
     assert captions(page) == first_page()
-    assert page.url.endswith("/?q=red")
     assert page.locator("#announce").text_content() == "The 24 nearest · all 3 silos answered"
     page.keyboard.type(" shape")
     page.keyboard.press("Enter")
@@ -222,10 +215,12 @@ def test_a_silent_silo_is_named_with_its_reason(opened: Callable[..., Any], serv
 def test_an_item_leads_to_items_like_it(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:
     page = opened("/?q=red")
     page.click(".card a >> nth=3")
+    page.wait_for_url("**/item?**")
     assert page.locator("h1").text_content() == "red shape 3"
     assert page.locator(".item figure img").bounding_box()["width"] > 200, "a preview is enlarged"
-    page.click(".tabs >> text=text")
-    page.click(".tabs >> text=Pictures")
+    for word in ("text", "Pictures"):
+        with page.expect_navigation():
+            page.click(f".tabs >> text={word}")
     _, name, options, by = served[0].requests[-1]
     assert (name, options.target, by) == ("item-3", "image", "text")
     assert page.locator("#similar .card").count() == PAGE_HITS
@@ -261,8 +256,10 @@ def test_everything_can_be_done_with_the_keyboard(opened: Callable[..., Any]) ->
     page.goto(page.url.replace("/federation", "/"))
     until(page, "document.activeElement.id === 'q'")
     page.keyboard.type("red")
+    page.wait_for_url("**/?q=red")
+    page.evaluate("document.getElementById('results').setAttribute('data-former', '')")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#results .card")
+    until(page, "document.querySelector('#results:not([data-former]) .card') !== null")
     seen = []
     for _ in range(15):
         page.keyboard.press("Tab")
@@ -287,13 +284,16 @@ def test_without_script_words_pictures_filters_and_pages_work(
     assert page.locator("#draw-open").is_hidden()
     page.fill("#q", "red")
     page.check("text=Texts", force=True)
-    page.click("button:has-text('Search') >> nth=0")
+    with page.expect_navigation():
+        page.click("button:has-text('Search') >> nth=0")
     assert captions(page) == first_page()
     assert served[0].requests[-1].target == "text"
-    page.click("a[rel=next]")
+    with page.expect_navigation():
+        page.click("a[rel=next]")
     assert "page=2" in page.url
     page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": png(drawn("green", "square"))})
-    page.click("#upload button")
+    with page.expect_navigation():
+        page.click("#upload button")
     page.locator(".chip img").wait_for(state="visible")
     assert captions(page) == first_page()
     assert np.array_equal(np.asarray(served[0].requests[-1].picture), np.asarray(drawn("green", "square")))

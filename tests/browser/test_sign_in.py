@@ -9,7 +9,7 @@ import pytest
 
 from silohash.service.web.auth import app_for
 from tests.accounts import PASSWORD, quick_accounts
-from tests.browsers import CONTRAST, started_browser
+from tests.browsers import CONTRAST, new_page, started_browser, until
 from tests.served import MadeUpBackend, running
 
 PHONE = {"width": 360, "height": 740}
@@ -38,16 +38,16 @@ def sign_in(page: Any, name: str, password: str) -> None:
 
 
 def test_a_person_signs_in_searches_and_signs_out(browser: Any, address: str) -> None:
-    page = browser.new_page()
+    page = new_page(browser)
     page.goto(f"{address}/?q=red")
     assert page.locator("h1").text_content() == "Sign in"
-    assert page.evaluate("document.activeElement.id") == "name"
+    until(page, "document.activeElement.id === 'name'")
     assert page.locator(".person").count() == 0
     sign_in(page, "ada", "wrong horse")
     page.wait_for_selector("[role=alert]")
     assert page.locator("[role=alert]").text_content() == "The name or the password is wrong."
     assert page.locator("#name").input_value() == "ada"
-    assert page.evaluate("document.activeElement.id") == "password"
+    until(page, "document.activeElement.id === 'password'")
     sign_in(page, "ada", PASSWORD)
     page.wait_for_url(f"{address}/?q=red")
     assert page.locator("#results .card").count() == 24, "the search that was asked for before"
@@ -69,7 +69,7 @@ def test_a_person_signs_in_searches_and_signs_out(browser: Any, address: str) ->
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_forms_fit_a_phone_and_are_legible(browser: Any, address: str, scheme: str) -> None:
-    page = browser.new_page(viewport=PHONE, color_scheme=scheme)
+    page = new_page(browser, viewport=PHONE, color_scheme=scheme)
     page.goto(f"{address}/sign-in?next=/account")
     for number in range(2):
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
