@@ -64,7 +64,7 @@ def found(address: str) -> str:
         assert time.monotonic() < end, "the silos do not answer"
         try:
             page = fetched(f"{address}/?q=parrot")
-        except (urllib.error.URLError, ConnectionError):
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
             page = ""
         if "all 2 silos answered" in page:
             return page

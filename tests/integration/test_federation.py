@@ -16,10 +16,10 @@ from tests.nats import needs_nats
 from tests.processes import STARTED_SECONDS, Processes, federation_of
 from tests.served import drawn, png, served_run, write_pictures
 
-pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(300)]
+pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(900)]
 
 SILOS = ("silo-1", "silo-2", "museum")
-BACK_SECONDS = 60.0
+BACK_SECONDS = 120.0
 """Limit on the time until a process that was started again is found. On an idle machine it takes less than 5 seconds."""
 
 

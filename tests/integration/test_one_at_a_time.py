@@ -58,7 +58,7 @@ def training(config: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Another process that trains a run, from its first round on."""
     command = [sys.executable, "-c", COMMAND, "train", str(config), "--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not (out / "rounds.jsonl").exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         try:

@@ -16,7 +16,7 @@ from tests.processes import Processes, federation_of
 from tests.regions import matching_config, write_region_set
 from tests.runs import silohash
 
-pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(300)]
+pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(900)]
 
 ACCEPTING, REFUSING = ("silo-1", "silo-2"), "silo-3"
 TEXT = "A dog and a cat and a boat."

@@ -41,7 +41,7 @@ COMMAND = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from silohash.cli import main; main()"
 )
 """A test may itself run where Ctrl-C is ignored, which processes inherit."""
-GONE_SECONDS = 60
+GONE_SECONDS = 120
 ROUNDS = 40
 
 

@@ -138,15 +138,33 @@ def test_resuming_a_finished_run_changes_nothing(archive: Path, tmp_path: Path) 
     assert {p: p.read_bytes() for p in run.folder.rglob("*") if p.is_file()} == before
 
 
+HELD = """
+import time
+from silohash.cli import main
+from silohash.runtime.events import JsonLines
+
+record = JsonLines.round
+
+def hold_or_record(lines, done):
+    if done.round == 30:
+        time.sleep(600)
+    record(lines, done)
+
+JsonLines.round = hold_or_record
+main()
+"""
+"""A command that goes on for long enough to be killed before it has recorded its 31st round, however busy the machine is."""
+
+
 def test_killed_process_is_resumed(archive: Path, tmp_path: Path) -> None:
     """SIGKILL, which nothing can catch, at whatever moment it falls."""
     sections = {"federated": {"rounds": 40, "local_epochs": 4}}
     config = write_config(tmp_path / "run.toml", archive, **sections)
-    command = [sys.executable, "-m", "silohash.cli", "train", str(config), "--out", str(tmp_path / "killed")]
+    command = [sys.executable, "-c", HELD, "train", str(config), "--out", str(tmp_path / "killed")]
     with subprocess.Popen(
         command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=dict(os.environ)
     ) as process:
-        records, deadline = tmp_path / "killed" / "rounds.jsonl", time.monotonic() + 120
+        records, deadline = tmp_path / "killed" / "rounds.jsonl", time.monotonic() + 300
         while time.monotonic() < deadline and process.poll() is None:
             if records.exists() and records.read_text().count("\n") >= 2:
                 break

@@ -161,19 +161,19 @@ main()
 
 @pytest.mark.whole_run
 def test_ctrl_c_leaves_a_resumable_run(archive: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "run.toml", archive, federated={"rounds": 200, "local_epochs": 4})
+    config = write_config(tmp_path / "run.toml", archive, federated={"rounds": 5000, "local_epochs": 4})
     out = tmp_path / "out"
     command = [sys.executable, "-c", LISTENING, "train", str(config), "--out", str(out)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     ) as process:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline and process.poll() is None:
             if (out / "checkpoint" / "state.json").exists():
                 break
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        output, status = process.communicate(timeout=60)
+        output, status = process.communicate(timeout=120)
     assert process.returncode == 130, status
     assert output == ""
     assert "Traceback" not in status
@@ -181,7 +181,7 @@ def test_ctrl_c_leaves_a_resumable_run(archive: Path, tmp_path: Path) -> None:
     assert "silohash resume" in status.splitlines()[-1]
     assert [path.name for path in out.iterdir() if path.name.endswith((".part", ".old"))] == []
     done = len(Run(out).rounds())
-    assert 1 <= done < 200
+    assert 1 <= done < 5000
     assert Run(out).config == load_config(config)
 
 

@@ -66,7 +66,7 @@ def test_the_page_opens_over_a_run_and_ends_with_an_interrupt(tmp_path: Path) ->
         finally:
             for _ in range(3):
                 process.send_signal(signal.SIGINT)  # people press Ctrl-C more than once
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 0
     assert errors.endswith("Stopped.\n")
     assert "Traceback" not in errors
