@@ -80,10 +80,10 @@ def test_the_health_check_of_a_silo_sees_a_connection(compose: dict[str, Any]) -
     _, python, *arguments = compose["services"]["silo"]["healthcheck"]["test"]
     assert python == "python"
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
-        assert subprocess.run([sys.executable, *arguments], timeout=60).returncode == 0
+        assert subprocess.run([sys.executable, *arguments], timeout=300).returncode == 0
     nothing = arguments[1].replace("'/proc/net/' + name", "'/dev/null'")
     assert nothing != arguments[1]
-    assert subprocess.run([sys.executable, "-c", nothing], timeout=60).returncode == 1
+    assert subprocess.run([sys.executable, "-c", nothing], timeout=300).returncode == 1
 
 
 def test_the_image_is_built_from_files_that_exist(repository: Path, dockerfile: list[list[str]]) -> None:
@@ -116,5 +116,5 @@ def test_what_the_image_installs_is_enough_for_its_commands(
     modules = ("web.hub_process", "silo", "accounts.store", "new_federation")
     source = "".join(f"import silohash.service.{name}\n" for name in modules)
     source += "import sys; print('torch' in sys.modules)"
-    done = subprocess.run([python, "-c", source], capture_output=True, text=True, timeout=120, env={"PATH": ""})
+    done = subprocess.run([python, "-c", source], capture_output=True, text=True, timeout=600, env={"PATH": ""})
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr

@@ -54,7 +54,7 @@ class Plain:
         given = json.dumps([[str(argument) for argument in command] for command in commands])
         environment = {**os.environ, "PYTHONPATH": "", "COLUMNS": "200"}
         done = subprocess.run(
-            [self.python, "-c", RUN_COMMANDS], input=given, capture_output=True, text=True, timeout=240, env=environment
+            [self.python, "-c", RUN_COMMANDS], input=given, capture_output=True, text=True, timeout=600, env=environment
         )
         assert done.returncode == 0, done.stderr[-3000:]
         found: list[dict[str, Any]] = json.loads(done.stdout)
@@ -95,7 +95,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_environment_has_no_optional_package(plain: Plain) -> None:
     source = "import importlib.util, sys; print([n for n in sys.argv[1:] if importlib.util.find_spec(n)])"
-    done = subprocess.run([plain.python, "-c", source, *EXTRAS], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([plain.python, "-c", source, *EXTRAS], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "[]", done.stderr
 
 

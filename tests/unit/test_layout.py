@@ -176,7 +176,7 @@ def promises_broken(where: str, tree: ast.AST) -> Iterator[str]:
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=600)
 
 
 def test_every_part_has_its_place() -> None:

@@ -250,7 +250,7 @@ def test_wrong_arguments_are_refused_before_torch_is_imported(tmp_path: Path) ->
     (tmp_path / "busy").mkdir()
     (tmp_path / "busy" / "notes.txt").write_text("mine")
     command = [sys.executable, "-c", ANSWERS_WITHOUT_TORCH, *REFUSED_EARLY]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout.splitlines() == [f"{line} 2 False" for line in REFUSED_EARLY], done.stderr[-2000:]
     answers = [line for line in done.stderr.splitlines() if line.startswith("silohash: ")]
     assert len(answers) == len(REFUSED_EARLY)
@@ -262,7 +262,7 @@ PIPED = "import sys; sys.argv = ['silohash', *sys.argv[1:]]; from silohash.cli i
 def piped(*arguments: str, stdout: int) -> subprocess.CompletedProcess[bytes]:
     """Run a command in a process of its own, with a given standard output."""
     command = [sys.executable, "-c", PIPED, *arguments]
-    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False, timeout=120)
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False, timeout=300)
 
 
 @pytest.mark.whole_run

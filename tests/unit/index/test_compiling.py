@@ -44,7 +44,7 @@ def test_loops_are_compiled_whether_or_not_the_usual_folders_can_be_written(tmp_
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     environment.pop("NUMBA_CACHE_DIR", None)
     done = subprocess.run(
-        [sys.executable, program, folders], capture_output=True, text=True, env=environment, timeout=120
+        [sys.executable, program, folders], capture_output=True, text=True, env=environment, timeout=600
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

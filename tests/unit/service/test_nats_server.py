@@ -74,7 +74,7 @@ def test_names_become_single_parts_of_subjects():
 @needs_nats
 def test_the_server_accepts_the_config(tmp_path):
     federation = Federation(tmp_path, "north", 'it\'s "quoted"', mutual=True)
-    done = subprocess.run([SERVER, "-t", "-c", tmp_path / "nats.conf"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([SERVER, "-t", "-c", tmp_path / "nats.conf"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     text = server_config(federation.hub)
     for secret in tmp_path.glob("*.key"):

@@ -228,7 +228,7 @@ def test_real_process_reports_failures_and_does_another(tmp_path: Path) -> None:
         processes = []
         for name in ("a", "b"):
             job = Job(name, tmp_path / name, config)
-            code, message = pool.submit(job).result(60)
+            code, message = pool.submit(job).result(300)
             assert code == 2
             assert "none" in message
             assert message in job.log_path.read_text()

@@ -144,5 +144,5 @@ def test_optimizers_are_loaded_before_the_training_and_draw_nothing(
 
 def test_process_ends_with_its_input() -> None:
     command = [sys.executable, "-m", "silohash.study.worker"]
-    done = subprocess.run(command, input=b"", capture_output=True, timeout=60)
+    done = subprocess.run(command, input=b"", capture_output=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

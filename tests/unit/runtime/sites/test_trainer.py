@@ -104,17 +104,17 @@ def test_process_answers_again_after_it_was_killed(file: Path) -> None:
 
     try:
         request = encode_task(describe(config()))
-        first = ask(request).result(120)
+        first = ask(request).result(300)
         assert (first.kind, first.sender) == ("description", "place-0")
         os.kill(pool.children[0].process.pid, signal.SIGKILL)
         with pytest.raises(ProcessEndedError, match="-9"):
-            ask(request).result(120)
-        again = ask(request).result(120)
+            ask(request).result(300)
+        again = ask(request).result(300)
         assert {name: array.tobytes() for name, array in again.sums.items()} == {
             name: array.tobytes() for name, array in first.sums.items()
         }
-        wrong = ask(encode_task(describe(config(), silo=2))).result(120)
+        wrong = ask(encode_task(describe(config(), silo=2))).result(300)
         assert wrong.notes["failure"].startswith("The server takes this silo")
-        assert ask(b"nothing").result(120).notes["failure"].startswith("A message of 7 bytes is truncated")
+        assert ask(b"nothing").result(300).notes["failure"].startswith("A message of 7 bytes is truncated")
     finally:
         pool.close()
