@@ -218,9 +218,9 @@ def test_a_search_that_waits_for_a_lock_is_ended_by_the_server(
     index = pgvector.PgvectorIndex(postgres_url, "locked", 64, create=True)
     query = pack(np.ones((1, 64)))
     index.add(np.array([7]), query)
-    monkeypatch.setattr(pgvector, "SEARCH_SECONDS", 0.2)
     monkeypatch.setattr(pgvector, "GRACE_SECONDS", 600.0)
-    with psycopg.connect(postgres_url) as other:
+    with psycopg.connect(postgres_url) as other, monkeypatch.context() as patch:
+        patch.setattr(pgvector, "SEARCH_SECONDS", 0.2)
         other.execute("LOCK TABLE locked IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(UserError, match="canceling statement due to statement timeout"):
             index.search(query, 1)
@@ -230,16 +230,13 @@ def test_a_search_that_waits_for_a_lock_is_ended_by_the_server(
     index.close()
 
 
-def test_a_connection_whose_server_process_hangs_is_replaced(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_whose_server_process_hangs_is_replaced(postgres_url: str) -> None:
     pytest.importorskip("psycopg")
     from silohash.index import pgvector
 
     index = pgvector.PgvectorIndex(postgres_url, "stopped", 64, create=True)
     query = pack(np.ones((1, 64)))
     index.add(np.array([7]), query)
-    monkeypatch.setattr(pgvector, "CONNECT_SECONDS", 2)
     [hanging] = index._idle
     process = hanging.info.backend_pid
     os.kill(process, signal.SIGSTOP)

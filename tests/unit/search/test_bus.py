@@ -130,13 +130,13 @@ def test_silos_that_do_not_answer_are_named_with_the_reason(monkeypatch):
 
 def test_a_request_whose_sender_does_not_wait_any_more_is_refused_without_work(north, monkeypatch):
     untimed = encode_request(query_of(WORDS, BITS, k=5))
-    content = with_time_left(untimed, 60)
+    content = with_time_left(untimed, 6_000)
     assert respond(north, content).error is None
-    assert respond(north, content, arrived=time.monotonic() - 59).error is None
+    assert respond(north, content, arrived=time.monotonic() - 5_000).error is None
     assert respond(north, encode_request(ItemRequest("7")), arrived=time.monotonic() - 1e6).error is None, "no limit"
     monkeypatch.setattr(north, "answer", lambda query: pytest.fail("the silo searched"))
     for late_one in (
-        respond(north, content, arrived=time.monotonic() - 60),
+        respond(north, content, arrived=time.monotonic() - 6_000),
         respond(north, with_time_left(untimed, 0)),
     ):
         assert isinstance(late_one.error, TimeOver)

@@ -142,10 +142,12 @@ def test_a_silo_is_told_how_long_the_hub_waits_and_when_a_request_arrived(federa
         return content
 
     async def ask():
-        async with hub_of(federation) as bus, silo_of(federation, "north", slow):
+        async with hub_of(federation) as bus, silo_of(federation, "north", slow) as link:
             first = asyncio.create_task(bus.ask({"north": b'{"kind":"status"}'}, 60))
             assert await asyncio.to_thread(began.wait, 60)
             second = asyncio.create_task(bus.ask({"north": b'{"kind":"status"}'}, 50))
+            while link.client.stats["in_msgs"] < 2:
+                await asyncio.sleep(0.01)
             await asyncio.sleep(0.5)
             released.set()
             await asyncio.gather(first, second)
