@@ -247,9 +247,7 @@ class PgvectorIndex:
                 return _opened(self._url, seconds)
             try:
                 _limit(connection, seconds)
-            except (
-                psycopg.Error
-            ):  # the server may have been restarted since, and the other connections are lost as well
+            except psycopg.Error:  # the server may have been restarted, in which case no other connection works either
                 connection.close()
                 self._close_idle()
             else:
