@@ -19,7 +19,7 @@ from silohash.federated.audit import UpdateAudit, mislabeled_silos
 from silohash.federated.averaging import Aggregation
 from silohash.federated.base import FederatedMethod, ServerState
 from silohash.federated.folding import Collection, Folded, Listed
-from silohash.federated.refusal import refusal
+from silohash.federated.refusal import LARGEST_COUNT, refusal
 from silohash.runtime.checkpoint import RunState
 from silohash.runtime.engine.attendance import Attendance
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Engine, Limits, SiloResult
@@ -379,7 +379,8 @@ def validation_scores(
 def _is_possible(score: Message) -> bool:
     """Return whether a silo's scores are between 0 and 1. Any other would decide alone which round is the best."""
     queries = score.counts["queries"]
-    return queries == 0 or (queries > 0 and all(0.0 <= value <= HIGHEST for value in score.scalars.values()))
+    possible = all(0.0 <= value <= HIGHEST for value in score.scalars.values())
+    return queries == 0 or (0 < queries <= LARGEST_COUNT and possible)
 
 
 def mean_score(scores: Sequence[Message]) -> float | None:

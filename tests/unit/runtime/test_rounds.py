@@ -274,7 +274,9 @@ def test_validation_picks_the_round_not_the_last() -> None:
     assert not same_arrays(state.server.params, states[1].server.params)
 
 
-@pytest.mark.parametrize(("score", "queries"), [(math.nan, 5), (math.inf, 5), (2.0, 5), (-0.5, 5), (0.9, -100)])
+@pytest.mark.parametrize(
+    ("score", "queries"), [(math.nan, 5), (math.inf, 5), (2.0, 5), (-0.5, 5), (0.9, -100), (0.9, 10**400)]
+)
 def test_an_impossible_score_of_a_silo_does_not_choose_the_round(score: float, queries: int) -> None:
     inputs, listener = prepared(federated={"rounds": 2}), Records()
     worker = Worker(inputs, torch.device("cpu"))

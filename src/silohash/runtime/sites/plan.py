@@ -22,6 +22,7 @@ from silohash.data.archive import Archive
 from silohash.exchange.feature_sums import no_statistics
 from silohash.exchange.message import Message
 from silohash.features.base import Featuriser, add_statistics
+from silohash.federated.refusal import LARGEST_COUNT, infinite_array
 from silohash.forms import reading
 from silohash.local.label_counts import label_sums
 from silohash.models.specs import ModelSpec
@@ -112,6 +113,44 @@ def described(archive: Archive, resolved: ResolvedConfig, number: int, silos: Se
         sums.update({f"labels/{name}": array for name, array in label_sums([labels]).items()})
     counts = {"training": len(silo.train), "validation": len(silo.validation)}
     return Message(kind="description", sender=silos[number], round=0, sums=sums, notes=notes, counts=counts)
+
+
+def unusable(description: Message) -> str | None:
+    """Return why what a silo tells about its items cannot be used, or None if it can."""
+    labels = _decoded(description.notes.get("labels", ""))
+    if not isinstance(labels, list) or not all(isinstance(name, str) for name in labels):
+        return "it does not list the names of its labels"
+    for modality in MODALITIES:
+        about = description.notes.get(f"features/{modality}", "{}")
+        if not isinstance(_decoded(about), dict):
+            return f"it does not describe its {modality} features"
+    for name, count in description.counts.items():
+        if not 0 <= count <= LARGEST_COUNT:
+            return f"its count of {name} is not between 0 and 2^53"
+    return infinite_array("", description.sums) or _miscounted(_section(dict(description.sums), "labels"), len(labels))
+
+
+def _miscounted(found: Arrays, labels: int) -> str | None:
+    """Return why the sums of a silo's labels cannot be used, or None if they can, or if there are none.
+
+    Args:
+        found: the sums of the silo.
+        labels: number of its labels.
+    """
+    wanted = dict(zip(LABEL_SUMS, ((labels,), (2,)), strict=True))
+    for name, array in found.items():
+        if array.shape != wanted.get(name) or array.dtype.kind != "i" or (array < 0).any():
+            return f"labels/{name} does not hold counts of its labels"
+    return "counts of its labels are missing" if found and found.keys() != wanted.keys() else None
+
+
+def _decoded(text: str) -> object:
+    """Return the value of a JSON text, or None if there is none."""
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value
 
 
 @dataclass(frozen=True)

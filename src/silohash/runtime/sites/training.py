@@ -25,7 +25,7 @@ from silohash.runtime.experiment import deploy_tasks, environment, train_model
 from silohash.runtime.prepared import Prepared
 from silohash.runtime.privacy.training import check_private_model
 from silohash.runtime.run import ENVIRONMENT, Run
-from silohash.runtime.sites.plan import PLAN, Plan, check_separable, read_message
+from silohash.runtime.sites.plan import PLAN, Plan, check_separable, read_message, unusable
 from silohash.runtime.uplink.sealed_server import SEALED
 from silohash.runtime.worker import Worker, set_threads
 from silohash.types import Modality, Notify, UserError
@@ -136,7 +136,13 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
     notes = {"config": run.config.to_toml(), "silos": json.dumps(list(silos))}
     announcement = Message(kind="broadcast", sender="server", round=0, notes=notes)
     answers = asked.results(SiloTask("describe", silo, announcement) for silo in asked.invited(range(len(silos))))
-    descriptions = [answer.update for answer in answers]
+    descriptions = []
+    for answer in answers:
+        reason = unusable(answer.update)
+        if reason is None:
+            descriptions.append(answer.update)
+        else:
+            asked.absent[answer.silo] = f"sent a description that cannot be used ({reason})"
     _check_start(asked, silos, needed)
     if continues and path.exists():
         message = read_message(path)

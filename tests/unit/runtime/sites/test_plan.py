@@ -15,7 +15,7 @@ from silohash.exchange.message import Message
 from silohash.partitions.base import partition
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.run import archive_of
-from silohash.runtime.sites.plan import Plan, check_separable, described
+from silohash.runtime.sites.plan import Plan, check_separable, described, unusable
 from silohash.types import UserError
 from tests.runs import same_arrays, tiny, write_archive
 from tests.sites import NAMES, site_archives
@@ -73,6 +73,29 @@ def test_a_description_holds_sums_and_no_items(archives: tuple[Path, list[Path]]
     assert first.counts == {"training": 12, "validation": 3}
     assert {name.partition("/")[0] for name in first.arrays()} == {"sums"}
     assert not any(array.shape[:1] == (12,) for array in first.sums.values())
+
+
+def test_descriptions_that_cannot_be_used_are_told_apart(archives: tuple[Path, list[Path]]) -> None:
+    first = descriptions(archives[1])[0]
+    assert unusable(Message.decode(first.encode())) is None
+    counts, items = (first.sums[f"labels/{name}"] for name in ("label_counts", "label_items"))
+    image = next(name for name in first.sums if name.startswith("image/"))
+    for section, value, reason in (
+        ("notes", {}, "it does not list the names of its labels"),
+        ("notes", {"labels": "[1"}, "it does not list the names of its labels"),
+        ("notes", {"labels": "[1]"}, "it does not list the names of its labels"),
+        ("notes", {"labels": "[" * 100_000}, "it does not list the names of its labels"),
+        ("notes", {**first.notes, "features/text": "3"}, "it does not describe its text features"),
+        ("counts", {"training": -1, "validation": 0}, "its count of training is not between 0 and 2^53"),
+        ("counts", {"training": 3, "validation": 10**400}, "its count of validation is not between 0 and 2^53"),
+        ("sums", {"labels/label_counts": counts}, "counts of its labels are missing"),
+        ("sums", {"labels/label_counts": counts[1:]}, "labels/label_counts does not hold counts of its labels"),
+        ("sums", {"labels/label_counts": counts / 2}, "labels/label_counts does not hold counts of its labels"),
+        ("sums", {"labels/label_items": -items}, "labels/label_items does not hold counts of its labels"),
+        ("sums", {"labels/more": items}, "labels/more does not hold counts of its labels"),
+        ("sums", {**first.sums, image: first.sums[image] * np.nan}, f"{image} holds NaN or infinite values"),
+    ):
+        assert unusable(replace(first, **{section: value})) == reason
 
 
 def test_a_description_under_privacy_holds_nothing_of_the_items(archives: tuple[Path, list[Path]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from silohash.runtime.checkpoint import load_checkpoint
 from silohash.runtime.engine.in_process import InProcess
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Absence, Limits
 from silohash.runtime.run import Run
-from silohash.runtime.sites.training import copy_run, train_at_sites
+from silohash.runtime.sites.training import agree, copy_run, train_at_sites
 from silohash.types import Arrays, UserError
 from tests.runs import Records, same_arrays, tiny, write_archive
 from tests.sites import NAMES, Sites, site_archives
@@ -164,6 +165,29 @@ class Away(InProcess):
 
     def status(self):
         return dict.fromkeys(self.away, "does not take part in the job")
+
+
+class Nameless(Sites):
+    """Sites of which the second one does not list its labels."""
+
+    def do(self, task):
+        result = super().do(task)
+        return replace(result, update=replace(result.update, notes={})) if task.silo == 1 else result
+
+
+@pytest.mark.whole_run
+def test_silo_whose_description_cannot_be_used_is_left_out(archive: Path, tmp_path: Path) -> None:
+    run, said = Run(tmp_path / "apart", load_resolved(tables(archive, "fedavg"))), []
+    run.folder.mkdir()
+    engine = InProcess(Nameless(site_archives(archive, tmp_path / "sites"), tmp_path / "state"))
+    with pytest.raises(UserError, match="place-1 sent a description that cannot be used"):
+        agree(run, engine, NAMES, Limits(), said.append)
+    plan = agree(run, engine, NAMES, Limits(quorum=2, start=2), said.append)
+    reason = "it sent a description that cannot be used (it does not list the names of its labels)"
+    assert said == [f"place-1 does not take part yet: {reason}."]
+    assert [(name, items > 0) for name, items, _ in plan.sizes] == [
+        ("place-0", True), ("place-1", False), ("place-2", True),
+    ]  # fmt: skip
 
 
 class Interrupted(Records):
