@@ -13,9 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+import pytest
+
+from silohash.files import read_arrays
+from silohash.runtime.checkpoint import load_checkpoint
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.run import Run
 from silohash.runtime.sites.kits import LEADER, LOCAL, SERVER, SITE_FILE, Training, write_kits
+from silohash.runtime.sites.training import RUNS
 from tests.ports import free_port
 
 PATIENCE_SECONDS = 300.0
@@ -37,12 +43,14 @@ class Members:
         root: folder of its kits, archives and logs.
         port: port of the server.
         names: names of the silos.
+        environment: variables with which all processes are started.
         processes: the supervisors of the members that were started.
     """
 
     root: Path
     port: int
     names: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @classmethod
@@ -58,16 +66,26 @@ class Members:
 
     @classmethod
     @contextmanager
-    def running(cls, root: Path, archives: Mapping[str, Path], *, flower: bool = False) -> Iterator[Self]:
+    def running(
+        cls, root: Path, archives: Mapping[str, Path], *, flower: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> Iterator[Self]:  # fmt: skip
         """Starts a server and one silo per archive, waits until all are connected, and stops them afterwards."""
         made = cls.made(root, archives, flower=flower)
-        try:
-            for name in (SERVER, *made.names):
-                made.start(name)
-            until(made.connected)
+        made.environment = environment or {}
+        with made.started():
             yield made
+
+    @contextmanager
+    def started(self) -> Iterator[Self]:
+        """Starts the server and all silos, waits until they are connected, and stops them afterwards."""
+        try:
+            for name in (SERVER, *self.names):
+                self.start(name)
+            until(self.connected)
+            yield self
         finally:
-            made.stop()
+            self.stop()
 
     def listed(self) -> list[str]:
         """Returns the names of the silos that the server lists as connected, in order; none if it does not answer."""
@@ -91,7 +109,7 @@ class Members:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "silohash.cli", command, str(self.kits / name)],
                 stdout=log, stderr=log, cwd=self.root,
-                env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+                env={**os.environ, "OMP_NUM_THREADS": "1", **self.environment, **(environment or {})},
             )  # fmt: skip
 
     def stop(self, *names: str) -> None:
@@ -132,6 +150,28 @@ class Members:
             assert own.model.digest(deployed) == one.model.digest(deployed)
         if not one.model.personalized:
             assert Run.open(folder).model.digest("global") == one.model.digest("global")
+
+    def check_encrypted(self, folder: Path, digest: str, one: Run, *, keeper: str = SERVER) -> None:
+        """Checks that a run with encrypted sums equals one on one machine without, and that nobody but silos can read it.
+
+        Args:
+            folder: folder of the run.
+            digest: digest of its config.
+            one: the run on one machine.
+            keeper: the member whose process runs the rounds.
+        """
+        apart = Run.open(folder)
+        expected = [record.validation for record in one.rounds()]
+        assert [record.validation for record in apart.rounds()] == pytest.approx(expected, abs=0.02)
+        checkpoint = self.kits / keeper / RUNS / folder.name / "checkpoint"
+        kept = load_checkpoint(checkpoint, digest)
+        assert not kept.server.params
+        assert kept.server.private.keys() == {"state", "final"}
+        assert not [key for name in (SERVER, LEADER) for key in (self.kits / name).rglob("silos.key")]
+        own = [self.stored(name, folder.name) for name in self.names]
+        assert len({run.model.digest("global") for run in own}) == 1
+        found, wanted = (read_arrays(run.model_folder / "weights-000.safetensors")[0] for run in (own[0], one))
+        assert max(float(np.abs(found[name] - wanted[name]).max()) for name in wanted) < 1e-3
 
 
 class Watch:

@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from silohash.config.load import load_resolved
-from silohash.runtime.engine.port import Limits
+from silohash.runtime.engine.port import Limits, SiloResult, SiloTask
 from silohash.runtime.events import RoundRecord
 from silohash.runtime.run import Run
 from silohash.runtime.sites.training import SETUP_SECONDS, train_at_sites
@@ -28,6 +29,7 @@ pytest.importorskip("nvflare")
 
 from silohash.runtime.engine.flare.engine import MISSES, NOT_IN_JOB, SILENT
 from silohash.runtime.engine.flare.jobs import set_admission, train_in_federation
+from silohash.runtime.engine.flare.kits import ADMIN
 from silohash.runtime.sites.kits import SERVER
 from tests.federation import Federation
 from tests.members import Watch, until
@@ -222,6 +224,71 @@ def test_site_that_is_disabled_stays_away_after_the_server_was_started_again(fed
     finally:
         set_admission(federation.leader, "place-2", admitted=True)
     until(federation.connected)
+
+
+HALVED = """
+from dataclasses import replace
+import numpy as np
+from nvflare.apis.filter import Filter
+from silohash.exchange.message import Message
+from silohash.runtime.engine.flare.engine import MESSAGE
+
+
+class Halved(Filter):
+    def process(self, shareable, fl_ctx):
+        sent = Message.decode(shareable[MESSAGE])
+        if sent.kind == "update":
+            halved = {name: (array / 2).astype(array.dtype) for name, array in sent.params.items()}
+            shareable[MESSAGE] = replace(sent, params=halved).encode()
+        return shareable
+"""
+
+
+class Halving(Sites):
+    """Sites of which the last one sends half of its parameters."""
+
+    def do(self, task: SiloTask) -> SiloResult:
+        result = super().do(task)
+        if task.silo != 2 or result.update.kind != "update":
+            return result
+        halved = {name: (array / 2).astype(array.dtype) for name, array in result.update.params.items()}
+        return replace(result, update=replace(result.update, params=halved))
+
+
+def lines_of(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def test_filter_of_a_site_is_applied_to_what_it_sends_and_logs_say_what_was_done(
+    federation: Federation, tmp_path: Path
+) -> None:
+    (tmp_path / "site_filter.py").write_text(HALVED)
+    local = federation.kits / "place-2" / "local"
+    before = (local / "resources.json").read_text()
+    resources = json.loads(before)
+    resources["class_allow_list"].append("site_filter.Halved")
+    scope = {"name": "own", "properties": {}, "task_result_filters": [{"path": "site_filter.Halved", "args": {}}]}
+    (local / "resources.json").write_text(json.dumps(resources))
+    (local / "privacy.json").write_text(json.dumps({"scopes": [scope], "default_scope": "own"}))
+    logs = [federation.kits / name / "audit.log" for name in (SERVER, "place-2")]
+    sizes = [len(lines_of(log)) for log in logs]
+    federation.restart("place-2", {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"})
+    try:
+        trained = Trained(federation, tmp_path / "filtered", rounds=2, limits=Limits(SETUP_SECONDS, 3), method="fedavg")
+    finally:
+        (local / "resources.json").write_text(before)
+        (local / "privacy.json").unlink()
+        federation.restart("place-2")
+    assert trained.reasons == {}
+    digests = []
+    for kind in (Halving, Sites):
+        sites = kind([federation.root / "data" / name for name in NAMES], tmp_path / kind.__name__)
+        one = train_at_sites(trained.config, tmp_path / f"one-{kind.__name__}", Missing(sites, set()), NAMES)
+        digests.append(one.model.digest("global"))
+    assert Run.open(trained.folder).model.digest("global") == digests[0] != digests[1]
+    server, site = (lines_of(log)[size:] for log, size in zip(logs, sizes, strict=True))
+    assert any(f"[U:{ADMIN}]" in line and "submit_job" in line for line in server)
+    assert any(f"[U:{ADMIN}]" in line for line in site)
 
 
 NETWORKLESS = """

@@ -6,17 +6,17 @@ import os
 import signal
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from silohash.config.load import load_resolved
-from silohash.files import read_arrays
 from silohash.runtime import experiment
-from silohash.runtime.checkpoint import load_checkpoint
 from silohash.runtime.engine.port import Limits
+from silohash.runtime.events import read_rounds
 from silohash.runtime.run import Run
 from silohash.runtime.sites.kits import SERVER, Training, write_kits
 from silohash.runtime.sites.training import SETUP_SECONDS
@@ -34,16 +34,23 @@ from silohash.runtime.engine.flare.jobs import (
 )
 from silohash.runtime.engine.flare.kits import EXECUTOR
 from tests.federation import Federation
-from tests.members import Watch
+from tests.members import Watch, until
+from tests.moments import Moments
 
 pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+def moments(tmp_path_factory: pytest.TempPathFactory) -> Moments:
+    return Moments(tmp_path_factory.mktemp("moments"))
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory, moments: Moments) -> Iterator[Federation]:
     root = tmp_path_factory.mktemp("federation")
     pooled = write_archive(root / "pooled", count=90, text="words")
-    with Federation.running(root, dict(zip(NAMES, site_archives(pooled, root / "data"), strict=True))) as made:
+    archives = dict(zip(NAMES, site_archives(pooled, root / "data"), strict=True))
+    with Federation.running(root, archives, environment=moments.environment) as made:
         yield made
 
 
@@ -78,18 +85,7 @@ def test_the_server_adds_up_what_only_silos_can_read(federation: Federation, tmp
     config = load_resolved({**plain.config.to_json(), "exchange": {"encryption": "ckks"}})
     folder = tmp_path / "encrypted"
     train_in_federation(federation.leader, config, folder, NAMES, limits=WHOLE)
-    one, apart = experiment.train(plain, tmp_path / "one"), Run.open(folder)
-    assert [record.validation for record in apart.rounds()] == pytest.approx(
-        [record.validation for record in one.rounds()], abs=0.02
-    )
-    kept = load_checkpoint(federation.kits / SERVER / "runs" / "encrypted" / "checkpoint", config.config.digest())
-    assert not kept.server.params
-    assert kept.server.private.keys() == {"state", "final"}
-    assert not list((federation.kits / SERVER).rglob("silos.key"))
-    own = [federation.stored(name, "encrypted") for name in NAMES]
-    assert len({run.model.digest("global") for run in own}) == 1
-    found, expected = (read_arrays(run.model_folder / "weights-000.safetensors")[0] for run in (own[0], one))
-    assert max(float(np.abs(found[name] - expected[name]).max()) for name in expected) < 1e-3
+    federation.check_encrypted(folder, config.config.digest(), experiment.train(plain, tmp_path / "one"))
 
 
 @pytest.mark.parametrize("method", FEDERATED)
@@ -129,25 +125,54 @@ KILLED = {
 }
 
 
-@pytest.mark.parametrize("victim", KILLED)
-def test_run_continues_by_itself_after_its_last_round(federation: Federation, tmp_path: Path, victim: str) -> None:
-    config = resolved(federation, rounds=8)
-    folder = tmp_path / victim.replace(" ", "-")
+def killed_at(federation: Federation, moments: Moments, victim: str, run: str) -> list[int]:
+    """Kills processes once one of them waits, and returns the rounds that the server had finished by then."""
+    number, words = KILLED[victim]
+    try:
+        until(lambda: moments.reached)
+        done = [record.round for record in read_rounds(federation.kits / SERVER / "runs" / run / "rounds.jsonl")]
+        victims = federation.children(*words)
+        assert victims
+        for process in victims:
+            os.kill(process, number)
+        return done
+    finally:
+        moments.release()
 
-    def kill(round_: int) -> None:
-        if round_ == 1:
-            number, words = KILLED[victim]
-            victims = federation.children(*words)
-            assert victims
-            for process in victims:
-                os.kill(process, number)
 
-    watch, said = Watch(kill), []
-    train_in_federation(federation.leader, config, folder, NAMES, limits=WHOLE, observers=[watch], notify=said.append)
-    assert len(said) >= 1
+BEFORE, INSIDE = "before round 2", "inside round 2"
+
+
+@pytest.mark.parametrize(
+    ("victim", "moment"),
+    [
+        ("server", BEFORE), ("server", INSIDE),
+        ("server that may end in order", BEFORE), ("server that may end in order", INSIDE),
+        ("job of the server", INSIDE), ("job of a site", INSIDE),
+    ],
+)  # fmt: skip
+def test_run_continues_by_itself_after_its_last_round(
+    federation: Federation, moments: Moments, tmp_path: Path, victim: str, moment: str
+) -> None:
+    config = resolved(federation, rounds=4)
+    folder = tmp_path / f"{victim} {moment}".replace(" ", "-")
+    watch, said = Watch(), []
+    with moments.held(moment), ThreadPoolExecutor(1) as pool:
+        killed = pool.submit(killed_at, federation, moments, victim, folder.name)
+        train_in_federation(
+            federation.leader, config, folder, NAMES, limits=WHOLE, observers=[watch], notify=said.append
+        )  # fmt: skip
+        assert killed.result() == [0, 1]
+    assert any("continues the run" in line for line in said)
     numbers = [record.round for record in watch.records]
     assert numbers == sorted(set(numbers))
-    assert [record.round for record in Run.open(folder).rounds()] == list(range(8))
+    assert [record.round for record in Run.open(folder).rounds()] == list(range(4))
+    again = [number for number, times in Counter(moments.trained).items() if times > 1]
+    assert set(moments.trained) == {0, 1, 2, 3}
+    if KILLED[victim][0] == signal.SIGKILL and moment == INSIDE:
+        assert again == [2]
+    else:
+        assert again in ([], [2])
     one = experiment.train(config, tmp_path / "one")
     assert Run.open(folder).model.digest("global") == one.model.digest("global")
 
