@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -15,6 +16,17 @@ from silohash.types import UserError
 
 LOG = "log.txt"
 """File in the folder of the kit to which FLARE writes its log."""
+
+SLOW_LINKS = {
+    "NVFLARE_STREAMING_WINDOW_SIZE": str(16 << 20),
+    "NVFLARE_STREAMING_RETRY_WAIT": "120",
+    "NVFLARE_STREAMING_RETRY_TIMEOUT": "900",
+}
+"""How FLARE sends large messages: the bytes on their way at a time, the seconds until those without a receipt are sent
+again, and the seconds until it gives up.
+
+FLARE's defaults (64 MiB, 5 s, 60 s) send everything again on links below 13 MB/s. This slows them further, until the run
+fails. With these values, the bytes on their way arrive in time at 140 kB/s."""
 
 
 def flare_member(kit: Path) -> Member:
@@ -36,7 +48,8 @@ def flare_member(kit: Path) -> Member:
         sys.executable, "-u", "-m", f"nvflare.private.fed.app.{module}", "-m", str(kit.resolve()), "-s", file,
         "--set", "secure_train=true", f"org={ORGANIZATION}", "config_folder=config", *settings,
     ]  # fmt: skip
-    return Member(command, logs=(LOG,))
+    environment = {name: os.environ.get(name, value) for name, value in SLOW_LINKS.items()}
+    return Member(command, environment=environment, logs=(LOG,))
 
 
 def place_storage(kit: Path) -> None:

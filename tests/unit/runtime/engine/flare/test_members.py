@@ -34,6 +34,15 @@ def test_command_of_each_kit(kits: Path) -> None:
         flare_member(kits / "leader")
 
 
+def test_what_is_on_its_way_is_not_sent_again_too_soon(kits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kit in ("server", "north"):
+        found = flare_member(kits / kit).environment
+        window, wait = (float(found[f"NVFLARE_STREAMING_{name}"]) for name in ("WINDOW_SIZE", "RETRY_WAIT"))
+        assert window / wait <= 150_000
+    monkeypatch.setenv("NVFLARE_STREAMING_RETRY_WAIT", "7")
+    assert flare_member(kits / "north").environment["NVFLARE_STREAMING_RETRY_WAIT"] == "7"
+
+
 def test_server_stores_jobs_in_its_own_folder(kits: Path) -> None:
     place_storage(kits / "server")
     text = (kits / "server/local/resources.json").read_text(encoding="utf-8")
