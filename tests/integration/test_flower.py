@@ -15,7 +15,7 @@ from silohash.config.load import load_resolved
 from silohash.runtime import experiment
 from silohash.runtime.engine.port import Limits
 from silohash.runtime.run import Run
-from silohash.runtime.sites.kits import SERVER, STARTUP, Training
+from silohash.runtime.sites.kits import LEADER, SERVER, STARTUP, Training
 from silohash.runtime.sites.training import SETUP_SECONDS
 from silohash.types import UserError
 from tests.members import Members, Watch, until
@@ -35,6 +35,7 @@ WHOLE = Limits(SETUP_SECONDS, 3)
 FEDERATED: dict[str, dict[str, object]] = {
     "fedavg": {},
     "fedcafe": {"memory": "class_mean", "min_count": 1},
+    "fedhap": {"min_count": 1},
     "fedproto": {"min_count": 1},
 }
 
@@ -80,6 +81,15 @@ def test_result_equals_that_of_one_machine(federation: Flower, tmp_path: Path, m
     folder = tmp_path / f"equal-{method}"
     train_in_federation(federation.leader, config, folder, NAMES, limits=WHOLE, observers=[watch])
     federation.check_equal(folder, watch, experiment.train(config, tmp_path / "one"))
+
+
+def test_the_server_adds_up_what_only_silos_can_read(federation: Flower, tmp_path: Path) -> None:
+    pytest.importorskip("tenseal")
+    plain = load_resolved(tables(federation, "fedhap"))
+    config = load_resolved({**plain.config.to_json(), "exchange": {"encryption": "ckks"}})
+    folder = tmp_path / "encrypted"
+    train_in_federation(federation.leader, config, folder, NAMES, limits=WHOLE)
+    federation.check_encrypted(folder, config.config.digest(), experiment.train(plain, tmp_path / "one"), keeper=LEADER)
 
 
 def test_commands(federation: Flower, tmp_path: Path) -> None:
