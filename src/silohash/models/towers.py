@@ -132,7 +132,7 @@ class HashNet(nn.Module):
 
     def tower(self, modality: Modality) -> Tower:
         """Return the tower of one of the model's modalities."""
-        tower = self.get_submodule(modality)
+        tower = getattr(self, modality)
         assert isinstance(tower, Tower)  # noqa: S101  built above
         return tower
 

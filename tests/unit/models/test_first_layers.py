@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from silohash.models.column_layers import MOST_COLUMNS, ColumnLayer
+from silohash.models.batch_layers import MOST_COLUMNS, BatchLayer
 from silohash.models.first_layers import fast_first_layers, fast_layer, first_layer
 from silohash.models.item_layers import MOST_ITEMS, ItemLayer, SGDRule
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -51,8 +53,18 @@ def test_inputs_with_many_zeros_train_by_columns(items: int, batch: int, by_colu
     inputs = sparse(items)
     assert bool((1 - (1 - inputs.mean(0)) ** batch).mean() <= MOST_COLUMNS) == by_columns
     found = fast_layer(nn.Linear(20, 6), inputs, RULE, batch)
-    assert isinstance(found, ColumnLayer) == by_columns
+    assert isinstance(found, BatchLayer) == by_columns
     assert (found is None) == (not by_columns and items == 40)
+
+
+def test_steps_on_the_same_batch_share_the_passes_over_the_weights() -> None:
+    found = fast_layer(nn.Linear(20, 6), dense(40), RULE, 4, steps=2)
+    assert isinstance(found, BatchLayer)
+    assert found.modes.changed is None
+    assert fast_layer(nn.Linear(20, 6), dense(40), RULE, 9, steps=2) is None, "products of two items take too long"
+    swinging = replace(RULE, weight_decay=5.0)
+    assert fast_layer(nn.Linear(20, 6), dense(40), swinging, 4, steps=2) is None
+    assert fast_layer(nn.Linear(20, 6), sparse(40), swinging, 4) is None
 
 
 def test_only_linear_layers_on_the_inputs_are_replaced() -> None:
@@ -62,14 +74,15 @@ def test_only_linear_layers_on_the_inputs_are_replaced() -> None:
     assert first_layer(model, "image", None) is None
     assert first_layer(model, "image", inputs.double()) is None
     assert first_layer(net(scale=2.0), "image", inputs) is None
-    fixed = net()
-    fixed.get_parameter("image.backbone.0.weight").requires_grad_(requires_grad=False)
-    assert first_layer(fixed, "image", inputs) is None
+    for name in ("weight", "bias"):
+        fixed = net()
+        fixed.get_parameter(f"image.backbone.0.{name}").requires_grad_(requires_grad=False)
+        assert first_layer(fixed, "image", inputs) is None
     linear = HashNet(ModelSpec({"image": TowerSpec("linear", (20,), hidden=20)}, classes=0), 4)
     assert first_layer(linear, "image", inputs) is None
 
 
-@pytest.mark.parametrize("images", [dense(6), sparse(40)])
+@pytest.mark.parametrize("images", [dense(6), dense(40), sparse(40)])
 def test_the_layers_are_put_back_with_their_weights(images: Tensor) -> None:
     model, plain = net().train(), net().train()
     first = model.tower("image").get_submodule("backbone.0")
@@ -78,7 +91,7 @@ def test_the_layers_are_put_back_with_their_weights(images: Tensor) -> None:
             trained.parameters(), lr=RULE.rate, momentum=RULE.momentum, weight_decay=RULE.weight_decay
         )
         data = {"image": images if trained is model else None}
-        with fast_first_layers(trained, data, RULE, 3) as layers:  # type: ignore[arg-type]
+        with fast_first_layers(trained, data, RULE, 3, 2) as layers:  # type: ignore[arg-type]
             for rows in ([4, 1, 2], [0, 5], [4, 1, 2]):
                 batch = batch_of(images, torch.tensor(rows))
                 layers.announce(batch)
@@ -93,7 +106,7 @@ def test_the_layers_are_put_back_with_their_weights(images: Tensor) -> None:
         assert torch.allclose(model.state_dict()[name], array, atol=1e-6), name
 
 
-@pytest.mark.parametrize(("images", "kind"), [(dense(3), ItemLayer), (sparse(3), ColumnLayer)])
+@pytest.mark.parametrize(("images", "kind"), [(dense(3), ItemLayer), (sparse(3), BatchLayer)])
 def test_the_layers_are_put_back_after_an_error(images: Tensor, kind: type) -> None:
     model = net()
     first = model.tower("image").get_submodule("backbone.0")

@@ -249,32 +249,35 @@ class _Losses(torch.autograd.Function):
     def forward(ctx: Any, images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, target: float) -> Any:  # noqa: ANN401
         """Return the losses as three scalars. The arguments are those of `losses`."""
         count, pairs = len(similarity), similarity.numel()
-        codes = torch.cat([images, texts], -2).flatten(0, -3) if images.ndim > 2 else torch.cat([images, texts])[None]
+        codes = torch.cat([images, texts], -2).view(-1, 2 * count, images.shape[-1])
         lengths = torch.linalg.vector_norm(codes, dim=-1, keepdim=True).clamp_(min=SHORTEST)
         unit = codes / lengths
         blocks = _blocks(unit @ unit.mT, count)
-        compared = COMPARED.to(blocks) * counted.flatten()
-        rest = (blocks - similarity.flatten()).mul_(compared)
+        rest = (blocks - similarity.flatten()).mul_(COMPARED.to(blocks) * counted.flatten())
         gaps = (GAPS.to(blocks) @ blocks.flatten(1)).view_as(blocks)
         apart = _pairs(blocks, count) - target
-        ctx.save_for_backward(unit, lengths, compared, rest, gaps, apart)
+        ctx.save_for_backward(unit, lengths, rest, gaps, apart)
         ctx.shape = images.shape
-        return apart.square().sum() / count, rest.square().sum() / pairs, gaps.square().sum() / pairs
+        return _square_sum(apart) / count, _square_sum(rest) / pairs, _square_sum(gaps) / pairs
 
     @staticmethod
-    def backward(ctx: Any, *weights: Tensor) -> Any:  # noqa: ANN401
+    def backward(ctx: Any, coexistence: Tensor, similarity: Tensor, consistency: Tensor) -> Any:  # noqa: ANN401
         """Return the gradients of the codes, given those of the losses."""
-        unit, lengths, compared, rest, gaps, apart = ctx.saved_tensors
+        unit, lengths, rest, gaps, apart = ctx.saved_tensors
         count = apart.shape[-1]
-        coexistence, similarity, consistency = (2.0 * weight for weight in weights)
-        of_blocks = (GAPS.to(gaps).T @ gaps.flatten(1)).view_as(gaps).mul_(consistency / count**2)
-        of_blocks += rest.mul(compared).mul_(similarity / count**2)
-        _pairs(of_blocks, count).add_(apart * (coexistence / count))
+        of_blocks = (GAPS.to(gaps).T @ gaps.flatten(1)).view_as(gaps).mul_(consistency * (2.0 / count**2))
+        of_blocks.addcmul_(rest, similarity, value=2.0 / count**2)
+        _pairs(of_blocks, count).addcmul_(apart, coexistence, value=2.0 / count)
         of_cosines = of_blocks.view(2, 2, -1, count, count).permute(2, 0, 3, 1, 4).reshape(-1, 2 * count, 2 * count)
         of_unit = (of_cosines + of_cosines.mT) @ unit
-        of_codes = of_unit.sub_(unit * (unit * of_unit).sum(-1, keepdim=True)).div_(lengths)
-        images, texts = (part.reshape(ctx.shape) for part in of_codes.split(count, -2))
+        of_codes = of_unit.addcmul_(unit, (unit * of_unit).sum(-1, keepdim=True), value=-1.0).div_(lengths)
+        images, texts = of_codes.view(*ctx.shape[:-2], 2 * count, -1).split(count, -2)
         return images, texts, None, None, None
+
+
+def _square_sum(values: Tensor) -> Tensor:
+    """Return the sum of the squares, a scalar."""
+    return values.flatten().dot(values.flatten())
 
 
 def _blocks(cosines: Tensor, count: int) -> Tensor:
