@@ -1,4 +1,4 @@
-"""Check which picture files of a folder can be decoded. Each file is decoded once, and the verdict is cached."""
+"""Check which picture files of a folder can be decoded. Each usable file is decoded once, and the verdict is cached."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class Verdict(NamedTuple):
 
 
 def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = True) -> dict[str, Verdict]:
-    """Decode picture files in parallel, except those whose size and time have not changed since the last check.
+    """Decode picture files in parallel, except those that were usable and have the size and time of the last check.
+
+    A file that was not usable is read again, because the disk may have failed for a while, or the file may have been
+    incomplete.
 
     Args:
         folder: the folder that the names are relative to.
@@ -52,7 +55,7 @@ def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = T
             verdicts[name] = Verdict("", problem)
             continue
         stamps[name] = stamp
-        if name in before and [*before[name][:2]] == stamp:
+        if name in before and [*before[name][:2]] == stamp and not before[name].problem:
             verdicts[name] = Verdict(*before[name][2:])
     fresh = [name for name in stamps if name not in verdicts]
     if fresh:

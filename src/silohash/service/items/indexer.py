@@ -42,7 +42,10 @@ Encoded: TypeAlias = "dict[Modality, tuple[Codes, list[str], list[bytes | None] 
 
 @dataclass(frozen=True)
 class Change:
-    """Count the items that an update added or replaced, removed, and skipped."""
+    """Count the items that an update added or replaced, removed, and skipped.
+
+    Items that had been skipped for the same reason before, and are tried again, do not count.
+    """
 
     added: int = 0
     removed: int = 0
@@ -125,19 +128,17 @@ class Indexer:
                 break
             with self._lock:
                 batch = [item for item in changed[start : start + BATCH_ITEMS] if is_current(item)]
-                added, removed = self.add(batch)
-            change = Change(
-                change.added + added, change.removed + removed, change.skipped + len(batch) - added - removed
-            )
+                part = self.add(batch)
+            change = Change(change.added + part.added, change.removed + part.removed, change.skipped + part.skipped)
         return change
 
-    def add(self, items: Sequence[FolderItem]) -> tuple[int, int]:
+    def add(self, items: Sequence[FolderItem]) -> Change:
         """Add items, in place of former ones with the same ids. Items to be deleted are removed.
 
         An item that cannot be encoded is noted with the reason, and does not prevent the others.
 
         Returns:
-            The numbers of added and of removed items.
+            What has changed.
 
         Raises:
             UserError: if the index cannot be written.
@@ -146,13 +147,14 @@ class Indexer:
             deleted = [item for item in items if item.deleted]
             self._hide(deleted)
             wanted = [item for item in items if not item.deleted]
-            skipped = 0
+            added = skipped = 0
             for part in self._encodable_parts(wanted):
-                if isinstance(part, str):
-                    skipped += 1
+                if isinstance(part, bool):
+                    skipped += part
                 else:
                     self._write(*part)
-            return len(wanted) - skipped, len(deleted)
+                    added += len(part[0])
+            return Change(added, len(deleted), skipped)
 
     def add_rows(self, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]) -> None:
         """Encode rows of an archive, and add those of one modality that the index does not have yet.
@@ -218,8 +220,8 @@ class Indexer:
                 removed += len(batch)
         return removed
 
-    def _encodable_parts(self, items: Sequence[FolderItem]) -> Iterator[tuple[Sequence[FolderItem], Encoded] | str]:
-        """Yield items with their codes, and the reason for each item that cannot be encoded."""
+    def _encodable_parts(self, items: Sequence[FolderItem]) -> Iterator[tuple[Sequence[FolderItem], Encoded] | bool]:
+        """Yield items with their codes, and for each item that cannot be encoded whether that is new."""
         if not items:
             return
         try:
@@ -273,14 +275,16 @@ class Indexer:
         replaced = known.replaced if known is not None else bool(self.has(item.id))
         return Entry(item.id, item.stamp, "pending", replaced=replaced)
 
-    def _skip(self, item: FolderItem, reason: str) -> str:
-        """Note that an item cannot be indexed, and remove its former version."""
-        self._drop([item.id])
+    def _skip(self, item: FolderItem, reason: str) -> bool:
+        """Note that an item cannot be indexed, and remove its former version. Return whether this was not known before."""
         known = self.ledger.entry(item.id)
-        replaced = known is not None and known.replaced
-        self.ledger.write([Entry(item.id, item.stamp, "skipped", reason, replaced)])
+        entry = Entry(item.id, item.stamp, "skipped", reason, known is not None and known.replaced)
+        if entry == known:
+            return False
+        self._drop([item.id])
+        self.ledger.write([entry])
         log_event("item skipped", level=WARNING, id=item.id, picture=item.picture, reason=reason)
-        return reason
+        return True
 
     def _hide(self, items: Sequence[FolderItem]) -> None:
         """Remove deleted items, and note that they are hidden."""

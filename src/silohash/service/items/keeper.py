@@ -37,7 +37,8 @@ QUIET_MILLISECONDS = 200
 """Changes are reported when there was none for this time, or at the latest after `LOOK_MILLISECONDS`."""
 
 RESCAN_SECONDS = 300.0
-"""The whole folder is read at least this often, because some network file systems do not report changes."""
+"""The whole folder is read at least this often, because some network file systems do not report changes. Items that were
+skipped are then tried again, because the disk or the network may have failed for a while."""
 
 RETRY_SECONDS = 5.0
 """Pause after an index could not be written, as when the disk is full."""
@@ -202,8 +203,11 @@ class Keeper:
         states = [self._state(entry.id, entry) for entry in entries]
         return [state for state in states if state is not None]
 
-    def update(self) -> Change:
+    def update(self, *, again: bool = False) -> Change:
         """Bring the index up to the folder.
+
+        Args:
+            again: whether to try items again that were skipped. Otherwise they are tried when they change.
 
         Raises:
             UserError: if the index cannot be written.
@@ -212,7 +216,7 @@ class Keeper:
             if not self._is_mounted(self._writer()):
                 return Change()
             self._unsettled = False
-            changes = [self._bring_up(writer) for writer in self._writers()]
+            changes = [self._bring_up(writer, again=again) for writer in self._writers()]
             return changes[0]
 
     def follow(self, successor: Successor) -> None:
@@ -237,9 +241,9 @@ class Keeper:
                 old.close()
             successor.remove_old()
 
-    def _bring_up(self, writer: Indexer) -> Change:
-        """Bring one index up to the folder."""
-        before = writer.ledger.stamps()
+    def _bring_up(self, writer: Indexer, *, again: bool = False) -> Change:
+        """Bring one index up to the folder. See `update`."""
+        before = writer.ledger.stamps(again=again)
         with self._scanning:
             scan = self._scanner.scan()
         self._unsettled |= scan.unsettled
@@ -389,7 +393,7 @@ class Keeper:
             self._stopped.wait(RETRY_SECONDS)
 
     def _watch(self) -> None:
-        """Update the index whenever the folder changes, and once at the beginning."""
+        """Update the index whenever the folder changes, once at the beginning, and every `RESCAN_SECONDS`."""
         from watchfiles import watch
 
         getLogger("watchfiles").setLevel(WARNING)  # it logs every change
@@ -405,9 +409,11 @@ class Keeper:
             stop_event=self._stopped,
             raise_interrupt=False,
         ):
-            if changes or self._unsettled or time.monotonic() >= due:
-                self.update()
+            again = time.monotonic() >= due
+            if changes or self._unsettled or again:
+                self.update(again=again)
                 self.first_update.set()
+            if again:
                 due = time.monotonic() + RESCAN_SECONDS
 
 

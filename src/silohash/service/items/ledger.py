@@ -70,10 +70,15 @@ class Ledger:
         """Close the file."""
         self._connection.close()
 
-    def stamps(self) -> dict[str, str]:
-        """Return the stamps of all items that need no further work, by id, and empty stamps of pending items."""
+    def stamps(self, *, again: bool = False) -> dict[str, str]:
+        """Return the stamps of all items that need no further work, by id, and empty stamps of those that do.
+
+        Args:
+            again: whether skipped items are to be tried again. Otherwise only pending items need work.
+        """
+        states = ("pending", "skipped") if again else ("pending", "pending")
         with self._reading() as connection:
-            rows = connection.execute("SELECT id, CASE state WHEN 'pending' THEN '' ELSE stamp END FROM items")
+            rows = connection.execute("SELECT id, CASE WHEN state IN (?, ?) THEN '' ELSE stamp END FROM items", states)
             return dict(rows.fetchall())
 
     def entry(self, name: str) -> Entry | None:

@@ -59,7 +59,7 @@ class Scan:
 
     Attributes:
         items: the items by id. Those whose files are still being written are missing.
-        waiting: ids of items whose files may still be written. They are neither added nor removed.
+        waiting: ids of items whose files may still be written, or cannot be read now. They are neither added nor removed.
         problems: maps what cannot be used (an id, or a row of the metadata) to the reason.
         complete: whether the whole folder could be read. Otherwise no item is removed because it is missing here.
         unsettled: whether another look is needed soon.
@@ -168,8 +168,12 @@ class FolderScanner:
         if picture:
             try:
                 stat = (self.folder / picture).stat()
-            except (OSError, ValueError):
+            except (FileNotFoundError, NotADirectoryError, ValueError):
                 scan.problems[name] = f'the picture "{picture}" is missing'
+                return
+            except OSError as error:  # it may be there, so an earlier version is kept
+                scan.problems[name] = f'the picture "{picture}" cannot be read ({error.strerror})'
+                scan.waiting.add(name)
                 return
             if not _is_settled(stat, now):
                 scan.waiting.add(name)

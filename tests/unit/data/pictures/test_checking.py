@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -26,6 +27,35 @@ def test_pictures_are_read_through_once_and_again_when_they_change(tmp_path, mon
     os.utime(tmp_path / "pictures" / "2.png", ns=(1, 1))
     assert read_folder(tmp_path).card.digest != first.card.digest
     assert len(read) == 1
+
+
+def test_a_file_that_was_not_usable_is_read_again_although_it_did_not_change(tmp_path, monkeypatch):
+    write_csv(tmp_path, pictures(tmp_path, 3))
+    names = [f"pictures/{row}.png" for row in range(3)]
+    read = Path.read_bytes
+    failing = {"0.png": OSError(errno.EIO, "Input/output error")}
+
+    def content(path):
+        if path.name in failing:
+            raise failing[path.name]
+        return read(path)
+
+    def decode(content, **options):
+        decoded.append(content)
+        return sound(content, **options)
+
+    decoded, sound = [], picture_check.decode
+    monkeypatch.setattr(picture_check, "decode", decode)
+    monkeypatch.setattr(Path, "read_bytes", content)
+    first = picture_check.check_pictures(tmp_path, names)
+    assert "cannot be read (Input/output error)" in first[names[0]].problem
+    assert len(read_folder(tmp_path)) == 2
+    failing.clear()
+    decoded.clear()
+    second = picture_check.check_pictures(tmp_path, names)
+    assert [second[name].problem for name in names] == ["", "", ""]
+    assert len(decoded) == 1, "the others are not read again"
+    assert len(read_folder(tmp_path)) == 3
 
 
 def test_a_damaged_record_of_what_was_read_is_made_again(tmp_path):

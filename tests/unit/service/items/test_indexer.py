@@ -34,9 +34,11 @@ def item(folder: Path, name: str, text: str = "red square", *, picture: bytes = 
     return FolderItem(name, f"{name}.png" if picture else "", text, ("red", "shape"), stamp)
 
 
-def update(indexer: Indexer, *items: FolderItem, complete: bool = True, waiting: tuple[str, ...] = ()) -> Change:
+def update(
+    indexer: Indexer, *items: FolderItem, complete: bool = True, waiting: tuple[str, ...] = (), again: bool = False
+) -> Change:
     scan = Scan({each.id: each for each in items}, set(waiting), complete=complete)
-    return indexer.update(scan, indexer.ledger.stamps(), lambda each: True, threading.Event())
+    return indexer.update(scan, indexer.ledger.stamps(again=again), lambda each: True, threading.Event())
 
 
 def stored(indexer: Indexer, modality: str) -> dict[str, dict[str, object]]:
@@ -108,6 +110,26 @@ def test_damaged_items_are_skipped_until_they_change(indexer: Indexer, folder: P
     assert update(indexer, item(folder, "damaged", picture=png(), stamp="2"), unknown, good) == Change(added=1)
 
 
+def test_items_that_could_not_be_read_are_tried_again(
+    indexer: Indexer, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stamps remain the same, as after an error of the disk, which does not change the file."""
+    fails, recovers = (item(folder, name, picture=png()[:90]) for name in ("fails", "recovers"))
+    assert update(indexer, fails, recovers) == Change(skipped=2)
+    (folder / "recovers.png").write_bytes(png())
+    assert update(indexer, fails, recovers) == Change(), "not whenever something changes"
+    caplog.clear()
+    assert update(indexer, fails, recovers, again=True) == Change(added=1)
+    assert (indexer.has("recovers"), indexer.has("fails")) == (("image", "text"), ())
+    assert caplog.records == [], "the reason is logged once"
+    assert indexer.ledger.counts() == {"indexed": 1, "skipped": 1}
+    (folder / "fails.png").unlink()
+    assert update(indexer, fails, recovers, again=True) == Change(skipped=1), "for another reason"
+    entry = indexer.ledger.entry("fails")
+    assert entry is not None
+    assert "No such file" in entry.problem
+
+
 def test_items_of_the_first_indexing_are_replaced_and_hidden(indexer: Indexer, folder: Path) -> None:
     indexer.add([item(folder, "a"), item(folder, "b")])
     indexer.ledger.forget(["a", "b"])  # as if ``silohash index`` had added them
@@ -115,7 +137,7 @@ def test_items_of_the_first_indexing_are_replaced_and_hidden(indexer: Indexer, f
     entry = indexer.ledger.entry("a")
     assert entry is not None
     assert entry.replaced
-    assert indexer.add([FolderItem("b", stamp="3", deleted=True)]) == (0, 1)
+    assert indexer.add([FolderItem("b", stamp="3", deleted=True)]) == Change(removed=1)
     assert indexer.has("b") == ()
     assert indexer.ledger.stamps()["b"] == "3"
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -72,6 +73,28 @@ def test_the_folder_is_followed(keeper: Keeper) -> None:
         (folder / "before.png").unlink()
         until(lambda: keeper.state("before.png") is None)
         assert keeper.state("sub/a.png") is not None
+
+
+def test_a_file_that_could_not_be_read_is_found_when_it_can(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file does not change meanwhile, and nothing else in the folder does."""
+    monkeypatch.setattr("silohash.service.items.keeper.RESCAN_SECONDS", 0.0)
+    broken, read = threading.Event(), Path.read_bytes
+    broken.set()
+
+    def failing(path: Path) -> bytes:
+        if path.name == "a.png" and broken.is_set():
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", failing)
+    (keeper.folder / "a.png").write_bytes(png())
+    with keeper:
+        until(lambda: keeper.page())
+        [state] = keeper.page()
+        assert (state.indexed, "Input/output error" in state.problem) == (False, True)
+        broken.clear()
+        until(lambda: keeper.page()[0].indexed)
+        assert keeper.page()[0].problem == ""
 
 
 def test_deleted_items_of_the_folder_stay_hidden(run: Run, folder: Path) -> None:
@@ -148,10 +171,10 @@ def test_errors_do_not_end_the_thread(
     errors = [UserError("The disk is full."), ValueError("unexpected")]
     update = keeper.update
 
-    def failing() -> object:
+    def failing(*, again: bool) -> object:
         if errors:
             raise errors.pop(0)
-        return update()
+        return update(again=again)
 
     monkeypatch.setattr(keeper, "update", failing)
     with keeper:

@@ -22,6 +22,7 @@ def test_entries_outlive_the_process(tmp_path: Path) -> None:
     assert [ledger.entry(entry.id) for entry in entries] == entries
     assert ledger.entry("e") is None
     assert ledger.stamps() == {"a": "1", "b": "", "c": "3", "d": "4"}
+    assert ledger.stamps(again=True) == {"a": "1", "b": "", "c": "", "d": "4"}
     assert ledger.indexed_ids() == {"a", "b"}
     assert ledger.counts() == {"indexed": 1, "pending": 1, "skipped": 1, "removed": 1}
     ledger.write([Entry("a", "9", "skipped")])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -38,6 +39,22 @@ def test_a_file_that_has_just_changed_waits(folder: Path) -> None:
         assert scan.unsettled is not settled
     os.utime(folder / "a.png", (0, 0))  # as a program does that copies the times of a file
     assert scanner.scan((folder / "a.png").stat().st_ctime).waiting == {"a.png"}
+
+
+def test_an_item_whose_file_cannot_be_looked_at_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.png", "b.png"):
+        (folder / name).write_bytes(b"content")
+    stat = Path.stat
+
+    def failing(path: Path, **options: bool) -> os.stat_result:
+        if path.name == "a.png":
+            raise OSError(errno.EIO, "Input/output error")
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", failing)
+    scan = FolderScanner(folder).scan(later())
+    assert (set(scan.items), scan.waiting, scan.complete) == ({"b.png"}, {"a.png"}, True)
+    assert scan.problems == {"a.png": 'the picture "a.png" cannot be read (Input/output error)'}
 
 
 def test_rows_of_metadata_are_items(folder: Path) -> None:
