@@ -191,10 +191,15 @@ class Database:
         It takes microseconds, whereas `current_head` reads and parses the head. A change that leaves all items as they were,
         such as releasing disk space, gives another value, too.
         """
-        with self.explained():
-            self._reconnect_if_changed()
-            version = self.connection.execute("PRAGMA data_version").fetchone()[0]
-            return self._connections, version, self._changes
+        try:  # each search asks, so the context manager `explained` is entered only if it is needed
+            with self._lock:
+                self._reconnect_if_changed()
+                [version] = self.connection.execute("PRAGMA data_version").fetchone()
+                found = self._connections, version, self._changes
+        except sqlite3.DatabaseError:
+            with explaining_database_errors(self.path):
+                raise
+        return found
 
     def has_table(self, name: str) -> bool:
         """Return whether the file has a table."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -41,8 +42,10 @@ class KeptRows:
         """Keep the rows of some parts, in the order of their keys."""
         self._keys = np.concatenate([np.empty(0, np.int64), *(part.keys for part in parts)])
         self._bounds = np.concatenate([np.empty((0, 3), np.uint32), *(part.bounds for part in parts)])
-        self._first = np.cumsum([0, *(len(part.keys) for part in parts)])
-        slices = [slice(*pair) for pair in pairwise(self._first.tolist())]
+        self._lowest, self._highest = (int(self._keys[0]), int(self._keys[-1])) if len(self._keys) else (0, -1)
+        self._is_gapless = self._highest - self._lowest == len(self._keys) - 1
+        self._first = [0, *accumulate(len(part.keys) for part in parts)]
+        slices = [slice(*pair) for pair in pairwise(self._first)]
         self._parts = [
             part._replace(keys=self._keys[where], bounds=self._bounds[where])
             for part, where in zip(parts, slices, strict=True)
@@ -51,7 +54,7 @@ class KeptRows:
     @property
     def last_key(self) -> int:
         """The highest key; -1 if no item is kept."""
-        return int(self._keys[-1]) if len(self._keys) else -1
+        return self._highest
 
     @property
     def memory_bytes(self) -> int:
@@ -64,18 +67,31 @@ class KeptRows:
         Raises:
             KeyError: if an item is not kept.
         """
+        places = self._places(keys)
+        names: list[str] = []
+        texts: list[bytes] = []
+        for place, (start, middle, end) in zip(places, self._bounds[places].tolist(), strict=True):
+            content = self._parts[bisect_right(self._first, place) - 1].content
+            names.append(content[start:middle].decode())
+            texts.append(content[middle:end])
+        # Parsing all payloads at once is faster than one after the other.
+        return list(zip(names, json.loads(b"[" + b",".join(texts) + b"]"), strict=True))
+
+    def _places(self, keys: Sequence[int]) -> list[int]:
+        """Return the positions of keys among all keys.
+
+        Raises:
+            KeyError: if an item is not kept.
+        """
+        if self._is_gapless:
+            for key in keys:
+                if not self._lowest <= key <= self._highest:
+                    raise KeyError(key)
+            return [key - self._lowest for key in keys]
         places, there = positions(self._keys, np.asarray(keys, np.int64))
         if not there.all():
             raise KeyError(keys[int(there.argmin())])
-        of_part = (np.searchsorted(self._first, places, "right") - 1).tolist()
-        contents = [part.content for part in self._parts]
-        wanted = [
-            (contents[part], *of_row) for part, of_row in zip(of_part, self._bounds[places].tolist(), strict=True)
-        ]
-        names = [content[start:middle].decode() for content, start, middle, _ in wanted]
-        # Parsing all payloads at once is faster than one after the other.
-        payloads = json.loads(b"[" + b",".join([content[middle:end] for content, _, middle, end in wanted]) + b"]")
-        return list(zip(names, payloads, strict=True))
+        return [int(place) for place in places]
 
     def label_keys(self, live: Keys) -> dict[str, Keys]:
         """Return the keys of the items with each label, out of ``live``, both in ascending order."""

@@ -26,6 +26,9 @@ provide_cache()
 BLOCK_CODES = 2048
 GROUP_WORDS = 8
 
+CACHED_BYTES = 1 << 20
+"""Blocks of at most this size together are read from a processor's cache, where they remain from one search to the next."""
+
 Alive = npt.NDArray[np.uint8] | None
 Blocks = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.signedinteger[Any]]
@@ -49,12 +52,23 @@ _byte_distance: Any = intrinsic(_emit_byte_distance)
 def _measure(block: Blocks, query: Blocks, fresh: bool, distances: Buffer) -> Any:  # noqa: ANN401  a number
     """Write the distances between a query ``(bytes,)`` and a block ``(bytes, codes)``, and return the lowest.
 
-    A fresh block is read from memory, row by row, which the processor can prefetch. A cached block is read four rows at a
-    time, which is faster.
+    A fresh block is read from memory, row by row, which the processor can prefetch. A cached block is read eight or four
+    rows at a time, which is faster.
     """
     distances[:] = 0
-    fours = 0 if fresh else len(block) // 4 * 4
-    for w in range(0, fours, 4):
+    eights, fours = (0, 0) if fresh else (len(block) // 8 * 8, len(block) // 4 * 4)
+    for w in range(0, eights, 8):
+        row0, row1, row2, row3 = block[w], block[w + 1], block[w + 2], block[w + 3]
+        row4, row5, row6, row7 = block[w + 4], block[w + 5], block[w + 6], block[w + 7]
+        byte0, byte1, byte2, byte3 = query[w], query[w + 1], query[w + 2], query[w + 3]
+        byte4, byte5, byte6, byte7 = query[w + 4], query[w + 5], query[w + 6], query[w + 7]
+        for i in range(len(distances)):
+            left = _byte_distance(row0[i], byte0) + _byte_distance(row1[i], byte1)
+            left += _byte_distance(row2[i], byte2) + _byte_distance(row3[i], byte3)
+            right = _byte_distance(row4[i], byte4) + _byte_distance(row5[i], byte5)
+            right += _byte_distance(row6[i], byte6) + _byte_distance(row7[i], byte7)
+            distances[i] += left + right
+    for w in range(eights, fours, 4):
         row0, row1, row2, row3 = block[w], block[w + 1], block[w + 2], block[w + 3]
         byte0, byte1, byte2, byte3 = query[w], query[w + 1], query[w + 2], query[w + 3]
         for i in range(len(distances)):
@@ -226,8 +240,9 @@ def nearest_with_ties(blocks: Blocks, count: int, query: Blocks, k: int, alive: 
     counts, state = np.zeros(farthest + 1, np.int64), np.zeros(3, np.int64)
     state[2] = farthest
     lowest = np.empty(len(blocks), np.int64)
+    fresh = blocks.size > CACHED_BYTES
     for block in range(len(blocks)):
-        lowest[block] = _measure(blocks[block], query[0], True, distances)
+        lowest[block] = _measure(blocks[block], query[0], fresh, distances)
         if lowest[block] <= state[2]:
             _admit(block * len(distances), count, k, alive, distances, state, counts, slots, stored)
     cut, kept = state[2], 0

@@ -42,10 +42,17 @@ def gather(nodes: Sequence[Node], queries: Mapping[str, Query], deadline_seconds
     slow = [node for node in queried if node not in quick]
     _start(slow, queries, replies, deadline_seconds)
     answers = {node.name: _answer(node, queries[node.name]) for node in quick if time.monotonic() < end}
-    answers |= _arrived(replies, len(slow), end)
-    reasons = {node.name: NOT_QUERIED for node in nodes}
-    reasons |= dict.fromkeys(queries, Reason(f"It did not answer within {deadline_seconds:g} seconds.", "late"))
-    return [answers.get(node.name, silent(node.name, reasons[node.name])) for node in nodes]
+    answers |= _arrived(replies, len(slow), end) if slow else {}
+    return [
+        answers[node.name] if node.name in answers else _absent(node.name, queries, deadline_seconds) for node in nodes
+    ]
+
+
+def _absent(name: str, queries: Mapping[str, Query], deadline_seconds: float) -> Hits:
+    """Return the answer in place of a node that did not answer."""
+    if name not in queries:
+        return silent(name, NOT_QUERIED)
+    return silent(name, Reason(f"It did not answer within {deadline_seconds:g} seconds.", "late"))
 
 
 def _start(nodes: Sequence[Node], queries: Mapping[str, Query], replies: Replies, deadline_seconds: float) -> None:

@@ -86,6 +86,12 @@ class Query:
         if self.radius_bits is not None and self.radius_bits < 0:
             raise UserError(f"The radius is {self.radius_bits} bits. Use a radius of at least 0 bits.")
 
+    def with_key(self, tie_key: bytes) -> Query:
+        """Return the query with another ``tie_key``. The other values, which were checked, are not checked again."""
+        copied = object.__new__(Query)
+        copied.__dict__.update(self.__dict__, tie_key=tie_key)
+        return copied
+
     @property
     def reach(self) -> int:
         """The number of nearest items that the page needs: offset + k."""

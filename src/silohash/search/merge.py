@@ -245,7 +245,7 @@ def ask(
         return Hits(missing_silos=dict.fromkeys(sorted(names), NOT_QUERIED))
     codes = [query.words] if isinstance(query, Query) else [query[name].words for name in sorted(query)]
     key = question_key(secret, codes)
-    keyed = {id(value): replace(value, tie_key=key) for value in queries.values()}
+    keyed = {id(value): value.with_key(key) for value in queries.values()}
     answers = gather(nodes, {name: keyed[id(value)] for name, value in queries.items()}, deadline_seconds)
     merged = merge(answers, k=first.reach, key=key, by_rank=len({q.model_digest for q in queries.values()}) > 1)
     return merged.page(first.offset) if first.offset else merged

@@ -83,6 +83,9 @@ def nearest_items(
         there are none.
     """
     near = {name: side.nearest(query.words, k, query.label) for name, side in sides.items()}
+    if len(sides) == 1 and radius_bits is None and step_bits == 1:
+        [(name, side)] = sides.items()  # all that it found is within its own limit
+        return _of_one_side(name, side, *near[name], query.tie_key, k)
     limit_bits = _limit_bits([distances for _, distances in near.values()], query, k, radius_bits)
     if step_bits > 1:
         last_bits = limit_bits // step_bits * step_bits + step_bits - 1  # the largest that is rounded like the limit
@@ -114,9 +117,9 @@ def _of_one_side(
     name: Modality, side: Side, keys: Keys, distances: Distances, tie_key: bytes, k: int
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the first k items of the codes of one side, and the number of ties left out."""
-    ranked = np.lexsort((keyed_order(side.digests(keys), tie_key), distances))[:k]
-    kept = distances[ranked]
-    return NearItems(kept.tolist(), {name: keys[ranked].tolist()}), _left_out(distances, kept)
+    ranked = np.lexsort((keyed_order(side.digests(keys), tie_key), distances))
+    ordered = distances[ranked]
+    return NearItems(ordered[:k].tolist(), {name: keys[ranked[:k]].tolist()}), _left_out(ordered, k)
 
 
 def _joined(
@@ -130,14 +133,14 @@ def _joined(
     items, item_of = _grouped(digests)
     nearest = np.full(len(items), np.iinfo(np.int32).max, np.int32)
     np.minimum.at(nearest, item_of, distances)
-    ranked = np.lexsort((keyed_order(items, tie_key), nearest))[:k]
-    kept = nearest[ranked]
+    in_order = np.lexsort((keyed_order(items, tie_key), nearest))
+    ordered, ranked = nearest[in_order], in_order[:k]
     place_of = np.full(len(items), -1, np.int64)
     place_of[ranked] = np.arange(len(ranked))
     codes = np.flatnonzero((place_of[item_of] >= 0) & (distances == nearest[item_of]))
     found = np.full((len(names), len(ranked)), NO_KEY, np.int64)
     found[side_of[codes], place_of[item_of[codes]]] = keys[codes]
-    return NearItems(kept.tolist(), dict(zip(names, found.tolist(), strict=True))), _left_out(nearest, kept)
+    return NearItems(ordered[:k].tolist(), dict(zip(names, found.tolist(), strict=True))), _left_out(ordered, k)
 
 
 def _grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
@@ -151,12 +154,17 @@ def _grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
     return ordered[first], position
 
 
-def _left_out(distances: Distances, kept: Distances) -> dict[int, int]:
-    """Return the number of items at the largest kept distance that were not kept, by that distance."""
-    if not len(kept):
+def _left_out(ordered: Distances, k: int) -> dict[int, int]:
+    """Return the number of items beyond the first k at the distance of the k-th, by that distance.
+
+    Args:
+        ordered: ``(n,)`` distances of all items that were found, in ascending order.
+        k: number of items that are kept.
+    """
+    if len(ordered) <= k:
         return {}
-    last = kept[-1]
-    count = int(np.count_nonzero(distances == last) - np.count_nonzero(kept == last))
+    last = ordered[k - 1]
+    count = int(ordered.searchsorted(last, "right")) - k
     return {int(last): count} if count else {}
 
 

@@ -32,12 +32,15 @@ def keyed_order(digests: Digests, key: bytes) -> Digests:
     """
     halves = np.frombuffer(hashlib.blake2b(key, digest_size=16, person=PERSON).digest(), "<u8")
     mixed = np.array(digests, np.uint64)
+    high = np.empty_like(mixed)
     for half in halves:
         mixed ^= half
         for factor in _FACTORS:
-            mixed ^= mixed >> _SHIFT
+            np.right_shift(mixed, _SHIFT, out=high)
+            mixed ^= high
             mixed *= factor
-        mixed ^= mixed >> _SHIFT
+        np.right_shift(mixed, _SHIFT, out=high)
+        mixed ^= high
     return mixed
 
 

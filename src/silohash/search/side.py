@@ -71,6 +71,8 @@ class Side:
         self.index = store.load(engine, small_items=small_items) if changed is None else changed
         self._silo = silo
         self._keys = self.index.keys
+        self._first = int(self._keys[0]) if len(self._keys) else 0
+        self._gapless = not len(self._keys) or int(self._keys[-1]) - self._first == len(self._keys) - 1
         self._digests: Digests = np.zeros(len(self._keys), np.uint64)
         self._known = np.zeros(len(self._keys), bool)
         self._all_known = self._read_digests() if former is None or changed is None else self._take_digests(former)
@@ -147,7 +149,7 @@ class Side:
         Args:
             keys: ``(n,)`` different keys of the index.
         """
-        places, _ = positions(self._keys, keys)
+        places = keys - self._first if self._gapless else np.searchsorted(self._keys, keys)
         if not self._all_known:
             with self._lock:
                 new = places[~self._known[places]]

@@ -29,7 +29,7 @@ def scratch(width):
     return np.empty(BLOCK_CODES, np.uint16 if 8 * width > 255 else np.uint8)
 
 
-@pytest.mark.parametrize("width", [1, 3, 4, 5, 8, 32])
+@pytest.mark.parametrize("width", [1, 3, 4, 5, 8, 13, 32])
 @pytest.mark.parametrize("dead", [False, True])
 def test_nearest_equals_sorting_all_distances(width, dead):
     generator = np.random.default_rng(width)
@@ -94,6 +94,19 @@ def test_nearest_with_ties_are_all_codes_up_to_the_kth_distance(width, k, dead):
         slots, distances = nearest_with_ties(blocks_of(codes), len(codes), query[None], k, alive, scratch(width))
         expected = [(slot, plain[slot]) for slot in live if plain[slot] <= cut]
         assert list(zip(slots.tolist(), distances.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("more", [0, BLOCK_CODES])
+def test_codes_beyond_the_cache_are_found_as_those_within_it(more):
+    count = kernels.CACHED_BYTES // 16 + more
+    codes = np.random.default_rng(more).integers(0, 256, (count, 16), dtype=np.uint8)
+    blocks = np.ascontiguousarray(codes.reshape(-1, BLOCK_CODES, 16).transpose(0, 2, 1))
+    assert (blocks.size > kernels.CACHED_BYTES) is bool(more)
+    plain = np.bitwise_count(codes ^ codes[7]).sum(axis=1)
+    slots, distances = nearest_with_ties(blocks, count, codes[7:8], 50, None, scratch(16))
+    expected = np.flatnonzero(plain <= np.sort(plain)[49])
+    assert slots.tolist() == expected.tolist()
+    assert distances.tolist() == plain[expected].tolist()
 
 
 def test_nearest_with_ties_of_fewer_live_codes_than_requested():

@@ -51,6 +51,14 @@ def test_the_smallest_query():
     assert (query().k, query().offset, query().previews, query().label) == (10, 0, False, None)
 
 
+def test_a_query_with_another_key_has_the_same_other_values():
+    first = query(k=3, tie_key=b"one", words=np.ones((1, 1), np.uint16), asker="ann")
+    second = first.with_key(b"two")
+    assert type(second) is Query
+    assert vars(second) == vars(first) | {"tie_key": b"two"}
+    assert first.tie_key == b"one"
+
+
 def test_hits_are_objects():
     assert len(HITS) == 3
     first, second, third = HITS
