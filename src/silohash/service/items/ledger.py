@@ -76,10 +76,9 @@ class Ledger:
         Args:
             again: whether skipped items are to be tried again. Otherwise only pending items need work.
         """
-        states = ("pending", "skipped") if again else ("pending", "pending")
+        query = "SELECT id, CASE WHEN state = 'pending' OR ? AND state = 'skipped' THEN '' ELSE stamp END FROM items"
         with self._reading() as connection:
-            rows = connection.execute("SELECT id, CASE WHEN state IN (?, ?) THEN '' ELSE stamp END FROM items", states)
-            return dict(rows.fetchall())
+            return dict(connection.execute(query, [again]).fetchall())
 
     def entry(self, name: str) -> Entry | None:
         """Return what is known of an item, or None."""
