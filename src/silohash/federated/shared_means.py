@@ -26,7 +26,7 @@ import numpy.typing as npt
 from silohash.exchange.message import Message
 from silohash.types import Arrays, ReadArrays, UserError
 
-NOT_OF_METHOD = "{} is not a value of the method"
+NOT_OF_METHOD = "{} is in neither the means nor the template of the method"
 """Why a value that the method does not know is rejected."""
 
 TOLERANCE = 1e-3

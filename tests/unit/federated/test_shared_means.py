@@ -54,7 +54,7 @@ def test_impossible_class_sums_are_named(sums: object, counts: object, expected:
 def test_values_of_other_names_and_without_counts_are_named() -> None:
     zeros = np.zeros((2, 3))
     other = message(zeros, [0, 0], **{"sum/text": zeros})
-    assert objection(other, MEANS, TABLE) == "sum/text is not a value of the method"
+    assert objection(other, MEANS, TABLE) == "sum/text is in neither the means nor the template of the method"
     alone = replace(other, sums={"sum": zeros})
     assert objection(alone, MEANS, TABLE) == "sum comes without count"
     assert objection(replace(other, sums={}), MEANS, TABLE) is None

@@ -130,7 +130,7 @@ nothing = sections(records=without("memory", "mask"), sums=lambda sums: {}, para
 SUM, COUNT = "prototype_sum/image", "prototype_count/image"
 HOSTILE = [
     ("plfedcmh", {}, nothing, "it has a weight for the parameters of"),
-    ("plfedcmh", {}, sections(records=added("silo", 0)), "silo is not a value of the method"),
+    ("plfedcmh", {}, sections(records=added("silo", 0)), "silo is in neither the means nor the template of the method"),
     ("plfedcmh", {}, sections(sums=without(COUNT)), f"{SUM} comes without prototype_count"),
     ("plfedcmh", {}, sections(sums=without(SUM)), f"{COUNT} comes without {SUM}"),
     ("plfedcmh", {}, sections(sums=spoilt(SUM)), f"sums/{SUM} holds NaN"),
@@ -142,14 +142,14 @@ HOSTILE = [
     ("fedcafe", {}, sections(records=typed("mask", np.int64)), "mask has type int64 instead of bool"),
     ("fedcafe", {}, sections(records=typed("memory", np.float64)), "memory has type float64 instead of float32"),
     ("fedcafe", {}, sections(records=spoilt("memory")), "records/memory holds NaN"),
-    ("fedcafe", {}, sections(records=added("silo", 0)), "silo is not a value of the method"),
+    ("fedcafe", {}, sections(records=added("silo", 0)), "silo is in neither the means nor the template of the method"),
     ("ptfuch", {}, sections(records=without("prototypes")), "mask comes without prototypes"),
     ("fednova", {}, sections(sums=lambda sums: {}), "effective/image is missing"),
     ("fednova", {}, sections(counts=lambda counts: {"items": 10**400}), "its count of items is not between"),
     ("fedridge", {"reveal_items": True}, sections(sums=lambda sums: {}), "image/count is missing"),
     ("fedridge", {"reveal_items": True}, sections(sums=without("text/count")), "text/count is missing"),
     ("fedridge", {"reveal_items": True}, sections(sums=added("text/count", [1.0])), "text/count is float64 (1,)"),
-    ("fedcca", {"reveal_items": True}, sections(sums=added("rotation", np.eye(16))), "rotation is not a value"),
+    ("fedcca", {"reveal_items": True}, sections(sums=added("rotation", np.eye(16))), "rotation is in neither"),
     ("fedcmr", {}, sections(sums=without("loss")), "silos comes without loss"),
 ]
 
