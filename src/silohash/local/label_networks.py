@@ -6,16 +6,47 @@ They are used in training only, unless a method puts such layers into a tower.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor, nn
 
+NEIGHBORS = 5
+"""Number of units in a neighborhood of `LocalResponse`, the unit itself included. Odd."""
+
+
+class NeighborSums(torch.autograd.Function):
+    """The sum of each unit and its neighbors, ``(B, D) -> (B, D)``. Units beyond the ends count as 0.
+
+    A unit is a neighbor of its neighbors, so the gradient is summed in the same way. Sums of shifted rows are several times
+    as fast as torch's pooling.
+    """
+
+    @staticmethod
+    def forward(_context: Any, values: Tensor) -> Tensor:  # noqa: ANN401  torch's own type
+        """Return the sums."""
+        return _neighbor_sums(values)
+
+    @staticmethod
+    def backward(_context: Any, *gradients: Tensor) -> Tensor:  # noqa: ANN401  torch's own type
+        """Return the gradient of the values, given that of the sums."""
+        return _neighbor_sums(gradients[0])
+
+
+def _neighbor_sums(values: Tensor) -> Tensor:
+    units = values.shape[1]
+    padded = F.pad(values, (NEIGHBORS // 2, NEIGHBORS // 2))
+    sums = padded[:, :units] + padded[:, 1 : 1 + units]
+    for shift in range(2, NEIGHBORS):
+        sums += padded[:, shift : shift + units]
+    return sums
+
 
 class LocalResponse(nn.Module):
     """Normalization over neighboring units: ``x / (2 + 1e-4 * sum of x^2 over 5 neighbors) ** 0.75``, ``(B, D)``.
 
-    Units beyond the ends count as 0. torch divides its factor by the number of neighbors, hence the 5e-4 below.
+    Units beyond the ends count as 0.
 
     Source: Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional Neural Networks", NIPS 2012,
         section 3.3.
@@ -23,7 +54,8 @@ class LocalResponse(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """Return the normalized values, ``(B, D)``."""
-        return F.local_response_norm(values.unsqueeze(2), 5, alpha=5e-4, beta=0.75, k=2.0).squeeze(2)
+        sums: Tensor = NeighborSums.apply(values * values)  # type: ignore[no-untyped-call]
+        return values / (sums / NEIGHBORS * 5e-4 + 2.0).pow(0.75)
 
 
 class MultiScale(nn.Module):

@@ -20,6 +20,15 @@ def test_local_response_by_a_loop_over_units() -> None:
             assert float(found[row, unit]) == pytest.approx(expected, rel=1e-9)
 
 
+def test_the_gradient_of_the_local_response_is_that_of_torch() -> None:
+    values = torch.from_numpy(20.0 * np.random.default_rng(0).normal(size=(3, 9))).requires_grad_()
+    towards = torch.from_numpy(np.random.default_rng(1).normal(size=(3, 9)))
+    reference = nn.functional.local_response_norm(values.unsqueeze(2), 5, alpha=5e-4, beta=0.75, k=2.0).squeeze(2)
+    [expected] = torch.autograd.grad(reference, values, towards)
+    [found] = torch.autograd.grad(LocalResponse()(values), values, towards)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+
+
 def test_scales_are_averages_over_windows_that_fit() -> None:
     scales = MultiScale(6, ((7, 7), (3, 3), (2, 1)))
     assert scales.windows == ((3, 3), (2, 1))

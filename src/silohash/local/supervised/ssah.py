@@ -228,7 +228,8 @@ class SSAHNet(HashNet):
     def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
         """Return the outputs of the towers and, if the batch has labels, those of the other networks.
 
-        Without modalities (``()``), only the label network is run. With one of two, it is not run.
+        Without modalities (``()``), only the label network is run. With one of two, it is not run, and the discriminator
+        judges the features with their gradients.
         """
         outputs = Outputs({}, {}, {}) if modalities == () else super().forward(batch, modalities)
         if batch.labels is None:
@@ -236,8 +237,10 @@ class SSAHNet(HashNet):
         extra: dict[str, Tensor] = {}
         for modality, feature in outputs.feature.items():
             extra[f"{modality}_labels"] = self.get_submodule(f"{modality}.predictor")(feature).float()
+        if len(outputs.feature) == 1:
+            [(modality, feature)] = outputs.feature.items()
             extra[f"{modality}_deceives"] = self.get_submodule(f"{JUDGES}.{modality}")(feature)
-        if modalities is None or len(modalities) != 1 or len(self.modalities) == 1:
+        if len(outputs.feature) != 1 or len(self.modalities) == 1:
             extra |= self._with_labels(batch.labels, outputs.feature)
         return replace(outputs, extra=extra)
 
@@ -348,11 +351,12 @@ class SSAH(DefaultHooks):
             state: Working tensors.
         """
         params, anchors, labels = self.params, state.buffers["anchors"], state.buffers["labels"]
-        similar = similarity(labels[rows], labels[anchors], graded=params.similarity == "graded")
+        features, codes = state.buffers["label_feature"], state.buffers["label_code"]
+        similar = similarity(labels[rows], labels.index_select(0, anchors), graded=params.similarity == "graded")
         weights = pair_weights(similar, float(state.buffers["share"])) if params.class_balance else 1.0
         losses = {
-            "features": weights * pair_likelihood(feature, state.buffers["label_feature"][anchors], similar),
-            "codes": weights * pair_likelihood(code, state.buffers["label_code"][anchors], similar),
+            "features": weights * pair_likelihood(feature, features.index_select(0, anchors), similar),
+            "codes": weights * pair_likelihood(code, codes.index_select(0, anchors), similar),
             "quantization": quantization(code, state.buffers["code"][rows]),
             "labels": label_error(logits, labels[rows]),
         }
