@@ -148,13 +148,18 @@ def attended_cosines(
     if direction == "t2i":
         shares = weights.permute(2, 0, 1, 3).flatten(1, 2)
         squares = (shares @ images.grams.flatten(2)).view(images_count, texts_count * words, blocks, regions)
-        squares = (squares * shares.unsqueeze(2)).sum(-1).view(images_count, texts_count, words, blocks)
+        squares = _times(squares, shares.unsqueeze(2)).sum(-1).view(images_count, texts_count, words, blocks)
         lengths = context_lengths(squares).permute(1, 2, 0, 3) * texts.lengths.unsqueeze(2)
         return product.sum(-1).permute(1, 2, 3, 0) / lengths
     shares = weights.flatten(2)
     squares = (texts.grams.flatten(2).mT @ shares).view(texts_count, blocks, words, images_count * regions)
-    squares = (squares * shares.unsqueeze(1)).sum(2).view(texts_count, blocks, images_count, regions)
+    squares = _times(squares, shares.unsqueeze(1)).sum(2).view(texts_count, blocks, images_count, regions)
     return product.sum(2).permute(1, 2, 3, 0) / (context_lengths(squares).permute(0, 2, 3, 1) * images.lengths)
+
+
+def _times(values: Tensor, factors: Tensor) -> Tensor:
+    """Return values times factors. Without gradients they replace the values, whose memory is in the cache."""
+    return values * factors if torch.is_grad_enabled() else values.mul_(factors)
 
 
 def contexts(weights: Tensor, keys: Tensor, direction: Direction) -> Tensor:
