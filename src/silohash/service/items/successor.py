@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from logging import WARNING
 from pathlib import Path
 
@@ -41,6 +41,9 @@ BATCH_ROWS = 256
 """Number of items of the archive that are encoded at the same time."""
 
 KEYS_AT_ONCE = 10_000
+
+NAMED = 10
+"""Number of items without a new code that one line of the log names. Each has a line of its own with the reason."""
 
 
 class _Note(BaseModel):
@@ -129,8 +132,9 @@ class Successor:
             UserError: if the folder cannot be renamed.
         """
         place, modalities = indexer.index, indexer.modalities
-        surplus = _ids(place) - _ids(self.old.index_folder / self.silo)
+        surplus = _ids(place) - self._old_ids()
         indexer.remove(sorted(surplus))  # removed from the old index since they were encoded
+        self._log_lost(place, modalities)
         self._write_nodes(indexer)
         indexer.close()
         for name in (SOURCE, NOTE):
@@ -180,6 +184,16 @@ class Successor:
             for modality in encodable:
                 indexer.add_rows(archive, batch[held[modality][start : start + BATCH_ROWS]], modality, fields[modality])
             self._done = start + len(batch)
+
+    def _log_lost(self, place: Path, modalities: Sequence[Modality]) -> None:
+        """Log the items that a new index lacks, because their pictures or texts could not be read or encoded."""
+        for modality in modalities:
+            lost = sorted(_ids(self.old.index_folder / self.silo, [modality]) - _ids(place, [modality]))
+            if lost:
+                log_event(
+                    f"{modality}s of the old index are not in the new one, because they could not be read or encoded",
+                    level=WARNING, silo=self.silo, items=len(lost), examples=lost[:NAMED],
+                )  # fmt: skip
 
     def _write_nodes(self, indexer: Indexer) -> None:
         """Write the words and regions of the archive's items beside the new index, if the new model scores pairs."""
@@ -240,10 +254,10 @@ def _rows_of(archive: Archive, ids: Collection[str]) -> Rows:
     return np.array([row for row, name in enumerate(archive.ids.tolist()) if name in ids], np.int64)
 
 
-def _ids(folder: Path) -> set[str]:
-    """Return the ids of the items of an index that do not come from the items folder."""
+def _ids(folder: Path, modalities: Sequence[Modality] = MODALITIES) -> set[str]:
+    """Return the ids of the items of an index that do not come from the items folder, and have one of some modalities."""
     found: set[str] = set()
-    for modality in MODALITIES:
+    for modality in modalities:
         if (folder / f"{modality}.sqlite").exists():
             with Store.open(folder / f"{modality}.sqlite") as store:
                 keys: list[Keys] = [keys for keys, _ in store.codes()]

@@ -127,6 +127,20 @@ def test_items_that_were_removed_meanwhile_are_left_out(successor: Successor) ->
     assert {"later", "blue-frame-0"} <= held.keys()
 
 
+def test_items_that_cannot_be_encoded_again_are_logged(
+    successor: Successor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    [picture] = (tmp_path / "museum").rglob("*blue-frame-1*.png")
+    picture.write_bytes(b"damaged")
+    with caplog.at_level("WARNING"):
+        successor.finish(successor.build(GO_ON)).close()
+    assert "blue-frame-1" not in contents(successor.index, "image")
+    entries = [record for record in caplog.records if "are not in the new one" in record.getMessage()]
+    assert [entry.getMessage().split()[0] for entry in entries] == ["images", "texts"]
+    assert all(vars(entry)["fields"]["items"] == 1 for entry in entries)
+    assert all(vars(entry)["fields"]["examples"] == ["blue-frame-1"] for entry in entries)
+
+
 def test_a_build_of_another_model_is_begun_again(successor: Successor, old: Run, folder: Path, tmp_path: Path) -> None:
     successor.build(GO_ON).close()
     record = successor.new.model_folder / "model.json"
